@@ -33,7 +33,7 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
     settings = Settings.from_flat({name: options[name] for name in SETTINGS})
     check_folds(path, folds, lambda fold: split_data(read_data(options.data, settings.replace(fold=fold)), settings))
     keep_folder(options, "out")
-    root = _root(options, folds)
+    root = _root(options, settings, folds)
     folders = {fold: RunFolder(root / f"fold-{fold}") for fold in folds}
     for fold, folder in folders.items():
         if folder.summary.exists():
@@ -86,9 +86,8 @@ def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags])
             raise type(error)(f"{str(error).removesuffix('.')} (in {path}, fold {fold}).") from None
 
 
-def _root(options: Namespace, folds: list[int]) -> Path:
+def _root(options: Namespace, settings: Settings, folds: list[int]) -> Path:
     """Return the folder of the runs: a new one, or the one that the same command has begun."""
-    settings = Settings.from_flat({name: options[name] for name in SETTINGS})
     call = {"data": options.data, "method": options.method, "folds": folds, **settings.flat()}
     name = f"{Path(options.data).stem}-folds"
     root = free_folder(Path("runs"), name).root if options.out is None else Path(options.out)

@@ -63,7 +63,7 @@ class _Tried(Network):
         return output.mean((2, 3)) if output.ndim == 4 else output
 
     @torch.inference_mode()
-    def tried(self) -> "_Tried":
+    def tried(self) -> None:
         """Set width and stride by a trial with an image of zeros."""
         side = _SIDE if self.sides is None else self.sides[1]
         try:
@@ -82,7 +82,6 @@ class _Tried(Network):
         self.width = int(shape[1])
         if len(shape) == 4 and shape[2] == shape[3] and side % int(shape[2]) == 0:
             self.stride = side // int(shape[2])
-        return self
 
 
 class OwnModule(_Tried):

@@ -150,6 +150,13 @@ def svg_text(figure: Figure, description: str) -> str:
     return start + _own_ids(inside, f"f{zlib.crc32((description + inside).encode()):08x}-") + "</svg>"
 
 
+def unit_axes(axes: Axes, across: str, up: str, *, diagonal: str = "") -> None:
+    """Set both axes to [0, 1] with a margin, and draw the diagonal if it has a name for the legend."""
+    if diagonal:
+        axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label=diagonal, zorder=2)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)
+
+
 def evenly(values: NDArray[np.float64], most: int = 1000) -> NDArray[np.intp]:
     """Return the positions of at most `most` values, spread evenly over their order."""
     order = np.argsort(values, kind="stable")

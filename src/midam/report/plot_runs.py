@@ -177,20 +177,6 @@ def plot_assignment(folds: Mapping[str, Sequence[int]], kinds: Sequence[str]) ->
     return finish(figure, grid="")
 
 
-def plot_mean_curves(
-    curves: Mapping[str, tuple[ArrayLike, ArrayLike]], across: str, up: str, *, chance: bool
-) -> Figure:
-    """Plot the curve of each method."""
-    figure, axes = new_chart(height=3.3)
-    if chance:
-        axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
-    for at, (name, (x, y)) in enumerate(curves.items()):
-        dash = ("-", "--", ":", "-.")[at % 4]
-        axes.plot(x, y, color=COLORS[at % len(COLORS)], linestyle=dash, linewidth=1.8, label=name, zorder=3)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)
-    return finish(figure)
-
-
 def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     """Return axes of rows of a height in inches, the first on top; long names lose their middle."""
     margin = min(_WIDEST, 0.25 + _LETTER * max(map(len, names)))

@@ -19,12 +19,13 @@ from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import auroc, check_bags
-from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, finish, new_chart, span
+from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, finish, new_chart, span, unit_axes
 from midam.report.words import shortened
 
 _BINS = 24
 _MOST_CURVES, _LONG_NAME = 10, 24
 _DASH = "\N{EN DASH}"
+_FALL_OUT = "1 \N{MINUS SIGN} specificity"
 
 
 def plot_roc(
@@ -80,7 +81,7 @@ def plot_roc(
             axes.plot(x, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label=name, zorder=2.5)
         if threshold is not None:
             _operating_point(axes, threshold_metrics(y, s, threshold))
-    _chance(axes)
+    unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
     return finish(figure, path)
 
 
@@ -95,12 +96,6 @@ def _operating_point(axes: Axes, point: Mapping[str, Any]) -> None:
     axes.errorbar([x], [up], **errors, **style, elinewidth=1.4, capsize=3, clip_on=False, label=name)
 
 
-def _chance(axes: Axes) -> None:
-    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Chance", zorder=2)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    axes.set(xlabel="1 \N{MINUS SIGN} specificity", ylabel="Sensitivity")
-
-
 def _band(axes: Axes, band: Band | None, color: str) -> None:
     if band is not None:
         axes.fill_between(band.at, band.low, band.high, color=color, alpha=0.18, linewidth=0, label="95% band")
@@ -112,7 +107,7 @@ def plot_precision(bands: Bands, *, share: float) -> Figure:
     _band(axes, bands.precision, BLUE)
     axes.plot(bands.precision.x, bands.precision.y, color=BLUE, linewidth=2.0, label="This model", zorder=3)
     axes.axhline(share, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="No skill")
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="Recall (sensitivity)", ylabel="Precision (PPV)")
+    unit_axes(axes, "Recall (sensitivity)", "Precision (PPV)")
     return finish(figure)
 
 
@@ -173,7 +168,7 @@ def plot_reliability(
     With labels [N] and probabilities [N], the plot also shows the recalibration line and, below, two histograms.
     """
     figure, axes = new_chart(height=3.3)
-    axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
+    unit_axes(axes, across, up, diagonal="Perfect")
     rows = [(part.probability, *part.observed) for part in bins]
     x, shares, lows, highs, _ = np.array(rows).T
     bars = np.maximum([shares - lows, highs - shares], 0)
@@ -182,7 +177,6 @@ def plot_reliability(
     tips = [text.format(*row) for row in rows]
     edge = {"markeredgecolor": "white", "markeredgewidth": 0.7}
     add_dots(axes, x, shares, tips, color=BLUE, markersize=7, label="Bin, 95% interval", zorder=4, **edge)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)
     if probabilities is not None and labels is not None:
         if line is not None:
             p = np.linspace(max(0.001, float(probabilities.min())), min(0.999, float(probabilities.max())), 101)
@@ -259,8 +253,20 @@ def plot_class_rocs(
         axes.plot(across, up, **style, linewidth=1.8, label=name, solid_joinstyle="miter", zorder=3)
     if not plotted:
         axes.text(0.5, 0.6, "No ROC curve: no class has others to rank", ha="center", color=GRAY)
-    _chance(axes)
+    unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
     return finish(figure, path)
+
+
+def plot_mean_curves(
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]], across: str, up: str, *, diagonal: str = ""
+) -> Figure:
+    """Plot the curve of each method, and the diagonal if it has a name."""
+    figure, axes = new_chart(height=3.3)
+    unit_axes(axes, across, up, diagonal=diagonal)
+    for at, (name, (x, y)) in enumerate(curves.items()):
+        dash = ("-", "--", ":", "-.")[at % 4]
+        axes.plot(x, y, color=COLORS[at % len(COLORS)], linestyle=dash, linewidth=1.8, label=name, zorder=3)
+    return finish(figure)
 
 
 def plot_confusion(

@@ -14,15 +14,7 @@ from midam.evaluate.proportions import Estimate, estimate_of, proportion
 from midam.evaluate.ranking import FEW_BAGS
 from midam.report.figures import ORANGE
 from midam.report.page.render import Number, Section, Table
-from midam.report.page.target_page import (
-    FEW,
-    MOST_NAMES,
-    UNDECIDED,
-    ScoredBags,
-    ScoredPart,
-    TargetPage,
-    counts_of,
-)
+from midam.report.page.target_page import FEW, MOST_NAMES, UNDECIDED, ScoredBags, ScoredPart, TargetPage
 from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
 from midam.report.words import PART_NAMES
@@ -78,10 +70,6 @@ class ClassesPage(TargetPage):
         defined = [(name, estimate.value) for name, estimate in self.estimates() if estimate is not None]
         ends = [choose(defined, key=lambda entry: entry[1], default=(None, None)) for choose in (max, min)]
         return {"one": self.one, "ends": dict(zip(("Highest", "Lowest"), ends))}
-
-    def counts(self, values: NDArray[Any]) -> dict[str, int]:
-        """Return the number of bags of each class."""
-        return counts_of(values[:, 0], self.target.names)
 
     def flow_by_name(self) -> Table:
         """Return a table of the bags of each class in each part."""
@@ -197,10 +185,6 @@ class LabelsPage(ClassesPage):
         """Return the mean number of labels of a bag, and how many are unknown."""
         mean = Number(float(np.nansum(values)) / len(values), ".2f")
         return {"labels per bag": mean, "entries unknown": int(np.isnan(values).sum())}
-
-    def counts(self, values: NDArray[Any]) -> dict[str, int]:  # noqa: ARG002
-        """Return nothing: a bag has several labels."""
-        return {}
 
     def sections(self) -> list[Section]:
         """Return the sections on ranking and calibration."""

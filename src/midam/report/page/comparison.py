@@ -11,7 +11,8 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import ORANGE
 from midam.report.page.render import Number, Section, Table, render
-from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_forest, plot_mean_curves
+from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_forest
+from midam.report.plot_scores import plot_mean_curves
 from midam.report.words import METRIC_NAMES, capitalized
 
 _GRID = np.linspace(0, 1, 101)
@@ -126,8 +127,8 @@ def _curves(study: MethodsStudy) -> dict[str, Any]:
         tested = (method for method in study.methods if method.tested)
         return {method.name: (_GRID, np.mean([curve(part) for part in method.tested], axis=0)) for method in tested}
 
-    roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", chance=True)
-    precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)", chance=False)
+    roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", diagonal="Chance")
+    precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)")
     return {"roc": roc, "precision": precision}
 
 

@@ -1,5 +1,6 @@
 """Pages of labels with an order: grades, and numbers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,12 @@ from midam.report import plot_order
 from midam.report.figures import evenly
 from midam.report.page.classes import decisions
 from midam.report.page.render import Number, Section, Table
-from midam.report.page.target_page import FEW, UNDECIDED, ScoredPart, TargetPage, counts_of
+from midam.report.page.target_page import FEW, UNDECIDED, Cells, ScoredPart, TargetPage
 from midam.report.words import signed
 from midam.targets import Target
 
 _PARTS = 5
 _ON_AVERAGE = "Calibration: are predicted numbers right on average?"
-_TOO = ((1, "Predicted too low"), (-1, "Predicted too high"))
 
 
 class GradesPage(TargetPage):
@@ -50,10 +50,6 @@ class GradesPage(TargetPage):
         """Return the number of bags of each grade."""
         return self.counts(values)
 
-    def counts(self, values: NDArray[Any]) -> dict[str, int]:
-        """Return the number of bags of each grade."""
-        return counts_of(values[:, 0], self.target.names)
-
     def sections(self) -> list[Section]:
         """Return the sections on ranking and predicted grades."""
         tested, names, predicted = self.tested, self.target.names, self.tested.predicted
@@ -82,17 +78,12 @@ class GradesPage(TargetPage):
         """Return the section of the bags whose grade is furthest from the predicted grade."""
         if self.tested.predicted is None:
             return None
-        names, called, tables = self.target.names, self.tested.predicted.astype(np.int64), []
+        names, called, scores = self.target.names, self.tested.predicted.astype(np.int64), self.tested.scores
 
         def cells(i: int) -> list[Any]:
-            return [names[self.codes[i]], names[called[i]], Number(float(self.tested.scores[i]))]
+            return [names[self.codes[i]], names[called[i]], Number(float(scores[i]))]
 
-        for sign, title in _TOO:
-            gap = sign * (self.codes - called)
-            wrong = np.flatnonzero(gap > 0)
-            order = wrong[np.lexsort((sign * self.tested.scores[wrong], -gap[wrong]))]
-            tables.append(self.error_table(title, order, ["grade", "predicted", "score"], cells))
-        return self.error_section(*tables)
+        return _off_both_ways(self, self.codes - called, scores, ["grade", "predicted", "score"], cells)
 
     def rarest(self) -> tuple[int, str] | None:
         """Return how many bags the rarest grade has, and its name."""
@@ -168,7 +159,7 @@ class NumbersPage(TargetPage):
 
     def errors(self) -> Section | None:
         """Return the section of the bags with the largest errors."""
-        predicted, tables = self.tested.predicted, []
+        predicted = self.tested.predicted
         if predicted is None:
             return None
         off = predicted - self.numbers
@@ -177,11 +168,19 @@ class NumbersPage(TargetPage):
             shown = ((self.numbers[i], ".4g"), (predicted[i], ".4g"), (off[i], "+.4g"))
             return [Number(float(value), form) for value, form in shown]
 
-        for sign, title in _TOO:
-            wrong = np.flatnonzero(-sign * off > 0)
-            order = wrong[np.argsort(-np.abs(off[wrong]), kind="stable")]
-            tables.append(self.error_table(title, order, ["true", "predicted", "off by"], cells))
-        return self.error_section(*tables)
+        return _off_both_ways(self, -off, np.zeros_like(off), ["true", "predicted", "off by"], cells)
+
+
+def _off_both_ways(
+    page: TargetPage, gaps: NDArray[Any], scores: NDArray[np.float64], heads: Sequence[str], cells: Cells
+) -> Section:
+    """Return the section of the bags with the largest gaps [N], true minus predicted; of equal gaps, by the score."""
+    tables = []
+    for sign, title in ((1, "Predicted too low"), (-1, "Predicted too high")):
+        wrong = np.flatnonzero(sign * gaps > 0)
+        order = wrong[np.lexsort((sign * scores[wrong], -sign * gaps[wrong]))]
+        tables.append(page.error_table(title, order, heads, cells))
+    return page.error_section(*tables)
 
 
 def _shown(values: NDArray[np.float64]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.target_labels import CODED
 from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import Decision
@@ -298,9 +299,12 @@ class TargetPage:
         """Return facts about the labels of some bags, by their heads in the table of the flow of bags."""
         return {}
 
-    def counts(self, values: NDArray[Any]) -> dict[str, int]:  # noqa: ARG002
+    def counts(self, values: NDArray[Any]) -> dict[str, int]:
         """Return the number of bags of each class or grade; empty for other labels."""
-        return {}
+        if self.target.name not in CODED:
+            return {}
+        names, codes = self.target.names, values[:, 0].astype(np.int64)
+        return dict(zip(names, np.bincount(codes, minlength=len(names)).tolist()))
 
     def flow_by_name(self) -> Table | None:
         """Return a table of the bags of each class in each part."""
@@ -396,8 +400,3 @@ class TargetPage:
             columns["why"] = links
         rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, index, *columns.values())]
         return Table(caption, ["bag", *heads, *columns], rows, sorts=True)
-
-
-def counts_of(codes: NDArray[np.float64], names: Sequence[str]) -> dict[str, int]:
-    """Return how many bags each class or grade has."""
-    return dict(zip(names, np.bincount(codes.astype(np.int64), minlength=len(names)).tolist()))
