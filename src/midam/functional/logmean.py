@@ -116,7 +116,7 @@ def moving_average(
 ) -> tuple[Tensor, Tensor]:
     """Update the paper's moving average (eq. ui, sm, ab) in log space: s = (1 - gamma0) s_old + gamma0 s_new.
 
-    `gamma0` [K] is in (0, 1]; at 1 the old state, whose l may be -inf, has no effect. `track` is the fused form.
+    `gamma0` [K] is in (0, 1]; at 1 the old state, whose l may be -inf, has no effect. `track` takes a whole sample.
 
     Examples
     --------
@@ -143,8 +143,8 @@ def point_weights(
 ) -> Tensor:
     """Return the weights ``w_j = exp(z_j - l) / n`` [K, B] of a sample of n instances at the point l, without graph.
 
-    `max_exponent` bounds z - l if the point does not contain the sample (`MAX_LAG_EXPONENT`). None suffices if the
-    sample was merged into the point with weight gamma0, because the weights then sum to at most 1 / gamma0.
+    `max_exponent` bounds z - l, for a point that does not contain the sample (`MAX_LAG_EXPONENT`). No bound is needed
+    if the sample was merged into the point with weight gamma0: the weights then sum to at most 1 / gamma0.
     """
     exponent = z.detach() - l.unsqueeze(-1)
     if max_exponent is not None:
@@ -174,9 +174,9 @@ def cotangents(v: Tensor, r: Tensor, w: Tensor, grad_l: Tensor, grad_r: Tensor) 
 
 
 def linearize(z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Attach the sample's gradient to the point (l, r): ``l_hat, r_hat`` of `cotangents`, for weights w [K, B].
+    """Return the point (l, r) with the gradient of the sample: ``l_hat, r_hat`` of `cotangents`, for weights w [K, B].
 
-    A differentiable loss of ``f2(l_hat, r_hat)`` has its value at the point and, under plain autograd, the sample's
+    A differentiable loss of ``f2(l_hat, r_hat)`` then has its value at the point, and autograd gives the sample's
     estimate of the compositional gradient. The point and the weights are constants.
 
     Examples
@@ -238,18 +238,18 @@ def rate_of(gamma0: Tensor, *, drawn: int | None = None, floor: float = 0.0) -> 
 def track(
     z: Tensor, v: Tensor, l_old: Tensor, r_old: Tensor, *, rate: Rate, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Update the tracked statistic with a sample: new l [K, 1], r [K, V], and the weights w [K, B] to linearize there.
+    """Return the tracked statistic after a sample, l [K, 1] and r [K, V], and the weights w [K, B] for `linearize`.
 
-    Eq. ui, sm and ab of the paper: `reduce`, `moving_average` and `point_weights` are fused into one softmax, because
-    every step of the variance-reduced estimator needs them. A state with values weights them by exp(l). If the weights
-    of a bag have fallen since its last visit, the old values outweigh the sample, which then gets no gradient;
-    therefore the sample's share of such a state has a floor. The state of smoothed-max has no values: it is l alone,
-    without a floor.
+    One softmax does the work of `reduce`, `moving_average` and `point_weights` (eq. ui, sm and ab of the paper),
+    because each step of the variance-reduced estimator needs all three. The old values of a state have the weight
+    exp(l). If the weights of a bag have fallen since its last visit, the old values outweigh the sample, which then
+    gets no gradient. Therefore the sample has a minimum share of a state with values, the floor of `rate`. The state of
+    smoothed-max is l alone, without values, and has no floor.
 
     The new state is the log-mean of the old state, with weight 1 - gamma0, and of B instances, with weight gamma0 / B
-    each. The share of an instance is gamma0 w. If the sample's share of a state with values would fall below the floor
-    of the rate, the old state gets less weight. `z` [K, B] is very low where `mask` [K, B] is false, `l_old` [K, 1] is
-    -inf for s = 0, and the rate is [K, 1], or [1, 1] for all bags.
+    each. The share of an instance is gamma0 w. If the sample's share of a state with values would fall below the floor,
+    the old state gets less weight. `z` [K, B] is very low where `mask` [K, B] is false, `l_old` [K, 1] is -inf for
+    s = 0, and the rate is [K, 1], or [1, 1] for all bags.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The maximum of a bag, as a statistic next to the log-weighted mean of `midam.functional.logmean`.
 
-Its triple is (n, l, r) too: l is the maximal logit, r the value of the first instance that attains it. ``(0, -inf, 0)``
-is the identity here as well. The gradient goes to that instance alone, and no moving average tracks the maximum.
+A statistic is a triple (n, l, r) here too: l is the largest logit, r the value of the first instance with this logit.
+The identity is ``(0, -inf, 0)``. The gradient goes to that instance alone, and no moving average tracks the maximum.
 """
 
 import torch
@@ -11,7 +11,7 @@ from midam.functional.logmean import BagStatistic
 
 
 def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
-    """Return the statistic of K bags given as padded rows; parameters as of `midam.functional.logmean.reduce`."""
+    """Return the statistic of K bags given as padded rows; parameters as in `midam.functional.logmean.reduce`."""
     if mask is None:
         n = z.new_full((z.shape[0],), float(z.shape[1]))
     else:
@@ -22,7 +22,7 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
 
 
 def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Return the statistic of bags in one flat array; parameters as of `midam.functional.logmean.reduce_segments`."""
+    """Return the statistic of bags in one flat array; parameters as in `midam.functional.logmean.reduce_segments`."""
     row = first_maximum(z, segment, num_bags=num_bags)
     present = row < z.shape[0]
     # A bag that is empty or has a NaN score has no first maximum; its row only has to be a valid index.
@@ -32,7 +32,7 @@ def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> 
 
 
 def merge(first: BagStatistic, second: BagStatistic) -> BagStatistic:
-    """Return the statistic of the union of two disjoint parts of each bag; equal maxima keep that of the first part."""
+    """Return the statistic of the union of two disjoint parts of each bag; if both maxima are equal, the first's r."""
     later = (second.l > first.l).unsqueeze(1)
     return BagStatistic(first.n + second.n, torch.maximum(first.l, second.l), torch.where(later, second.r, first.r))
 

@@ -1,8 +1,8 @@
 """Objectives on bag scores, and the dual step of the min-max objective.
 
-`minmax_auc` is eq. MI_DAM. With the weight "paper", as printed, F3 = alpha gap - alpha^2 / 2, whose maximum over alpha
-is half the squared gap. "pairwise" doubles F3, which makes the saddle value equal to the expected pairwise square loss
-E[(c + h' - h)^2] over (positive h, negative h').
+`minmax_auc` is eq. MI_DAM. With the weight "paper", F3 = alpha gap - alpha^2 / 2, as the paper prints it; its maximum
+over alpha is half the squared gap. With "pairwise", F3 is doubled: then the saddle value is the expected pairwise
+square loss E[(c + h' - h)^2] over (positive h, negative h').
 
 Labels enter as class weights: `class_weights` gives each positive bag 1/P and each negative bag 1/N. A class that is
 missing in a batch contributes no loss, and the batch has no gap and no dual step: loss and gradient stay finite.
@@ -73,7 +73,7 @@ def minmax_auc(
     """Return the min-max AUC objective (eq. MI_DAM) of bag scores h [K] in [0, 1].
 
     `a` and `b` [] are the centers of the positive and of the negative scores, `alpha` [] is the dual variable (without
-    graph), `margin` is c > 0 in units of the score, and `weight` says whether F3 is as printed or doubled.
+    graph), `margin` is c > 0 in units of the score, and `weight` "pairwise" doubles F3.
 
     Examples
     --------

@@ -132,7 +132,7 @@ def average_precision(
 
     `u` [K, 2] are the remembered mean losses of a positive bag against the positive bags (including itself) and against
     the negative bags; 0 for new bags. `rate` in (0, 1] is the weight of the batch in the next values. `prevalence` []
-    is the share pi of positive bags for which the precision is meant; batches may have another share.
+    is the share pi of positive bags at which the precision is computed; batches may have another share.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def _if_positive(new: Tensor, old: Tensor, weights: ClassWeights) -> Tensor:
 
 
 def _or_zero(log_mean: Tensor, weights: ClassWeights) -> Tensor:
-    """Return the log mean; for a batch that lacks a class, where it is -inf, 0, so that later values stay finite."""
+    """Return the log mean, or 0 for a batch that lacks a class: its log mean is -inf, and later values stay finite."""
     return log_mean if weights.both is None else torch.where(weights.both > 0, log_mean, torch.zeros_like(log_mean))
 
 

@@ -12,8 +12,8 @@ r"""The outer function f2 of every pooling: from the bag's statistic (l, r; n) t
 | noisy-and               | 0              | phi_j              | [s(a(r-b)) - s(-ab)] / [s(a(1-b)) - s(-ab)] |
 
 s is the logistic function; l [K], r [K, V] and n [K] are the statistic of K bags. Scores lie in [0, 1]. If a score has
-a logit, its pooling offers the logit too, computed directly where the score would lose digits. With C score columns,
-l is [K, C]; for a mean, r is [K, C] (V = C).
+a logit, its pooling offers the logit too, computed without the score where the score would lose digits. With C score
+columns, l is [K, C]; for a mean, r is [K, C] (V = C).
 """
 
 import math
@@ -43,7 +43,7 @@ def generalized_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E7
 
 def noisy_or_log_miss(r: Tensor, n: Tensor) -> Tensor:
     """Return the log probability ``n r`` that no instance fires, from ``v = log(1 - phi)``; strictly negative."""
-    # If every phi underflows, the miss is certain; -tiny keeps log(1 - exp(.)) and its gradient finite.
+    # If every phi underflows, a miss is certain; -tiny keeps log(1 - exp(.)) and its gradient finite.
     return (n.unsqueeze(-1) * r).squeeze(-1).clamp(max=-1e-30)
 
 

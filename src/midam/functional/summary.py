@@ -1,8 +1,9 @@
-"""Plain summaries of a bag, as statistics next to the log-weighted mean of `midam.functional.logmean`.
+"""Mean, minimum, maximum and variance of a bag, as statistics that merge like those of `midam.functional.logmean`.
 
-Their triple is (n, l, r) too: r holds the summary of the bag, and the value v of an instance is the summary of a bag
-with this instance alone, so that all splits of a bag merge to the same summary. All instances have the same weight: z
-is 0, and l is 0 except for an empty bag, whose ``(0, -inf, 0)`` is the identity here as well.
+A statistic is a triple (n, l, r) here too, and r is the summary of the bag. The value v of an instance is the summary
+of a bag with this instance alone. However a bag is split, its parts merge to the same summary. All instances have the
+same weight, so z is 0. l is 0, or -inf for an empty bag: the identity is ``(0, -inf, 0)``, as for the log-weighted
+mean.
 """
 
 import math
@@ -71,7 +72,7 @@ def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[
 
 
 def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Return the least value of each bag, the number of instances with this value, and of all instances.
+    """Return three numbers of each bag: the least value, how many instances have it, and how many there are.
 
     The parameters are those of `reduce_columns`, with V = 3: these three numbers of each instance alone.
 

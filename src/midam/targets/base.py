@@ -130,7 +130,7 @@ class Target:
     linear: ClassVar[str] = "logistic regression"
     """Name of the method of `linear_scores`."""
     ordered: ClassVar[str] = "that their labels order"
-    """Which bags have a main metric, in words."""
+    """Which bags have a main metric, in words that follow "bags"."""
     unordered: ClassVar[str] = "no two bags that their labels order"
     """Which bags have no main metric, in words."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
@@ -301,7 +301,7 @@ class Target:
         return None if values is None else self.decided_by.from_dict(values)
 
     def notes(self, decision: Decided) -> list[str]:  # noqa: ARG002
-        """Return warnings about predictions that carry no information."""
+        """Return warnings about predictions that mean nothing."""
         return []
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:

@@ -199,7 +199,7 @@ class Binary(Target):
         decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Call `midam.evaluate.metrics.summarize`; warn if probability and class carry no information."""
+        """Return the figures of `midam.evaluate.metrics.summarize`, with a warning if the decision means nothing."""
         made = cast(BinaryDecision | None, decision)
         summary = summarize(
             values,

@@ -36,7 +36,7 @@ from midam.targets.base import (
     read_numbers,
 )
 
-LEAST_BAGS = 2  # bags of a class in training: one bag teaches nothing general, and leaves none to test on
+LEAST_BAGS = 2  # training bags of a class: from a single bag, nothing general can be learned
 
 
 class ColumnTarget(Target):

@@ -1,4 +1,4 @@
-"""Grades, numbers and the base of survival: one score follows the order of the bags and is measured by the C-index."""
+"""Grades and numbers, and the base of survival: one score ranks the bags, and the C-index measures it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -40,7 +40,7 @@ class RankedTarget(Target):
     predicted: ClassVar[str]
     """Column of the predictions in a table."""
     differing: ClassVar[str]
-    """Which bags are enough for a training, in words."""
+    """Which training bags are needed, in words."""
 
     def prediction_forms(self) -> dict[str, ColumnForm]:
         """Return the column of the grade or the risk group."""
@@ -110,7 +110,7 @@ class RankedTarget(Target):
         return "bags", len(values)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Return further figures."""
+        """Return the figures besides the C-index."""
         raise NotImplementedError
 
 

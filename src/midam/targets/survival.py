@@ -53,7 +53,7 @@ class Survival(RankedTarget):
         """Describe the number of events."""
         return f"{summary['events']} events"
 
-    incomparable = "no event with a bag behind it"
+    incomparable = "no bag has its event before the time of another"
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Return four strata: bags with and without an event, each in an earlier and a later half."""
