@@ -39,20 +39,25 @@ class Stub(NamedTuple):
     base: str
     module: str
     own: tuple[str, ...]
+    more: str = ""  # of the file
 
     def rendered(self) -> str:
         """The stub."""
         fields = {name: field for _, group in groups().values() for name, field in group.model_fields.items()}
         lines = [f"{name}: {_word(fields[name].annotation, value)}" for name, value in setting_defaults().items()]
         head = HEAD.format(name=self.name, base=self.base, module=self.module)
-        return head + "".join(f"        {line},\n" for line in (*lines, *self.own)) + "    ) -> None: ...\n"
+        return head + "".join(f"        {line},\n" for line in (*lines, *self.own)) + "    ) -> None: ...\n" + self.more
 
 
 _WIDTH = 100  # of an annotation and its default
 
 STUBS = {
     FOLDER / "classifier.pyi": Stub(
-        "MIDAMClassifier", "BagClassifier", "bag_classifier", ('method: str = "midam"', "positive: Any = None", *COMMON)
+        "MIDAMClassifier",
+        "BaseClassifier",
+        "bag_classifier",
+        ('method: str | None = "midam"', "positive: Any = None", *COMMON),
+        "\nclass BagClassifier(MIDAMClassifier): ...\n",
     ),
     FOLDER / "ranker.pyi": Stub(
         "MIDAMRanker", "BagRanker", "bag_rankers", ("grades: Sequence[Any] | None = None", *COMMON)

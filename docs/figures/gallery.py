@@ -58,7 +58,7 @@ SETS = {
 import midam
 
 bags = midam.read_bags("musk2")
-model = midam.MIDAMClassifier(method="auto", seed=0)
+model = midam.BagClassifier(seed=0)
 areas = cross_val_score(model, bags, bags.labels, cv=3, scoring="roc_auc")
 print(areas.round(3))
 """,

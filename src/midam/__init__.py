@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from midam.runs.loaded import LoadedRun as LoadedRun
     from midam.runs.loaded import load_run as load_run
     from midam.settings import Settings as Settings
+    from midam.sklearn import BagClassifier as BagClassifier
     from midam.sklearn import BagStatistics as BagStatistics
     from midam.sklearn import ColorStatistics as ColorStatistics
     from midam.sklearn import MIDAMClassifier as MIDAMClassifier

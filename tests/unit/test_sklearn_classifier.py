@@ -14,7 +14,7 @@ from sklearn.metrics import get_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
 import midam
-from midam import MIDAMClassifier
+from midam import BagClassifier, MIDAMClassifier
 from midam.compare.auto.candidates import VECTORS
 from midam.data.bags import Bags
 from midam.data.sets import catalog
@@ -379,6 +379,21 @@ def test_weights_of_bags_need_two_classes_with_a_bag_of_each():
         MIDAMClassifier(epochs=1).fit(bags, kind, np.ones(40))
     with pytest.raises(OneClassError):
         MIDAMClassifier(epochs=1).fit(bags, kind != "negative", kind == "negative")
+
+
+def test_a_bag_classifier_chooses_the_method_as_midam_fit_does(tmp_path):
+    bags, kind = _two_kinds_of_positives(20)
+    chosen = BagClassifier().fit(bags, kind != "negative")
+    assert [row["method"] for row in chosen.history_] == list(VECTORS)
+    with pytest.raises(ConfigError, match="method='midam' to continue"):
+        chosen.partial_fit(bags, kind != "negative")
+    trained = BagClassifier(epochs=2, members=1).fit(bags, kind != "negative")
+    assert len(trained.history_) == 2
+    trained.save(tmp_path)
+    assert BagClassifier.load(tmp_path).method == "midam"
+    several = BagClassifier(val_fraction=0.0).fit(bags[:8], kind[:8])
+    assert several.target_ == "multiclass"
+    assert "loss" in several.history_[0]
 
 
 def test_a_second_fit_goes_on_only_with_warm_start(data):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
+    from midam.sklearn.classifier import BagClassifier as BagClassifier
     from midam.sklearn.classifier import MIDAMClassifier as MIDAMClassifier
     from midam.sklearn.ranker import MIDAMRanker as MIDAMRanker
     from midam.sklearn.survival import MIDAMSurvival as MIDAMSurvival

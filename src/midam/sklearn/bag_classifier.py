@@ -29,7 +29,7 @@ _TINY = np.finfo(np.float64).tiny
 _ALMOST_ONE = np.nextafter(1.0, 0.0)
 
 
-class BagClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
+class BaseClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     """Classifier of bags without a constructor, see `midam.sklearn.classifier.MIDAMClassifier`."""
 
     targets = ("binary", "multiclass", "multilabel")

@@ -1,10 +1,10 @@
-"""`MIDAMClassifier`: bags in, ranks, probabilities and classes out; every setting of a run is a parameter."""
+"""`MIDAMClassifier` and `BagClassifier`: bags in, ranks, probabilities and classes out; settings are parameters."""
 
-from midam.sklearn.bag_classifier import BagClassifier
+from midam.sklearn.bag_classifier import BaseClassifier
 from midam.sklearn.base import constructor
 
 
-class MIDAMClassifier(BagClassifier):
+class MIDAMClassifier(BaseClassifier):
     """Bag classifier that maximizes AUC, for scikit-learn's pipelines, searches and cross-validation.
 
     y [N] holds two or more classes; with more than two, each is ranked against the rest. y [N, L] of 0 and 1 holds L
@@ -81,3 +81,24 @@ class MIDAMClassifier(BagClassifier):
     """
 
     __init__ = constructor("MIDAMClassifier", {"method": "midam", "positive": None})
+
+
+class BagClassifier(MIDAMClassifier):
+    """`MIDAMClassifier` that chooses the method as `midam fit` does: the best known answer without settings.
+
+    With ``method=None``, its default, it is "auto" for feature vectors of two classes, and "midam" for images, for more
+    classes, for several labels, and with settings of a training. All else is as in `MIDAMClassifier`, except that only
+    ``method="midam"`` goes on from the last call.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> y = np.arange(40) % 2
+    >>> bags = [random.normal(label, 1.0, (4, 2)) for label in y]
+    >>> classifier = BagClassifier(seed=0).fit(bags, y)
+    >>> classifier.history_[0]["method"], classifier.predict(bags).shape
+    ('bag-statistics-extratrees', (40,))
+    """
+
+    __init__ = constructor("BagClassifier", {"method": None, "positive": None})

@@ -2,9 +2,9 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from midam.sklearn.bag_classifier import BagClassifier
+from midam.sklearn.bag_classifier import BaseClassifier
 
-class MIDAMClassifier(BagClassifier):
+class MIDAMClassifier(BaseClassifier):
     def __init__(
         self,
         *,
@@ -76,10 +76,12 @@ class MIDAMClassifier(BagClassifier):
         ),
         impute: Literal["none", "mean", "median", "zero"] = "none",
         indicators: bool = False,
-        method: str = "midam",
+        method: str | None = "midam",
         positive: Any = None,
         warm_start: bool = False,
         show_progress: bool = False,
         random_state: int | None = None,
         verbose: int = 0,
     ) -> None: ...
+
+class BagClassifier(MIDAMClassifier): ...

@@ -23,7 +23,7 @@ from midam.runs.data import SplitBags, describe_origin
 from midam.runs.fit_at_once import fit_baseline, has_few
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
-from midam.runs.method import choose_method, taken_settings
+from midam.runs.method import choose_method, taken_settings, usual_method
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator, chosen_settings
@@ -52,7 +52,7 @@ class TrainedEstimator(BagEstimator):
     """
 
     targets: ClassVar[tuple[str, ...]]
-    method: str = DEFAULT
+    method: str | None = DEFAULT
     warm_start: bool
     show_progress: bool
     random_state: int | None
@@ -127,7 +127,8 @@ class TrainedEstimator(BagEstimator):
                 f"with {MADE_FOR.get(run.target.name, 'midam.load_run')}."
             )
         # A method that is fitted in one step takes few settings; the others keep their defaults.
-        values = run.settings.flat() if run.method is None else {**taken_settings(run.settings), "method": run.method}
+        values = run.settings.flat() if run.method is None else taken_settings(run.settings)
+        values = {**values, "method": run.method or DEFAULT}
         estimator, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
         if run.columns is not None:
             names = list(run.columns.kinds)
@@ -230,7 +231,8 @@ class TrainedEstimator(BagEstimator):
         val = parts.part("val") if "val" in parts.splits else None
         if going_on:
             self._require_epochs()
-        settings, method = choose_method(self.method, settings)
+        name = usual_method(parts.bags, settings) if self.method is None else self.method
+        settings, method = choose_method(name, settings)
         held: OutOfFold | None = None
         if method is not None:
             held = self._fit_at_once(method, settings, parts)
@@ -253,7 +255,7 @@ class TrainedEstimator(BagEstimator):
 
     def _require_epochs(self) -> None:
         """Refuse a method that cannot continue from the last call."""
-        if self.method != DEFAULT and not is_shorthand(self.method):
+        if self.method is None or (self.method != DEFAULT and not is_shorthand(self.method)):
             raise ConfigError(
                 f"Expected method={DEFAULT!r} to continue from the last call, got {self.method!r}; call fit with "
                 "warm_start=False."
