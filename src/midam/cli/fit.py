@@ -5,7 +5,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,11 +151,9 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
         folder = RunFolder(Path(options.out if again else options.resume))
         settings, _, method = read_run_config(folder, trust=options.trust)
         epochs = settings.training.epochs if method is None else 1
-        with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
-            if log is not None:
-                log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
+        with _log(folder, options.words) as log, FitProgress(epochs, console=console) as bar:
+            log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
             summary = resume_run(options.data, folder, processes=processes, **_calls(bar, log))
-            _log_summary(log, summary, folder)
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
@@ -165,24 +163,21 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
         if not processes.rank:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
+        log = _log(folder, options.words)
 
-        def titled(used: Settings, method: str | None) -> str:
+        def tell(used: Settings, method: str | None) -> None:
             on = f" in {processes.count} processes" if processes.count > 1 else ""
             why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
-            return f"training {method_title(method, used, sign='x')} on {options.get('named', options.data)}{on}{why}"
+            title = f"training {method_title(method, used, sign='x')} on {options.get('named', options.data)}{on}{why}"
+            console.print(escape(title))
+            log.add(f"{title}\n{_in_force(used)}")
 
         epochs = settings.training.epochs if method is None else 1
-        with _log(folder, processes, options.words) as log, FitProgress(epochs, console=console) as bar:
-
-            def tell(used: Settings, method: str | None) -> None:
-                console.print(escape(titled(used, method)))
-                if log is not None:
-                    log.add(f"{titled(used, method)}\n{_in_force(used)}")
-
+        with log, FitProgress(epochs, console=console) as bar:
             calls = {"on_start": tell, "processes": processes, **_calls(bar, log)}
             summary = fit_run(options.data, settings, folder, method=options.method, budget=budget, **calls)
-            _log_summary(log, summary, folder)
     if not processes.rank:
+        _log_summary(log, summary, folder)
         note_result(run=folder.root, summary=summary)
         print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
@@ -205,37 +200,31 @@ def _following(processes: "Processes", console: Console) -> Iterator[None]:
         raise
 
 
-def _calls(bar: "FitProgress", log: "RunLog | None") -> dict[str, Any]:
+def _calls(bar: "FitProgress", log: "RunLog") -> dict[str, Any]:
     """Return the callbacks that show the progress of a run and log it."""
     from midam.report.terminal import epoch_words
 
-    def note(text: str) -> None:
-        if log is not None:
-            log.add(text)
-
     def epoch(row: Mapping[str, Any], trainer: Any) -> None:
         bar.update(row)
-        note(f"epoch {row['epoch']}/{trainer.config.training.epochs}  {epoch_words(row)}")
+        log.add(f"epoch {row['epoch']}/{trainer.config.training.epochs}  {epoch_words(row)}")
 
     def stage(title: str, bags: int) -> None:
         bar.stage(title, bags)
-        note(f"{title}: {bags} bags" if bags else title)
+        log.add(f"{title}: {bags} bags" if bags else title)
 
     def candidate(title: str, number: int, count: int) -> None:
         bar.candidate(title, number, count)
-        note(f"{number + 1}/{count} {title}")
+        log.add(f"{number + 1}/{count} {title}")
 
     return {"on_epoch": epoch, "on_stage": stage, "on_bags": bar.scored, "on_candidate": candidate}
 
 
-@contextmanager
-def _log(folder: "RunFolder", processes: "Processes", words: str) -> Iterator["RunLog | None"]:
-    """Open the log of the run in the leading process; yield None in the others."""
+def _log(folder: "RunFolder", words: str) -> "RunLog":
+    """Return the log of the run; only the leading process, which holds the folder, writes it."""
     from midam.cli.app import message_text
     from midam.runs.folder import RunLog
 
-    with nullcontext() if processes.rank else RunLog(folder, command=f"midam {words}", message_of=message_text) as log:
-        yield log
+    return RunLog(folder, command=f"midam {words}", message_of=message_text)
 
 
 def _in_force(settings: Settings) -> str:
@@ -244,17 +233,15 @@ def _in_force(settings: Settings) -> str:
     return "settings: " + shlex.join(word for pair in settings.flat().items() for word in flag_words(*pair))
 
 
-def _log_summary(log: "RunLog | None", summary: Mapping[str, Any], folder: "RunFolder") -> None:
+def _log_summary(log: "RunLog", summary: Mapping[str, Any], folder: "RunFolder") -> None:
     """Log the printed results."""
     from midam.report.terminal import print_summary
 
-    if log is not None:
-        text = io.StringIO()
-        print_summary(Console(file=text, width=120, highlight=False, emoji=False), summary, run=str(folder.root))
-        log.add(text.getvalue())
-        words = "data: {name}, {bags} bags, {instances} instances, digest {fingerprint}"
-        log.add(words.format_map(summary["data"]))
-        log.add("seconds: " + ", ".join(f"{name} {value:g}" for name, value in summary["seconds"].items()))
+    text = io.StringIO()
+    print_summary(Console(file=text, width=120, highlight=False, emoji=False), summary, run=str(folder.root))
+    log.add(text.getvalue())
+    log.add("data: {name}, {bags} bags, {instances} instances, digest {fingerprint}".format_map(summary["data"]))
+    log.add("seconds: " + ", ".join(f"{name} {value:g}" for name, value in summary["seconds"].items()))
 
 
 def _seconds(text: str | None, *, method: str | None) -> float | None:
