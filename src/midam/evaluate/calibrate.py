@@ -129,6 +129,12 @@ def score_logits(scores: ArrayLike) -> Scores:
     return bounded_logit(s, eps=SCORE_RESOLUTION).numpy()
 
 
+def warn_of_chance(expected: str, consequence: str, *, columns: str = "") -> None:
+    """Warn the caller of `fit` that its scores are no better than chance, with the consequence."""
+    message = f"Expected scores that {expected}, got scores no better than chance{columns}; {consequence}"
+    warnings.warn(message, stacklevel=3)
+
+
 class PlattCalibrator(OnLogit):
     """Probability ``sigmoid(slope (x - center) / scale + intercept)`` fitted on validation bags (Platt 1999).
 
@@ -170,9 +176,7 @@ class PlattCalibrator(OnLogit):
         self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets) if np.ptp(x) > 0 else (0.0, 0.0)
         # An exact slope of zero is fitted only up to rounding.
         if self.slope_ <= 1e-8:
-            consequence = "each probability is the share of positive validation bags."
-            message = f"Expected scores that rank validation bags, got scores no better than chance; {consequence}"
-            warnings.warn(message, stacklevel=2)
+            warn_of_chance("rank validation bags", "each probability is the share of positive validation bags.")
             self.slope_, self.intercept_ = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
         return self
 

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator
+from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator, warn_of_chance
 from midam.evaluate.classes import check_codes, check_table, confusion_matrix
 from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
@@ -105,9 +105,7 @@ class GradeCuts(Cuts):
                 break
             ratio, starts = lower, best
         if ratio == 1.0:
-            consequence = f"each bag gets grade {median}, the median of the validation bags."
-            message = f"Expected scores that rank validation bags, got scores no better than chance; {consequence}"
-            warnings.warn(message, stacklevel=2)
+            warn_of_chance("rank validation bags", f"each bag gets grade {median}, the median of the validation bags.")
         self.cuts_ = [cut_below(values, int(start)) for start in starts]
         return self
 
@@ -214,9 +212,7 @@ class TemperatureCalibrator(OnLogit):
         self.slope_, self.offsets_ = float(solution.x[0]), solution.x[1:] - solution.x[1:].mean()
         if self.slope_ <= 1e-6:
             self.slope_ = 0.0
-            consequence = "each probability is a share of the validation bags."
-            message = f"Expected scores that separate classes, got scores no better than chance; {consequence}"
-            warnings.warn(message, stacklevel=2)
+            warn_of_chance("separate classes", "each probability is a share of the validation bags.")
         return self
 
     def predict(self, scores: ArrayLike) -> Scores:
@@ -267,10 +263,9 @@ class LabelCalibrator(Fitted):
         called = names or tuple(map(str, range(len(self.columns_))))
         flat = [name for name, fitted in zip(called, self.columns_, strict=True) if fitted and fitted.slope_ == 0]
         if flat:
+            columns = f" for {', '.join(flat)}"
             consequence = "their probabilities are shares of the validation bags."
-            named = f"got scores no better than chance for {', '.join(flat)}"
-            message = f"Expected scores that rank validation bags by each label, {named}; {consequence}"
-            warnings.warn(message, stacklevel=2)
+            warn_of_chance("rank validation bags by each label", consequence, columns=columns)
         if not any(self.columns_):
             raise OneClassError("Expected bags of both kinds of some label, got none; fit on other bags.")
         return self
