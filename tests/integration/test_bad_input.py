@@ -272,7 +272,7 @@ SEVERAL = {  # commands with two faults each, and what each line names
     "compare": (["compare", "t.csv", "--methods", "midam,ce-mean"], ["'u'", "'v'", "nan"]),
     "compare methods": (["compare", "{data}", "--methods", "foo,bar"], ["'foo'", "'bar'"]),
     "data import": (["data", "import", "t.csv", "--out", "s"], ["'u'", "'v'", "nan"]),
-    "data describe": (["data", "describe", "t.csv"], ["'u'", "'v'", "nan"]),
+    "data describe": (["data", "describe", "t.csv"], ["'u'", "'v'"]),
     **{
         f"{' '.join(words)} options": ([*words, "x", "--foo", "1", "--bar", "2"], ["'foo'", "'bar'"])
         for words in (["evaluate"], ["explain"], ["export"], ["report"], ["compare"], ["data", "import"])

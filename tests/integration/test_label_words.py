@@ -128,6 +128,7 @@ def test_missing_values_are_imputed(tmp_path, capsys):
     assert said in capsys.readouterr().err
     known = json.loads((run / "summary.json").read_text())["data"]["imputed"]
     assert known == {"how": "median", "missing": count + 2}
+    assert json.loads((run / "summary.json").read_text())["data"]["missing"] == {"f1": count, "f2": 2}
     assert main(["predict", str(run), str(tmp_path / "t.csv"), "--out", str(out)]) == 0
     assert said in capsys.readouterr().err
     assert pd.read_csv(out)["score"].tolist() == pd.read_csv(run / "predictions.csv")["score"].tolist()
@@ -140,7 +141,7 @@ def test_missing_values_are_imputed(tmp_path, capsys):
     assert "new" not in json.loads((tmp_path / "e.json").read_text())
     assert main(["fit", "--resume", str(run)]) == 0
     assert main(["data", "describe", str(tmp_path / "t.csv"), "--impute", "mean"]) == 0
-    assert "the mean of all bags" in capsys.readouterr().err
+    assert f"{count + 2} missing values need --impute median to train" in capsys.readouterr().out
     assert main(["data", "import", str(tmp_path / "t.csv"), "--impute", "mean", "--out", str(tmp_path / "s")]) == 2
 
 

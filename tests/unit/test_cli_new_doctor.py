@@ -94,6 +94,12 @@ def test_new_takes_a_folder_of_images_and_the_catalog(tmp_path, capsys):
     assert read_yaml(tmp_path / "digits.yaml") == {"data": "digits"}
 
 
+def test_new_fills_the_missing_values_of_an_archive(tmp_path):
+    np.savez(tmp_path / "b.npz", X=[[1.0], [np.nan], [2.0]], bag=[0, 1, 1], y=[0, 1])
+    assert main(["new", str(tmp_path / "b.npz"), "--out", str(tmp_path / "b.yaml")]) == 0
+    assert read_yaml(tmp_path / "b.yaml")["impute"] == "median"
+
+
 def test_doctor_tells_what_is_there_and_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda package: None if package == "nibabel" else "1.0")
     monkeypatch.setenv("MIDAM_DATA", "/no/such/folder")

@@ -66,6 +66,33 @@ def test_features_are_listed_with_their_kind_and_how_they_rank():
     assert found["flat"].metric == 0.5
 
 
+def test_missing_values_are_counted_and_not_filled(tmp_path, capsys):
+    frame = table_of_shops().assign(flat=7.0)
+    frame.loc[::5, "x"] = frame.loc[1::10, "shop"] = frame.loc[::3, "flat"] = None
+    frame.to_csv(tmp_path / "shops.csv", index=False)
+    assert main(["data", "describe", str(tmp_path / "shops.csv"), "--out", str(tmp_path / "d")]) == 0
+    said = capsys.readouterr().out
+    assert "128 missing values need --impute median to train: flat 80, x 48; 24 missing values of categories" in said
+    assert "are marked by a feature: shop 24 (in " in said
+    assert "constant features: 1 of 7 (flat)" in said
+    listed = pd.read_csv(tmp_path / "d" / "features.csv").set_index("feature")
+    shares = {
+        "x": 0.2,
+        "flat": 1 / 3,
+        "shop=a": 0.1,
+        "shop=b": 0.1,
+        "shop=c": 0.1,
+        "shop other": 0.1,
+        "shop missing": 0,
+    }
+    assert listed["missing"].to_dict() == pytest.approx(shares)
+    assert listed.loc["x", "metric"] == pytest.approx(auroc(np.arange(60) % 2, frame.groupby("bag")["x"].mean()))
+    assert listed.loc["x", ["low", "high"]].tolist() == pytest.approx([frame["x"].min(), frame["x"].max()])
+    with pytest.warns(UserWarning, match="columns that are not plain numbers"):
+        bags = Bags.from_dataframe(frame, "bag", "label", impute=True)
+    assert [one.feature for one in describe_bags("shops", bags).features] == list(listed.index)
+
+
 def test_features_of_large_bags_are_described_on_a_sample(monkeypatch):
     bags = make(bags=60)
     monkeypatch.setattr(describe, "_FEATURE_NUMBERS", 60 * 4 * 3)

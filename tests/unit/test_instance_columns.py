@@ -291,6 +291,19 @@ def test_indicators_say_where_numbers_were_missing():
         prepare(bags, DataSettings(indicators=True), train=range(24))
 
 
+def test_a_note_counts_missing_values_by_column_and_those_of_categories_too():
+    frame = table()
+    frame.loc[::5, "amount"], frame.loc[::10, "time"], frame.loc[::7, "merchant"] = np.nan, pd.NaT, None
+    bags, settings = bags_of(frame, impute=True), DataSettings(impute="median")
+    made, [note] = told(lambda: prepare(bags, settings, train=np.arange(20), note=True))
+    assert note == (
+        "36 missing values are filled with the median of the training bags: amount 24, time 12; 18 missing values of "
+        "categories are marked by a feature: merchant 18 (in a DataFrame)"
+    )
+    assert made.missing == {"amount": 24, "time": 12, "merchant": 18}
+    assert made.imputed["missing"] == 36
+
+
 def test_values_of_another_kind_than_in_training_are_refused():
     coder = ColumnCoder.fit(bags_of(table()), DataSettings())
     other = table(amount=np.resize(["much", "little"], 120))

@@ -1,7 +1,7 @@
 """`midam data`: list, describe and fetch data, import it into a store, and verify a store."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -97,8 +97,6 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
 
 
 def _describe(options: Namespace, console: Console) -> int:
-    from midam.data.column_codes import prepare
-    from midam.data.missing import missing_counts, note_of_filled
     from midam.data.sources.folder import NoLabelsError
     from midam.files import write_text
     from midam.report import plot_sizes
@@ -110,17 +108,14 @@ def _describe(options: Namespace, console: Console) -> int:
     from midam.targets import target_of
 
     keep_folder(options, "out", data="name")
+    gaps = options.impute != "none" or None
     try:
-        bags = read_bags_of(options.name, options)
+        bags = read_bags_of(options.name, options, impute=gaps)
     except NoLabelsError:
         remark(console, "no labels found, the bags are described without; `labels` names a table of them")
         options.unlabeled = True
-        bags = read_bags_of(options.name, options)
-    if options.impute != "none":
-        note_of_filled(bags, options.impute, missing_counts(bags), fitted_on="all bags")
-    data_settings = Settings(**{name: options[name] for name in _READING}).data
-    prepared = prepare(bags, data_settings, train=range(len(bags)))
-    bags, description = prepared.bags, describe_bags(options.name, prepared.bags, gaps=prepared.gaps)
+        bags = read_bags_of(options.name, options, impute=gaps)
+    description = describe_bags(options.name, bags, data=Settings(**{name: options[name] for name in _READING}).data)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
         title = Path(options.name).name
@@ -180,7 +175,7 @@ def _verify(options: Namespace, console: Console) -> int:
     return 0
 
 
-def read_bags_of(data: str, options: Namespace) -> "Bags":
+def read_bags_of(data: str, options: Namespace, **more: Any) -> "Bags":
     """Read bags by the data settings of the options; labels are required unless --unlabeled is given."""
     from midam.data.store import is_store
     from midam.runs.data import read_data
@@ -189,7 +184,7 @@ def read_bags_of(data: str, options: Namespace) -> "Bags":
     # A store states whether its bags have labels.
     labeled = not (options.unlabeled or is_store(data))
     bad_labels = "ignore" if options.unlabeled else "error"
-    return read_data(data, settings, require_labels=labeled, bad_labels=bad_labels)
+    return read_data(data, settings, require_labels=labeled, bad_labels=bad_labels, **more)
 
 
 def _jobs(options: Namespace) -> int:

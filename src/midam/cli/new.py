@@ -69,12 +69,11 @@ def run(options: Namespace, console: Console) -> int:
         raise ConfigError(f"Expected a new file for --out, got {out}, which is there; choose another name.")
     defaults, values = Settings().flat(), Settings(**{name: options[name] for name in _READING}).flat()
     given = {name: value for name, value in values.items() if value != defaults[name]}
-    table = _is_table(options.data)
-    given |= _columns(options.data, given) if table else {}
+    given |= _columns(options.data, given) if _is_table(options.data) else {}
     with console.status("reading"):
-        bags = read_data(options.data, Settings(**({"impute": "median"} if table else {}) | given))
+        bags = read_data(options.data, Settings(**given), impute="impute" in given or None)
     target_of(bags).check(bags)
-    if table and "impute" not in given and missing_counts(bags).any():
+    if "impute" not in given and missing_counts(bags).any():
         given["impute"] = "median"  # `fit` refuses missing values without it
     kind = _kind(options.data, bags)
     write_text(out, settings_text(options.data, kind, given, facts_of(bags)))

@@ -21,9 +21,8 @@ from midam.compare.summary import Comparison, make_comparison, plot_comparison, 
 from midam.compare.trials import NO_VALIDATION, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
-from midam.data.column_codes import needs_preparing, prepare
+from midam.data.column_codes import needs_preparing, note_of_filled, prepare
 from midam.data.free_memory import free_memory
-from midam.data.missing import missing_counts, note_of_filled
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, write_text
 from midam.plain_files import require_plain_folder, sweep
@@ -126,7 +125,7 @@ def run_comparison(
     base = _with_memory_budget(resolved, folder, jobs=workers.here())
     data_settings = base.data if needs_preparing(bags, base.data) else None
     if base.data.impute != "none":
-        note_of_filled(bags, base.data.impute, missing_counts(bags), fitted_on="the training bags of each fold")
+        note_of_filled(bags, base.data.impute, fitted_on="the training bags of each fold")
     selection = make_selection(base, lrs=lrs, margins=margins, select=select)
     if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")

@@ -15,12 +15,13 @@ from pydantic.dataclasses import dataclass
 from midam.data.bags import Bags
 from midam.data.covariate_codes import Code, Coder, category_code
 from midam.data.covariates import Column, category_of, without_zones
-from midam.data.missing import fill_values, impute, missing_counts, missing_shares, note_of_filled
+from midam.data.missing import fill_values, impute, missing_counts, missing_shares, place_name
 from midam.data.on_disk import on_disk
-from midam.errors import BagDataError, ConfigError, given, listed
+from midam.errors import BagDataError, ConfigError, Note, given, listed
 from midam.names import name_of
 from midam.settings.data import DataSettings, TimeFeature
 
+_SHOWN = 3  # columns in a note
 MOST = 100  # categories of a column that get a feature each, at most
 _WEEK, _THURSDAY, _HOURS = 7, 3, 24  # 1970-01-01 was a Thursday, day 3 of a week that begins on Monday
 
@@ -132,13 +133,15 @@ class Prepared(NamedTuple):
     """Bags of numbers without gaps, with the code and the fill values that were fitted on training bags.
 
     `columns` is the text of a `ColumnCoder`; `imputed` holds "how", the fill "values" of the features and "missing",
-    the number of filled gaps; `gaps` [N, D] is the share of filled values of each feature in each bag.
+    the number of filled gaps; `gaps` [N, D] is the share of filled values of each feature in each bag; `missing` holds
+    the number of missing values of each column that has some, categories too.
     """
 
     bags: Bags
     columns: str | None = None
     imputed: dict[str, Any] | None = None
     gaps: NDArray[np.float32] | None = None
+    missing: dict[str, int] | None = None
 
 
 def needs_preparing(bags: Bags, settings: DataSettings) -> bool:
@@ -158,12 +161,54 @@ def prepare(bags: Bags, settings: DataSettings, *, train: Any, note: bool = Fals
     text = None if coder is None else coder.to_json()
     if settings.impute == "none":
         bags.check(finite=coder is not None or not on_disk(bags.instances))
-        return Prepared(bags, text)
-    values, counts = fill_values(bags.subset(train), settings.impute), missing_counts(bags)
+        if coder is None:
+            return Prepared(bags)
+    numbers, categories = missing_by_column(bags, coder)
     if note:
-        note_of_filled(bags, settings.impute, counts)
-    facts = {"how": settings.impute, "values": values.tolist(), "missing": int(counts.sum())}
-    return Prepared(impute(bags, values), text, facts, missing_shares(bags))
+        note_of_filled(bags, settings.impute, coder)
+    if settings.impute == "none":
+        return Prepared(bags, text, missing=numbers | categories)
+    values = fill_values(bags.subset(train), settings.impute)
+    facts = {"how": settings.impute, "values": values.tolist(), "missing": sum(numbers.values())}
+    return Prepared(impute(bags, values), text, facts, missing_shares(bags), numbers | categories)
+
+
+def missing_by_column(bags: Bags, coder: ColumnCoder | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the missing values of columns of numbers or times, and of categories, that have some.
+
+    The bags are encoded by the coder, if any, and not filled.
+    """
+    if coder is None:
+        counts = missing_counts(bags)
+        return {place_name(bags, at): int(counts[tuple(at)]) for at in np.argwhere(counts)}, {}
+    x, missing = bags.instances[bags.rows()], (dict[str, int](), dict[str, int]())
+    for code, end in zip(coder.codes, np.cumsum([len(code.features) for code in coder.codes])):
+        if code.features:
+            last, marked = x[:, end - 1], code.features[-1] == f"{code.name} missing"
+            if count := int((last == 1 if marked else np.isnan(last)).sum()):
+                missing[code.kind == "category"][code.name] = count
+    return missing
+
+
+def missing_text(bags: Bags, coder: ColumnCoder | None, fate: str) -> str:
+    """Return how many values are missing, and in which columns most; "" if none are.
+
+    The bags are as for `missing_by_column`; `fate` says what happens to missing numbers and times.
+    """
+    parts = []
+    for counts, words in zip(missing_by_column(bags, coder), (fate, "of categories are marked by a feature")):
+        most = [f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: -item[1])]
+        parts += [f"{sum(counts.values())} missing values {words}: {listed(most, most=_SHOWN)}"] if most else []
+    return f"{'; '.join(parts)} (in {bags.source})" if parts else ""
+
+
+def note_of_filled(
+    bags: Bags, method: str, coder: ColumnCoder | None = None, *, fitted_on: str = "the training bags"
+) -> None:
+    """Note how many missing values are filled, what fills them, and which columns miss most."""
+    fate = "are filled with " + ("0" if method == "zero" else f"the {method} of {fitted_on}")
+    if text := missing_text(bags, coder, fate):
+        warnings.warn(text, Note, stacklevel=4)
 
 
 def _columns(bags: Bags) -> tuple[Column, ...]:

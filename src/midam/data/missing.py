@@ -12,8 +12,6 @@ from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import FEATURES_SHOWN, feature_order
 from midam.errors import Note, given, listed, require, require_choice
 
-_SHOWN = 3
-
 
 def missing_counts(bags: Bags) -> NDArray[np.int64]:
     """Return the number of missing values (NaN) of each feature, in an instance's shape; bags on disk have none."""
@@ -60,7 +58,7 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
     rows = np.concatenate([train[number] for number in range(len(train))])
     empty = np.isnan(rows).all(axis=0)
     if empty.any():
-        names = [_name(train, at) for at in np.argwhere(empty)]
+        names = [place_name(train, at) for at in np.argwhere(empty)]
         verb = "have" if len(names) > 1 else "has"
         text = f"{listed(names)} {verb} no value in any training bag: gaps are filled with 0"
         warnings.warn(
@@ -89,25 +87,11 @@ def impute(bags: Bags, values: NDArray[Any]) -> Bags:
     return bags.replace(instances=filled, digests=None)
 
 
-def note_of_filled(bags: Bags, method: str, counts: NDArray[np.int64], *, fitted_on: str = "the training bags") -> None:
-    """Note how many missing values are filled, what fills them, and which features miss most."""
-    if not counts.any():
-        return
-    most = np.argsort(-counts, axis=None, kind="stable")[: min(_SHOWN, int((counts > 0).sum()))]
-    places = [np.unravel_index(at, counts.shape) for at in most]
-    named = ", ".join(f"{_name(bags, np.array(at))} {counts[at]}" for at in places)
-    rest = int((counts > 0).sum()) - len(places)
-    named += f" and {rest} more features" if rest else ""
-    value = "0" if method == "zero" else f"the {method} of {fitted_on}"
-    text = f"{int(counts.sum())} missing values are filled with {value}: {named} (in {bags.source})"
-    warnings.warn(text, Note, stacklevel=4)
-
-
 def _may_miss(bags: Bags) -> bool:
     return isinstance(bags.instances, np.ndarray) and bags.instances.dtype.kind == "f"
 
 
-def _name(bags: Bags, at: NDArray[np.int64]) -> str:
+def place_name(bags: Bags, at: NDArray[np.int64]) -> str:
     """Return the name of a feature, or its position in an instance."""
     if bags.feature_names is not None and len(at) == 1:
         return bags.feature_names[int(at[0])]

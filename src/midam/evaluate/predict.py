@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.brief import BriefRepr
-from midam.data.column_codes import refuse_columns
+from midam.data.column_codes import note_of_filled, refuse_columns
 from midam.data.covariate_codes import CovariateCoder
-from midam.data.missing import align_features, impute, missing_counts, note_of_filled
+from midam.data.missing import align_features, impute, missing_counts
 from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, require
 from midam.evaluate.stream import InstancePass, stream_outputs
@@ -242,10 +242,9 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     bags.check(missing=known.filling is not None)
     if known.filling is None:
         return bags
-    counts = missing_counts(bags)
-    if not counts.any():
+    if not missing_counts(bags).any():
         return bags
-    note_of_filled(bags, known.how, counts)
+    note_of_filled(bags, known.how, known.columns)
     return impute(bags, np.array(known.filling))
 
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,14 +135,11 @@ class ImageFolder:
 
 def slide_facts(path: Path) -> SlideFacts:
     """Return scale and bounds of a slide; empty if the file is not a slide, is missing, or cannot be read."""
-    try:
-        if path.suffix.lower() not in _SUFFIXES or not path.exists() or not _is_slide(path):
-            return SlideFacts()
-        slide = open_pyramid(path)
-    except MidamError:
-        return SlideFacts()  # drawing it shows the error
-    slide.close()
-    return SlideFacts(slide.micrometers, slide.corner)
+    with suppress(MidamError):  # drawing it shows the error
+        if path.suffix.lower() in _SUFFIXES and path.exists() and _is_slide(path):
+            with closing(open_pyramid(path)) as slide:
+                return SlideFacts(slide.micrometers, slide.corner)
+    return SlideFacts()
 
 
 def read_backdrop(path: Path) -> Backdrop | None:

@@ -338,17 +338,12 @@ def _order(instances: InstanceScores, contribution: NDArray[np.float32]) -> NDAr
     return np.lexsort(keys).astype(np.int64)
 
 
-def leading_columns(run: LoadedRun, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the column of the most probable class or label of each bag with scores [N, C]."""
-    return run.target.main_column(scores, run.decision)
-
-
 def column_scores(run: LoadedRun, bags: Bags, index: int, label: str | None) -> tuple[NDArray[np.float64], int] | None:
     """Return scores [1, C] of a bag and the column to explain: of `label`, or the most probable; None if C is 1."""
     if run.target.count == 1:
         return None
     scores, _ = predict_run(run, bags.subset([index]))
-    return scores, int(leading_columns(run, scores)[0]) if label is None else run.target.column(label)
+    return scores, int(run.target.main_column(scores, run.decision)[0]) if label is None else run.target.column(label)
 
 
 def bag_entry(

@@ -17,7 +17,7 @@ from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, check_each, nearest
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, leading_columns, share_text
+from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, share_text
 from midam.explain.overlay import MOST, TOP, BagNames, bag_names, slide_stem, write_slide
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
@@ -108,7 +108,8 @@ def extreme_bags(
     column = None if of is None else run.target.column(of)
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
     if scores.ndim == 2:
-        scores = scores[np.arange(len(scores)), leading_columns(run, scores) if column is None else column]
+        explained = run.target.main_column(scores, run.decision) if column is None else column
+        scores = scores[np.arange(len(scores)), explained]
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 

@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.column_codes import ColumnCoder, missing_by_column, missing_text
 from midam.data.digests import bag_digests
 from midam.data.on_disk import on_disk
 from midam.data.sets import catalog
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
-from midam.errors import LeakageError, plural
+from midam.errors import LeakageError, given, plural
 from midam.evaluate.ranking import FEW_BAGS
 from midam.report import label_facts
+from midam.settings import DataSettings
 from midam.targets import target_of
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
@@ -58,12 +60,15 @@ class FeatureFacts(NamedTuple):
     metric: float | None
 
 
-def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = None) -> BagDescription:
+def describe_bags(
+    name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = None, data: DataSettings | None = None
+) -> BagDescription:
     """Describe labeled or unlabeled bags, and look for problems in them.
 
     Up to 256 MiB of instances are read completely. For more, constant features are searched in a sample, and duplicate
     bags only if the bags have digests, as in a store. `name` is a catalog name or the path of the data; `gaps` [N, D]
-    are the shares of missing values that were filled.
+    are the shares of missing values that were filled. Bags may have missing values: features are described by the
+    others. Categories and times are described by the features that the settings `data` make of them.
 
     Examples
     --------
@@ -73,7 +78,16 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
     few bags of a class: 1 negative; intervals will be wide
     few bags of a class: 2 positive; intervals will be wide
     """
-    notes, traps = list[str](), [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    coder = ColumnCoder.fit(bags, data or DataSettings())
+    bags = bags if coder is None else coder.encode(bags)
+    _, categories = missing_by_column(bags, coder)
+    features = feature_facts(bags, gaps) if len(bags.instance_shape) == 1 else []
+    for at, feature in enumerate(features):
+        column = None if coder is None else coder.of_categories.get(feature.feature)
+        if column in categories and feature.feature != f"{column} missing":
+            features[at] = feature._replace(missing=categories[column] / bags.num_instances)
+    text = missing_text(bags, coder, f"need {given(impute='median')} to train")
+    notes, traps = [text] if text else [], [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
         traps += label_facts.feature_warnings(bags.subset(train), None if gaps is None else gaps[train])
@@ -86,7 +100,6 @@ def describe_bags(name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = N
         traps += _constant_warnings(bags, exact=exact)
         if not exact:
             notes.append("constant features were searched in a sample of the instances")
-    features = feature_facts(bags, gaps) if len(bags.instance_shape) == 1 else []
     if features and (len(bags) > _FEATURE_BAGS or bags.num_instances * len(features) > _FEATURE_NUMBERS):
         notes.append("the features were described on a sample of the instances")
     return BagDescription(bag_facts(name, bags), traps, notes, features)
@@ -291,11 +304,8 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
 
 def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
     chunks = _all_chunks(bags) if exact else _sampled_chunks(bags)
-    first = next(chunks)
-    constant, count = (first == first[0]).all(axis=0), len(first)
-    for chunk in chunks:
-        constant &= (chunk == first[0]).all(axis=0)
-        count += len(chunk)
+    lows, highs, counts = zip(*((np.fmin.reduce(chunk), np.fmax.reduce(chunk), len(chunk)) for chunk in chunks))
+    constant, count = ~(np.fmin.reduce(lows) < np.fmax.reduce(highs)), sum(counts)  # also without any value
     names = np.array(bags.feature_names or range(len(constant)), dtype=np.str_)
     coded = {name.partition("=")[0] for name in names.tolist() if "=" in name}
     # `color other` is for categories to come: it is constant where all are frequent.

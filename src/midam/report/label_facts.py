@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import missing_of
-from midam.data.missing import impute, missing_shares
+from midam.data.missing import fill_values, impute, missing_shares
 from midam.data.on_disk import on_disk
 from midam.data.target_labels import CODED, TargetLabels
 from midam.errors import given, listed
@@ -263,7 +263,7 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
 def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Single]:
     """Return single features that rank the bags, or a sample of the bags."""
     if gaps is None and (gaps := missing_shares(bags)) is not None:
-        bags = impute(bags, np.zeros(bags.instance_shape))
+        bags = impute(bags, fill_values(bags, "median"))
     width = bags.instance_shape[0]
     row_bytes = max(1, bags.instances.itemsize * width)
     most = max(_FEWEST, min(_BAGS, _NUMBERS // width))

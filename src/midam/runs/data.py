@@ -64,7 +64,7 @@ class SplitBags:
 
     If missing values were filled, `imputed` has the entries "how", "values" of the features, and "missing", the count
     of missing values. `gaps` [N, D] is the share of missing values in each bag. `columns` is the JSON text of the
-    `ColumnCoder` that encoded columns.
+    `ColumnCoder` that encoded columns. `missing` counts the missing values of each column that has some.
     """
 
     bags: Bags
@@ -72,6 +72,7 @@ class SplitBags:
     imputed: dict[str, Any] | None = None
     gaps: NDArray[np.float32] | None = None
     columns: str | None = None
+    missing: dict[str, int] | None = None
 
     def part(self, name: str) -> Bags:
         """Return the bags of a split, which must not be empty."""
@@ -130,7 +131,7 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
             message = f"the {name} bags hold {target.unordered} (in {bags.source}): no {metric} can be computed there"
             warnings.warn(message, stacklevel=2)
     prepared = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
-    return SplitBags(prepared.bags, splits, prepared.imputed, prepared.gaps, prepared.columns)
+    return SplitBags(prepared.bags, splits, prepared.imputed, prepared.gaps, prepared.columns, prepared.missing)
 
 
 def warn_of_leaks(parts: SplitBags) -> None:

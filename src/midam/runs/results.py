@@ -256,6 +256,7 @@ def _of_data(
         **{key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")},
         **({} if parts.bags.feature_names is None else {"features": list(parts.bags.feature_names)}),
         **({} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}),
+        **({"missing": parts.missing} if parts.missing else {}),
         "notes": list(notes),
     }
 

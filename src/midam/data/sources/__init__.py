@@ -101,8 +101,9 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         lists the skipped ones. A file without instances is always left out.
     sheet : str, optional
         Sheet of an Excel table; default: the first.
-    impute : bool, default False
-        Keep missing values of a table or npz file as NaN, for `midam.data.missing`; by default they are refused.
+    impute : bool, optional
+        Keep missing values of a table or npz file as NaN, for `midam.data.missing`; by default they are refused. None
+        keeps them too, and is taken with all data.
     classes : sequence of str, optional
         Names of the labels 0 and 1, or the classes, grades or labels of another target, if known, as from a run.
     features : sequence of str, optional
@@ -147,6 +148,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     reader = bag_reader(request)
     if reader is None:
         raise _unknown(request)
+    if request.impute is None:
+        request = request.changed(impute="impute" in reader.parameters)
     _check_applies(reader, request)
     bags = reader.read(request.completed())
     if request.order is not None and "order" not in reader.parameters and not {*ORDER} <= {*(bags.feature_names or ())}:

@@ -209,7 +209,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     features = table.features(present, needed)
     kinds = read_kinds(table.frame, features, table.codes, request, table.faults, labels=_targets(labels))
     table.frame, features = kinds.frame, kinds.features
-    instances = table.numbers(features, missing=request.impute, apart=request.features is None)
+    instances = table.numbers(features, missing=bool(request.impute), apart=request.features is None)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
     covariates = tables.read_covariates(columns, request)

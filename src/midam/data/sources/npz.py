@@ -73,7 +73,7 @@ class ArchiveReader(BagReader):
             **fields,
             feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
             source=str(path),
-            missing=request.impute,
+            missing=bool(request.impute),
         )
 
 

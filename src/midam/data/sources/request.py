@@ -97,7 +97,7 @@ class Request:
     fold: int | None = None
     missing: MissingName = "error"
     sheet: str | None = None
-    impute: bool = False
+    impute: bool | None = False
     classes: tuple[ClassName, ...] | None = None
     features: Sequence[str] | None = None
     kinds: Mapping[str, str] | None = None
