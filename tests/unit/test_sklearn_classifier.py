@@ -365,7 +365,13 @@ def test_weights_of_bags_follow_the_index_of_a_series_and_the_folds_of_a_search(
 
 @pytest.mark.parametrize(
     ("weights", "fault"),
-    [(np.ones(3), "one weight"), (-np.ones(40), "above 0"), (np.full(40, np.nan), "above 0"), (["a"] * 40, "numbers")],
+    [
+        (np.ones(3), "one weight"),
+        (np.zeros(40), "zero"),
+        (-np.ones(40), "above 0"),
+        (np.full(40, np.nan), "above 0"),
+        (["a"] * 40, "numbers"),
+    ],
 )
 def test_weights_of_bags_that_are_no_weights_are_refused(weights, fault):
     bags, kind = _two_kinds_of_positives(40)

@@ -98,6 +98,8 @@ def with_weights(bags: Bags, weights: Any) -> Bags:
     """Return the bags whose weight [N] is not 0, with their weights."""
     values = as_array(weights, np.float64)
     check_length(values, len(bags), "weight", bags.source)
+    if not values.any():
+        raise BagDataError("Expected a weight above 0, got zero for each bag; give weights above 0.")
     kept = bags.subset(np.flatnonzero(values)).replace(weights=values[values != 0])
     both_classes(kept)
     return kept
