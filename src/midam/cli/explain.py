@@ -45,16 +45,7 @@ def parser() -> ArgumentParser:
 def run(options: Namespace, console: Console) -> int:
     """Explain bags; returns the exit code."""
     from midam.data.bag_files import source_paths
-    from midam.explain.run import (
-        PAGE,
-        ExplainOptions,
-        explain_bags,
-        extreme_bags,
-        find_bags,
-        images_of,
-        own_folder,
-        own_test_bags,
-    )
+    from midam.explain import run as explaining
     from midam.report.terminal import BagProgress
     from midam.runs.apply import settings_for
 
@@ -72,23 +63,23 @@ def run(options: Namespace, console: Console) -> int:
         trained.target.column(label)
     reading = {name: options[name] for name in TABLES}
     images = {"images": options.images, "image_downsample": options.image_downsample}
-    explain_options = ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=label)
-    images_of(explain_options, bags, range(len(bags)))
-    index = find_bags(bags, options.bags)
+    explain_options = explaining.ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=label)
+    explaining.images_of(explain_options, bags, range(len(bags)))
+    index = explaining.find_bags(bags, options.bags)
     check_packages(file for i in index or range(len(bags)) for file in source_paths(bags, i))
     if not index:
-        test = own_test_bags(trained, bags)
+        test = explaining.own_test_bags(trained, bags)
         among = test or range(len(bags))
         with BagProgress("scoring", bags.sizes[among], console=console) as progress:
-            index = extreme_bags(trained, bags, among, of=label, on_bags=progress.update_all)
+            index = explaining.extreme_bags(trained, bags, among, of=label, on_bags=progress.update_all)
         candidates = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
         candidates += ", each by its most probable class" if label is None and trained.target.count > 1 else ""
         candidates += f"; {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""
         out.print(f"the highest and the lowest scored of the {candidates}; name others with --bags")
-    root = Path(options.run)
-    folder = own_folder(root, trained, bags, index, explain_options) if options.out is None else Path(options.out)
+    call = (Path(options.run), trained, bags, index, explain_options)
+    folder = explaining.own_folder(*call) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
-        entries = explain_bags(
+        entries = explaining.explain_bags(
             *(trained, bags, index, folder),
             options=explain_options,
             origins=rows_of(
@@ -98,9 +89,9 @@ def run(options: Namespace, console: Console) -> int:
         )
     for entry in entries:
         _print_bag(out, entry)
-    tell_left_out(bags, folder / PAGE, out)
-    note_result(page=folder / PAGE, bags=entries)
-    say(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {folder / PAGE}")
+    tell_left_out(bags, folder / explaining.PAGE, out)
+    note_result(page=folder / explaining.PAGE, bags=entries)
+    say(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {folder / explaining.PAGE}")
     return 0
 
 

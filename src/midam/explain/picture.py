@@ -17,20 +17,11 @@ from numpy.typing import NDArray
 
 from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
+from midam.explain import panels
 from midam.explain.backdrop import ImageFolder, read_backdrop, slide_facts
 from midam.explain.charts import LOWERS, RAISES, colors_of, draw_bars, draw_curves, mark_uniform, multiple
 from midam.explain.explanation import Explanation
 from midam.explain.overlay import PatchMap, draw_map
-from midam.explain.panels import (
-    draw_sheet,
-    draw_view,
-    pictures_of,
-    scan_window,
-    sheet_height,
-    view_text,
-    views_of,
-    window_text,
-)
 from midam.explain.patches import Patches, SlideFacts, is_picture, patches_of
 from midam.report.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from midam.report.words import shortened
@@ -118,7 +109,10 @@ def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[Patc
     """Return the kind of the picture, and its parts between heading and curves."""
     pictures = is_picture(bags.instance_shape)
     bars: Block = (_BARS, lambda part: draw_bars(part, explanation, top=top))
-    sheet: Block = (sheet_height(explanation, top), lambda part: draw_sheet(part, explanation, bags, top=top))
+    sheet: Block = (
+        panels.sheet_height(explanation, top),
+        lambda part: panels.draw_sheet(part, explanation, bags, top=top),
+    )
     if drawn:
         several = len(source_paths(bags, explanation.index)) > 1
         options: dict[str, Any] = {"top": top, "named": several}
@@ -199,20 +193,20 @@ def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
     scans, ranks = scans_of(explanation, bags), {int(i): r for r, i in enumerate(explanation.order[:top], start=1)}
     instances, places = strip_instances(explanation, top, several=scans.several), _places(explanation)
     sides = np.where(explanation.contribution < 0, BLUE, ORANGE)
-    views = views_of(bags, explanation.index, len(scans.begins))
+    views = panels.views_of(bags, explanation.index, len(scans.begins))
     ends = [*scans.begins[1:], len(explanation)]
     groups = [_spread(begin, end, instances) for begin, end in zip(scans.begins, ends)]
-    windows = [scan_window(bags, explanation.index, group) for group in groups]
+    windows = [panels.scan_window(bags, explanation.index, group) for group in groups]
     heights = [_NOTE, _slices_height(explanation, bags.instance_shape), _CHART * _charts(explanation)]
     note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
-    view_words = " / ".join(dict.fromkeys(map(view_text, views)))
-    text = f"Slices: {view_words}{_numbers_text(explanation)}.\nBlack to white: {window_text(windows)}."
+    view_words = " / ".join(dict.fromkeys(map(panels.view_text, views)))
+    text = f"Slices: {view_words}{_numbers_text(explanation)}.\nBlack to white: {panels.window_text(windows)}."
     note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
-    panels: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
-    for axes in panels.flat:
+    cells: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
+    for axes in cells.flat:
         axes.set_axis_off()
-    for axes, i in zip(panels.flat, instances):
-        axes.imshow(pictures_of(bags, explanation.index, np.array([i]), windows[scans.number(int(i))].ends)[0])
+    for axes, i in zip(cells.flat, instances):
+        axes.imshow(panels.pictures_of(bags, explanation.index, np.array([i]), windows[scans.number(int(i))].ends)[0])
         marked, scan = int(i) in ranks, scans.name(int(i))
         name = f"{shortened(scan, _TITLE)}:\n" if scan else ""
         name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
@@ -220,7 +214,7 @@ def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
         name += f"\n{multiple(explanation, int(i))}, " if explanation.weighted else "\n"
         name += f"score {explanation.instances.score[i]:.3f}"
         axes.set_title(name, fontsize=8, fontweight="bold" if marked else "normal", color="#303030", pad=3)
-        draw_view(axes, views[scans.number(int(i))])
+        panels.draw_view(axes, views[scans.number(int(i))])
         if marked:
             frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=sides[i], linewidth=3)
             axes.add_patch(frame)

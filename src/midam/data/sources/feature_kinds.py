@@ -9,27 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import (
-    Column,
-    are_dates,
-    category_of,
-    days_of,
-    days_since,
-    number_of,
-    offset_words,
-    packed_dates,
-    with_zones,
-    zone_of,
-)
+from midam.data import covariates
+from midam.data.sources import table_columns as tables
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import (
-    SPLIT_NAMES,
-    Faults,
-    is_group_like,
-    is_label_like,
-    plain_numbers,
-    require_columns,
-)
 from midam.errors import BagDataError, Note, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import merge_words
@@ -51,7 +33,7 @@ class Kinds(NamedTuple):
 
     frame: "pd.DataFrame"
     features: list[str]
-    columns: list[Column] | None
+    columns: list[covariates.Column] | None
     notes: dict[str, str]
 
     def report(self, where: str) -> None:
@@ -84,7 +66,7 @@ class Kinds(NamedTuple):
 
 def _times_in(name: str, distinct: NDArray[np.float64]) -> str | None:
     """Return how to write times that all these whole numbers seem to be: 20230131, or seconds since 1970."""
-    if dates := packed_dates(distinct):
+    if dates := covariates.packed_dates(distinct):
         return dates[1]
     scale = max((scale for scale in (1.0, 1e3, 1e6, 1e9) if _SECONDS * scale <= distinct[0]), default=0.0)
     if not scale or distinct[-1] > (_SECONDS + _SPAN) * scale or not _OF_TIME.fullmatch(name.lower()):
@@ -97,7 +79,7 @@ def read_kinds(
     features: Sequence[str],
     codes: NDArray[np.int64],
     request: Request,
-    faults: Faults,
+    faults: tables.Faults,
     *,
     labels: Sequence[NDArray[np.float64]],
 ) -> Kinds:
@@ -107,15 +89,15 @@ def read_kinds(
     """
     where = request.where
     wanted = [("categories", name) for name in request.categories if request.features is None]
-    require_columns(features, wanted, where)
-    columns, changed, notes = list[Column](), dict[str, Any](), dict[str, str]()
+    tables.require_columns(features, wanted, where)
+    columns, changed, notes = list[covariates.Column](), dict[str, Any](), dict[str, str]()
     firsts = np.unique(codes, return_index=True)[1]
     new = not request.require_labels and len(firsts) <= FEW
     for name in features:
         raw, kind = frame[name], "" if request.kinds is None else request.kinds.get(name, "number")
         if name in request.categories or (not kind and isinstance(raw.dtype, pd.CategoricalDtype)):
             kind = "category"
-        values = raw if kind == "category" else plain_numbers(raw)
+        values = raw if kind == "category" else tables.plain_numbers(raw)
         if raw is not values:
             changed[name] = values
             if any(isinstance(value, timedelta) for value in raw.dropna().iloc[:1]):
@@ -143,7 +125,7 @@ def read_kinds(
         except BagDataError as error:
             faults.add_error(error)
             made = np.zeros(len(frame))
-        columns.append(Column(name, "number" if made is None else kind, names))  # type: ignore[arg-type]
+        columns.append(covariates.Column(name, "number" if made is None else kind, names))  # type: ignore[arg-type]
         if made is not None:
             changed[name] = made
     kept = [column.name for column in columns]
@@ -154,7 +136,7 @@ def read_kinds(
 def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the distinct values of a column as categories, with "" (missing) last, and the place of each row."""
     of_row, distinct = pd.factorize(values)
-    words = (*(category_of(value) for value in distinct), "")
+    words = (*(covariates.category_of(value) for value in distinct), "")
     return words, np.where(of_row < 0, len(words) - 1, of_row)
 
 
@@ -175,20 +157,20 @@ def _kind(
     known = {word.casefold() for word in words if word}
     if not known:
         return "number"
-    if is_group_like(name):
+    if tables.is_group_like(name):
         return ""
-    if pd.api.types.is_datetime64_any_dtype(values) or are_dates(words):
+    if pd.api.types.is_datetime64_any_dtype(values) or covariates.are_dates(words):
         return "time"
     if known <= _TRUE | _FALSE:
         return "number"
     bags = np.unique(firsts)
     constant = len(bags) < len(firsts) and bool((of_row == of_row[firsts]).all())
-    if constant and (known <= SPLIT_NAMES.keys() or _tells(name, of_row[bags], labels or ())):
+    if constant and (known <= tables.SPLIT_NAMES.keys() or _tells(name, of_row[bags], labels or ())):
         return ""
     rows, least = (of_row[bags], _BAGS) if constant and len(bags) > FEW else (of_row, ROWS)
     often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
-    numbers = sum(number_of(word) is not None or _AMOUNT.fullmatch(word.upper()) is not None for word in known)
-    return "category" if often and len(known) <= MOST and 2 * numbers < len(known) else ""
+    numbers = [word for word in known if covariates.number_of(word) is not None or _AMOUNT.fullmatch(word.upper())]
+    return "category" if often and len(known) <= MOST and 2 * len(numbers) < len(known) else ""
 
 
 def holds_amounts(values: "pd.Series[Any]") -> bool:
@@ -199,7 +181,7 @@ def holds_amounts(values: "pd.Series[Any]") -> bool:
 
 def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:
     """Return whether values [N] of bags tell a label: by the name of the column, or as each value has one label."""
-    if is_label_like(name):
+    if tables.is_label_like(name):
         return True
     repeated = FEW < len(values) >= 2 * len(np.unique(values))
     ends = [pd.Series(label).groupby(values).agg(["min", "max"]).dropna() for label in labels if repeated]
@@ -221,17 +203,19 @@ def _times(
 ) -> tuple[NDArray[np.float64], tuple[str, ...]] | None:
     """Return a column of times as `with_zones` does; None for another column."""
     if not pd.api.types.is_datetime64_any_dtype(values):
-        days = days_of(words, name, where, kind="column") if words else None
-        return None if days is None else with_zones(days[of_row], np.array([*map(zone_of, words)])[of_row].tolist())
+        days = covariates.days_of(words, name, where, kind="column") if words else None
+        if days is None:
+            return None
+        return covariates.with_zones(days[of_row], np.array([*map(covariates.zone_of, words)])[of_row].tolist())
     utc = pd.to_datetime(values, utc=True)
-    days = days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
+    days = covariates.days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
     zone = getattr(getattr(values.dtype, "pyarrow_dtype", values.dtype), "tz", None)
     if zone is None:
         return days, ()
     shifts = utc.dt.tz_convert(zone).dt.tz_localize(None) - utc.dt.tz_localize(None)
     of_row, distinct = pd.factorize(shifts)
-    offsets = np.array([*map(offset_words, distinct), offset_words(distinct[0]) if len(distinct) else ""])
-    return with_zones(days, offsets[of_row].tolist())
+    offsets = np.array([*map(covariates.offset_words, [*distinct, *distinct[:1]])] or [""])  # the last where missing
+    return covariates.with_zones(days, offsets[of_row].tolist())
 
 
 def _truths(words: tuple[str, ...], of_row: NDArray[np.int64]) -> NDArray[np.float64] | None:
