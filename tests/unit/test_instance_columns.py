@@ -22,7 +22,7 @@ from midam.compare.folds import Fold
 from midam.compare.methods import find_method
 from midam.compare.plan import Task, run_task
 from midam.compare.run import run_comparison
-from midam.data.column_codes import ColumnCoder, prepare
+from midam.data.column_codes import ColumnCoder, note_of_filled, prepare
 from midam.data.covariates import Column
 from midam.data.store import write_store
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError
@@ -301,6 +301,7 @@ def test_a_note_counts_missing_values_by_column_and_those_of_categories_too():
         "categories are marked by a feature: merchant 18 (in a DataFrame)"
     )
     assert made.missing == {"amount": 24, "time": 12, "merchant": 18}
+    assert told(lambda: note_of_filled(bags, "median"))[1] == [note]  # before a coder is fitted, as in comparisons
     assert made.imputed["missing"] == 36
 
 

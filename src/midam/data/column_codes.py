@@ -176,11 +176,16 @@ def prepare(bags: Bags, settings: DataSettings, *, train: Any, note: bool = Fals
 def missing_by_column(bags: Bags, coder: ColumnCoder | None) -> tuple[dict[str, int], dict[str, int]]:
     """Return the missing values of columns of numbers or times, and of categories, that have some.
 
-    The bags are encoded by the coder, if any, and not filled.
+    The bags are encoded by the coder, or have raw columns or none, and are not filled.
     """
     if coder is None:
-        counts = missing_counts(bags)
-        return {place_name(bags, at): int(counts[tuple(at)]) for at in np.argwhere(counts)}, {}
+        counts, coded = (
+            missing_counts(bags),
+            [at for at, one in enumerate(bags.columns or ()) if one.kind == "category"],
+        )
+        numbers = {place_name(bags, at): int(counts[tuple(at)]) for at in np.argwhere(counts)}
+        absent = {at: int((bags.instances[bags.rows(), at] < 0).sum()) for at in coded}
+        return numbers, {place_name(bags, np.array([at])): count for at, count in absent.items() if count}
     x, missing = bags.instances[bags.rows()], (dict[str, int](), dict[str, int]())
     for code, end in zip(coder.codes, np.cumsum([len(code.features) for code in coder.codes])):
         if code.features:
