@@ -179,10 +179,8 @@ def missing_by_column(bags: Bags, coder: ColumnCoder | None) -> tuple[dict[str, 
     The bags are encoded by the coder, or have raw columns or none, and are not filled.
     """
     if coder is None:
-        counts, coded = (
-            missing_counts(bags),
-            [at for at, one in enumerate(bags.columns or ()) if one.kind == "category"],
-        )
+        counts = missing_counts(bags)
+        coded = [at for at, column in enumerate(bags.columns or ()) if column.kind == "category"]
         numbers = {place_name(bags, at): int(counts[tuple(at)]) for at in np.argwhere(counts)}
         absent = {at: int((bags.instances[bags.rows(), at] < 0).sum()) for at in coded}
         return numbers, {place_name(bags, np.array([at])): count for at, count in absent.items() if count}
