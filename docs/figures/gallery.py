@@ -66,7 +66,7 @@ print(areas.round(3))
     "customers": Shown(
         "Customers",
         "A customer is a bag of payments with text, dates and gaps; one in forty was defrauded.",
-        "made by examples/customers.py: 2000 customers, 30 031 payments",
+        "made by examples/customers.py: 2000 customers, 30 247 payments",
         "customers.csv",
         "--bag-column customer --label-column fraud --impute median",
         """import pandas as pd
