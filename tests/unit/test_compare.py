@@ -70,6 +70,12 @@ def test_a_strange_cv_is_refused(text):
         parse_cv(text)
 
 
+def test_weights_of_bags_are_refused_because_not_every_method_takes_them():
+    bags = witness_bags()
+    with pytest.raises(ConfigError, match="without weights"):
+        run_comparison(bags.replace(weights=np.ones(len(bags))), ["midam", "instance-logistic-max"], [])
+
+
 def test_folds_are_disjoint_by_group_and_each_bag_is_tested_once_a_repeat():
     bags = witness_bags(groups=[f"p{i // 4}" for i in range(60)])
     folds = repeated_folds(bags, repeats=2, folds=5)

@@ -53,9 +53,17 @@ def find_method(name: str) -> ComparedMethod:
     return ComparedMethod(name, {}, baseline=made)
 
 
-def check_methods(methods: Sequence[ComparedMethod], target: Target) -> None:
-    """Refuse methods that do not serve a target, and name methods that do; `midam` takes the target's objective."""
-    wrong = []
+def check_methods(methods: Sequence[ComparedMethod], bags: Bags) -> None:
+    """Refuse methods that do not serve the target of the bags, and name methods that do; refuse weights of bags.
+
+    `midam` takes the target's objective.
+    """
+    if bags.weights is not None:
+        raise ConfigError(
+            f"Expected bags without weights, which not every method takes, got weights (in {bags.source}); leave them "
+            "out of a comparison."
+        )
+    target, wrong = target_of(bags), []
     for method in methods:
         objective = method.settings.get("objective")
         if method.baseline is not None and target.pairs not in method.baseline.serves:

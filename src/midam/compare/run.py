@@ -118,7 +118,7 @@ def run_comparison(
         raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
     target = target_of(bags)
     target.check(bags)
-    check_methods(compared, target)
+    check_methods(compared, bags)
     checked = check_folds(bags, folds)
     folder, names = None if out is None else Path(out), [method.name for method in compared]
     resolved = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
