@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -16,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -235,8 +235,7 @@ class BagStatisticsLogistic(_OfStatistics):
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
         fitted = self._fitted(bags, np.arange(len(bags)), rows, seed=seed)
         model = summary_scorer(self.summary, bags.instance_shape, Linear)
-        head = getattr(fitted, "best_estimator_", fitted)
-        fill_linear(model.pooling.head, *unscaled(head["logisticregression"], head["standardscaler"]))
+        fill_linear(model.pooling.head, *unscaled(fitted["logisticregression"], fitted["standardscaler"]))
         return model
 
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
@@ -245,11 +244,11 @@ class BagStatisticsLogistic(_OfStatistics):
 
     def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
         y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=_MAX_ITERATIONS))
-        folds, given = inner_folds(bags, train, seed=seed), {"logisticregression__sample_weight": weights}
-        if not folds:
-            return model.fit(x, y, **given)
-        return _search(model, {"logisticregression__C": _LOGISTIC_C}, folds, x, y, **given)
+        machine, folds = LogisticRegression(max_iter=_MAX_ITERATIONS), inner_folds(bags, train, seed=seed)
+        if folds:
+            machines = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
+            machine, _ = _best(machines, folds, x, y, weights)
+        return make_pipeline(StandardScaler(), machine).fit(x, y, logisticregression__sample_weight=weights)
 
 
 class BagStatisticsRidge(Baseline):
@@ -312,12 +311,11 @@ class SetKernelSVM(Baseline):
         gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
         kernels = set_kernels([*train, *score], train, gammas=gammas)
         folds, rows = inner_folds(bags, trial.train, seed=trial.seed), len(y)
+        machine, kernel = SVC(kernel="precomputed"), kernels[len(_GAMMAS) // 2]
         if folds:
-            searches = [_search(SVC(kernel="precomputed"), {"C": _KERNEL_C}, folds, k[:rows], y) for k in kernels]
-            best = int(np.argmax([search.best_score_ for search in searches]))
-            return np.asarray(searches[best].decision_function(kernels[best, rows:]))
-        middle = kernels[len(_GAMMAS) // 2]
-        return np.asarray(SVC(kernel="precomputed").fit(middle[:rows], y).decision_function(middle[rows:]))
+            searches = [(*_best(_machines(), folds, each[:rows], y), each) for each in kernels]
+            machine, _, kernel = max(searches, key=itemgetter(1))
+        return np.asarray(machine.fit(kernel[:rows], y).decision_function(kernel[rows:]))
 
 
 class MeanMapSVM(ModelBaseline):
@@ -349,15 +347,11 @@ class MeanMapSVM(ModelBaseline):
         fill(pooling.phases, random.uniform(0, 2 * np.pi, len(pooling.phases)))
         best: tuple[float, Any, Scores, float] | None = None
         for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales):
-            kernel, machine, area = rows @ rows.T, make_pipeline(SVC(kernel="precomputed")), 0.0
-            weights = {"svc__sample_weight": bags.weights}
+            kernel, machine, area = rows @ rows.T, SVC(kernel="precomputed"), 0.0
             if folds:
-                search = _search(machine, {"svc__C": _KERNEL_C}, folds, kernel, y, **weights)
-                machine, area = search.best_estimator_, search.best_score_
-            else:
-                machine.fit(kernel, y, **weights)
+                machine, area = _best(_machines(), folds, kernel, y, bags.weights)
             if best is None or area > best[0]:
-                best = area, machine["svc"], rows, scale
+                best = area, machine.fit(kernel, y, bags.weights), rows, scale
         _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
         filled, filled_pooling = _mean_map(bags.instance_shape, Linear)
         filled.load_state_dict({key: x for key, x in model.state_dict().items() if "scales" not in key}, strict=False)
@@ -368,6 +362,10 @@ class MeanMapSVM(ModelBaseline):
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
         """Return a model to be filled."""
         return _mean_map(instance_shape, Linear)[0]
+
+
+def _machines() -> list[SVC]:
+    return [SVC(kernel="precomputed", C=strength) for strength in _KERNEL_C]
 
 
 def _mean_map(
@@ -406,16 +404,25 @@ class InstanceLogisticMax(ModelBaseline):
         return BagScorer(Widened(), MaxPooling(math.prod(instance_shape), squash=False).double())
 
 
-def _search(
-    model: Any, grid: dict[str, Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], **weights: Any
-) -> GridSearchCV:
-    """Fit the model with the grid values of the best mean AUROC over inner folds; `weights` are those of bags."""
-    inner = [(np.setdiff1d(np.arange(len(y)), test), test) for test in folds]
-    return GridSearchCV(model, grid, cv=inner, scoring=_area, error_score="raise").fit(x, y, **weights)
+def _best(
+    machines: Sequence[Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], weights: Scores | None = None
+) -> tuple[Any, float]:
+    """Return the first machine of the best mean AUROC over inner folds, to be fitted to all bags, and this AUROC.
 
-
-def _area(model: Any, x: Scores, y: NDArray[np.int64]) -> float:
-    return auroc(y, model.decision_function(x))
+    `x` is the kernel [N, N] of support vector machines, or rows [N, D], which each fold standardizes.
+    """
+    areas = []
+    for test in folds:
+        train = np.setdiff1d(np.arange(len(y)), test)
+        if isinstance(machines[0], SVC):
+            rows, held_out = x[np.ix_(train, train)], x[np.ix_(test, train)]
+        else:
+            scaler = StandardScaler().fit(x[train])
+            rows, held_out = scaler.transform(x[train]), scaler.transform(x[test])
+        fitted = (machine.fit(rows, y[train], None if weights is None else weights[train]) for machine in machines)
+        areas.append([auroc(y[test], machine.decision_function(held_out)) for machine in fitted])
+    means = np.mean(areas, axis=0)
+    return machines[int(np.argmax(means))], float(means.max())
 
 
 def median_gamma(rows: Rows, *, seed: int) -> float:
