@@ -119,7 +119,8 @@ def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, th
     for label, sign, color, name in ((1, 1, ORANGE, "Positive"), (0, -1, BLUE, "Negative")):
         counts, _ = np.histogram(scores[labels == label], edges)
         most = max(most, int(counts.max()))
-        axes.bar(edges[:-1], sign * counts, np.diff(edges) * 0.92, align="edge", color=color, label=name, zorder=3)
+        at, width = _filled(counts), 0.92 * (edges[1] - edges[0])
+        axes.bar(edges[at], sign * counts[at], width, align="edge", color=color, label=name, zorder=3)
     axes.axhline(0, color=GRAY, linewidth=0.8)
     axes.set(xlabel="Score", ylabel="Negative bags   |   Positive bags", ylim=(-1.05 * most, 1.05 * most))
     axes.set_xlim(edges[0], edges[-1])
@@ -128,6 +129,11 @@ def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, th
     axes.set_yticks([*-counts[::-1], 0, *counts], [f"{abs(tick):.0f}" for tick in (*-counts[::-1], 0, *counts)])
     _threshold(axes, threshold)
     return finish(figure)
+
+
+def _filled(counts: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the bins with bags, and the first, so that the legend always has a bar."""
+    return np.union1d(0, np.flatnonzero(counts))
 
 
 def plot_thresholds(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
@@ -185,8 +191,8 @@ def plot_reliability(
         edges = np.linspace(0, 1, 26)
         for label, color, name in ((1, ORANGE, "Positive bags"), (0, GRAY, "Negative bags")):
             counts, _ = np.histogram(probabilities[labels == label], edges)
-            heights = (0.065 if label else -0.065) * counts / max(1, counts.max())
-            axes.bar(edges[:-1], heights, 0.036, -0.095, align="edge", color=color, label=name)
+            at, height = _filled(counts), (0.065 if label else -0.065) / max(1, counts.max())
+            axes.bar(edges[at], height * counts[at], 0.036, -0.095, align="edge", color=color, label=name)
         axes.set(ylim=(-0.18, 1.02), yticks=(0, 0.2, 0.4, 0.6, 0.8, 1))
     return finish(figure)
 
