@@ -16,7 +16,9 @@ KILLS ?= 200
 SEED ?= 0
 
 .DEFAULT_GOAL := help
+ifndef TOGETHER
 .NOTPARALLEL:
+endif
 .PHONY: help setup demo study size test test-long test-data test-wheel release-check test-exports test-clusters test-timm test-examples test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
@@ -136,8 +138,11 @@ docs: $(VENV)/.dev  ## build the documentation strictly into site/
 doctest: $(VENV)/.dev  ## run the examples in the docstrings
 	$(PYTEST) --doctest-modules src/midam studies -q
 
+# The tests open the pages that docs builds.
 check: export MIDAM_SITE = $(CURDIR)/site
-check: lint size types docs doctest test  ## all of the above but test-data: what CI runs
+check: setup libauc  ## lint, size, types, docs, doctest and test: what CI runs
+	@$(MAKE) TOGETHER=yes --jobs 2 --output-sync lint size types docs doctest
+	@$(MAKE) test
 
 # LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.
 libauc: $(VENV)/.dev  ## install LibAUC 2.0.1 beside the environment, for the comparison alone

@@ -2,9 +2,11 @@
 
 A forest stands beside each run, and a run writes ten figures: most of what a small one costs. A test that looks at a
 picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does. A comparison measures the memory of
-its methods in a process that imports torch for seconds: it does so for tests within `measuring` alone.
+its methods in a process that imports torch for seconds: it does so for tests within `measuring` alone. Nothing waits
+for the disk: tests kill programs, not the machine.
 """
 
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -90,6 +92,7 @@ def install() -> None:
     """Make the runs of this process quick, whether or not it has imported what is changed."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
+    os.fsync = lambda _file: None
     sys.meta_path.insert(0, _Finder())
     for name in [name for name in _CHANGES if name in sys.modules]:
         before = dict(vars(sys.modules[name]))

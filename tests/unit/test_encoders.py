@@ -7,6 +7,7 @@ import math
 import struct
 import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -626,9 +627,11 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # on Python 3.13.0 alone
 @pytest.mark.slow
-def test_a_compiled_step_agrees_and_compiles_once() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])  # starts g++
+def test_a_compiled_step_agrees_and_compiles_once(backend, monkeypatch) -> None:
     import torch._dynamo
 
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     torch.compiler.reset()
     config = {"encoder": "mlp", "hidden": [4], "members": 2, "epochs": 3}
     plain = train(settings(**config), images())
