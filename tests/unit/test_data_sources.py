@@ -1,3 +1,4 @@
+import re
 import sys
 
 import numpy as np
@@ -274,9 +275,11 @@ def test_a_file_of_no_kind_lists_each_suffix_once(tmp_path):
     (tmp_path / "bags.foo").write_text("x")
     with pytest.raises(DataNotFoundError) as caught:
         read_bags(tmp_path / "bags.foo")
-    suffixes = [word for word in str(caught.value).rpartition("known are ")[2].split(", ") if word.startswith(".")]
+    listed, _, advice = str(caught.value).partition("got ")
+    suffixes = re.findall(r"\.[a-z.]+(?=[,)])", listed)
     assert ".csv" in suffixes
     assert len(set(suffixes)) == len(suffixes)
+    assert "one of these formats" in advice
 
 
 def test_columns_of_what_is_no_table_are_refused():

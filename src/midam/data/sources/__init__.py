@@ -169,12 +169,13 @@ def _unknown(request: Request) -> DataNotFoundError:
     from midam.data.sets import catalog
 
     suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
-    names = [*catalog.names(), *suffixes] if request.path.exists() else catalog.names()
     if request.path.is_file() and file_suffix(request.path) in known_suffixes():
         return DataNotFoundError(
             f"Expected a folder of such files, got one file (in {request.source}); name its folder."
         )
-    advice = nearby(request.path, catalog.names(), otherwise=nearest(str(request.source), names, count=3))
+    advice = nearby(request.path, catalog.names(), otherwise=nearest(str(request.source), catalog.names(), count=3))
+    if request.path.is_file():
+        advice = "save the file in one of these formats, or read it with pandas and call Bags.from_dataframe."
     return DataNotFoundError(
         f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
         f"got {str(request.source)!r}; {advice}"
