@@ -259,9 +259,7 @@ TARGETS = Registry(
     paths=False,  # how labels are read depends on the target, see `midam.data.sources.label_columns`
 )
 DRAWS = Registry(
-    "draw",
-    {"uniform": "midam.data.draws.Uniform", "top": "midam.data.draws.Top"},
-    base="midam.data.draws.Draw",
+    "draw", {"uniform": "midam.data.draws.Uniform", "top": "midam.data.draws.Top"}, base="midam.data.draws.Draw"
 )
 FINE_TUNED = "fine-tuned"
 ENCODERS = Registry(

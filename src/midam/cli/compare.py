@@ -162,8 +162,9 @@ def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, arg
     name, epochs = best_method(comparison, arguments["method"]), arguments["settings"].training.epochs
     console.print(f"training {escape(name)} on all {len(bags)} bags")
     with FitProgress(epochs if find_method(typed(name)).baseline is None else 1, console=console) as bar:
-        calls: dict[str, Any] = {"on_epoch": bar.update, "on_stage": bar.stage, "on_bags": bar.scored}
-        summary = deploy_method(bags, comparison, out, **arguments, **calls)
+        summary = deploy_method(
+            bags, comparison, out, **arguments, on_epoch=bar.update, on_stage=bar.stage, on_bags=bar.scored
+        )
     say(summary["deployed"]["note"])
     note_result(run=out, deployed=summary["deployed"])
     say(f"run folder: {out}")

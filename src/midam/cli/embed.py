@@ -141,9 +141,10 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
     console.print(escape(f"{described(recipe)}{f'; {line}' if line else ''}"))
     folder = (Path("runs") if options.out is None else Path(options.out).parent) / "vectors"
     with BagProgress("embedding", bags.sizes, console=console) as progress:
-        embedding = {"accelerator": options.accelerator, "on_bag": progress.update}
         name = Path(options.data).absolute().stem
-        store, is_new = cached_store(bags, network, recipe, folder, name=name, **embedding)
+        store, is_new = cached_store(
+            bags, network, recipe, folder, name=name, accelerator=options.accelerator, on_bag=progress.update
+        )
     warnings.filterwarnings("ignore", f".* {WHEN_MADE}")  # the same warning was shown when the images were read
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
     options.named, options.data, options.encoder = options.data, str(store), AUTO

@@ -1,7 +1,7 @@
 """`midam report`: write one HTML page about a run, its evaluation on other data, or a comparison."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -51,8 +51,9 @@ def run(options: Namespace, console: Console) -> int:
     if options.data is not None:
         bags, evaluation, notes = evaluated(options, console)
         tell_left_out(bags, out or evaluation_path(root, options.data), stdout_console())
-        about: dict[str, Any] = {"data": options.data, "table": table, "notes": notes}
-        path = write_evaluation_report(root, bags, evaluation, out=out, key=key, **about)
+        path = write_evaluation_report(
+            root, bags, evaluation, out=out, key=key, data=options.data, table=table, notes=notes
+        )
     elif (root / "trials.jsonl").exists():
         from midam.compare.report import write_comparison_report
 

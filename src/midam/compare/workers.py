@@ -218,10 +218,11 @@ class Process(Thread):
 
     def _open(self) -> Executor:
         # Without a watching thread, the process would outlive a killed parent by minutes.
-        watch = {"initializer": end_with, "initargs": (os.getpid(),)}
         # A process that has grown in memory is replaced between two tasks, without loss.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
-        return ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=self.environment, **watch)
+        return ProcessPoolExecutor(
+            1, timeout=_IDLE_SECONDS, env=self.environment, initializer=end_with, initargs=(os.getpid(),)
+        )
 
 
 class Local(Farm):

@@ -297,11 +297,7 @@ def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64
 
 
 def _time(
-    part: TimeFeature,
-    days: NDArray[Any],
-    clock: NDArray[Any],
-    rows: NDArray[np.int64],
-    owner: NDArray[np.int64],
+    part: TimeFeature, days: NDArray[Any], clock: NDArray[Any], rows: NDArray[np.int64], owner: NDArray[np.int64]
 ) -> NDArray[Any]:
     """Return a feature of times: days since 1970-01-01 in UTC, and by the clock as written.
 

@@ -11,15 +11,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import ConfigError
-from midam.evaluate.ranking import (
-    Labels,
-    Scores,
-    check_bags,
-    check_two_classes,
-    placements,
-    resampled_aurocs,
-    units_of,
-)
+from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, resampled_aurocs, units_of
 
 # With fewer independent units in the smaller class, the logit DeLong interval alone covers too little.
 FEW_UNITS = 200

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -97,8 +96,9 @@ def predict(
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
     bags = prepared(model, bags) if reader is None else bags
     known = covariates_of(model, bags) if covariates is None else covariates
-    options: dict[str, Any] = {"chunk_size": chunk_size, "reader": reader, "on_bags": on_bags, "ranks": ranks}
-    return predict_each([model], bags, **options, covariates=[known])[0]
+    return predict_each(
+        [model], bags, chunk_size=chunk_size, reader=reader, on_bags=on_bags, ranks=ranks, covariates=[known]
+    )[0]
 
 
 def predict_each(

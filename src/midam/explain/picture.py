@@ -115,8 +115,9 @@ def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[Patc
     )
     if drawn:
         several = len(source_paths(bags, explanation.index)) > 1
-        options: dict[str, Any] = {"top": top, "named": several}
-        maps = [(view.height(WIDTH), partial(draw_map, drawn=view, **options)) for view in _foremost(drawn)]
+        maps = [
+            (view.height(WIDTH), partial(draw_map, drawn=view, top=top, named=several)) for view in _foremost(drawn)
+        ]
         kind = "map" if all(view.backdrop is None for view in drawn) else "overlay"
         return kind, [*maps, sheet if pictures else bars]
     if not pictures:

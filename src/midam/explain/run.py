@@ -180,7 +180,6 @@ def explain_bags(
         run.target.column(options.of)
     names = bag_names(bags, index)
     paths = [folder / file for name in names for file in name.every()]
-    parts: dict[str, Any] = {"options": options, "images": images, "origins": origins}
     call, entries = _call(run, bags, index, options), list[dict[str, Any]]()
     with _open_journal(folder, call, bags, index, [*paths, folder / SUMMARY, folder / PAGE]) as journal:
         require_plain_folder(folder, writes=True)
@@ -189,7 +188,9 @@ def explain_bags(
         try:
             for at, (i, name) in enumerate(zip(index, names)):
                 if at >= len(entries):
-                    entries.append(_explain(run, bags, i, folder, names=name, **parts))
+                    entries.append(
+                        _explain(run, bags, i, folder, names=name, options=options, images=images, origins=origins)
+                    )
                     journal.add_rows(entries[-1:])
                 if on_bag is not None:
                     on_bag(i)

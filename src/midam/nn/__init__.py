@@ -3,14 +3,7 @@
 from midam.nn import encoders, pooling
 from midam.nn.encoders import *  # noqa: F403
 from midam.nn.ensemble import BagEnsemble, column_of, columns_of, scorers_of, without_standardizer
-from midam.nn.objectives import (
-    BCELoss,
-    CoxLoss,
-    CrossEntropyLoss,
-    MinMaxAUCLoss,
-    Objective,
-    PairwiseAUCLoss,
-)
+from midam.nn.objectives import BCELoss, CoxLoss, CrossEntropyLoss, MinMaxAUCLoss, Objective, PairwiseAUCLoss
 from midam.nn.partial_auc import AveragePrecisionLoss, PartialAUCLoss
 from midam.nn.pooling import *  # noqa: F403
 from midam.nn.scorer import BagOutput, BagScorer, CovariateTerm

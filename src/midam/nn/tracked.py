@@ -199,11 +199,7 @@ class TrackedPooling(TrackedStatistic):
         if not pooling.statistic.trackable:
             raise ConfigError(f"Expected a smooth pooling, got {pooling.name!r}; use 'smoothed-max'.")
         super().__init__(
-            num_bags,
-            pooling.value_size,
-            branches=pooling.branches,
-            state_rate=state_rate,
-            state_floor=state_floor,
+            num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate, state_floor=state_floor
         )
         self.pooling, self.logits = pooling, logits
         counts = None if sizes is None else torch.as_tensor(np.asarray(sizes)).reshape(-1)

@@ -101,8 +101,9 @@ def add_legend(figure: Figure, *, columns: int) -> None:
     """Add a legend below the panels, where no curve can run behind it."""
     entries = _entries(figure)
     if entries:
-        style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9}
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
+        figure.legend(
+            list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+        )
 
 
 def add_dots(axes: Axes, x: Any, y: Any, tips: Sequence[str], **style: Any) -> None:

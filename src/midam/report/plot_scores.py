@@ -156,8 +156,9 @@ def plot_thresholds(labels: NDArray[np.int64], scores: NDArray[np.float64], *, t
 def _threshold(axes: Axes, threshold: float | None) -> None:
     low, high = axes.get_xlim()
     if threshold is not None and low < threshold < high:
-        style: dict[str, Any] = {"color": GRAY, "linestyle": (0, (4, 3)), "linewidth": 1.3}
-        axes.axvline(threshold, **style, label="Validation threshold", zorder=4)
+        axes.axvline(
+            threshold, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, label="Validation threshold", zorder=4
+        )
 
 
 def plot_reliability(

@@ -228,8 +228,9 @@ def evaluate_bags(
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
-    options: dict[str, Any] = {"names": ("new", *SPLITS), "decision": run.decision, "metrics": metrics}
-    result = summarize_parts(bags, run.target, parts, scores, **options)
+    result = summarize_parts(
+        bags, run.target, parts, scores, names=("new", *SPLITS), decision=run.decision, metrics=metrics
+    )
     result |= {"headline": next(iter(result)), **run.target.description}
     return Evaluation(result, parts, scores, probabilities, notes, run.decision)
 

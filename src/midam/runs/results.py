@@ -140,8 +140,9 @@ def summarize_parts(
         inside = parts == name
         if inside.any():
             groups = None if bags.groups is None else bags.groups[inside]
-            options: dict[str, Any] = {"groups": groups, "decision": decision, "metrics": metrics}
-            result[name] = target.summarize(values[inside], scores[inside], **options)
+            result[name] = target.summarize(
+                values[inside], scores[inside], groups=groups, decision=decision, metrics=metrics
+            )
     return result
 
 

@@ -151,12 +151,7 @@ class Binary(Target):
         return Difference(*figures, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
 
     def decide(
-        self,
-        values: NDArray[Any],
-        scores: NDArray[Any],
-        *,
-        rule: str = "youden",
-        out_of_fold: OutOfFold | None = None,
+        self, values: NDArray[Any], scores: NDArray[Any], *, rule: str = "youden", out_of_fold: OutOfFold | None = None
     ) -> BinaryDecision | None:
         """Fit the calibrator and the operating point; None if the bags lack a class.
 

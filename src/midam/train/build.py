@@ -56,8 +56,9 @@ def build_method(
         )
         model = build_model(config, instance_shape=instance_shape, columns=columns, coder=coder)
     width, branches, chunk_size = model.pooling.value_size, model.pooling.branches, config.run.chunk_size
-    sizes = {"num_bags": num_bags, "value_size": width, "branches": branches, "chunk_size": chunk_size}
-    estimator: Estimator = build_part(ESTIMATORS, config, **sizes)
+    estimator: Estimator = build_part(
+        ESTIMATORS, config, num_bags=num_bags, value_size=width, branches=branches, chunk_size=chunk_size
+    )
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)
@@ -104,14 +105,11 @@ def build_ensemble(
 ) -> BagEnsemble:
     """Build the scorers of all members, to load weights into; the global random state does not change."""
     count = config.resolve(instance_shape).training.members
-    options: dict[str, Any] = {
-        "instance_shape": instance_shape,
-        "pretrained": False,
-        "columns": columns,
-        "coder": coder,
-    }
     with torch.random.fork_rng(devices=[]):
-        members = [build_model(config, **options) for _ in range(count)]
+        members = [
+            build_model(config, instance_shape=instance_shape, pretrained=False, columns=columns, coder=coder)
+            for _ in range(count)
+        ]
     return BagEnsemble(members)
 
 

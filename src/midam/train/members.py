@@ -4,7 +4,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -122,8 +122,9 @@ def _build_member(
 ) -> Member:
     num_positive, num_negative, num_instances = config.training.batch
     shape = train.instance_shape
-    asked: dict[str, Any] = {"columns": target.count, "pairs": target.pairs, "coder": coder}
-    method = build_method(config, instance_shape=shape, num_bags=len(train), **asked)
+    method = build_method(
+        config, instance_shape=shape, num_bags=len(train), columns=target.count, pairs=target.pairs, coder=coder
+    )
     model, estimator = method.model.to(device), method.estimator.to(device)
     if estimator.whole and config.method.draw != DEFAULT_DRAW:
         raise ConfigError(

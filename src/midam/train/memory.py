@@ -60,12 +60,7 @@ def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator
 
 
 def fill_memory(
-    model: BagScorer,
-    memory: ScoreMemory,
-    reader: InstanceReader,
-    *,
-    chunk_size: int,
-    ranks: Ranks | None = None,
+    model: BagScorer, memory: ScoreMemory, reader: InstanceReader, *, chunk_size: int, ranks: Ranks | None = None
 ) -> None:
     """Fill the memory with the logits of all instances, streamed in evaluation mode; with branches, the largest.
 

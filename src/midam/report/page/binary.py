@@ -125,9 +125,10 @@ class BinaryPage(TargetPage):
         expected = Estimate(value / mean, low / mean, high / mean, len(tested))
         slope, intercept = line or (None, None)
         bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
-        marks: dict[str, Any] = {"line": line, "labels": tested.values, "probabilities": p}
         return {
-            "curve": plot_scores.plot_reliability(bins, up="Observed share of positive bags", **marks),
+            "curve": plot_scores.plot_reliability(
+                bins, up="Observed share of positive bags", line=line, labels=tested.values, probabilities=p
+            ),
             "bins": plural(len(bins), "bin"),
             "sizes": sorted({part.observed.bags for part in bins}),
             "slope": _recorded(slope, summary, "calibration_slope"),

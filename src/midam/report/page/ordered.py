@@ -53,8 +53,9 @@ class GradesPage(TargetPage):
     def sections(self) -> list[Section]:
         """Return the sections on ranking and predicted grades."""
         tested, names, predicted = self.tested, self.target.names, self.tested.predicted
-        bags: dict[str, Any] = {"grades": self.codes, "scores": tested.scores, "ids": tested.ids.tolist()}
-        figure = plot_order.plot_grade_scores(names=names, summary=self.summary, **bags)
+        figure = plot_order.plot_grade_scores(
+            names=names, summary=self.summary, grades=self.codes, scores=tested.scores, ids=tested.ids.tolist()
+        )
         ranking = {"figure": figure, **_shown(tested.scores), "steps": self._steps()}
         ranking["method"] = self.summary["c_index_method"]
         content: dict[str, Any] = {"missing": UNDECIDED}
@@ -123,8 +124,9 @@ class NumbersPage(TargetPage):
     def sections(self) -> list[Section]:
         """Return the sections on ranking, predicted numbers and calibration."""
         tested, summary, name = self.tested, self.summary, self.target.names[0]
-        bags: dict[str, Any] = {"values": self.numbers, "scores": tested.scores, "ids": tested.ids.tolist()}
-        figure = plot_order.plot_number_scores(name=name, summary=summary, **bags)
+        figure = plot_order.plot_number_scores(
+            name=name, summary=summary, values=self.numbers, scores=tested.scores, ids=tested.ids.tolist()
+        )
         pairs = Pairs.of_numbers(self.numbers).total
         ranking = {"figure": figure, "name": name, **_shown(self.numbers), "pairs": pairs, "summary": summary}
         title, predicted = "Decisions: which number is predicted", tested.predicted

@@ -329,8 +329,9 @@ class TargetPage:
         figures = self.subgroup_figures()
         first, *others = figures
         compared = list(figures)[:2]  # these figures get a column of differences
-        options: dict[str, Any] = {"figures": figures, "groups": bags.groups, "reference": reference}
-        parts = find_subgroups(bags.values, bags.scores, levels, **options)
+        parts = find_subgroups(
+            bags.values, bags.scores, levels, figures=figures, groups=bags.groups, reference=reference
+        )
         several, rows = any(part.differences for part in parts), list[list[Any]]()
         for part in sorted(parts, key=lambda part: part.level != reference):
             cells: list[Any] = [part.level, part.bags, *self.level_cells(bags.values[levels == part.level])]
