@@ -165,9 +165,9 @@ def test_labels_are_explained_by_the_most_probable_one(runs, tmp_path):
         assert entry["score"] == pytest.approx(score[own.argmax()], abs=1e-6)
         assert entry["label"] == str(CLASS[int(entry["bag"][1:])])
         assert entry["predicted"] == {}
-    assert len(extreme_bags(loaded, bags, range(10), of="1")) == 2
+    assert len(extreme_bags(loaded, bags, range(10), label="1")) == 2
     with pytest.raises(ConfigError, match="Expected a class of the run, got '7'; known are 0, 1, 2"):
-        explain_bags(loaded, bags, [3], tmp_path / "wrong", options=ExplainOptions(of="7"))
+        explain_bags(loaded, bags, [3], tmp_path / "wrong", options=ExplainOptions(label="7"))
     assert not (tmp_path / "wrong").exists()
 
 

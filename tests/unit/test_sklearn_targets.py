@@ -141,18 +141,18 @@ def test_instances_and_explanations_are_those_of_a_class(several):
     bags = OF_CLASSES[:4]
     scores = several.bag_scores(bags)
     for place, name in enumerate(several.classes_):
-        found = several.explain(bags, of=name)
+        found = several.explain(bags, label=name)
         np.testing.assert_allclose([one.score for one in found], scores[:, place], rtol=1e-5)
-        assert len(several.instance_scores(bags, of=name)[1].score) == len(bags[1])
+        assert len(several.instance_scores(bags, label=name)[1].score) == len(bags[1])
     usual = several.explain(bags)
     expected = scores[np.arange(4), several.predict_proba(bags).argmax(axis=1)]
     np.testing.assert_allclose([one.score for one in usual], expected, rtol=1e-5)
     with pytest.raises(ConfigError, match="Expected a class, got 'liver'; known are 'bone', 'lung', 'skin'"):
-        several.explain(bags, of="liver")
+        several.explain(bags, label="liver")
     two = MIDAMClassifier(**HOW).fit(OF_CLASSES, CLASSES == "lung")
     assert len(two.explain(bags)) == 4
     with pytest.raises(ConfigError, match="there is one score"):
-        two.instance_scores(bags, of=True)
+        two.instance_scores(bags, label=True)
 
 
 def test_going_on_needs_the_same_classes(several):

@@ -63,7 +63,9 @@ def run(options: Namespace, console: Console) -> int:
         trained.target.column(label)
     reading = {name: options[name] for name in TABLES}
     images = {"images": options.images, "image_downsample": options.image_downsample}
-    explain_options = explaining.ExplainOptions(options.top, not options.no_faithful, options.all, **images, of=label)
+    explain_options = explaining.ExplainOptions(
+        options.top, not options.no_faithful, options.all, **images, label=label
+    )
     explaining.images_of(explain_options, bags, range(len(bags)))
     index = explaining.find_bags(bags, options.bags)
     check_packages(file for i in index or range(len(bags)) for file in source_paths(bags, i))
@@ -71,7 +73,7 @@ def run(options: Namespace, console: Console) -> int:
         test = explaining.own_test_bags(trained, bags)
         among = test or range(len(bags))
         with BagProgress("scoring", bags.sizes[among], console=console) as progress:
-            index = explaining.extreme_bags(trained, bags, among, of=label, on_bags=progress.update_all)
+            index = explaining.extreme_bags(trained, bags, among, label=label, on_bags=progress.update_all)
         candidates = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
         candidates += ", each by its most probable class" if label is None and trained.target.count > 1 else ""
         candidates += f"; {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""

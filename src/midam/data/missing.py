@@ -29,14 +29,14 @@ def missing_shares(bags: Bags) -> NDArray[np.float32] | None:
     return np.stack([np.isnan(bags[number]).mean(axis=0, dtype=np.float32) for number in range(len(bags))])
 
 
-def fill_values(train: Bags, how: str) -> NDArray[Any]:
+def fill_values(train: Bags, strategy: str) -> NDArray[Any]:
     """Return a fill value for each feature: the mean or median of its known values in the training bags, or 0.
 
     Parameters
     ----------
     train : Bags
         The bags to train on, and no others.
-    how : {"mean", "median", "zero"}
+    strategy : {"mean", "median", "zero"}
         Mean and median are over the known values, with equal weight for all instances. A feature without any value is
         filled with 0, with a warning.
 
@@ -52,8 +52,8 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
     array([2., 5.])
     """
     require(train, Bags, "train", "read them with `midam.read_bags`")
-    require_choice(("mean", "median", "zero"), how=how)
-    if how == "zero" or not _may_miss(train):
+    require_choice(("mean", "median", "zero"), strategy=strategy)
+    if strategy == "zero" or not _may_miss(train):
         return np.zeros(train.instance_shape, dtype=train.instances.dtype)
     rows = np.concatenate([train[number] for number in range(len(train))])
     empty = np.isnan(rows).all(axis=0)
@@ -66,7 +66,7 @@ def fill_values(train: Bags, how: str) -> NDArray[Any]:
             stacklevel=4,
         )
         rows = np.where(empty, 0, rows)
-    statistic = np.nanmean if how == "mean" else np.nanmedian
+    statistic = np.nanmean if strategy == "mean" else np.nanmedian
     return np.asarray(statistic(rows.astype(np.float64, copy=False), axis=0), dtype=train.instances.dtype)
 
 

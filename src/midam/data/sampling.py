@@ -44,10 +44,10 @@ class EpochPlan:
     def __len__(self) -> int:
         return len(self.bags)
 
-    def part(self, of: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
-        """Return the plan of some bags of each step: `of` selects their values from those of all, [T, K, ...]."""
+    def part(self, select: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
+        """Return the plan of some bags of each step: `select` takes their values from those of all, [T, K, ...]."""
         columns = {name: getattr(self, name) for name in ("bags", "slots", "mask", "log_ratio", "seen")}
-        parts: dict[str, Any] = {name: None if x is None else of(x).contiguous() for name, x in columns.items()}
+        parts: dict[str, Any] = {name: None if x is None else select(x).contiguous() for name, x in columns.items()}
         return replace(self, **parts)
 
 

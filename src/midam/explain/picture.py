@@ -41,7 +41,7 @@ _SIDE, _CAPTION, _LINE_HEIGHT, _NOTE, _CHART = 1.5, 0.55, 0.14, 0.35, 1.5  # inc
 
 def draw_explanation(
     path: Path,
-    found: Explanation,
+    explanation: Explanation,
     bags: Bags,
     *,
     drawn: Sequence[PatchMap] = (),
@@ -57,14 +57,14 @@ def draw_explanation(
     The kinds are "overlay": patches on their image; "map": patches without an image; "strip": slices of a volume;
     "sheet": instances that are pictures; "bars": other instances.
     """
-    kind, blocks = _blocks(found, bags, top, drawn)
-    if found.faithfulness is not None:
-        curves = found.faithfulness
+    kind, blocks = _blocks(explanation, bags, top, drawn)
+    if explanation.faithfulness is not None:
+        curves = explanation.faithfulness
         blocks.append((_CURVES, lambda part: draw_curves(part, curves)))
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
-    line = f"Bag {shortened(found.bag, 70)}: score {found.score:{form}}"
+    line = f"Bag {shortened(explanation.bag, 70)}: score {explanation.score:{form}}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
     size = min(9.5, 1330 / max(len(heading), 1))  # the width holds about 1330 points of text
     parts[0].text(0.012, 0.3, heading, fontsize=size, color="#404040", va="top")

@@ -55,13 +55,13 @@ class ExplainOptions:
         Folder with images of slides for bags of features; see `midam.explain.backdrop.ImageFolder`.
     image_downsample : float, optional
         Pixels of level 0 for one pixel of such an image, if it is not a slide, >= 1.
-    of : str, optional
+    label : str, optional
         Class or label to explain if the run has several; default: the most probable one of each bag.
 
     Examples
     --------
     >>> ExplainOptions(top=3, faithful=False)
-    ExplainOptions(top=3, faithful=False, everything=False, images=None, image_downsample=None, of=None)
+    ExplainOptions(top=3, faithful=False, everything=False, images=None, image_downsample=None, label=None)
     """
 
     top: int = 8
@@ -69,7 +69,7 @@ class ExplainOptions:
     everything: bool = False
     images: str | None = None
     image_downsample: float | None = None
-    of: str | None = None
+    label: str | None = None
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
@@ -97,15 +97,15 @@ def extreme_bags(
     bags: Bags,
     among: Sequence[int],
     *,
-    of: str | None = None,
+    label: str | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> list[int]:
     """Return positions of the bags with the highest and the lowest score in `among`; one if both are the same.
 
-    With several classes or labels, the score is that of class `of`, or of the most probable class of each bag.
+    With several classes or labels, the score is that of `label`, or of the most probable class of each bag.
     `on_bags` is called with indices into `among` of scored bags.
     """
-    column = None if of is None else run.target.column(of)
+    column = None if label is None else run.target.column(label)
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
     if scores.ndim == 2:
         explained = run.target.main_column(scores, run.decision) if column is None else column
@@ -169,15 +169,15 @@ def explain_bags(
     Raises
     ------
     ConfigError
-        If `options.of` is not a class of the run.
+        If `options.label` is not a class of the run.
     RunExistsError
         If one of the files exists, unless the same call was stopped; nothing is written then.
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the finished bags.
     """
     bags, images = prepared(run.model, bags), images_of(options, bags, index)
-    if options.of is not None:
-        run.target.column(options.of)
+    if options.label is not None:
+        run.target.column(options.label)
     names = bag_names(bags, index)
     paths = [folder / file for name in names for file in name.every()]
     call, entries = _call(run, bags, index, options), list[dict[str, Any]]()
@@ -238,7 +238,7 @@ def _explain(
     images: ImageFolder | None,
     origins: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, Any]:
-    files, several = names.of_bag(), column_scores(run, bags, index, options.of)
+    files, several = names.of_bag(), column_scores(run, bags, index, options.label)
     arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
     if several is not None:
         arguments |= {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
@@ -328,7 +328,7 @@ def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
     """Return what identifies a call: model, calibration, options, ids and covariates, without the bags' content."""
-    settings = {name: value for name, value in asdict(options).items() if name != "of" or value is not None}
+    settings = {name: value for name, value in asdict(options).items() if name != "label" or value is not None}
     call = {"run": run.digest(), "options": settings, "wanted": [str(bags.ids[i]) for i in index]}
     if bags.covariates is None:
         return call

@@ -277,7 +277,7 @@ def plot_mean_curves(
 
 
 def plot_confusion(
-    path: str | Path | None = None, *, names: Sequence[str], confusion: ArrayLike, title: str = "", what: str = "class"
+    path: str | Path | None = None, *, names: Sequence[str], confusion: ArrayLike, title: str = "", kind: str = "class"
 ) -> Figure:
     """Plot a confusion matrix: counts, shaded by their share of the bags of a class (row).
 
@@ -289,7 +289,7 @@ def plot_confusion(
         The C classes or grades.
     confusion : array_like of int, shape [C, C]
         Number of bags by true class (row) and predicted class (column).
-    title, what : str
+    title, kind : str
         Title of the figure; the kind of the names, such as "grade".
 
     Raises
@@ -318,7 +318,7 @@ def plot_confusion(
         weight = "bold" if row == column else "normal"
         axes.text(column, row, f"{bags or ''}", ha="center", va="center", fontsize=font, fontweight=weight)
     turn: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if turned else {}
-    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Predicted {what}", ylabel=f"True {what}")
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Predicted {kind}", ylabel=f"True {kind}")
     axes.set_xticks(range(count), tick_names, **turn)
     axes.set_yticks(range(count), tick_names)
     return finish(figure, path, grid="")

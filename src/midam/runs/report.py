@@ -103,7 +103,7 @@ def write_run_report(
 def write_evaluation_report(
     root: Path,
     bags: Bags,
-    found: Evaluation,
+    evaluation: Evaluation,
     *,
     data: str,
     out: Path | None = None,
@@ -117,7 +117,7 @@ def write_evaluation_report(
     ----------
     root, out, table, key
         As in `write_run_report`.
-    bags, found : Bags, Evaluation
+    bags, evaluation : Bags, Evaluation
         The evaluated bags, and the result of `midam.runs.apply.evaluate_bags`.
     data : str
         Name or path of the data.
@@ -127,14 +127,14 @@ def write_evaluation_report(
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, trained_on, method = read_run_config(folder)
     summary = read_summary(folder, settings)[0] if folder.summary.exists() else {}
-    target = read_target(found.result, folder.summary, trusted=settings.data.target)
-    part, own_parts = str(found.result["headline"]), recorded_parts(folder, target)
-    tested = evaluated_bags(bags, found, found.parts == part, target)
+    target = read_target(evaluation.result, folder.summary, trusted=settings.data.target)
+    part, own_parts = str(evaluation.result["headline"]), recorded_parts(folder, target)
+    tested = evaluated_bags(bags, evaluation, evaluation.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
     run = _Run(folder, settings, trained_on, method, summary, target)
-    thresholds = thresholds_of(found.decision).get("thresholds")
-    new = {"part": part, "tested": tested, "summary": found.result[part], "parts": parts, "left_out": notes}
-    new |= {"external": part == "new", "data": data, "cautions": found.notes, "thresholds": thresholds}
+    thresholds = thresholds_of(evaluation.decision).get("thresholds")
+    new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
+    new |= {"external": part == "new", "data": data, "cautions": evaluation.notes, "thresholds": thresholds}
     write_text(path, run.page(path, table=table, key=key, **new), typed=out is not None)
     return path
 

@@ -137,22 +137,22 @@ class BaseClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         scores = super().bag_scores(X)
         return scores if scores.ndim == 1 else scores[:, self._order]
 
-    def instance_scores(self, X: Any, *, of: Any = None) -> list[InstanceScores]:
+    def instance_scores(self, X: Any, *, label: Any = None) -> list[InstanceScores]:
         """Return the score, attention logit and weight of every instance, one `midam.InstanceScores` per bag.
 
-        They belong to the class or label `of`; with two classes, to the positive class. Default: the most probable
+        They belong to the class or label `label`; with two classes, to the positive class. Default: the most probable
         class or label of each bag.
         """
         bags = self._match_fitted(X)
-        return self._instance_scores(bags, self._columns(bags, of))
+        return self._instance_scores(bags, self._columns(bags, label))
 
-    def explain(self, X: Any, *, of: Any = None, faithful: bool = False) -> "list[Explanation]":
+    def explain(self, X: Any, *, label: Any = None, faithful: bool = False) -> "list[Explanation]":
         """Explain the score of each bag, see `midam.explain.explain_bag`; `faithful` measures deletion curves too.
 
-        `of` as in `instance_scores`.
+        `label` as in `instance_scores`.
         """
         bags = self._match_fitted(X)
-        return self._explain(bags, self._columns(bags, of), faithful=faithful)
+        return self._explain(bags, self._columns(bags, label), faithful=faithful)
 
     def __sklearn_tags__(self) -> Any:
         """Accept labels with several columns."""

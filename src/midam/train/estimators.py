@@ -111,11 +111,11 @@ class Estimator(nn.Module):
     def commit(self, loss: Tensor) -> None:
         """Write the proposed state, unless the loss [] is not finite."""
 
-    def share(self, ranks: Ranks, own: Tensor, every: Tensor) -> None:
-        """Exchange the committed rows of a step: this process has the bags `own` (int64 [k]) of `every` (int64 [K])."""
+    def share(self, ranks: Ranks, mine: Tensor, every: Tensor) -> None:
+        """Exchange the committed rows of a step: of `every` bag (int64 [K]), `mine` (int64 [k]) are here."""
         for name in self.tables:
             table, branches = self.get_buffer(name), getattr(self, "branches", 1)
-            ranks.share_rows(table, rows_of(own, branches), rows_of(every, branches), rows=branches)
+            ranks.share_rows(table, rows_of(mine, branches), rows_of(every, branches), rows=branches)
 
 
 class MiniBatch(Estimator):

@@ -226,7 +226,7 @@ def decisions(page: TargetPage, codes: ArrayLike, called: ArrayLike, *, kind: st
     content |= {"chart": None, "pairs": None, "matrix": None, "count": len(names), "counted": plural(len(names), kind)}
     content["each"] = _each_class(codes, called, names, kind, page.tested.groups)
     if len(names) <= MOST_NAMES:
-        content["chart"] = plot_confusion(names=names, confusion=matrix, what=kind)
+        content["chart"] = plot_confusion(names=names, confusion=matrix, kind=kind)
     else:
         content["pairs"] = _pairs(matrix, names, kind)
     if len(names) <= _FOLDED:
