@@ -141,8 +141,8 @@ doctest: $(VENV)/.dev  ## run the examples in the docstrings
 # The tests open the pages that docs builds.
 check: export MIDAM_SITE = $(CURDIR)/site
 check: setup libauc  ## lint, size, types, docs, doctest and test: what CI runs
-	@$(MAKE) TOGETHER=yes --jobs 2 --output-sync lint size types docs doctest
-	@$(MAKE) test
+	@$(MAKE) --no-print-directory TOGETHER=yes --jobs 2 --output-sync lint size types docs doctest
+	@$(MAKE) --no-print-directory test
 
 # LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.
 libauc: $(VENV)/.dev  ## install LibAUC 2.0.1 beside the environment, for the comparison alone
