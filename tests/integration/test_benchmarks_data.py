@@ -34,7 +34,7 @@ def test_forgotten_files_leave_the_page_cache(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(np.random.default_rng(0).bytes(4 * MIB))
         file.flush()
-        os.fsync(file.fileno())  # What is not yet on the disk cannot be dropped.
+        os.fdatasync(file.fileno())  # fsync waits for nothing in tests, see tests.quick
     path.read_bytes()
     before = resident_share([path])
     forget([path])
@@ -46,7 +46,7 @@ def test_rows_on_the_disk_are_asked_for_before_they_are_read(tmp_path: Path) -> 
     rows = row_file(tmp_path / "rows", np.arange(2**22, dtype=np.float32).reshape(-1, 1024), reads="pread")
     positions = np.arange(0, len(rows), 2)
     file = FileIO(rows.path)
-    os.fsync(file.fileno())
+    os.fdatasync(file.fileno())
     forget(rows.paths)
     rows._announce(file, positions)
     deadline = time.monotonic() + 20
