@@ -3,7 +3,7 @@
 A forest stands beside each run, and a run writes ten figures: most of what a small one costs. A test that looks at a
 picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does. A comparison measures the memory of
 its methods in a process that imports torch for seconds: it does so for tests within `measuring` alone. Nothing waits
-for the disk: tests kill programs, not the machine.
+for the disk, as tests kill programs, not the machine; but a command that is to be killed keeps the pace that users see.
 """
 
 import os
@@ -88,11 +88,12 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def install() -> None:
-    """Make the runs of this process quick, whether or not it has imported what is changed."""
+def install(*, waits: bool = False) -> None:
+    """Make the runs of this process quick, whether or not it has imported what is changed; it may wait for the disk."""
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
-    os.fsync = lambda _file: None
+    if not waits:
+        os.fsync = lambda _file: None
     sys.meta_path.insert(0, _Finder())
     for name in [name for name in _CHANGES if name in sys.modules]:
         before = dict(vars(sys.modules[name]))

@@ -138,7 +138,7 @@ def run(
 ) -> None:
     """Run a command in this process, which ends with it."""
     torch.set_num_threads(1)
-    quick.install()
+    quick.install(waits=wait_at is not None)
     quick.restore(state)
     # Tests that run in the background of a shell inherit an ignored SIGINT; a command at a prompt does not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
