@@ -23,6 +23,7 @@ from studies.tabular import table2_cv
 from studies.tabular.table2_page import (
     Row,
     draw_rows,
+    margin_section,
     paired_section,
     paper_section,
     short_section,
@@ -105,6 +106,7 @@ def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
             if draw_rows(path, found):
                 body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
             body += paired_section(found, margin=margin)
+        body += margin_section(rows)
         body += time_section(plans, sets, store=store)
         write_page(
             options,

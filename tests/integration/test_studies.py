@@ -105,7 +105,7 @@ def test_the_cross_validation_has_a_page_of_its_own(tmp_path, sets):
     table2.study(options(tmp_path, protocol="cv"), sets)
     assert page(tmp_path, "table2") == before
     text = page(tmp_path, "table2-cv")
-    assert "- Command: `python -m studies table2 --protocol cv --out" in text
+    assert "- Command: `python -m studies table2 --protocol cv" in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## AUROC",
         "## Paired difference to midam-att",

@@ -251,7 +251,17 @@ def test_table_2_over_splits() -> None:
     assert shown == own
     (above,) = [row for row in paired if row[6] == "above 0"]
     assert above[0].startswith("elephant, MIDAM (smx)")
-    assert f"Elephant\n({above[3]}), with p = {above[5]} after Holm's" in TABLES
+    assert f"Elephant ({above[3]}), with p = {above[5]} after Holm's" in TABLES
+    widest = min(float(row[3].strip("[]").split(",")[0]) for row in paired + usual)
+    assert f"the widest interval reaches {widest}" in " ".join(TABLES.split())
+    by_margin = section(record("table2"), "What the margin changes, 1 minus 0.1")
+    gains = [float(row[2].split()[0]) for row in by_margin]
+    assert (len(gains), min(gains), max(gains)) == (30, 0.003, 0.102)
+    assert min(float(row[4]) for row in by_margin) > 0.05
+    decisions = " ".join((ROOT / "docs" / "decisions.md").read_text("utf-8").split())
+    assert (
+        f"with each method, by {min(gains)} to {max(gains)}; after Holm's correction no difference is left" in decisions
+    )
 
 
 def test_cross_validation() -> None:
