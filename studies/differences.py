@@ -1,6 +1,6 @@
 """Paired differences of two methods for the pages of studies: mean, corrected 95% interval, Holm's correction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from midam.compare.summary import corrected_interval
+
+_LEVEL = 0.05
 
 
 def paired(difference: NDArray[np.float64], *, ratio: float | None = None) -> str:
@@ -73,3 +75,17 @@ def holm(differences: Sequence[tuple[float, float, float]], *, freedom: int | Se
     found = np.empty(len(single))
     found[order] = np.maximum.accumulate(np.minimum(1, single[order] * np.arange(len(single), 0, -1)))
     return [float(value) for value in found]
+
+
+def left_after_holm(differences: Mapping[str, tuple[float, float, float]], *, freedom: int | Sequence[int]) -> str:
+    """Return a sentence with the differences, 95% t intervals by name, of which Holm's rule leaves p < 0.05.
+
+    Examples
+    --------
+    >>> left_after_holm({"a": (0.5, 0.4, 0.6), "b": (0.0, -0.1, 0.1)}, freedom=9)
+    "After Holm's correction over these 2 differences p < 0.05 is left for 1: a (p = 0.000)."
+    """
+    p = dict(zip(differences, holm([*differences.values()], freedom=freedom)))
+    left = [f"{name} (p = {value:.3f})" for name, value in p.items() if value < _LEVEL]
+    listed = f" {len(left)}: {'; '.join(left)}." if left else f" none; the smallest p is {min(p.values()):.2f}."
+    return f"After Holm's correction over these {len(p)} differences p < {_LEVEL:g} is left for{listed}"

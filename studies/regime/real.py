@@ -18,6 +18,7 @@ from midam.compare.summary import corrected_interval
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.trials import train_trials
+from studies.differences import left_after_holm
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.page import table, write_page
@@ -178,6 +179,7 @@ Found = Mapping[Case, Mapping[str, NDArray[np.float64]]]
 
 def body(found: Found) -> Iterator[str]:
     """Return the lines of the page."""
+    told, freedom = dict[str, tuple[float, float, float]](), list[int]()
     kinds = (("the five tabular sets", TABULAR), *((case.title, (case.title,)) for case in found if case.rates))
     for name, titles in kinds:
         cases = [case for case in found if case.title in titles]
@@ -185,7 +187,10 @@ def body(found: Found) -> Iterator[str]:
             gain = _estimate(np.mean([_gain(found[case]) for case in cases], axis=0), cases[0].overlap)
             verdict = "no loss" if gain.low > LOSS else "a loss" if gain.high < 0 else "open"
             yield f"- `{TOP.name}` minus `{VRSP.name}`, {name}: {_told(gain)} ({verdict})."
+            told[name] = gain.mean, gain.low, gain.high
+            freedom.append(len(_gain(found[cases[0]])) - 1)
     yield ""
+    yield from [left_after_holm(told, freedom=freedom), ""] if told else []
     rows = []
     for case, tests in found.items():
         gains = [_told(_estimate(_gain(tests, other), case.overlap)) for other in (VRSP.name, MINIBATCH.name)]

@@ -25,6 +25,7 @@ from midam.evaluate import concordance_index_censored
 from midam.report.figures import new_figure
 from midam.settings import Settings
 from midam.train.trainer import Trainer
+from studies.differences import left_after_holm
 from studies.drawing import save_figure
 from studies.engine import Store, complete, short_digest, trial_name
 from studies.options import StudyOptions
@@ -156,6 +157,10 @@ def body(found: dict[str, NDArray[np.float64]], options: dict[str, dict[str, Any
             f"| {name} | {said} | {own[:, 0].mean():.3f} | {own[:, 0].min():.3f} | "
             f"{paired_interval(own[:, 1], own[:, 0]):+} | {gain} | {own[:, 2].mean():.0f} |"
         )
+    yield ""
+    gains = {name: paired_interval(own[:, 0], ours[:, 0]) for name, own in found.items() if name != OURS.name}
+    by_name = {name: (gain.mean, gain.low, gain.high) for name, gain in gains.items()}
+    yield f"{left_after_holm(by_name, freedom=len(ours) - 1)} They are those to `{OURS.name}`."
     yield ""
     yield (
         "Intervals are 95% t intervals over the repeats, paired: all ways of a repeat see the same bags. Learning "

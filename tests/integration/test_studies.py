@@ -84,6 +84,7 @@ def test_table2_joins_margins(tmp_path, sets):
         "## What stochastic pooling adds to DAM, margin 0.1",
         "## Over 2 splits, margin 1",
         "## What stochastic pooling adds to DAM, margin 1",
+        "## What the margin changes, 1 minus 0.1",
         "## How this page was made",
     ]
     calls = "`python -m studies table2 --margin 0.1`, `python -m studies table2`"
