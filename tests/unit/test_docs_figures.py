@@ -264,6 +264,20 @@ def test_table_2_over_splits() -> None:
     )
 
 
+def test_whole_numbers_of_the_findings() -> None:
+    memory = record("image-memory")
+    patches, step, times = re.search(
+        r"images of (\d+) patches takes (\d+) MiB; whole bags would take (\d+)", FINDINGS
+    ).groups()
+    assert f"images of {patches} patches" in memory
+    assert f"| {step} |" in memory
+    assert f"{times} times the memory of MIDAM's step" in memory
+    faster, cases = re.search(r"Yes, in (\d) of (\d) cases\.", FINDINGS).groups()
+    assert f"**Shown in {faster} and {faster} of {cases}.**" in record("figure-instances")
+    better, cases = re.search(r"In (\d) of (\d+) cases, at margin 1", FINDINGS).groups()
+    assert f"**Shown in {better} of {cases}" in record("figure-generalization")
+
+
 def test_cross_validation() -> None:
     text = record("table2-cv")
     head = ["musk1", "musk2", "fox", "tiger", "elephant"]
