@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from midam.compare.summary import corrected_interval
+from studies.split_statistics import Estimate
 
 _LEVEL = 0.05
 
@@ -77,15 +78,16 @@ def holm(differences: Sequence[tuple[float, float, float]], *, freedom: int | Se
     return [float(value) for value in found]
 
 
-def left_after_holm(differences: Mapping[str, tuple[float, float, float]], *, freedom: int | Sequence[int]) -> str:
-    """Return a sentence with the differences, 95% t intervals by name, of which Holm's rule leaves p < 0.05.
+def left_after_holm(differences: Mapping[str, Estimate], *, freedom: int | Sequence[int]) -> str:
+    """Return a sentence with the differences, means and 95% t intervals by name, of which Holm's rule leaves p < 0.05.
 
     Examples
     --------
-    >>> left_after_holm({"a": (0.5, 0.4, 0.6), "b": (0.0, -0.1, 0.1)}, freedom=9)
+    >>> left_after_holm({"a": Estimate(0.5, 0.4, 0.6), "b": Estimate(0.0, -0.1, 0.1)}, freedom=9)
     "After Holm's correction over these 2 differences p < 0.05 is left for 1: a (p = 0.000)."
     """
-    p = dict(zip(differences, holm([*differences.values()], freedom=freedom)))
+    intervals = [(one.mean, one.low, one.high) for one in differences.values()]
+    p = dict(zip(differences, holm(intervals, freedom=freedom)))
     left = [f"{name} (p = {value:.3f})" for name, value in p.items() if value < _LEVEL]
     listed = f" {len(left)}: {'; '.join(left)}." if left else f" none; the smallest p is {min(p.values()):.2f}."
     return f"After Holm's correction over these {len(p)} differences p < {_LEVEL:g} is left for{listed}"

@@ -179,7 +179,7 @@ Found = Mapping[Case, Mapping[str, NDArray[np.float64]]]
 
 def body(found: Found) -> Iterator[str]:
     """Return the lines of the page."""
-    told, freedom = dict[str, tuple[float, float, float]](), list[int]()
+    gain_of, freedom = dict[str, Estimate](), list[int]()
     kinds = (("the five tabular sets", TABULAR), *((case.title, (case.title,)) for case in found if case.rates))
     for name, titles in kinds:
         cases = [case for case in found if case.title in titles]
@@ -187,10 +187,10 @@ def body(found: Found) -> Iterator[str]:
             gain = _estimate(np.mean([_gain(found[case]) for case in cases], axis=0), cases[0].overlap)
             verdict = "no loss" if gain.low > LOSS else "a loss" if gain.high < 0 else "open"
             yield f"- `{TOP.name}` minus `{VRSP.name}`, {name}: {_told(gain)} ({verdict})."
-            told[name] = gain.mean, gain.low, gain.high
+            gain_of[name] = gain
             freedom.append(len(_gain(found[cases[0]])) - 1)
     yield ""
-    yield from [left_after_holm(told, freedom=freedom), ""] if told else []
+    yield from [left_after_holm(gain_of, freedom=freedom), ""] if gain_of else []
     rows = []
     for case, tests in found.items():
         gains = [_told(_estimate(_gain(tests, other), case.overlap)) for other in (VRSP.name, MINIBATCH.name)]

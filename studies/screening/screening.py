@@ -133,7 +133,7 @@ def _body(found: Found, design: Design, figure: str) -> Iterator[str]:
     differences = [[rule.name, *(_marked(found.interval(rule.name, m)) for m in METRICS)] for rule in RULES[1:]]
     yield from section("Means over the seeds", table(head, means))
     single = {f"{rule.name}, {_WORDS[m]}": found.interval(rule.name, m) for rule in RULES[1:] for m in METRICS}
-    left = left_after_holm({name: (e.mean, e.low, e.high) for name, e in single.items()}, freedom=len(design.seeds) - 1)
+    left = left_after_holm(single, freedom=len(design.seeds) - 1)
     yield from section(
         "Minus minmax-auc",
         f"Mean paired difference and its 95% t interval, in bold where it does not hold 0. {left}",

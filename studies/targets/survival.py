@@ -159,8 +159,7 @@ def body(found: dict[str, NDArray[np.float64]], options: dict[str, dict[str, Any
         )
     yield ""
     gains = {name: paired_interval(own[:, 0], ours[:, 0]) for name, own in found.items() if name != OURS.name}
-    by_name = {name: (gain.mean, gain.low, gain.high) for name, gain in gains.items()}
-    yield f"{left_after_holm(by_name, freedom=len(ours) - 1)} They are those to `{OURS.name}`."
+    yield f"Minus {OURS.name}: {left_after_holm(gains, freedom=len(ours) - 1)}"
     yield ""
     yield (
         "Intervals are 95% t intervals over the repeats, paired: all ways of a repeat see the same bags. Learning "

@@ -23,7 +23,7 @@ _FIGURE = re.compile(rf"(?<![\w.,])[+-]?\d+\.\d+(?:{_INTERVAL})?(?![\w.]\d)")
 _NO_FIGURES = re.compile(r"```.*?```|`[^`]*`|!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)")  # code, pictures, targets of links
 # Settings that the pages name: no result.
 _SETTINGS = (
-    "paper's margin, {}, 12",
+    "At the paper's margin, {}, ",
     "gamma0 = {} minus {} is",
     "an AUROC of {} the usual",
 )

@@ -234,6 +234,9 @@ def test_table_2_over_splits() -> None:
     splits, bound = said.groups()
     verdicts = [row[6] for row in section(record("table2"), f"Over {splits} splits, margin 0.1")]
     outside = len(verdicts) - verdicts.count("inside")
+    apart = [row[0] for row in section(record("table2"), f"Over {splits} splits, margin 0.1") if row[6] != "inside"]
+    assert all("CE" in name or name.startswith("fox") for name in apart)
+    assert sum("MIDAM" in name for name in apart) == 1, "README says one of MIDAM's ten"
     for page in (README, TABLES, FINDINGS):
         assert f"{outside} of its {len(verdicts)} means lie outside" in page
     paired = section(record("table2"), "What stochastic pooling adds to DAM, margin 0.1")
@@ -252,11 +255,12 @@ def test_table_2_over_splits() -> None:
     (above,) = [row for row in paired if row[6] == "above 0"]
     assert above[0].startswith("elephant, MIDAM (smx)")
     assert f"Elephant ({above[3]}), with p = {above[5]} after Holm's" in TABLES
-    widest = min(float(row[3].strip("[]").split(",")[0]) for row in paired + usual)
-    assert f"the widest interval reaches {widest}" in " ".join(TABLES.split())
+    lowest = min(float(row[3].strip("[]").split(",")[0]) for row in paired + usual)
+    for page in (TABLES, FINDINGS):
+        assert f"no interval goes below {lowest}" in page
     by_margin = section(record("table2"), "What the margin changes, 1 minus 0.1")
     gains = [float(row[2].split()[0]) for row in by_margin]
-    assert (len(gains), min(gains), max(gains)) == (30, 0.003, 0.102)
+    assert min(gains) > 0
     assert min(float(row[4]) for row in by_margin) > 0.05
     decisions = " ".join((ROOT / "docs" / "decisions.md").read_text("utf-8").split())
     assert (

@@ -62,9 +62,8 @@ def run(options: Namespace, console: Console) -> int:
     if label is not None:
         trained.target.column(label)
     reading = {name: options[name] for name in TABLES}
-    images = {"images": options.images, "image_downsample": options.image_downsample}
     explain_options = explaining.ExplainOptions(
-        options.top, not options.no_faithful, options.all, **images, label=label
+        options.top, not options.no_faithful, options.all, options.images, options.image_downsample, label
     )
     explaining.images_of(explain_options, bags, range(len(bags)))
     index = explaining.find_bags(bags, options.bags)

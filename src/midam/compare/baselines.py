@@ -244,11 +244,11 @@ class BagStatisticsLogistic(_OfStatistics):
 
     def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
         y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
-        machine, folds = LogisticRegression(max_iter=_MAX_ITERATIONS), inner_folds(bags, train, seed=seed)
+        regression, folds = LogisticRegression(max_iter=_MAX_ITERATIONS), inner_folds(bags, train, seed=seed)
         if folds:
-            machines = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
-            machine, _ = _best(machines, folds, x, y, weights)
-        return make_pipeline(StandardScaler(), machine).fit(x, y, logisticregression__sample_weight=weights)
+            models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
+            regression, _ = _best(models, folds, x, y, weights)
+        return make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
 
 
 class BagStatisticsRidge(Baseline):
@@ -313,7 +313,7 @@ class SetKernelSVM(Baseline):
         folds, rows = inner_folds(bags, trial.train, seed=trial.seed), len(y)
         machine, kernel = SVC(kernel="precomputed"), kernels[len(_GAMMAS) // 2]
         if folds:
-            searches = [(*_best(_machines(), folds, each[:rows], y), each) for each in kernels]
+            searches = [(*_best(_kernel_machines(), folds, each[:rows], y), each) for each in kernels]
             machine, _, kernel = max(searches, key=itemgetter(1))
         return np.asarray(machine.fit(kernel[:rows], y).decision_function(kernel[rows:]))
 
@@ -349,7 +349,7 @@ class MeanMapSVM(ModelBaseline):
         for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales):
             kernel, machine, area = rows @ rows.T, SVC(kernel="precomputed"), 0.0
             if folds:
-                machine, area = _best(_machines(), folds, kernel, y, bags.weights)
+                machine, area = _best(_kernel_machines(), folds, kernel, y, bags.weights)
             if best is None or area > best[0]:
                 best = area, machine.fit(kernel, y, bags.weights), rows, scale
         _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
@@ -364,7 +364,8 @@ class MeanMapSVM(ModelBaseline):
         return _mean_map(instance_shape, Linear)[0]
 
 
-def _machines() -> list[SVC]:
+def _kernel_machines() -> list[SVC]:
+    """Return support vector machines of all strengths, on a kernel."""
     return [SVC(kernel="precomputed", C=strength) for strength in _KERNEL_C]
 
 
@@ -405,24 +406,25 @@ class InstanceLogisticMax(ModelBaseline):
 
 
 def _best(
-    machines: Sequence[Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], weights: Scores | None = None
+    models: Sequence[Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], weights: Scores | None = None
 ) -> tuple[Any, float]:
-    """Return the first machine of the best mean AUROC over inner folds, to be fitted to all bags, and this AUROC.
+    """Return the first model of the best mean AUROC over inner folds, to be fitted to all bags, and this AUROC.
 
     `x` is the kernel [N, N] of support vector machines, or rows [N, D], which each fold standardizes.
     """
     areas = []
     for test in folds:
         train = np.setdiff1d(np.arange(len(y)), test)
-        if isinstance(machines[0], SVC):
+        if isinstance(models[0], SVC):
             rows, held_out = x[np.ix_(train, train)], x[np.ix_(test, train)]
         else:
             scaler = StandardScaler().fit(x[train])
             rows, held_out = scaler.transform(x[train]), scaler.transform(x[test])
-        fitted = (machine.fit(rows, y[train], None if weights is None else weights[train]) for machine in machines)
-        areas.append([auroc(y[test], machine.decision_function(held_out)) for machine in fitted])
+        given = None if weights is None else weights[train]
+        fitted = (model.fit(rows, y[train], given) for model in models)
+        areas.append([auroc(y[test], model.decision_function(held_out)) for model in fitted])
     means = np.mean(areas, axis=0)
-    return machines[int(np.argmax(means))], float(means.max())
+    return models[int(np.argmax(means))], float(means.max())
 
 
 def median_gamma(rows: Rows, *, seed: int) -> float:

@@ -217,9 +217,9 @@ class Process(Thread):
             self._executor = None
 
     def _open(self) -> Executor:
-        # Without a watching thread, the process would outlive a killed parent by minutes.
         # A process that has grown in memory is replaced between two tasks, without loss.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
+        # Without the thread of `end_with`, the process would outlive a killed parent by minutes.
         return ProcessPoolExecutor(
             1, timeout=_IDLE_SECONDS, env=self.environment, initializer=end_with, initargs=(os.getpid(),)
         )

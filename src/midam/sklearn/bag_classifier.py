@@ -140,8 +140,8 @@ class BaseClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     def instance_scores(self, X: Any, *, label: Any = None) -> list[InstanceScores]:
         """Return the score, attention logit and weight of every instance, one `midam.InstanceScores` per bag.
 
-        They belong to the class or label `label`; with two classes, to the positive class. Default: the most probable
-        class or label of each bag.
+        They belong to `label`, one of the classes or labels; with two classes, to the positive class. Default: the most
+        probable class or label of each bag.
         """
         bags = self._match_fitted(X)
         return self._instance_scores(bags, self._columns(bags, label))

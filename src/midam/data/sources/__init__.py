@@ -173,9 +173,11 @@ def _unknown(request: Request) -> DataNotFoundError:
         return DataNotFoundError(
             f"Expected a folder of such files, got one file (in {request.source}); name its folder."
         )
-    advice = nearby(request.path, catalog.names(), otherwise=nearest(str(request.source), catalog.names(), count=3))
     if request.path.is_file():
         advice = "save the file in one of these formats, or read it with pandas and call Bags.from_dataframe."
+    else:
+        known = catalog.names()
+        advice = nearby(request.path, known, otherwise=nearest(str(request.source), known, count=3))
     return DataNotFoundError(
         f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
         f"got {str(request.source)!r}; {advice}"
