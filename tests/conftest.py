@@ -1,5 +1,7 @@
 """What all tests share: the real data, the skips that say why, and a count of them at the end."""
 
+import atexit
+import gc
 import os
 import tempfile
 from importlib.util import find_spec
@@ -13,6 +15,10 @@ from tests import quick
 
 torch.set_num_threads(1)
 quick.install()
+
+# Each search for garbage looks through what torch, pandas and thousands of tests have made, which lives to the end.
+gc.set_threshold(10_000)
+atexit.register(gc.freeze)
 
 # Tests run beside each other: a command that is given no number of processes starts none, which would import torch.
 os.environ["LOKY_MAX_CPU_COUNT"] = "1"
@@ -57,6 +63,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, (present, reason) in available.items():
             if item.get_closest_marker(marker) and not present:
                 item.add_marker(pytest.mark.skip(reason=f"{marker}: {reason}"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,6 +5,8 @@ Ctrl-C or SIGTERM.
 """
 
 import argparse
+import atexit
+import gc
 import io
 import re
 import shlex
@@ -55,6 +57,9 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if argv is None:  # this process ends with the command, and the system frees its memory faster than Python
+        gc.set_threshold(10_000)
+        atexit.register(gc.freeze)
     words = list(sys.argv[1:] if argv is None else argv)
     return _main_as_json(words[1:]) if words[:1] == [_JSON] else _main(words)
 
