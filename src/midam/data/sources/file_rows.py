@@ -41,6 +41,13 @@ class Parts(ABC):
         self.feature_names = next((fact.names for fact in facts if fact.names is not None), None)
         self._forget()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_open")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget()
+
     @abstractmethod
     def open(self, number: int) -> OpenFile:
         """Open one part."""
@@ -125,9 +132,6 @@ class FileSet(Parts):
         with sound(f"readable {column}", self.paths[number], advice=f"copy or write the file again{OR_SKIP}"):
             return super().read(number, column, index)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FileSet, (self.paths, self.facts, self.options, self.reader)
-
 
 def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     """Warn once about scans that may be wrong, or that were changed without a request."""
@@ -208,9 +212,6 @@ class FileRows(Rows):
     def close(self) -> None:
         """Close the files."""
         self.files.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FileRows, (self.files, self.column)
 
     def _check(self, part: NDArray[Any], index: slice | NDArray[np.int64], count: int, name: object) -> None:
         if len(part) != count:

@@ -64,17 +64,14 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
 class ItemSet(Parts):
     """Items of a dataset, each read once for its facts, and again whenever its instances are read."""
 
-    def __init__(
-        self, dataset: TorchmilDataset, ids: list[str], source: str, facts: list[FileFacts] | None = None
-    ) -> None:
+    def __init__(self, dataset: TorchmilDataset, ids: list[str], source: str) -> None:
         self._dataset, self._ids, self._source = dataset, ids, source
         if not ids:
             raise BagDataError(f"Expected at least one item, got none (in {source}); give a dataset with bags.")
         self.labels: list[float | None] = []
         names = [f"{source}, bag {name}" for name in ids]
-        if facts is None:
-            facts = [self._facts(number, name) for number, name in enumerate(names)]
-            check_like(names, facts)
+        facts = [self._facts(number, name) for number, name in enumerate(names)]
+        check_like(names, facts)
         super().__init__(names, facts)
 
     def open(self, number: int) -> OpenFile:
@@ -82,9 +79,6 @@ class ItemSet(Parts):
         arrays = self._arrays(number)
         held = sum(array.nbytes for array in arrays.values())
         return OpenFile(arrays["X"], arrays.get("coords"), held=held, handle=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ItemSet, (self._dataset, self._ids, self._source, self.facts)
 
     def _facts(self, number: int, name: str) -> FileFacts:
         arrays = self._arrays(number)
