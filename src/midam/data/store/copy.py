@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from itertools import takewhile
@@ -143,14 +143,12 @@ class RowFiles:
         self.paths = [folder / fact.file for fact in facts]
         self._locks = [threading.Lock() for _ in facts]
         self._files: list[FileIO] = []
-        try:
+        with ExitStack() as opened:  # if one cannot be opened, all are closed
             for path, fact in zip(self.paths, facts, strict=True):
                 with _named(path):
-                    self._files.append(open_own(path))
+                    self._files.append(opened.enter_context(open_own(path)))
                     allocate(self._files[-1], fact.bytes)
-        except OSError:
-            self.close()
-            raise
+            self.close = opened.pop_all().close
 
     def write(self, number: int, content: NDArray[Any], offset: int) -> None:
         """Write rows to file `number` from byte `offset` on."""
@@ -164,11 +162,6 @@ class RowFiles:
         """Wait until everything is on the disk."""
         for file in self._files:
             os.fsync(file.fileno())
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()
 
 
 def write_rows(
@@ -222,29 +215,20 @@ def write_rows(
 
 def _write_bag(bags: Bags, number: int, start: int, files: RowFiles, stop: threading.Event) -> WrittenBag:
     """Copy one bag to its place."""
-    span = (int(bags.starts[number]), int(bags.sizes[number]))
     source = bags.source if bags.sources is None else str(bags.sources[number])
     parts = begun_hashes(bags)
     for file, (rows, digest) in enumerate(parts):
-        for offset, chunk in _chunks(rows, span, stop):
+        for low, high in row_chunks(rows, bags.starts[[number]], bags.sizes[[number]]):
+            if stop.is_set():
+                raise _StoppedError
+            chunk = np.ascontiguousarray(rows[low:high], dtype=rows.dtype.newbyteorder("<"))
+            offset = low - int(bags.starts[number])
             if rows is bags.instances:
                 refuse_not_finite(chunk, slice(offset, None), f"{source}, bag {bags.ids[number]}")
             digest.update(chunk.data)
             files.write(file, chunk, (start + offset) * chunk[0].nbytes)
     digests = [digest.hexdigest() for _, digest in parts]
     return WrittenBag(number, digests[0], None if bags.coords is None else digests[1])
-
-
-def _chunks(
-    rows: NDArray[Any] | Rows, span: tuple[int, int], stop: threading.Event
-) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield a bag in little-endian chunks, each with the position of its first row in the bag."""
-    first, size = span
-    little = rows.dtype.newbyteorder("<")
-    for low, high in row_chunks(rows, np.array([first]), np.array([size])):
-        if stop.is_set():
-            raise _StoppedError
-        yield low - first, np.ascontiguousarray(rows[low:high], dtype=little)
 
 
 class _StoppedError(Exception):
