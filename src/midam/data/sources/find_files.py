@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -44,7 +44,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     if all(candidate.maybe_table for candidate, _ in families) and is_dicom_folder(folder):
         return files_alone(folder) or [Path(os.path.abspath(folder))]  # an absolute path has a name, "." has none
     if not families:
-        below = list(_folders_below(folder))
+        below = _folders_below(folder)
         feature_folders = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
         near = _one_kind(feature_folders, folder) or [path for path in below if path.parent == folder]
         families = _by_family(near, tables, readers)
@@ -68,22 +68,17 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     return families[0][1]
 
 
-def _folders_below(folder: Path) -> Iterator[Path]:
-    """Yield the folders in a folder, level by level, by name; the first 1000, down to a depth of 4."""
-    level, visited, count = [folder], {os.path.realpath(folder)}, 0
-    for _ in range(_DEPTH):
-        inside = [path for home in level for path in sorted(home.iterdir()) if _is_folder(path)]
-        level = []
-        for path in inside:
-            real = os.path.realpath(path)
-            if real in visited:  # a link that leads back
-                continue
-            visited.add(real)
-            level.append(path)
-            yield path
-            count += 1
-            if count == _SEARCHED:
-                return
+def _folders_below(folder: Path) -> list[Path]:
+    """Return the folders in a folder, level by level, by name; the first 1000, down to a depth of 4."""
+    folders, visited = [folder], {os.path.realpath(folder)}
+    for home in folders:  # grows meanwhile
+        if len(home.parts) == len(folder.parts) + _DEPTH or len(folders) > _SEARCHED:
+            break
+        for path in filter(_is_folder, sorted(home.iterdir())):
+            if (real := os.path.realpath(path)) not in visited:  # else it is a link that leads back
+                visited.add(real)
+                folders.append(path)
+    return folders[1 : _SEARCHED + 1]
 
 
 def _is_folder(path: Path) -> bool:

@@ -321,13 +321,8 @@ _OF_CELL, _OF_EMPTY = 64, 16  # bytes of memory for each cell of a sheet with a 
 
 def require_fits(path: Path) -> None:
     """Refuse a table (text, packed or not, Excel, Parquet) of more rows and bytes than the free memory can hold."""
-    suffix = file_suffix(path)
-    if suffix == ".parquet":
-        _check_parquet(path)
-    elif suffix == ".xlsx":
-        _check_excel(path)
-    else:
-        _check_text(path, packed=suffix.endswith(".gz"))
+    checks = {".parquet": _check_parquet, EXCEL: _check_excel}
+    checks.get(file_suffix(path), _check_text)(path)
 
 
 def _check_parquet(path: Path) -> None:
@@ -366,9 +361,10 @@ def _texts(parquet: Any, facts: Any, path: Path) -> int:
     return total
 
 
-def _check_text(path: Path, *, packed: bool) -> None:
+def _check_text(path: Path) -> None:
     """Count the bytes and fields of an unpacked text, unless the worst case would fit."""
-    if fits(path.stat().st_size * (_MOST_PACKED if packed else 1) * _MOST_OF_BYTE):
+    growth = _MOST_PACKED if file_suffix(path).endswith(".gz") else 1
+    if fits(path.stat().st_size * growth * _MOST_OF_BYTE):
         return
     mark, size, lines, fields = separator_of(path).encode(), 0, 0, 0
     with sound("a table of text", path, advice="correct the file"), open_bytes(path) as file:
