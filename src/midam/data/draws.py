@@ -39,9 +39,6 @@ class ClassQueue:
         if missing:
             fresh = generator(self._seed, self._shuffles, *self._purpose).permutation(self._members)
             self._shuffles += 1
-            if not len(taken):
-                self._queue = fresh[missing:]
-                return fresh[:missing]
             # Bags of this batch that come early in the new permutation keep their turn: they head the queue.
             unused = np.flatnonzero(~np.isin(fresh, taken))[:missing]
             taken = np.concatenate([taken, fresh[unused]])
@@ -343,17 +340,14 @@ class Top(Draw):
         larger = sizes > width
         if larger.any():
             count = max(1, round(self.share * width))
-            parts = [self._mined(bags[larger], count, rng)]
-            if count < width:
-                parts.append(uniform_slots(sizes[larger], width - count, rng)[0])
+            parts = [self._mined(bags[larger], count, rng), uniform_slots(sizes[larger], width - count, rng)[0]]
             slots[larger] = np.sort(np.concatenate(parts, axis=1), axis=1)
         return Drawn(slots, mask)
 
     def _mined(self, bags: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        parts, per_bag = [], _CONTEST + self.memory.candidates.shape[1]
-        for part in np.array_split(bags, -(-len(bags) * per_bag // _VALUES_AT_A_TIME)):
-            parts.append(self._contest(part, count, rng))
-        return np.concatenate(parts)
+        per_bag = _CONTEST + self.memory.candidates.shape[1]
+        parts = np.array_split(bags, -(-len(bags) * per_bag // _VALUES_AT_A_TIME))
+        return np.concatenate([self._contest(part, count, rng) for part in parts])
 
     def _contest(self, bags: NDArray[np.int64], count: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return the `count` highest remembered instances of each bag's contest, [V, count]."""

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 def marks_of(bags: Bags) -> NDArray[np.bool_] | None:
     """Return which instances are witnesses, bag after bag [num_instances]; None if unknown."""
-    if bags.witnesses is None:
-        return None
-    spans = zip(bags.starts.tolist(), bags.sizes.tolist())
-    return np.concatenate([bags.witnesses[start : start + size] for start, size in spans])
+    return None if bags.witnesses is None else bags.witnesses[bags.rows()]
 
 
 def counts_of(bags: Bags) -> NDArray[np.int64]:
