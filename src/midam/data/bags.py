@@ -21,8 +21,8 @@ from midam.names import name_of, warn_of_alike
 if TYPE_CHECKING:
     import pandas as pd
 
-_OPTIONAL = ("groups", "sites", "sources", "attributes", "weights")
-_PER_BAG = ("starts", "sizes", "ids", "labels", "splits", "digests", *_OPTIONAL)
+_OPTIONAL = ("groups", "sites", "splits", "sources", "attributes", "weights")
+_PER_BAG = ("starts", "sizes", "ids", "labels", "digests", *_OPTIONAL)
 
 
 class Bags:
@@ -431,7 +431,7 @@ class Bags:
         With `missing`, NaN is allowed.
         """
         ids, source = self.ids, self.source
-        validate.check_instances(self.instances, self.coords, source)
+        validate.check_rows(self.instances, self.coords, source, sound=isinstance(self.instances, np.ndarray | Rows))
         validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
         if self.feature_names is not None:
             validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)

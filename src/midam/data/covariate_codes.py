@@ -57,12 +57,6 @@ class Code:
         other = [] if self.categories is None else [f"{self.name} other"]
         return (*names, *other, *([f"{self.name} missing"] if self.missing else []))
 
-    def places(self, words: Sequence[str]) -> NDArray[np.int64]:
-        """Return the column of each word: its own, the last for a rare or unknown word, -1 for an empty one."""
-        place_of = {word.casefold(): place for place, word in enumerate(self.categories or ())}
-        places = [place_of.get(word.casefold(), len(place_of)) if word else -1 for word in words]
-        return np.array(places, dtype=np.int64)
-
     def one_hot(
         self, words: Sequence[str], codes: NDArray[np.int64], *, used: Any = slice(None), kind: str, source: str
     ) -> NDArray[np.float64]:
@@ -71,11 +65,14 @@ class Code:
         Warn about missing and new words among the `used` rows; `kind` is "covariate", of bags, or "column".
         """
         unit = "bag" if kind == "covariate" else "instance"
-        places = np.append(self.places(words), -1)[codes]
+        place_of = {word.casefold(): place for place, word in enumerate(self.categories or ())}
+        # The last column is for rare and unknown words; an empty one has none.
+        place_of_word = [place_of.get(word.casefold(), len(place_of)) if word else -1 for word in words]
+        places = np.array([*place_of_word, -1], dtype=np.int64)[codes]
         known = codes[used][codes[used] >= 0]
         _warn_of_missing(self, places[used] < 0, kind, unit, source)
         _warn_of_unseen(self, words, np.bincount(known, minlength=len(words)), unit, source)
-        encoded = np.asarray(places[:, None] == np.arange(len(self.categories or ()) + 1), dtype=np.float64)
+        encoded = np.asarray(places[:, None] == np.arange(len(place_of) + 1), dtype=np.float64)
         return np.column_stack([encoded, places < 0]) if self.missing else encoded
 
 

@@ -316,15 +316,10 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     return [places[name] for name in names]
 
 
-def check_instances(instances: NDArray[Any] | Rows, coords: NDArray[Any] | Rows | None, source: str) -> None:
-    """Refuse instances that are not a numeric array [M, ...], and coordinates that do not fit them."""
+def check_rows(instances: Any, coords: Any, source: str, *, sound: bool = True) -> None:
+    """Refuse instances that are not numbers [M, ...], in memory or in a file, and coordinates that do not fit them."""
     refuse_masked(instances)
     refuse_masked(coords)
-    check_rows(instances, coords, source, sound=isinstance(instances, np.ndarray | Rows))
-
-
-def check_rows(instances: Any, coords: Any, source: str, *, sound: bool = True) -> None:
-    """Refuse instances and coordinates, in memory or in a file, whose shapes or types do not fit."""
     shape: tuple[int, ...] = tuple(np.shape(instances))
     dtype: Any = getattr(instances, "dtype", "no type")
     if not sound or len(shape) < 2 or 0 in shape[1:] or dtype.kind not in "biuf":
@@ -360,7 +355,7 @@ def check_layout(
 
 def check_names(ids: NDArray[np.str_], source: str) -> None:
     """Refuse empty and duplicate ids; checking a million ids copies almost nothing."""
-    if not _ascending(ids):
+    if not all((part[1:] > part[:-1]).all() for part in _parts(ids, beyond=1)):
         names, counts = np.unique(ids, return_counts=True)
         if counts.max() > 1:
             raise BagDataError(
@@ -371,10 +366,6 @@ def check_names(ids: NDArray[np.str_], source: str) -> None:
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
 
 
-def _ascending(ids: NDArray[np.str_]) -> bool:
-    return all((part[1:] > part[:-1]).all() for part in _parts(ids, beyond=1))
-
-
 def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str_]]:
     """Yield the ids in parts, each with the `beyond` first ids of the next part."""
     for low in range(0, len(ids), _IDS_AT_A_TIME):
@@ -383,7 +374,6 @@ def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str
 
 def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:
     """Refuse names other than train, val and test."""
-    check_length(splits, len(ids), "split", source)
     wrong = np.flatnonzero(~np.isin(splits, SPLITS))
     if len(wrong):
         raise BagDataError(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from midam.data.sets import catalog
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import find_files
-from midam.data.sources.formats.images import ImageReader
+from midam.data.sources.formats.images import ImageReader, need_pillow
 from midam.data.sources.formats.pyramid import is_pyramid
 from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.data.sources.request import ImageOptions
 from midam.data.store import is_store
-from midam.errors import MidamError, install, need_package
+from midam.errors import MidamError, install
 from midam.settings import Settings
 from midam.settings.data import PATCHES, CutSettings
 
@@ -52,7 +52,7 @@ def _file_kind(path: Path) -> Kind:
             if opened.cut != "slices":
                 return ""
             return "small scans" if min(opened.features.shape[-2:]) < _SMALL else "scans"
-    image = need_package("PIL.Image", "to read images", extra="images", package="Pillow", where=path)
+    image = need_pillow(path)
     with suppress(OSError, ValueError, image.DecompressionBombError), image.open(path) as opened:
         return "small images" if min(opened.size) < _SMALL else "images"
     return ""
