@@ -72,23 +72,17 @@ def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
     them; unknown entries are None.
     """
     files = files_of(bags, index)
-    columns = {"file": [one.name for one in files for _ in one.rows]} if files else {}
+    columns: dict[str, list[Any]] = {"file": [one.name for one in files for _ in one.rows]} if files else {}
     sliced = [dict(one.attributes.get("file", {}).get(SLICES, {})) for one in files]
     places = bags.places(index) if any(sliced) else None
     if places is None or places.shape[1] != 1:
         return columns
     for name in _SLICE_COLUMNS:
         if any(name in slices for slices in sliced):
-            columns[name] = [
-                _entry(slices.get(name, ()), int(places[row, 0]))
-                for one, slices in zip(files, sliced)
-                for row in one.rows
-            ]
+            by_slice = [dict(enumerate(slices.get(name, ()))) for slices in sliced]
+            rows = [(entries, row) for one, entries in zip(files, by_slice) for row in one.rows]
+            columns[name] = [entries.get(int(places[row, 0])) for entries, row in rows]
     return columns
-
-
-def _entry(values: Sequence[Any], place: int) -> Any:
-    return values[place] if 0 <= place < len(values) else None
 
 
 def _ends(bags: Bags, index: int, attributes: Sequence[Mapping[str, Any]]) -> list[int] | None:

@@ -379,10 +379,8 @@ class Top(Draw):
         """
         flat_bags = bags.reshape(-1)
         few = max(1, int(np.searchsorted(np.cumsum(self.memory.sizes[flat_bags]), _WEIGHED)))
-        shares = [
-            self._share(bag, np.unique(slots[mask]))
-            for bag, slots, mask in zip(flat_bags[:few].tolist(), _rows(drawn.slots), _rows(drawn.mask))
-        ]
+        draws = zip(flat_bags[:few].tolist(), _rows(drawn.slots), _rows(drawn.mask))
+        shares = [self._share(bag, np.unique(slots[mask])) for bag, slots, mask in draws]
         age = float(self._epoch - self._passed_at) if self.memory.passes else float("nan")
         return {"drawn_weight": float(np.mean(shares)), "memory_age": age, "memory_drift": self.memory.drift}
 

@@ -162,10 +162,8 @@ def _says_label(request: Request, path: Path) -> bool:
 def _single(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the attributes of a file and of its features that are texts or numbers."""
     values = {**attributes.get("features", {}), **attributes.get("file", {})}
-    single = [
-        (key, value[0] if isinstance(value, list) and len(value) == 1 else value) for key, value in values.items()
-    ]
-    return {name_of(key): value for key, value in single if isinstance(value, str | int | float)}
+    single = {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in values.items()}
+    return {name_of(key): value for key, value in single.items() if isinstance(value, str | int | float)}
 
 
 def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:
@@ -228,10 +226,7 @@ def _levels(leaves: dict[Path, list[Path]], folder: Path) -> Iterator[list[Path]
 def _scan_names(level: Sequence[Path], folder: Path) -> Iterator[list[str]]:
     """Yield possible names of bags, the best first: patient/series (or the patient), the path, the last folder."""
     parts = [tuple(map(name_of, path.relative_to(folder).parts)) for path in level]
-    ways = (
-        [f"{part[0]}/{part[-1]}" if len(part) > 1 else part[0] for part in parts],
-        ["/".join(part) for part in parts],
-    )
-    for names in (*ways, [part[-1] for part in parts]):
+    of_patients = [f"{part[0]}/{part[-1]}" if len(part) > 1 else part[0] for part in parts]
+    for names in (of_patients, ["/".join(part) for part in parts], [part[-1] for part in parts]):
         if len(set(names)) == len(names):
             yield names

@@ -108,9 +108,8 @@ def _warn(column: str, where: str, why: str) -> None:
 
 def _warn_of_several(columns: list[str], where: str, why: str) -> None:
     if columns:
-        verb, them = (
-            ("is read as a feature and has", "it") if len(columns) == 1 else ("are read as features and have", "them")
-        )
+        one = len(columns) == 1
+        verb, them = ("is read as a feature and has", "it") if one else ("are read as features and have", "them")
         leave = given(ignore_columns=columns)
         warnings.warn(f"{_columns(columns)} {verb} {why}, leave {them} out with {leave} (in {where})", stacklevel=6)
 
@@ -399,9 +398,8 @@ class Table:
             gaps = values.isna()
             words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
             wrong[column] = words if words.any() else ~gaps
-        leave = (
-            f", or leave out columns that are not features with {given(ignore_columns=list(wrong))}" if apart else ""
-        )
+        leave = given(ignore_columns=list(wrong))
+        leave = f", or leave out columns that are not features with {leave}" if apart else ""
         several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
         of_bags = [column for column in wrong if several and not is_group_like(column)]
         of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
@@ -414,10 +412,8 @@ class Table:
                 if holds_amounts(self.frame[column]):
                     other = "write plain numbers, such as 1000.5 and 0.05 for 5%"
             if column in of_bags:
-                other = (
-                    f"name facts about a bag with {given(covariates=of_bags)}, or text that does not tell the label "
-                )
-                other += f"with {given(categories=of_bags)}"
+                facts, text = given(covariates=of_bags), given(categories=of_bags)
+                other = f"name facts about a bag with {facts}, or text that does not tell the label with {text}"
             if apart and tables.is_split(self.frame[column]):
                 other = f"name it with {given(split_column=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
@@ -430,14 +426,11 @@ class Table:
         narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
         gap = np.isnan(array)
-        for wrong_values, kind in ((gap & (not missing), "nan"), (~gap & ~usable(array), "infinity")):
-            at = np.argwhere(wrong_values)
-            if len(at):
-                row, column = int(at[0, 0]), sound[at[0, 1]]
-                got = "nan" if kind == "nan" else array[row, at[0, 1]]
-                advice = self._gaps if kind == "nan" else "drop or correct it"
-                if apart and is_label_like(sound[at[0, 1]]):
-                    advice = f"leave the column out with {given(ignore_columns=[sound[at[0, 1]]])} if it is no feature"
+        for wrong_values, usual in ((gap & (not missing), self._gaps), (~gap & ~usable(array), "drop or correct it")):
+            for row, place in np.argwhere(wrong_values)[:1].tolist():
+                column, got = sound[place], array[row, place]
+                leave = f"leave the column out with {given(ignore_columns=[column])} if it is no feature"
+                advice = leave if apart and is_label_like(column) else usual
                 self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
 

@@ -122,11 +122,8 @@ def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
 def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return numbers such as `decimal.Decimal` as float64, durations as seconds; other columns as they are."""
     kind = values.dtype.kind
-    objects = (
-        values.dropna()
-        if values.dtype == object or (kind == "O" and pd.api.types.is_numeric_dtype(values))
-        else values.iloc[:0]
-    )
+    boxed = values.dtype == object or (kind == "O" and pd.api.types.is_numeric_dtype(values))
+    objects = values.dropna() if boxed else values.iloc[:0]
     if kind == "m" or (len(objects) and all(isinstance(value, timedelta) for value in objects)):
         return (pd.to_timedelta(values) / pd.Timedelta(seconds=1)).astype(np.float64)
     if not len(objects) or not all(isinstance(value, Real | Decimal) for value in objects):

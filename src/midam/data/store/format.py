@@ -387,10 +387,8 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
 def _covariates(columns: dict[int, NDArray[Any]], names: tuple[str, ...] | None) -> Covariates | None:
     """Return covariates of these names, from columns by position; refuse others with a `ValueError`."""
     arrays = [columns[place] for place in sorted(columns)]
-    kinds = [
-        "U" if x.dtype.kind == "U" else "f" if x.dtype == np.float64 and not np.isinf(x).any() else "" for x in arrays
-    ]
-    if sorted(columns) != list(range(len(names or ()))) or "" in kinds:
+    usable = all(x.dtype.kind == "U" or (x.dtype == np.float64 and not np.isinf(x).any()) for x in arrays)
+    if sorted(columns) != list(range(len(names or ()))) or not usable:
         raise ValueError("covariates that are not finite numbers or texts, one column for each name")
     texts = [name_array(column) if column.dtype.kind == "U" else column for column in arrays]
     return None if names is None else Covariates(tuple(map(name_of, names)), tuple(texts))

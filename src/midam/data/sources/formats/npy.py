@@ -208,10 +208,9 @@ class TensorReader(FileReader):
         features, coords, names = pick_arrays(tensors, path)
         parts = [features] if coords is None else [features, coords]
         for tensor in parts:
-            if not isinstance(tensor, torch.Tensor) or not _is_plain(tensor):
-                kind = (
-                    f"{tensor.dtype} on {tensor.device}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-                )
+            is_tensor = isinstance(tensor, torch.Tensor)
+            if not is_tensor or not _is_plain(tensor):
+                kind = f"{tensor.dtype} on {tensor.device}" if is_tensor else type(tensor).__name__
                 raise BagDataError(
                     f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save the features as "
                     "one tensor of float32."
