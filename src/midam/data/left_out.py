@@ -1,12 +1,9 @@
 """Files and whole bags that were left out when bags were read, each with the reason."""
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from midam.errors import plural
-from midam.names import safe_cell
 
 WHEN_MADE = "were left out when this store was made"
 
@@ -28,15 +25,6 @@ class LeftOut(NamedTuple):
     file: str
     reason: str
     kept: int = 0
-
-
-def left_out_csv(rows: Sequence[LeftOut]) -> str:
-    """Return the CSV text of a table with a row for each entry."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["bag", "file", "reason", "files_kept"])
-    writer.writerows((*map(safe_cell, row[:3]), row.kept) for row in rows)
-    return text.getvalue()
 
 
 def left_out_words(rows: Sequence[LeftOut]) -> str:

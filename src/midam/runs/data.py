@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, prepare
 from midam.data.digests import bag_digests
-from midam.data.left_out import left_out_csv, left_out_words
+from midam.data.left_out import left_out_words
 from midam.data.sources import read_bags
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
@@ -27,6 +27,7 @@ from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 from midam.report.describe import leaks
 from midam.report.words import METRIC_NAMES
+from midam.runs.folder import csv_text
 from midam.settings import Settings
 from midam.targets import target_of
 
@@ -142,9 +143,11 @@ def warn_of_leaks(parts: SplitBags) -> None:
 
 def write_left_out(bags: Bags, path: Path) -> None:
     """Write the list of files and bags that were left out; if there are none, remove the list of an earlier call."""
-    if bags.left_out:
-        write_text(path, left_out_csv(bags.left_out))
-    elif path.is_file() and path.read_bytes().startswith(left_out_csv([]).encode()):
+    rows = [{**row._asdict(), "files_kept": row.kept} for row in bags.left_out]
+    columns = ("bag", "file", "reason", "files_kept")
+    if rows:
+        write_text(path, csv_text(columns, rows))
+    elif path.is_file() and path.read_bytes().startswith(csv_text(columns, rows).encode()):
         path.unlink()
 
 
