@@ -449,9 +449,7 @@ class Bags:
                 raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
             if self.weights is not None:
                 target = self.outcome.target
-                raise BagDataError(
-                    f"Expected two classes with weights, got {target} (in {source}); leave the weights out."
-                )
+                raise BagDataError(f"Expected two classes with weights, got {target} (in {source}); leave them out.")
             self.outcome.check(ids, source)
         if self.covariates is not None:
             self.covariates.check(ids, source)

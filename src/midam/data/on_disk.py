@@ -100,9 +100,7 @@ class Rows(ABC):
         return self.take(index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        raise BagDataError(
-            f"Expected a read of some instances, got a read of all {len(self)} into memory; read chunks, by position."
-        )
+        raise BagDataError(f"Expected a read of some instances, got one of all {len(self)}; read chunks, by position.")
 
     @property
     def ndim(self) -> int:
@@ -244,9 +242,7 @@ class RowFile(Rows):
 
     def _check_unchanged(self, file: FileIO) -> None:
         if _stamp_of(os.fstat(file.fileno())) != self._stamp:
-            raise BagDataError(
-                f"Expected the file as it was opened, got a changed one (in {self.path}); restore it, and repeat."
-            )
+            raise BagDataError(f"Expected the file as it was opened, got a changed one (in {self.path}); restore it.")
 
     def _open(self) -> FileIO:
         with self._lock:

@@ -112,9 +112,8 @@ def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFil
         for file in sorted(path.glob("*.npy")):
             arrays[file.stem] = np.load(file, mmap_mode="r" if file.stem == "volumes" else None, allow_pickle=False)
     if not {"volumes", "labels"} <= arrays.keys():
-        raise BagDataError(
-            f"Expected arrays volumes and labels, got {', '.join(arrays) or 'none'} (in {path}); save both."
-        )
+        got = ", ".join(arrays) or "none"
+        raise BagDataError(f"Expected arrays volumes and labels, got {got} (in {path}); save both.")
     volumes: NDArray[Any] = arrays["volumes"]
     if volumes.ndim != 4 or len(volumes) != len(arrays["labels"]):
         raise BagDataError(

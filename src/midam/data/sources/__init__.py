@@ -170,9 +170,7 @@ def _unknown(request: Request) -> DataNotFoundError:
 
     suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
     if request.path.is_file() and file_suffix(request.path) in known_suffixes():
-        return DataNotFoundError(
-            f"Expected a folder of such files, got one file (in {request.source}); name its folder."
-        )
+        return DataNotFoundError(f"Expected a folder of such files, got one (in {request.source}); name its folder.")
     if request.path.is_file():
         advice = "save the file in one of these formats, or read it with pandas and call Bags.from_dataframe."
     else:

@@ -114,9 +114,7 @@ def _clam_pairs(frame: "pd.DataFrame", columns: dict[str, str], where: str) -> l
         return [(name, split) for split, column in columns.items() for name in frame[column].dropna()]
     index = str(frame.columns[0])
     if index in columns.values():
-        raise BagDataError(
-            f"Expected a first column with names, got {index!r} (in {where}); write the table with its index."
-        )
+        raise BagDataError(f"Expected a first column with names, got {index!r} (in {where}); write the index too.")
     pairs = []
     for row in frame.to_dict("records"):
         chosen = [split for split, column in columns.items() if _TRUE.get(str(row[column]).lower(), False)]

@@ -224,10 +224,9 @@ def _is_cut(image: Any) -> bool:
 
 
 def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:
-    if array.min() < 0 or array.max() > np.iinfo(np.uint16).max:
-        raise BagDataError(
-            f"Expected gray values from 0 to 65535, got {array.min()} to {array.max()} (in {path}); write it as .npy."
-        )
+    low, high = array.min(), array.max()
+    if low < 0 or high > np.iinfo(np.uint16).max:
+        raise BagDataError(f"Expected gray values from 0 to 65535, got {low} to {high} (in {path}); write it as .npy.")
     return array.astype(np.uint16)[None]
 
 

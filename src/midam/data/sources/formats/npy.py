@@ -53,11 +53,9 @@ class NpyReader(FileReader):
         with sound(kind, path, advice=_ANEW):
             with PARSING:
                 whole = np.lib.format.open_memmap(path, mode="r")
-            size = path.stat().st_size
-        if whole.offset + whole.nbytes != size:
-            raise BagDataError(
-                f"Expected {whole.offset + whole.nbytes} bytes, as the header says, got {size} (in {path}); {_ANEW}."
-            )
+            size, stated = path.stat().st_size, whole.offset + whole.nbytes
+        if stated != size:
+            raise BagDataError(f"Expected {stated} bytes, as the header says, got {size} (in {path}); {_ANEW}.")
         rows = squeezed(whole)
         return open_array(rows, path, options, held=0, places=places) if rows.ndim == 3 else OpenFile(rows)
 
