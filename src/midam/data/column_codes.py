@@ -233,14 +233,14 @@ def _code(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags
     if column.kind == "number":
         return ColumnCode(column.name, "number", missing=missing)
     if gaps.all():
-        _left_out(column, "no value in any", train)
+        _left_out(column, "no value in any training bag", train)
         return ColumnCode(column.name, "time")
     rows = np.arange(len(x))
     utc, clock = without_zones(x, column.words)
     values_of = {part: _time(part, utc, clock, rows, owner) for part in settings.time_features}
     times = tuple(part for part, values in values_of.items() if np.nanmin(values) < np.nanmax(values))
     if not times:
-        _left_out(column, "the same time in all", train)
+        _left_out(column, "the same time in all training bags", train)
     return ColumnCode(column.name, "time", times=times, missing=missing and bool(times), zoned=any(column.words))
 
 
@@ -252,13 +252,13 @@ def _category(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: 
     code = category_code(column.name, words[counts > 0], counts[counts > 0], missing=bool((x < 0).any()), most=MOST)
     if code.categories or (code.missing and (x >= 0).any()):
         return code
-    _left_out(column, "no category in 3 of the" if counts.any() else "no value in any", train)
+    got = "no category in 3 of the training bags" if counts.any() else "no value in any training bag"
+    _left_out(column, got, train)
     return None
 
 
 def _left_out(column: Column, got: str, train: Bags) -> None:
-    unit = "training bags" if got.endswith(("the", "all")) else "training bag"
-    warnings.warn(f"the column {column.name} is left out: it has {got} {unit} (in {train.source})", stacklevel=6)
+    warnings.warn(f"the column {column.name} is left out: it has {got} (in {train.source})", stacklevel=6)
 
 
 def _encoded(

@@ -137,11 +137,7 @@ class _PickedRows(Rows):
             self.paths, self.plan = rows.paths, f"{rows.plan} {places.tolist()}"
 
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        rows = self._rows.take(positions) if isinstance(self._rows, Rows) else self._rows[positions]
-        return np.asarray(rows)[..., self._places]
-
-    def read(self, low: int, high: int) -> NDArray[Any]:
-        return np.asarray(self._rows[low:high])[..., self._places]
+        return np.asarray(self._rows[positions])[..., self._places]
 
     def close(self) -> None:
         if isinstance(self._rows, Rows):

@@ -165,15 +165,6 @@ def _fold_shares(folds: int) -> NDArray[np.float64]:
     return np.full(folds, 1 / folds)
 
 
-def _codes(labels: NDArray[np.int64], groups: ArrayLike | None) -> NDArray[np.int64]:
-    """Return the number of each bag's group; without groups, each bag is its own group."""
-    if groups is None:
-        return np.arange(len(labels))
-    names = name_array(groups)
-    check_length(names, len(labels), "group", "memory")
-    return np.unique(names, return_inverse=True)[1]
-
-
 def _assign(
     strata: ArrayLike, groups: ArrayLike | None, shares: NDArray[np.float64], *, seed: int, part: str, binary: bool
 ) -> NDArray[np.int64]:
@@ -183,7 +174,11 @@ def _assign(
     """
     require_counts(0, seed=seed)
     numbers = binary_labels(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
-    codes, unit = _codes(numbers, groups), "bags" if groups is None else "groups"
+    codes, unit = np.arange(len(numbers)), "bags"  # each is its own group
+    if groups is not None:
+        names, unit = name_array(groups), "groups"
+        check_length(names, len(numbers), "group", "memory")
+        codes = np.unique(names, return_inverse=True)[1]
     counts = class_counts(numbers, codes, classes=2 if binary else int(numbers.max(initial=0)) + 1)
     if binary:
         _require_both(counts, len(shares), part=part, unit=unit)

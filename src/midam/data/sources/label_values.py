@@ -130,17 +130,15 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
             return class_codes, pair
         if classes[0] == _rest(classes[1]) and classes[1].casefold() in known:
             positive = classes[1]
-    if positive is not None:
-        key = positive.casefold()
-        if key not in names:
-            raise BagDataError(f"Expected the positive value {positive!r} {got}; name one of these as `positive`.")
+    key = None if positive is None else positive.casefold()
+    if key is not None and key not in names:
+        raise BagDataError(f"Expected the positive value {positive!r} {got}; name one of these as `positive`.")
+    if set(known) <= {"0", "1"} and key in (None, "1"):
+        return {"0": 0, "1": 1}, None
+    if key is not None:
         others = [names[other] for other in known if other != key]
-        if set(known) <= {"0", "1"} and key == "1":
-            return {"0": 0, "1": 1}, None
         other = others[0] if len(others) == 1 else _rest(names[key])
         return {name: int(name == key) for name in known}, (other, names[key])
-    if set(known) <= {"0", "1"}:
-        return {"0": 0, "1": 1}, None
     codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
     words = {code: names[key] for key, code in codes.items()}
     if len(codes) < len(known) or len(words) < len(known):
