@@ -32,7 +32,7 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import TwoNames, digest_array, name_array
+from midam.data.validate import TwoNames, name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.names import name_of, nearby
 from midam.reading import parse_json, read_bytes
@@ -154,15 +154,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
     """Return the bag table as an uncompressed npz, without columns that are None."""
     arrays: dict[str, Any] = {}
-    for name, column in [(name, column) for name, column in columns.items() if column is not None]:
-        if name in TEXTS:
-            arrays |= _packed(name, column)
-        elif name == WITNESSES:
-            arrays[name] = np.packbits(column)
-        elif name in DIGESTS:
-            arrays[name] = digest_array(column)
-        else:
-            arrays[name] = column
+    for name, column in columns.items():
+        if column is not None:
+            arrays |= _packed(name, column) if name in TEXTS else {name: column}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()

@@ -16,6 +16,7 @@ from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
 from midam.data.store import format as form
 from midam.data.store.copy import ImportProgress, RowFiles, WrittenBag, plan_digest, write_rows, written_bags
+from midam.data.validate import digest_array
 from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require
 from midam.files import Journal, require_space, write_bytes, write_text
@@ -149,16 +150,17 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[form.RowFacts
 
 
 def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | None]:
-    covariates = () if bags.covariates is None else bags.covariates.columns
+    covariates, marks = () if bags.covariates is None else bags.covariates.columns, marks_of(bags)
+    coords_digests = [str(bag.coords_digest) for bag in written]
     return {
         "ids": bags.ids,
         "sizes": bags.sizes.astype("<i8"),
         "labels": None if bags.labels is None else bags.labels.astype(np.int8),
         form.OUTCOME: None if bags.outcome is None else bags.outcome.values.astype("<f8"),
         **{name: getattr(bags, name) for name in form.TEXTS[1:]},
-        "digests": np.array([bag.digest for bag in written]),
-        "coords_digests": None if bags.coords is None else np.array([str(bag.coords_digest) for bag in written]),
-        form.WITNESSES: marks_of(bags),
+        "digests": digest_array([bag.digest for bag in written]),
+        "coords_digests": None if bags.coords is None else digest_array(coords_digests),
+        form.WITNESSES: None if marks is None else np.packbits(marks),
         **{f"{form.COVARIATE}{place}": column for place, column in enumerate(covariates)},
     }
 

@@ -51,16 +51,13 @@ class Column(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape [n, ...]."""
-        ...
 
     @property
     def dtype(self) -> "np.dtype[Any]":
         """Type of the numbers."""
-        ...
 
     def __getitem__(self, index: slice | NDArray[np.int64], /) -> NDArray[Any]:
         """Return the rows of a slice, or at ascending and distinct positions [m]."""
-        ...
 
 
 @dataclass(frozen=True)
