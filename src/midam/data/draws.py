@@ -322,11 +322,10 @@ class Top(Draw):
             return False
         if self.refresh is not None:
             return epoch % self.refresh == 0
-        if self.memory.drift > self.stale:
-            num_drawn = np.minimum(self.memory.sizes, self._num_instances).sum()
-            cost = (self.memory.passes + 1) * int(self.memory.sizes.sum())
-            return bool(cost <= self.pass_budget * _STEP_COST * int(num_drawn) * epoch)
-        return False
+        num_drawn = np.minimum(self.memory.sizes, self._num_instances).sum()
+        cost = (self.memory.passes + 1) * int(self.memory.sizes.sum())
+        affordable = cost <= self.pass_budget * _STEP_COST * int(num_drawn) * epoch
+        return self.memory.drift > self.stale and bool(affordable)
 
     def begin_epoch(self, epoch: int) -> None:
         """Note a new pass."""

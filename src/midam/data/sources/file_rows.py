@@ -166,15 +166,13 @@ class FileRows(Rows):
         self.files, self.column = files, column
         self.paths, self.plan = tuple(files.paths), f"{column} {files.plan}"
         first, total = files.facts[0], int(files.offsets[-1])
-        if column == "features":
-            types = {fact.dtype for fact in files.facts}
-            self.shape, self.dtype = (total, *first.instance_shape), np.result_type(*types)
-        else:
-            width = places_width(files.facts)
+        shape, types = first.instance_shape, {fact.dtype for fact in files.facts}
+        if column == "coords":
+            width, nan = places_width(files.facts), np.dtype(np.float16)
             # A file without coordinates of the usual width gives NaN.
-            nan = np.dtype(np.float16)
             types = {(fact.coords_dtype if fact.coords_width == width else nan) or nan for fact in files.facts}
-            self.shape, self.dtype = (total, width or 0), np.result_type(*types)
+            shape = (width or 0,)
+        self.shape, self.dtype = (total, *shape), np.result_type(*types)
 
     @classmethod
     def places(cls, files: Parts) -> "FileRows | None":

@@ -63,9 +63,8 @@ def read_labels(
     if request.slides is not None:
         frame = _join(frame, request)
     frame = tables.with_groups(frame, request)
-    column = None if request.bag_column == "bag" else request.bag_column
-    if not request.require_labels and column not in frame.columns:
-        column = None
+    applies = request.bag_column != "bag" and (request.require_labels or request.bag_column in frame.columns)
+    column = request.bag_column if applies else None
     avoid = (*label_columns(frame.columns, request), *request.covariate_columns)
     fault, file_column = None, column
     try:

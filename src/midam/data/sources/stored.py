@@ -135,15 +135,13 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
 
 def _stored_covariates(bags: Bags, request: Request) -> Bags:
     """Return bags of a store with the covariates that a request names, and no others."""
-    if request.covariate_columns:
-        here = () if bags.covariates is None else bags.covariates.names
-        require_columns(here, request.named_covariates, bags.source)
+    here = () if bags.covariates is None else bags.covariates.names
+    require_columns(here, request.named_covariates, bags.source)
     if bags.covariates is None:
         return bags
     if not request.covariate_columns:
         if request.require_labels:
-            names = ", ".join(bags.covariates.names)
-            message = f"the covariates {names} are not used: name them with `covariates` (in {bags.source})"
+            message = f"the covariates {', '.join(here)} are not used: name them with `covariates` (in {bags.source})"
             warnings.warn(message, Note, stacklevel=4)
         return bags.replace(covariates=None)
     covariates = bags.covariates.select(request.covariate_columns, source=bags.source)

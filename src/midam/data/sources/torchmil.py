@@ -103,5 +103,4 @@ class ItemSet(Parts):
                 f"Expected the instances under the key X, got {', '.join(sorted(map(str, keys)))} (in {self._source}, "
                 f"bag {self._ids[number]}); add X to the keys of the dataset."
             )
-        known = {key: item[key] for key in ("X", "Y", "coords") if key in keys}
-        return {key: as_array(value) for key, value in known.items()}
+        return {key: as_array(item[key]) for key in ("X", "Y", "coords") if key in keys}

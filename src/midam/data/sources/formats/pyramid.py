@@ -128,8 +128,6 @@ def is_pyramid(path: Path) -> bool:
 def open_pyramid(path: Path) -> Pyramid:
     """Open a slide; refuse a damaged file, and a format that neither OpenSlide nor tifffile knows."""
     openslide = need("openslide", "slides", path, extra="wsi")
-    if not path.is_file():
-        raise BagDataError(f"Expected a slide, got a folder (in {path}); name the file.")
     with whole_slide(path):
         maker = openslide.OpenSlide.detect_format(path)
         slide = None if maker is None else openslide.OpenSlide(path)
