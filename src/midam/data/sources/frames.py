@@ -49,8 +49,7 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], l
     labels : Coded
         Labels of the bags.
     """
-    frame, codes, where = table.frame, table.codes, table.where
-    firsts = np.unique(codes, return_index=True)[1]
+    frame, codes, firsts, where = table.frame, table.codes, table.first, table.where
     many = len(firsts) > FEW
     several, shared = many and len(codes) > len(firsts), []
     telling, of_bags, of_instances = [], [], []

@@ -59,9 +59,7 @@ class ArchiveReader(BagReader):
                 )
         _check_lengths(arrays, path)
         present = set(labeled) <= arrays.keys()
-        coded = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
-        coded = coded or Coded()
-        covariates = read_covariates(arrays, request)
+        coded = (labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None) or Coded()
         fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
         return Bags.from_arrays(
             arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
@@ -69,7 +67,7 @@ class ArchiveReader(BagReader):
             coded.labels,
             classes=coded.classes,
             outcome=coded.outcome,
-            covariates=covariates,
+            covariates=read_covariates(arrays, request),
             **fields,
             feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
             source=str(path),
