@@ -108,8 +108,10 @@ class InstanceReader:
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
         self.waited_s = 0.0
         self.all: Tensor | None = None
-        if resident is None:
-            resident = _fits(bags, self.device, widened=transform is not None)
+        if resident is None and self.device.type == "cuda":
+            resident = 2 * _bytes(bags, widened=transform is not None) < torch.cuda.mem_get_info(self.device)[0]
+        elif resident is None:
+            resident = not on_disk(self._array)
         elif resident and (on_disk(self._array) or self.device.type == "cuda"):
             require_memory(_bytes(bags, widened=transform is not None), device=self.device, source=bags.source)
         if resident and on_disk(self._array):
@@ -189,14 +191,6 @@ class InstanceReader:
             whole[filled : filled + len(part)] = part
             filled += len(part)
         return whole
-
-
-def _fits(bags: Bags, device: torch.device, *, widened: bool) -> bool:
-    """Return whether the instances are kept on the device by default."""
-    if device.type != "cuda":
-        return not on_disk(bags.instances)
-    free, _ = torch.cuda.mem_get_info(device)
-    return 2 * _bytes(bags, widened=widened) < free
 
 
 def _bytes(bags: Bags, *, widened: bool) -> int:

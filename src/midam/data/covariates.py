@@ -284,15 +284,10 @@ def without_zones(times: NDArray[Any], words: Sequence[str]) -> tuple[NDArray[An
         return times, times
     places = np.floor((times + _ZONE / 4) / _ZONE)
     days = times - places * _ZONE
-    shifts = np.array([_shift(word) for word in words])
+    moments = [datetime.fromisoformat(f"2000-01-01T00:00:00{word}") for word in words]
+    shifts = np.array([(moment.utcoffset() or timedelta()).total_seconds() for moment in moments])
     known = np.nan_to_num(places).astype(np.int64)
     return days, np.round(days * _DAY + shifts[known]) / _DAY  # rounding keeps midnight on its day
-
-
-def _shift(offset: str) -> float:
-    """Return a UTC offset in seconds."""
-    moment = datetime.fromisoformat(f"2000-01-01T00:00:00{offset}")
-    return 0.0 if moment.tzinfo is None else (moment.replace(tzinfo=UTC) - moment).total_seconds()
 
 
 def zone_of(word: str) -> str:

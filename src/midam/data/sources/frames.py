@@ -417,11 +417,12 @@ class Table:
                 other = f"name it with {given(split_column=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
         for column in whole if apart else ():
-            ends = tables.merged_ends(self.frame[column])
-            if ends is not None:
+            values = self.frame[column].dropna()
+            low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+            if low != high and float(low) == float(high):
                 wanted, first = "whole numbers that stay distinct in float64", np.arange(len(self.frame)) == 0
                 advice = "subtract their common offset first"
-                self._add(self.faults, first, column, wanted, advice, got=" to ".join(map(str, ends)))
+                self._add(self.faults, first, column, wanted, advice, got=f"{low} to {high}")
         narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
         array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
         gap = np.isnan(array)

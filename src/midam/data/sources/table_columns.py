@@ -131,14 +131,6 @@ def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
     return pd.Series([np.nan if pd.isna(value) else float(value) for value in values], values.index, dtype=np.float64)
 
 
-def merged_ends(values: "pd.Series[Any]") -> tuple[int, int] | None:
-    """Return the least and largest of different whole numbers that are equal in float64; None for other columns."""
-    if values.isna().all():
-        return None
-    low, high = int(values.min()), int(values.max())
-    return (low, high) if low != high and float(low) == float(high) else None
-
-
 def order_names(names: Sequence[str]) -> list[str]:
     """Return the names of the features of `order_features`, for features of these names."""
     return [*ORDER, *(f"{name} change" for name in names)]
