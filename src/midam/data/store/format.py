@@ -15,7 +15,6 @@ import json
 import math
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +28,7 @@ from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.digests import begun_hashes, hash_rows
 from midam.data.left_out import LeftOut
-from midam.data.on_disk import ReadsName, RowFile, Rows
+from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames, name_array
@@ -343,11 +342,10 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
         return damaged_bags
 
     damaged: list[DamagedBag] = []
-    with ThreadPoolExecutor(jobs, thread_name_prefix="midam-verify") as pool:
-        for number, part in enumerate(pool.map(damage, range(len(bags)))):  # an error cancels what has not begun
-            damaged += part
-            if on_bag is not None:
-                on_bag(number)
+    for number, part in read_ahead(range(len(bags)), damage, workers=jobs):
+        damaged += part
+        if on_bag is not None:
+            on_bag(number)
     return damaged
 
 
