@@ -53,15 +53,15 @@ class FolderReader(BagReader):
             raise _no_table(request)
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
-        alone = paths == [Path(os.path.abspath(folder))]
-        if images := _files_of_their_own(paths, names_in_tables(request)):
+        alone, named = paths == [Path(os.path.abspath(folder))], names_in_tables(request)
+        if images := _files_of_their_own(paths, named):
             paths, alone = images, False
         if alone and request.require_labels:
             raise BagDataError(
                 f"Expected a folder of series, each in its own folder, got the slices of one series (in {folder}); "
                 "name the folder above it, or, if each file is a separate image or scan, name the files with `labels`."
             )
-        paths, names = scan_folders(paths + _named_below(paths, request), folder, request)
+        paths, names = scan_folders(paths + _named_below(paths, folder, named), request, named)
         if not alone:
             warn_of_left_alone(folder, paths, named_by_table=request.labels is not None)
         if request.labels is None:
@@ -97,10 +97,10 @@ def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
     return files
 
 
-def _named_below(paths: Sequence[Path], request: Request) -> list[Path]:
+def _named_below(paths: Sequence[Path], folder: Path, names: set[str]) -> list[Path]:
     """Return the files in subfolders that tables name by their path, with or without the suffix of loose files."""
-    folder, suffixes = request.path, {file_suffix(path) for path in paths if path.parent == request.path}
-    named = [folder / name.replace("\\", "/") for name in names_in_tables(request)] if suffixes else []
+    suffixes = {file_suffix(path) for path in paths if path.parent == folder}
+    named = [folder / name.replace("\\", "/") for name in names] if suffixes else []
     inside = [path for path in named if folder in path.parent.parents]
     below = {path.with_name(path.name + end) for path in inside for end in ("", *suffixes)}
     return sorted(path for path in below - set(paths) if file_suffix(path) in suffixes and os.path.isfile(path))
@@ -181,30 +181,27 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
     return labels_or_none(request, lambda: code_labels(folders, request, origin="the folders of the files"))
 
 
-def scan_folders(paths: Sequence[Path], folder: Path, request: Request) -> tuple[list[Path], list[str]]:
+def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tuple[list[Path], list[str]]:
     """Return the files or folders that are bags, and their names: `paths`, unless series are in folders below.
 
     In patient/study/series, the bags are at the level with the most names in the tables; each is one series, or the
     series that `request.images.series` selects. Without a table, a patient with one series is a bag with the patient's
     name; with several series, each is a bag named patient/series.
     """
+    folder = request.path
     above = (path for path in paths if path.is_dir() and not dicom_series.is_dicom_folder(path))
     if not any(map(dicom_series.holds_dicom, above)):
         return list(paths), bag_names(paths, folder)
     leaves = {path: list(dicom_series.dicom_folders(path)) for path in paths}
-    listed_names = names_in_tables(request)
-    if listed_names:
+    if named:
         ways = [(level, names) for level in _levels(leaves, folder) for names in _scan_names(level, folder)]
-        exact = [len(listed_names & set(names)) for _, names in ways]
+        exact = [len(named & set(names)) for _, names in ways]
         indexes = [NameIndex(names) for _, names in ways]
-        count = [sum(index.certain(name) is not None for name in listed_names) for index in indexes]
-        level, names = ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
-        return level, names
-    level = [
-        home
-        for path, homes in leaves.items()
-        for home in ([path] if request.images.series is not None or dicom_series.is_one_scan(homes) else homes)
-    ]
+        count = [sum(index.certain(name) is not None for name in named) for index in indexes]
+        return ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
+    whole = request.images.series is not None
+    scans = [[path] if whole or dicom_series.is_one_scan(homes) else homes for path, homes in leaves.items()]
+    level = [home for of_patient in scans for home in of_patient]
     return level, next(iter(_scan_names(level, folder)))
 
 
