@@ -107,6 +107,17 @@ def with_file(warning: Warning | str, code: str) -> Warning | str:
     return warning if path is None or _DECODERS.isdisjoint(Path(code).parts) else f"{warning} (first in {path})"
 
 
+def with_place(error: Exception, place: str) -> str:
+    """Return the message of an error with a place before its advice.
+
+    Examples
+    --------
+    >>> with_place(BagDataError("Expected X, got Y; do Z."), "in bags.csv")
+    'Expected X, got Y (in bags.csv); do Z.'
+    """
+    return str(error).replace("; ", f" ({place}); ", 1)
+
+
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
     """Return a suggestion for an unknown name: a name with its meaning, else the nearest, else up to eight names.
 

@@ -43,8 +43,6 @@ def name_of(value: object) -> str:
     >>> name_of("e\u0301volu\u00e9\u00a0") == "\u00e9volu\u00e9", name_of(7.0), name_of("007")
     (True, '7', '007')
     """
-    if isinstance(value, bytes):
-        value = value.decode()
     if isinstance(value, Real) and not isinstance(value, Integral):  # also of numpy
         number, bits = float(value), _BITS.get(type(value).__name__, 53)
         if number.is_integer() and abs(number) >= 2**bits:
@@ -53,10 +51,20 @@ def name_of(value: object) -> str:
                 "which may be a rounded name; store such names as text."
             )
         value = int(number) if number.is_integer() else value
-    text = str(value)
+    text = text_of(value) if isinstance(value, bytes) else str(value)  # names of files may be no valid Unicode
     if not text.isascii():
         text = _SPACES.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip(_JOINERS)
     return plain_cell(text.strip())
+
+
+def text_of(value: object) -> str:
+    """Return a value as text; raise a `BagDataError` if it is not valid Unicode, or bytes that are not UTF-8."""
+    try:
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        text.encode()
+    except UnicodeError:
+        raise BagDataError(f"Expected text in valid Unicode, got {value!r}; write it in UTF-8.") from None
+    return text
 
 
 def is_missing(value: object, named: Collection[str] = ()) -> bool:

@@ -471,6 +471,30 @@ def test_letters_that_are_no_characters_are_refused(letter, tmp_path):
             read_bags(tmp_path / "bags.npz")
 
 
+@pytest.mark.parametrize("column", ["bag", "label", "group", "split", "color", "age"])
+def test_bytes_in_a_table_that_are_not_utf8_are_refused_with_their_place(column, tmp_path):
+    words = {"bag": list("aabbcd"), "label": list("110010"), "group": list("uuvvwx"), "split": ["train"] * 6}
+    table = pd.DataFrame({**words, "color": list("rgrgrg"), "age": list("112234"), "x": np.arange(6.0)})
+    first = table[column][0]
+    table[column] = pd.Series([b"\xff" if word == first else word.encode() for word in table[column]], dtype=object)
+    table.to_parquet(tmp_path / "t.parquet")
+    options = {"group_column": "group", "split_column": "split", "covariates": ["age"]}
+    for read in (lambda: read_bags(tmp_path / "t.parquet", **options), lambda: Bags.from_dataframe(table, **options)):
+        with pytest.raises(BagDataError, match=rf"valid Unicode, got b'\\xff' \(in .*, row 1, column {column}\)"):
+            read()
+
+
+@pytest.mark.parametrize("text", [b"\xff", "\ud800"])
+@pytest.mark.parametrize(
+    "name", ["ids", "labels", "groups", "splits", "sites", "feature_names", "covariates", "classes"]
+)
+def test_names_of_bags_that_are_no_unicode_are_refused(name, text):
+    names = [text, "train"]
+    parts = {"covariates": {"site": names}} if name == "covariates" else {name: names}
+    with pytest.raises(BagDataError, match=r"Unicode|two names of classes|equal length"):
+        Bags(np.eye(2), sizes=[1, 1], **{"labels": [0, 1], **parts})
+
+
 def test_a_torch_file_that_claims_to_span_disks_is_refused_by_its_name(tmp_path):
     path = tmp_path / "files" / "a.pt"
     path.parent.mkdir()

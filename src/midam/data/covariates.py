@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
-from midam.data.validate import check_length, usable, wanted
-from midam.errors import BagDataError, Note, listed, nearest
-from midam.names import EXACT, is_missing, merge_words, name_of
+from midam.data.validate import as_array, check_length, usable, wanted
+from midam.errors import BagDataError, Note, listed, nearest, with_place
+from midam.names import EXACT, is_missing, merge_words, name_of, text_of
 
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
@@ -123,7 +123,7 @@ def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
 
 def category_of(value: object) -> str:
     """Return a value as a category: text without blanks around it, a number in its shortest form, "" if missing."""
-    text = "" if value is None else name_of(value if isinstance(value, bytes) else str(value))
+    text = "" if value is None else text_of(name_of(value if isinstance(value, bytes) else str(value)))
     if is_missing(text) or text.casefold() in _MISSING:
         return ""
     if text.isdecimal():
@@ -142,7 +142,7 @@ def number_of(text: str) -> float | None:
 
 
 def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
-    array = np.asarray(values)
+    array = as_array(values)
     if array.dtype.kind == "M":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
         return days_since(array)
@@ -154,8 +154,10 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
         _check_usable(name, numbers, source)
         note_of_packed_dates(numbers, name, source)
         return numbers
-    array = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
-    words = [category_of(value) for value in array.ravel().tolist()]
+    try:
+        words = [category_of(value) for value in array.ravel().tolist()]
+    except BagDataError as error:
+        raise BagDataError(with_place(error, f"in {source}, covariate {name}")) from None
     nonempty = [word for word in words if word]
     parsed = {word: number_of(word) for word in nonempty}
     texts = [word for word, number in parsed.items() if number is None]

@@ -9,8 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.on_disk import Rows
-from midam.errors import BagDataError, CheckpointError, Note, OneClassError, first_line, given, listed, nearest_columns
-from midam.names import EXACT, MISSING, is_missing, name_of
+from midam.errors import (
+    BagDataError,
+    CheckpointError,
+    Note,
+    OneClassError,
+    first_line,
+    given,
+    listed,
+    nearest_columns,
+    with_place,
+)
+from midam.names import EXACT, MISSING, is_missing, name_of, text_of
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
@@ -101,8 +111,7 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     if array.ndim == 0:
         raise BagDataError(f"Expected a list of names, got {type(values).__name__} (in {source}); give one per bag.")
     if array.dtype.kind == "U":
-        if not all(is_unicode(part) for part in _parts(array)):
-            raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
+        _check_unicode(array, source)
         if all(_plain(part) for part in _parts(array)):
             return array
     if array.dtype.kind in "biu":  # such numbers already have the form of `name_of`
@@ -110,11 +119,16 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     try:
         flat = list(array.ravel()) if array.dtype.kind == "f" else array.ravel().tolist()
         names = [name_of(name) for name in flat]
-    except UnicodeDecodeError as error:
-        raise BagDataError(f"Expected names in UTF-8, got {error} (in {source}); write them as text.") from error
     except BagDataError as error:
-        raise BagDataError(str(error).replace("; ", f" (in {source}); ", 1)) from None
-    return np.array(names, dtype=np.str_).reshape(array.shape)
+        raise BagDataError(with_place(error, f"in {source}")) from None
+    named = np.array(names, dtype=np.str_).reshape(array.shape)
+    _check_unicode(named, source)
+    return named
+
+
+def _check_unicode(names: NDArray[np.str_], source: str) -> None:
+    if not all(is_unicode(part) for part in _parts(names)):
+        raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
 
 
 def _letters(names: NDArray[np.str_]) -> NDArray[np.uint32]:
@@ -142,7 +156,7 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
     if set(map(type, array.ravel().tolist())) <= {str}:
         return array
     texts = np.empty(array.shape, dtype=object)
-    texts.ravel()[:] = [text.decode() if isinstance(text, bytes) else str(text) for text in array.ravel()]
+    texts.ravel()[:] = [text_of(text) if isinstance(text, bytes) else str(text) for text in array.ravel()]
     return texts
 
 
@@ -218,7 +232,7 @@ def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
     """Return the names of label 0 and of label 1, as Python texts, numbers or truth values."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
-    names = tuple(name_of(name) if isinstance(name, str) else name for name in names)
+    names = tuple(text_of(name_of(name)) if isinstance(name, str) else name for name in names)
     if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):
         raise BagDataError(f"Expected two names of classes, label 0 first, got {names} (in {source}); name both.")
     return names[0], names[1]
@@ -278,7 +292,7 @@ def check_feature_names(names: Sequence[str], width: int, source: str, *, kind: 
     """Return names in the form of `name_of`; refuse duplicates, and more or fewer names than features or labels."""
     if len(names) != width:
         raise BagDataError(f"Expected names of {width} {kind}, got {len(names)} (in {source}); name all or none.")
-    plain = tuple(map(name_of, names))
+    plain = tuple(text_of(name_of(name)) for name in names)
     twice = next((name for name, count in Counter(plain).items() if count > 1), None)
     if twice is not None:
         raise BagDataError(f"Expected unique names of {kind}, got {twice!r} twice (in {source}); rename one.")

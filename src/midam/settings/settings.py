@@ -11,7 +11,7 @@ from typing import Any, Self
 import yaml
 from pydantic import Field, model_validator
 
-from midam.errors import ConfigError, fault_list, option_advice
+from midam.errors import ConfigError, fault_list, option_advice, with_place
 from midam.names import nearby
 from midam.reading import plain_fault, read_text
 from midam.registry import ENCODERS, POOLINGS, ClassPath, Registry
@@ -109,7 +109,7 @@ class Settings(SettingsGroup):
         except ConfigError as error:
             if source == _SETTINGS:
                 raise
-            raise ConfigError(str(error).replace("; ", f" (in {source}); ", 1)) from None
+            raise ConfigError(with_place(error, f"in {source}")) from None
 
     def flat(self) -> dict[str, Any]:
         """Return a plain dictionary of all settings by their flat names, safe for YAML and checkpoints."""

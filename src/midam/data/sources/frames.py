@@ -18,7 +18,7 @@ from midam.data.sources.label_columns import code_columns, is_binary, label_colu
 from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
 from midam.data.sources.table_columns import Faults, is_group_like, is_label_like
-from midam.data.sources.table_files import refuse_nested, renamed, worded_columns
+from midam.data.sources.table_files import check_fields, renamed, worded_columns
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, Note, columns_are, given, with_article
@@ -155,7 +155,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     request = Request(source, **columns, require_labels=needs_labels).completed()
     bag = request.bag_column
     table = renamed(frame, where).reset_index(drop=True)
-    refuse_nested(table[table.columns.difference(list(request.ignore_columns), sort=False)], where)
+    check_fields(table[table.columns.difference(list(request.ignore_columns), sort=False)], where)
     if frame.index.nlevels == 2 and bag not in names:
         table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
     elif bag not in names:

@@ -18,7 +18,7 @@ from midam.data.sources.label_columns import label_columns
 from midam.data.sources.label_values import gap_advice, named_words
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
-from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article
+from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article, with_place
 from midam.lazy_imports import pandas as pd
 from midam.names import is_missing, name_of
 from midam.synonyms import is_id_like
@@ -84,7 +84,7 @@ def names_in(values: "pd.Series[Any]", where: object) -> "pd.Series[Any]":
     try:
         names = np.array([*map(name_of, parts), np.nan], dtype=object)
     except BagDataError as error:
-        raise BagDataError(str(error).replace("; ", f" (in {where}, column {values.name}); ", 1)) from None
+        raise BagDataError(with_place(error, f"in {where}, column {values.name}")) from None
     return pd.Series(names[codes], index=values.index, dtype=object)
 
 

@@ -18,9 +18,9 @@ from midam.data.sources.formats.open_file import check_growth, need, require_fil
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
-from midam.errors import BagDataError, ConfigError, Note, given, nearest
+from midam.errors import BagDataError, ConfigError, Note, given, nearest, with_place
 from midam.lazy_imports import pandas as pd
-from midam.names import EXACT, MISSING, name_of, on_disk
+from midam.names import EXACT, MISSING, name_of, on_disk, text_of
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL = ".xlsx"
@@ -56,7 +56,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         with sound("a Parquet file", path, advice="write the file again"):
             frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
         frame = renamed(frame, path)
-        refuse_nested(frame, path)
+        check_fields(frame, path)
         return frame
 
     def options(header: Sequence[str]) -> dict[str, Any]:
@@ -136,16 +136,18 @@ def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
     return frame.astype({name: frame[name].to_numpy().dtype.newbyteorder("=") for name in other}) if other else frame
 
 
-def refuse_nested(frame: "pd.DataFrame", path: object) -> None:
-    """Refuse lists and the like in the fields of a table."""
+def check_fields(frame: "pd.DataFrame", path: object) -> None:
+    """Refuse lists and the like in the fields of a table, and text that is not valid Unicode."""
     for name in [name for name, dtype in frame.dtypes.items() if dtype == "object"]:
-        nested = frame[name].map(lambda value: isinstance(value, Collection) and not isinstance(value, str | bytes))
-        for row in nested.to_numpy().nonzero()[0][:1].tolist():
-            got = type(frame[name].iloc[row]).__name__
-            raise BagDataError(
-                f"Expected one value in each field, got {got} (in {path}, row {row + 1}, column {name}); write a "
-                "column for each number."
-            )
+        for row, value in enumerate(frame[name], 1):
+            try:
+                if isinstance(value, str | bytes):
+                    text_of(value)
+                elif isinstance(value, Collection):
+                    got = type(value).__name__
+                    raise BagDataError(f"Expected one value in each field, got {got}; write a column for each number.")
+            except BagDataError as error:
+                raise BagDataError(with_place(error, f"in {path}, row {row}, column {name}")) from None
 
 
 def sheet_of(request: Request, path: str | Path) -> str | None:
