@@ -495,6 +495,14 @@ def test_names_of_bags_that_are_no_unicode_are_refused(name, text):
         Bags(np.eye(2), sizes=[1, 1], **{"labels": [0, 1], **parts})
 
 
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "Float64"])
+def test_missing_entries_of_pandas_arrays_are_refused_like_others(dtype):
+    with pytest.raises(BagDataError, match=r"a group for each bag, got '<NA>'.* bag 1"):
+        Bags(np.eye(2), sizes=[1, 1], groups=pd.array([1, None], dtype=dtype))
+    with pytest.raises(BagDataError, match=r"labels 0 or 1, got (nan|<NA>) .* bag 1"):
+        Bags(np.eye(2), sizes=[1, 1], labels=pd.array([1, None], dtype=dtype))
+
+
 def test_a_torch_file_that_claims_to_span_disks_is_refused_by_its_name(tmp_path):
     path = tmp_path / "files" / "a.pt"
     path.parent.mkdir()

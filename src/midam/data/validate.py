@@ -66,7 +66,7 @@ def bag_array(values: Any, bag: int) -> NDArray[Any]:
 
 def refuse_masked(values: Any) -> None:
     """Refuse an array of `numpy.ma` with masked entries: NumPy would read the numbers behind the mask."""
-    if np.ma.is_masked(values):
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):  # not an array of pandas, with its own mask
         count = np.count_nonzero(values.mask)
         raise BagDataError(f"Expected no masked entries, got {count}; leave them out, or fill them with NaN.")
 
