@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from midam.errors import BagDataError, ConfigError, OneClassError, first_line
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
-from midam.evaluate.proportions import wilson
+from midam.evaluate.proportions import called_right
 from midam.evaluate.ranking import FEW_BAGS, auroc, check_bags, check_probabilities, check_two_classes, group_numbers
 from midam.registry import METRICS, build, typed
 
@@ -47,14 +47,14 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
 
 def sensitivity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Return the share of positive bags with a score of at least the threshold; None without positive bags."""
-    hits, count = _count_correct(labels, scores, threshold, label=1)
-    return hits / count if count else None
+    share = called_right(labels, scores, threshold=threshold, label=1)
+    return share and share.value
 
 
 def specificity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Return the share of negative bags with a score below the threshold; None without negative bags."""
-    hits, count = _count_correct(labels, scores, threshold, label=0)
-    return hits / count if count else None
+    share = called_right(labels, scores, threshold=threshold, label=0)
+    return share and share.value
 
 
 def balanced_accuracy(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
@@ -66,8 +66,9 @@ def balanced_accuracy(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
 def f1(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:
     """Return the harmonic mean of precision and sensitivity; None if no bag is positive or called positive."""
     y, s = check_bags(labels, scores)
-    either = int(y.sum()) + int((s >= threshold).sum())
-    return 2 * _count_correct(y, s, threshold, label=1)[0] / either if either else None
+    called = s >= threshold
+    either = int(y.sum()) + int(called.sum())
+    return 2 * int(called[y == 1].sum()) / either if either else None
 
 
 def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> float:  # noqa: ARG001
@@ -88,16 +89,12 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
     >>> found["sensitivity"], found["specificity"], found["f1"]
     (0.5, 0.5, 0.5)
     """
-    y, s = check_bags(labels, scores)
-    return {
-        "threshold": float(threshold),
-        "sensitivity": sensitivity(y, s, threshold),
-        "sensitivity_ci95": _wilson(*_count_correct(y, s, threshold, label=1)),
-        "specificity": specificity(y, s, threshold),
-        "specificity_ci95": _wilson(*_count_correct(y, s, threshold, label=0)),
-        "balanced_accuracy": balanced_accuracy(y, s, threshold),
-        "f1": f1(y, s, threshold),
-    }
+    result: dict[str, Any] = {"threshold": float(threshold)}
+    for name, label in (("sensitivity", 1), ("specificity", 0)):
+        share = called_right(labels, scores, threshold=threshold, label=label)
+        result |= {name: share and share.value, f"{name}_ci95": share and [share.low, share.high]}
+    result["balanced_accuracy"] = balanced_accuracy(labels, scores, threshold)
+    return result | {"f1": f1(labels, scores, threshold)}
 
 
 def measure(
@@ -238,15 +235,3 @@ def summarize(
     if metrics:
         result["metrics"] = measure(metrics, y, s, threshold=threshold, probabilities=probabilities, groups=groups)
     return result | {"warnings": warnings}
-
-
-def _count_correct(labels: ArrayLike, scores: ArrayLike, threshold: float, *, label: int) -> tuple[int, int]:
-    """Return the number of correctly called bags of one class, and the number of all its bags."""
-    y, s = check_bags(labels, scores)
-    called = s[y == label] >= threshold
-    return int((called == bool(label)).sum()), called.size
-
-
-def _wilson(hits: int, trials: int) -> list[float] | None:
-    """Return Wilson's 95% score interval of a proportion."""
-    return list(wilson(hits / trials, trials)) if trials else None

@@ -9,8 +9,9 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array
-from midam.evaluate.intervals import FEW_GROUPS
-from midam.evaluate.ranking import Scores, check_bags, check_two_classes, units_of
+from midam.errors import OneClassError
+from midam.evaluate.intervals import FEW_GROUPS, auroc_interval
+from midam.evaluate.ranking import Scores, auroc, check_bags, check_two_classes, units_of
 from midam.settings.training import threshold_rule
 
 RULES = (
@@ -79,6 +80,31 @@ def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate 
             clustered = float((spread**2).sum()) / right.size**2 * count / (count - 1)
             trials = max(right.size / max(1.0, clustered * right.size / (share * (1 - share))), trials)
     return Estimate(share, *wilson(share, trials), right.size)
+
+
+def called_right(
+    labels: ArrayLike, scores: ArrayLike, *, threshold: float | None, label: int, groups: ArrayLike | None = None
+) -> Estimate | None:
+    """Return the share of the bags of a class, 1 or 0, that a threshold calls correctly, as `proportion`.
+
+    None without such bags, or without a threshold.
+    """
+    y, s = check_bags(labels, scores)
+    if threshold is None:
+        return None
+    units = None if groups is None else as_array(groups, object)[y == label]
+    return proportion((s[y == label] >= threshold) == bool(label), groups=units)
+
+
+def auroc_estimate(
+    labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, resamples: int = 2000
+) -> Estimate | None:
+    """Return the AUROC with the interval of `midam.evaluate.intervals.auroc_interval`; None with one class."""
+    try:
+        low, high, _ = auroc_interval(labels, scores, groups=groups, resamples=resamples)
+    except OneClassError:
+        return None
+    return Estimate(auroc(labels, scores), low, high, as_array(scores).size)
 
 
 def wilson(share: float, trials: float) -> tuple[float, float]:

@@ -1,15 +1,14 @@
 """Metrics of subgroups of the bags, such as site, sex or age, with their difference to the largest subgroup."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import BagDataError, OneClassError
-from midam.evaluate.intervals import auroc_interval
-from midam.evaluate.proportions import Estimate, difference, proportion
-from midam.evaluate.ranking import auroc, check_bags
+from midam.errors import BagDataError
+from midam.evaluate.proportions import Estimate, auroc_estimate, called_right, difference
 from midam.lazy_imports import pandas as pd
 
 _MOST_LEVELS = 12
@@ -111,26 +110,14 @@ def find_subgroups(
 def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
     """Return figures of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
 
-    def area(labels: ArrayLike, scores: ArrayLike, *, groups: NDArray[np.str_] | None) -> Estimate | None:
-        y, s = check_bags(labels, scores)
-        resamples = int(np.clip(_MOST_ENTRIES // y.size, 200, 2000))
-        try:
-            interval = auroc_interval(y, s, groups=groups, resamples=resamples)
-        except OneClassError:
-            return None
-        return Estimate(auroc(y, s), interval.low, interval.high, y.size)
+    def area(labels: NDArray[np.int64], scores: NDArray[np.float64], *, groups: ArrayLike | None) -> Estimate | None:
+        resamples = int(np.clip(_MOST_ENTRIES // len(labels), 200, 2000))
+        return auroc_estimate(labels, scores, groups=groups, resamples=resamples)
 
-    def called_right(label: int) -> Estimator:
-        def share(labels: NDArray[Any], scores: NDArray[Any], *, groups: NDArray[np.str_] | None) -> Estimate | None:
-            if threshold is None:
-                return None
-            inside = labels == label
-            right = (scores[inside] >= threshold) == bool(label)
-            return proportion(right, groups=None if groups is None else groups[inside])
-
-        return share
-
-    return {"auroc": area, "sensitivity": called_right(1), "specificity": called_right(0)}
+    rates = {"sensitivity": 1, "specificity": 0}
+    return {"auroc": area} | {
+        name: partial(called_right, threshold=threshold, label=label) for name, label in rates.items()
+    }
 
 
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:

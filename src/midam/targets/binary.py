@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags, both_classes
 from midam.data.splits import class_counts, most_parts, split_strata, stratified_folds
-from midam.errors import OneClassError
 from midam.evaluate.calibrate import NO_DECISION, BinaryDecision
-from midam.evaluate.intervals import auroc_interval, paired_delong
+from midam.evaluate.intervals import paired_delong
 from midam.evaluate.metrics import summarize
-from midam.evaluate.proportions import Estimate
+from midam.evaluate.proportions import Estimate, auroc_estimate
 from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.reading import ColumnForm, one_of, shares, texts
 from midam.targets.base import (
@@ -137,11 +136,7 @@ class Binary(Target):
 
     def estimate(self, values: NDArray[Any], scores: NDArray[Any], *, groups: Groups = None) -> Estimate | None:
         """Return the AUROC with its interval; None with one class."""
-        try:
-            low, high, _ = auroc_interval(values, scores, groups=groups)
-        except OneClassError:
-            return None
-        return Estimate(auroc(values, scores), low, high, len(values))
+        return auroc_estimate(values, scores, groups=groups)
 
     def difference(
         self, values: NDArray[Any], scores: NDArray[Any], other: NDArray[Any], *, groups: Groups = None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from midam.errors import plural
 from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.proportions import Estimate, proportion
+from midam.evaluate.proportions import Estimate, called_right, proportion
 from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
@@ -71,9 +71,7 @@ class BinaryPage(TargetPage):
     def key_figures(self) -> dict[str, Any]:
         """Return average precision, sensitivity and specificity with their intervals."""
         threshold, precision = self.study.threshold, self._bands.auprc if self.ranked else None
-        called = None if threshold is None else self.tested.scores >= threshold
-        sides = {"sensitivity": 1, "specificity": 0}
-        rates = {name: None if called is None else self._rate(label, called) for name, label in sides.items()}
+        rates = {name: self._rate(label, threshold) for name, label in (("sensitivity", 1), ("specificity", 0))}
         return {"precision": precision, "rates": rates, "no_interval": _NO_INTERVAL}
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:
@@ -91,9 +89,10 @@ class BinaryPage(TargetPage):
             Section("abstention", "Abstention: leaving unsure bags to a person", "binary.html", self._abstention()),
         ]
 
-    def _rate(self, label: int, called: NDArray[np.bool_]) -> Estimate | None:
+    def _rate(self, label: int, threshold: float | None) -> Estimate | None:
         """Return the share of a class that is classified correctly."""
-        return _share(self.tested, self.tested.values == label, called == bool(label))
+        bags = self.tested
+        return called_right(bags.values, bags.scores, threshold=threshold, label=label, groups=bags.groups)
 
     def _ranking(self) -> dict[str, Any]:
         study, tested, summary, bands = self.study, self.tested, self.summary, self._bands
@@ -168,7 +167,7 @@ class BinaryPage(TargetPage):
             place, cut = "" if number else "at_threshold", point.threshold
             name = f"{point.rule}{'' if number else ' (the threshold of the run)'}{'' if point.note is None else ' *'}"
             called = tested.scores >= cut
-            rates = [self._rate(label, called) for label in (1, 0)]
+            rates = [self._rate(label, cut) for label in (1, 0)]
             values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
             keys = [f"{place}.{rate}" if place else None for rate in ("threshold", "sensitivity", "specificity")]
             form = form_apart(tested.scores, cut, least=3)

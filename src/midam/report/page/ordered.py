@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.errors import plural
-from midam.evaluate.intervals import auroc_interval
-from midam.evaluate.proportions import Estimate
-from midam.evaluate.ranking import Pairs, auroc
+from midam.evaluate.proportions import auroc_estimate
+from midam.evaluate.ranking import Pairs
 from midam.report import plot_order
 from midam.report.figures import evenly
 from midam.report.page.classes import decisions
@@ -68,10 +67,8 @@ class GradesPage(TargetPage):
         """Return the AUROC of each grade and higher grades against lower grades."""
         rows: list[list[Any]] = []
         for grade, name in list(enumerate(self.target.names))[1:]:
-            above, estimate = self.codes >= grade, None
-            if above.any() and not above.all():
-                bounds = auroc_interval(above, self.tested.scores, groups=self.tested.groups, resamples=1000)
-                estimate = Estimate(auroc(above, self.tested.scores), bounds.low, bounds.high, above.size)
+            above = self.codes >= grade
+            estimate = auroc_estimate(above, self.tested.scores, groups=self.tested.groups, resamples=1000)
             rows.append([f"{name} or higher", int(above.sum()), int((~above).sum()), estimate])
         return Table("Ranking at each step of the grades", ["against lower ones", "bags", "lower", "AUROC"], rows)
 
