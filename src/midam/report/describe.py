@@ -17,7 +17,7 @@ from midam.data.sets import catalog
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
-from midam.errors import LeakageError, given, plural
+from midam.errors import LeakageError, given, listed, plural
 from midam.evaluate.ranking import FEW_BAGS
 from midam.report import label_facts
 from midam.settings import DataSettings
@@ -270,7 +270,7 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
     small = np.flatnonzero(bags.sizes <= max(1.0, median / 100))
     if median >= 10 and len(small):
         most = int(bags.sizes[small].max())
-        median_text = f"where the median is {median:g} ({_names(bags.ids[small])})"
+        median_text = f"where the median is {median:g} ({listed(bags.ids[small].tolist(), most=3)})"
         yield f"near-empty bags: {len(small)} of at most {most} instances, {median_text}"
     yield from label_facts.size_warnings(bags)
 
@@ -290,7 +290,7 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
     if not len(repeated):
         return
     first = bags.ids[kinds == repeated[0]]
-    yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {_names(first)}"
+    yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {listed(first, most=3)}"
     for name, column in (("differ in label", label_facts.label_codes(bags)), ("are in several splits", bags.splits)):
         if column is None:
             continue
@@ -298,7 +298,7 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
         pairs = np.unique(np.stack([kinds, codes]), axis=1)
         mixed = np.flatnonzero(np.bincount(pairs[0], minlength=len(digests)) > 1)
         if len(mixed):
-            names = _names(bags.ids[kinds == mixed[0]])
+            names = listed(bags.ids[kinds == mixed[0]], most=3)
             yield f"duplicate bags that {name}: {plural(len(mixed), 'set')}, such as {names}"
 
 
@@ -309,10 +309,10 @@ def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
     names = np.array(bags.feature_names or range(len(constant)), dtype=np.str_)
     coded = {name.partition("=")[0] for name in names.tolist() if "=" in name}
     # `color other` is for categories to come: it is constant where all are frequent.
-    places = [at for at in np.flatnonzero(constant) if names[at].removesuffix(" other") not in coded]
-    if places and count > 1:
+    same = [name for name in names[constant].tolist() if name.removesuffix(" other") not in coded]
+    if same and count > 1:
         sample_text = "" if exact else f" in a sample of {count} instances"
-        yield f"constant features{sample_text}: {len(places)} of {len(constant)} ({_names(names[places])})"
+        yield f"constant features{sample_text}: {len(same)} of {len(constant)} ({listed(same, most=3)})"
 
 
 def _all_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
@@ -328,8 +328,3 @@ def _sampled_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
         start, size = int(bags.starts[number]), int(bags.sizes[number])
         low = start + int(rng.integers(max(1, size - _SAMPLE_ROWS + 1)))
         yield np.asarray(bags.instances[low : min(low + _SAMPLE_ROWS, start + size)])
-
-
-def _names(values: NDArray[Any]) -> str:
-    text = ", ".join(str(value) for value in values[:3])
-    return text if len(values) <= 3 else f"{text}, ..."

@@ -24,7 +24,6 @@ from midam.report.words import METRIC_NAMES
 from midam.targets import target_of
 
 _SHOWN = 30  # limit of listed classes
-_TOLD = 5  # limit of classes in a warning
 _UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
 _TELLS = {
     "binary": "the label",
@@ -40,9 +39,8 @@ _BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # most and fewest bags in the check, an
 _BYTES = 1 << 26  # limit of bytes that are read from a file
 _PAIRS, _AT_A_TIME = 4000, 512
 _CHANCE = 0.01  # probability that any uninformative feature is reported
-_LEAKS_SHOWN = 5
 _ALONE = f"single {{}} rank the bags alone, {{}} above {MOST}: {{}}; if one of them is the label in another form, {{}}"
-GAPS, _MISSING = "gaps", "whether it is missing"
+_MISSING = " by whether it is missing"
 
 Numbers = NDArray[np.float64]
 
@@ -91,18 +89,19 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
         return facts | {outcome.names[0]: _spread(outcome.values[:, 0])}
     columns, counts = _columns(outcome), label_counts(outcome)
     shares = [f"{name} {column}" for name, column in zip(outcome.names, counts.tolist())]
-    facts[_PLURALS[_UNITS[outcome.target]]] = _listed(shares)
+    facts[_PLURALS[_UNITS[outcome.target]]] = listed(shares, most=_SHOWN)
     if outcome.target == "multilabel":
         labels_per_bag = (columns == 1).sum(axis=1)
         facts["labels a bag"] = f"{labels_per_bag.mean():.2f} ({labels_per_bag.min()} to {labels_per_bag.max()})"
         gaps = np.isnan(columns).sum(axis=0)
         if gaps.any():
-            facts["unknown"] = _listed([f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()])
+            unknown = [f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()]
+            facts["unknown"] = listed(unknown, most=_SHOWN)
     if sizes.min() < sizes.max():
         means = [
             f"{name} {sizes[column].mean():.1f}" for name, column in zip(outcome.names, columns.T == 1) if column.any()
         ]
-        facts["mean bag size"] = _listed(means)
+        facts["mean bag size"] = listed(means, most=_SHOWN)
     return facts
 
 
@@ -148,9 +147,7 @@ def size_warnings(bags: Bags) -> Iterator[str]:
         telling.sort(key=lambda at: -abs(areas[at] - 0.5))
         if telling:
             unit, texts = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
-            alone = (
-                f"its AUROC alone is {_listed(texts, _TOLD)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
-            )
+            alone = f"its AUROC alone is {listed(texts)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
             yield f"the bag size tells the {unit}: {alone}; {advice}"
         return
     ci = target.estimate(values, sizes, groups=groups) if target.has_metric(values) else None
@@ -190,9 +187,9 @@ def _rare(outcome: TargetLabels) -> Iterator[str]:
         none = [name for name, count in counts_by_name if count == 0]
         few = [f"{name} ({count})" for name, count in counts_by_name if 0 < count < FEW_BAGS]
         if none:
-            yield f"no bags {relation} the {unit} {_listed(none, _TOLD)}: nothing can be trained or tested of it"
+            yield f"no bags {relation} the {unit} {listed(none)}: nothing can be trained or tested of it"
         if few:
-            yield f"few bags {relation} a {unit}: {_listed(few, _TOLD)}; intervals will be wide"
+            yield f"few bags {relation} a {unit}: {listed(few)}; intervals will be wide"
 
 
 def _alike(outcome: TargetLabels) -> Iterator[str]:
@@ -202,7 +199,7 @@ def _alike(outcome: TargetLabels) -> Iterator[str]:
         columns.setdefault(column.tobytes(), []).append(name)
     for names in columns.values():
         if len(names) > 1:
-            yield f"labels that are the same in all bags: {_listed(names, _TOLD)}"
+            yield f"labels that are the same in all bags: {listed(names)}"
 
 
 def _spread(values: NDArray[np.float64]) -> str:
@@ -210,22 +207,12 @@ def _spread(values: NDArray[np.float64]) -> str:
     return f"{low:.4g} to {high:.4g}, median {median:.4g}, quartiles {lower:.4g} and {upper:.4g}"
 
 
-def _listed(parts: Sequence[str], most: int = _SHOWN) -> str:
-    more = f", and {len(parts) - most} more" if len(parts) > most else ""
-    return ", ".join(parts[:most]) + more
-
-
-class Single(NamedTuple):
-    """A feature or covariate that alone ranks the bags: name, AUROC or C-index, and statistic of the bag."""
+class _Single(NamedTuple):
+    """A feature or covariate that alone ranks the bags: name, AUROC or C-index, and its statistic in words."""
 
     name: str
     area: float
-    statistic: str
-
-    @property
-    def of(self) -> str:
-        """The statistic of the feature that ranks the bags, in words."""
-        return _MISSING if self.statistic == GAPS else f"its {self.statistic}"
+    by: str
 
 
 class _Label(NamedTuple):
@@ -245,22 +232,19 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
     if not labels:
         return
     measure = "C-index" if labels[0].pairs is not None else "AUROC"
-    leaks = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
-    if leaks:
-        leaked = listed([f"{leak.name} ({leak.area:.3f} by {leak.of})" for leak in leaks], most=_LEAKS_SHOWN)
-        way_out = "write the features again without it"
-        if bags.feature_names is not None:
-            way_out = f"leave it out with {given(ignore_columns=[leak.name for leak in leaks])}"
-        yield _ALONE.format("features", measure, leaked, way_out)
-    leaks = list(_single_covariates(bags, labels))
-    if leaks:
-        by = {GAPS: f" by {_MISSING}"}
-        areas = [f"{leak.name} ({leak.area:.3f}{by.get(leak.statistic, '')})" for leak in leaks]
-        leaked = listed(areas, most=_LEAKS_SHOWN)
-        yield _ALONE.format("covariates", measure, leaked, "leave it out of `covariates`")
+    features = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
+    way_out = "write the features again without it"
+    if bags.feature_names is not None:
+        way_out = f"leave it out with {given(ignore_columns=[leak.name for leak in features])}"
+    covariates = list(_single_covariates(bags, labels))
+    checks = (("features", features, way_out), ("covariates", covariates, "leave it out of `covariates`"))
+    for kind, leaks, advice in checks:
+        if leaks:
+            areas = [f"{leak.name} ({leak.area:.3f}{leak.by})" for leak in leaks]
+            yield _ALONE.format(kind, measure, listed(areas), advice)
 
 
-def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Single]:
+def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[_Single]:
     """Return single features that rank the bags, or a sample of the bags."""
     if gaps is None and (gaps := missing_shares(bags)) is not None:
         bags = impute(bags, fill_values(bags, "median"))
@@ -279,16 +263,16 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
         rows = np.asarray(part.instances[start : start + min(size, _ROWS)], dtype=np.float64)
         mean[place], high[place], low[place] = rows.mean(0), rows.max(0), rows.min(0)
     middle = np.median(mean, axis=0)
-    distance = {"distance from the median": np.maximum(high - middle, middle - low)}
-    table = {"mean": mean, "max": high, "min": low, "range": high - low, **distance}
+    distance = {" by its distance from the median": np.maximum(high - middle, middle - low)}
+    table = {" by its mean": mean, " by its max": high, " by its min": low, " by its range": high - low, **distance}
     if int(part.sizes.max()) == 1:
-        table = {"value": mean, **distance}
+        table = {" by its value": mean, **distance}
     # Where sizes alone rank the bags almost as well as a reported feature, so do max and min of any feature.
     elif any(_area(label, part.sizes.astype(np.float64), tests=len(labels)) > MOST - 0.1 for label in labels):
-        table = {"mean": mean}
+        table = {" by its mean": mean}
     if gaps is not None:
-        table = {GAPS: gaps[positions], **table}
-    best: dict[str, Single] = {}
+        table = {_MISSING: gaps[positions], **table}
+    best: dict[str, _Single] = {}
     for statistic, columns in table.items():
         for first in range(0, width, _AT_A_TIME):
             block = columns[:, first : first + _AT_A_TIME]
@@ -296,13 +280,13 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[Singl
             for label in labels:
                 areas = _areas(label, block, ranks, tests=len(table) * width * len(labels))
                 for at in np.flatnonzero(areas > MOST).tolist():
-                    single = Single(names[first + at], float(areas[at]), statistic)
+                    single = _Single(names[first + at], float(areas[at]), statistic)
                     if single.area > best.get(single.name, single._replace(area=0.0)).area:
                         best[single.name] = single
     return sorted(best.values(), key=lambda single: -single.area)
 
 
-def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]:
+def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[_Single]:
     """Yield covariates whose values rank the bags, or whose missing values do.
 
     The value of a category is the mean label of its bags.
@@ -313,14 +297,14 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[Single]
         area, present = 0.0, ~missing_of(column)
         gaps = max(_area(label, present.astype(np.float64), tests=len(labels)) for label in labels)
         if gaps > MOST:
-            yield Single(name, gaps, GAPS)
+            yield _Single(name, gaps, _MISSING)
             continue
         for label in _labels(bags.subset(present)) if present.any() else ():
             known_values = column[present]
             values = known_values if known_values.dtype.kind == "f" else _encoded(known_values, label.values)
             area = max(area, _area(label, values, tests=len(labels)))
         if area > MOST:
-            yield Single(name, area, "value")
+            yield _Single(name, area, "")
 
 
 def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:
