@@ -16,7 +16,6 @@ from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
 from midam.evaluate.predict import evaluation, predict, reader_of
 from midam.evaluate.ranking import auroc
-from midam.evaluate.stream import InstancePass
 from midam.explain.charts import COLORS, weight_range
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.faithful import Faithfulness, InstanceSpool, measure
@@ -136,9 +135,9 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
 def _tested_by_weight(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> Faithfulness | None:
     """Return the deletion test of a bag that removes instances by their weight, the largest first."""
     batch = WholeBatch(reader_of(model, bags), torch.tensor([found.index]), torch.zeros(1))
-    with InstanceSpool(model) as spool, evaluation(model):
-        passed = InstancePass(model, batch, chunk_size=usual_chunk(bags.instance_shape), keep=spool.keep)
-        deque(passed.chunks(), maxlen=0)
+    spooled = InstanceSpool(model, batch, chunk_size=usual_chunk(bags.instance_shape))
+    with spooled as spool, evaluation(model):
+        deque(spool.chunks(), maxlen=0)
         return measure(spool, np.argsort(-found.instances.weight, kind="stable"))
 
 

@@ -5,10 +5,10 @@ the logits. The second turns logits into weights, chunk by chunk.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -110,23 +110,16 @@ class Averages(NamedTuple):
 class InstancePass:
     """Streams the instances of one bag once through a model's M scorers in evaluation mode: scores and weights.
 
-    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. `keep` is called in the first pass with
-    the logits [m] and values [m, V] of a chunk's instances, a pair for each scorer. For a model with several score
-    columns, `column` selects one, as in `midam.nn.ensemble.column_of`; `scorers` are the scorers of this column.
+    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. For a model with several score columns,
+    `column` selects one, as in `midam.nn.ensemble.column_of`; `scorers` are the scorers of this column.
     """
 
     def __init__(
-        self,
-        model: BagScorer | BagEnsemble,
-        batch: WholeBatch,
-        *,
-        chunk_size: int,
-        keep: Callable[[Sequence[tuple[Tensor, Tensor]]], None] | None = None,
-        column: int | None = None,
+        self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int, column: int | None = None
     ) -> None:
         model = column_of(model, column)
         self.scorers, self.weights, self._model = scorers_of(model), weights_of(model), model
-        self._batch, self._chunk_size, self._keep = batch, chunk_size, keep
+        self._batch, self._chunk_size = batch, chunk_size
         self._totals = [scorer.pooling.statistic.total(1) for scorer in self.scorers]
 
     @property
@@ -152,16 +145,14 @@ class InstancePass:
         for scorer, total, (z, v) in zip(self.scorers, self._totals, pairs):
             total.add(positions, segment, z, v)
             scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
-        if self._keep is not None:
-            self._keep(pairs)
         return torch.stack(scores, dim=1), torch.stack([z.cpu() for z, _ in pairs], dim=1)
 
     @torch.no_grad()
-    def bag_scores(self) -> list[float]:
-        """Return the score of the bag by each member, after the first pass."""
-        return [float(output_of(scorer, total).score) for scorer, total in zip(self.scorers, self._totals)]
+    def bag_scores(self) -> NDArray[np.float64]:
+        """Return the score of the bag by each member, [M], after the first pass."""
+        return np.array([float(output_of(scorer, total).score) for scorer, total in zip(self.scorers, self._totals)])
 
-    def bag_score(self) -> float:
+    def bag_score(self) -> Any:
         """Return the score of the bag, after the first pass."""
         return float(np.average(self.bag_scores(), weights=self.weights))
 
@@ -190,7 +181,7 @@ class InstancePass:
         return torch.logsumexp(z - log_sums + self.weights.log(), dim=1) + level
 
 
-class ColumnsPass:
+class ColumnsPass(InstancePass):
     """`InstancePass` for a model with C > 1 score columns; one pass of the encoder gives all columns.
 
     The columns are the last axis of the results: [m, M, C] and [m, C], and [C] for the bag.
@@ -203,28 +194,19 @@ class ColumnsPass:
         self._each = [InstancePass(model, batch, column=column, chunk_size=chunk_size) for column in columns]
 
     @property
-    def pooling(self) -> str:
-        """Names of the poolings."""
-        return self._each[0].pooling
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the scores of one instance: (M, C)."""
         return len(self.scorers), len(self._each)
 
-    @torch.no_grad()
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores and logits [m, M, C] of the instances in order, on the CPU: the first pass, to be completed."""
-        with closing(self._batch.read(self._chunk_size)) as chunks:
-            for positions, segment, x in chunks:
-                bag_index, pairs = segment.to(x.device), list(instances_of_each(self.scorers, x))
-                parts = []
-                for one in self._each:
-                    poolings = [cast(ColumnPooling, scorer.pooling) for scorer in one.scorers]
-                    columns = [pooling.own(*pair) for pooling, pair in zip(poolings, pairs)]
-                    parts.append(one.take(positions, bag_index, columns))
-                score, z = (torch.stack(part, dim=2) for part in zip(*parts))
-                yield score, z
+    def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Return scores and logits [m, M, C] of a chunk, from its logits and values of all columns."""
+        parts = []
+        for one in self._each:
+            poolings = [cast(ColumnPooling, scorer.pooling) for scorer in one.scorers]
+            columns = [pooling.own(*pair) for pooling, pair in zip(poolings, pairs)]
+            parts.append(one.take(positions, segment, columns))
+        score, z = (torch.stack(part, dim=2) for part in zip(*parts))
+        return score, z
 
     def bag_scores(self) -> NDArray[np.float64]:
         """Return the scores of the bag by each member, [M, C], after the first pass."""

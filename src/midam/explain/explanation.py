@@ -2,8 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
@@ -22,7 +20,6 @@ from midam.data.sources.formats.open_file import Lazy
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
-from midam.evaluate.stream import InstancePass
 from midam.explain.faithful import Faithfulness, InstanceSpool, contributions, exchanged, measure
 from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
@@ -241,33 +238,30 @@ def explain_bag(
     chunk_size = chunk_size or usual_chunk(bag.instance_shape)
     model = column_of(of_bag(model, bag, 0), column)
     batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-    with ExitStack() as stack:
-        spool = stack.enter_context(InstanceSpool(model))
-        passed = _Recorded(model, batch, chunk_size=chunk_size, keep=spool.keep)
+    with InstanceSpool(model, batch, chunk_size=chunk_size) as spool, evaluation(model):
         added = Lazy(lambda: contributions(spool))
-        stack.enter_context(evaluation(model))
         if write_to is None:
-            deque(passed.chunks(), maxlen=0)
+            deque(spool.chunks(), maxlen=0)
         else:
             write_bag(
                 write_to,
-                passed,
+                spool,
                 bags,
                 index,
                 chunk_size=chunk_size,
                 extra_columns=lambda: {"contribution": added()},
                 about=about,
             )
-        instances, contribution = gathered(passed, passed.seen), added()
+        instances, contribution = gathered(spool, spool.seen), added()
         order = _order(instances, contribution)
         return Explanation(
             bag=str(bags.ids[index]),
             index=index,
-            score=passed.bag_score(),
-            pooling=passed.pooling,
+            score=spool.bag_score(),
+            pooling=spool.pooling,
             instances=instances,
             contribution=contribution,
-            weighted=all(scorer.pooling.weighted for scorer in passed.scorers),
+            weighted=all(scorer.pooling.weighted for scorer in spool.scorers),
             coords=bags.places(index),
             order=order,
             faithfulness=measure(spool, order) if faithful else None,
@@ -290,9 +284,9 @@ def _shares(
     changed = np.where(columns == columns[first, None], typical.astype(rows.dtype), rows[at])
     alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
     bag = source.replace(instances=changed, starts=np.zeros(1, np.int64), sizes=np.array([len(at)]), **alone)
-    with InstanceSpool(model) as others:
-        batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-        deque(_Recorded(model, batch, chunk_size=usual_chunk(bag.instance_shape), keep=others.keep).chunks(), maxlen=0)
+    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
+    with InstanceSpool(model, batch, chunk_size=usual_chunk(bag.instance_shape)) as others:
+        deque(others.chunks(), maxlen=0)
         for number, instance in enumerate(shares):
             places = np.flatnonzero(at == number)
             if len(places):
@@ -317,19 +311,6 @@ def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDAr
     if names[places[0]] == column:
         return float(x[places[0]])
     return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")
-
-
-class _Recorded(InstancePass):
-    """A pass that keeps the scores and logits it yields."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.seen: list[tuple[Tensor, Tensor]] = []
-
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for chunk in super().chunks():
-            self.seen.append(chunk)
-            yield chunk
 
 
 def _order(instances: InstanceScores, contribution: NDArray[np.float32]) -> NDArray[np.int64]:

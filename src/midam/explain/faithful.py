@@ -31,9 +31,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from midam.data.batch import WholeBatch
 from midam.data.brief import BriefRepr
+from midam.evaluate.stream import InstancePass
 from midam.functional.logmean import BagStatistic, identity
-from midam.nn.ensemble import BagEnsemble, scorers_of, weights_of
+from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import LOG_MEAN, MAXIMUM, Pooling
 from midam.nn.scorer import BagScorer
 
@@ -127,11 +129,15 @@ def area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((heights * np.diff(x)).sum(axis=-1) / (x[-1] - x[0]))
 
 
-class InstanceSpool:
-    """Logits and values of a bag's instances, from one pass of a model, in a temporary file; needs O(chunk) memory."""
+class InstanceSpool(InstancePass):
+    """A pass through a bag's instances that keeps their logits and values in a temporary file.
 
-    def __init__(self, model: BagScorer | BagEnsemble) -> None:
-        self.scorers, self.weights = scorers_of(model), weights_of(model)
+    `seen` holds the scores and logits that the first pass has yielded.
+    """
+
+    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
+        super().__init__(model, batch, chunk_size=chunk_size)
+        self.seen: list[tuple[Tensor, Tensor]] = []
         self._widths = [scorer.pooling.value_size for scorer in self.scorers]
         self._dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -142,15 +148,17 @@ class InstanceSpool:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def keep(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Store the logits [m] and values [m, V] of the next instances, a pair for each scorer."""
+    def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Return scores and logits of a chunk, and keep them and its pairs."""
         columns = [x for z, v in pairs for x in (z.unsqueeze(-1), v)]
         # Trees may score float64 and its rounding differently; for other scorers, float32 holds all digits.
         self._dtype = np.dtype(np.float64 if any(x.dtype == torch.float64 for x in columns) else np.float32)
         self._file.write(torch.cat([x.cpu() for x in columns], dim=1).numpy().astype(self._dtype).tobytes())
+        self.seen.append(super().take(positions, segment, pairs))
+        return self.seen[-1]
 
     def read(self) -> Iterator[tuple[int, list[tuple[Tensor, Tensor]]]]:
-        """Yield chunks: the position of the first instance, and the pairs of `keep` in float64."""
+        """Yield chunks: the position of the first instance, and the pairs of `take` in float64."""
         self._file.seek(0)
         ends = np.cumsum([1 + size for size in self._widths]).tolist()
         width, low = ends[-1], 0

@@ -122,7 +122,7 @@ def write_instance_scores(
 
 def write_bag(
     path: Path,
-    passed: InstancePass | ColumnsPass,
+    passed: InstancePass,
     bags: Bags,
     index: int,
     *,
@@ -150,7 +150,7 @@ def write_bag(
             file.create_dataset(name, data=column.astype(kind), compression="gzip", compression_opts=1)
         for name, column in (extra_columns() if extra_columns is not None else {}).items():
             file.create_dataset(name, data=column)
-        score, scores = passed.bag_score(), np.array(passed.bag_scores())
+        score, scores = passed.bag_score(), passed.bag_scores()
         scored = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
         file.attrs.update({**scored, "pooling": passed.pooling, "members": members, **about})
         if passed.weights is not None:
@@ -200,7 +200,7 @@ def with_digest(name: str, text: str) -> str:
     return f"{name[:_MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _write_passes(file: Any, passed: InstancePass | ColumnsPass, *, size: int, chunk_size: int) -> None:
+def _write_passes(file: Any, passed: InstancePass, *, size: int, chunk_size: int) -> None:
     members, *columns = passed.shape
     mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
     shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
