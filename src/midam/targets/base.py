@@ -204,8 +204,8 @@ class Target:
         return self._outcome(bags).values
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the strata of bags, int [N]; splits and folds hold equal shares of each."""
-        raise NotImplementedError
+        """Return the strata of bags, int [N], of which splits and folds hold equal shares: by default the values."""
+        return values.reshape(-1).astype(np.int64)
 
     def split(
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
@@ -288,7 +288,7 @@ class Target:
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
         """Fit a decision, from scores to predictions, on bags that `has_metric` accepts."""
-        raise NotImplementedError
+        return self.decided_by().fit(scores, _flat(values))
 
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Return the entries of a model file that hold the decision."""
@@ -343,8 +343,7 @@ class Target:
             result["groups"] = None if units is None else int(units.max()) + 1
         if metrics:
             given = {"groups": groups, "predictions": None if decision is None else decision.predict(scores)}
-            y = values[:, 0] if values.shape[1] == 1 else values
-            result["metrics"] = measure_values(metrics, y, scores, given, target=self.name)
+            result["metrics"] = measure_values(metrics, _flat(values), scores, given, target=self.name)
         return result
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
@@ -359,6 +358,11 @@ class Target:
                 "column with `label_column`."
             )
         return bags.outcome
+
+
+def _flat(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values of one column as [N], others unchanged."""
+    return values[:, 0] if values.shape[1] == 1 else values
 
 
 def read_numbers(column: Sequence[Any]) -> Scores:

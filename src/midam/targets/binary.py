@@ -88,10 +88,6 @@ class Binary(Target):
         least = min(summary["positives"], summary["bags"] - summary["positives"])
         return f"{least} bags of the rarer class" if least < FEW_BAGS else None
 
-    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the labels as strata."""
-        return np.asarray(values, dtype=np.int64)
-
     def split(
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int
     ) -> NDArray[np.str_]:

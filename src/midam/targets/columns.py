@@ -177,10 +177,6 @@ class Multiclass(ColumnTarget):
         """Return the column of class names."""
         return {"label": one_of(*self.names)}
 
-    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the classes as strata."""
-        return values[:, 0].astype(np.int64)
-
     def check(self, bags: Bags) -> None:
         """Refuse a class with fewer than two bags."""
         counts = np.bincount(self.strata(self.values(bags)), minlength=len(self.names))
@@ -198,10 +194,6 @@ class Multiclass(ColumnTarget):
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
         """Return the probabilities of the classes by logistic regression."""
         return logistic_shares(x, values[:, 0].astype(np.int64), scored)
-
-    def fit_decision(self, values: NDArray[Any], scores: Scores) -> TemperatureCalibrator:
-        """Fit the calibrator that gives the probabilities of the classes."""
-        return TemperatureCalibrator().fit(scores, values[:, 0])
 
     def predictions(self, scores: Scores, decision: Decided) -> dict[str, list[Any]]:
         """Return the probability of each class, and the most probable class."""

@@ -173,10 +173,6 @@ class Continuous(RankedTarget):
         """Return one stratum for all bags."""
         return np.zeros(len(values), dtype=np.int64)
 
-    def fit_decision(self, values: NDArray[Any], scores: Scores) -> NumberScale:
-        """Fit the scale from scores to numbers in the unit of the label."""
-        return NumberScale().fit(scores, values[:, 0])
-
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
         """Return rank correlations and, with a decision, the mean absolute errors of predictions and of the median."""
         numbers = values[:, 0]
@@ -209,10 +205,6 @@ class Ordinal(RankedTarget):
     def label_forms(self) -> dict[str, ColumnForm]:
         """Return the column of grade names."""
         return {"label": one_of(*self.names)}
-
-    def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the grades as strata."""
-        return values[:, 0].astype(np.int64)
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
         """Fit the cuts of the score between grades."""

@@ -116,10 +116,6 @@ class Survival(RankedTarget):
         """Return the events, and their number."""
         return "events", int(values[:, 1].sum())
 
-    def fit_decision(self, values: NDArray[Any], scores: Scores) -> RiskGroups:
-        """Fit the risk groups."""
-        return RiskGroups().fit(scores, values)
-
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
         """Return the follow-up, the C-index weighted for censoring, and, with a decision, the risk groups."""
         time, event = values.T
