@@ -494,7 +494,7 @@ def test_scans_of_one_bag_stand_side_by_side(tmp_path):
     found = explain_bag(model, bags, 0)
     parts = Scans([0, 5, 14], ["t1", "t2", "t3"])
     assert scans_of(found, bags) == parts
-    assert [parts.name(i) for i in (0, 4, 5, 13, 14)] == ["t1", "t1", "t2", "t2", "t3"]
+    assert [parts.names[at] for at in parts.numbers([0, 4, 5, 13, 14])] == ["t1", "t1", "t2", "t2", "t3"]
     stored = open_store(write_store(bags, tmp_path / "store"))
     assert scans_of(found, stored) == parts
     chosen = strip_instances(found, 8, several=True)
@@ -511,7 +511,7 @@ def test_scans_of_one_bag_stand_side_by_side(tmp_path):
     assert [charts[-1].xaxis.get_major_formatter()(x, 0) for x in (0, 4, 5, 14, 17)] == ["0", "4", "0", "0", "3"]
     titles = [[line.split(",")[0] for line in axes.get_title().split("\n")[:2]] for axes in panels]
     numbers = [int(bags.places(0)[i, 0]) for i in strip_instances(found, 3, several=True)]
-    names = [f"{parts.name(i)}:" for i in strip_instances(found, 3, several=True)]
+    names = [f"{parts.names[at]}:" for at in parts.numbers(strip_instances(found, 3, several=True))]
     assert titles == [[name, f"slice {number}"] for name, number in zip(names, numbers)]
 
 

@@ -232,8 +232,7 @@ def level0_width(described: Mapping[str, Any]) -> float | None:
     return None if size is None else size[0]
 
 
-def _stated_size(described: Mapping[str, Any]) -> tuple[float, float] | None:
-    attributes = stated(described)
+def _stated_size(attributes: Mapping[str, Any]) -> tuple[float, float] | None:
     if "patch_size_level0" in attributes:
         return pair(attributes["patch_size_level0"])
     return _at_level0(attributes, "patch_size")

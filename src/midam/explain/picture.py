@@ -3,17 +3,16 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
@@ -36,6 +35,9 @@ _ACROSS = 6  # slices in a row
 _TITLE = 24  # most characters above a slice
 _LINE = 110  # characters in a line over the weights
 _PALE = "#BDBDBD"
+# Facts about a slice from its file, in words.
+_IN_FILE = {"instance_number": "no. {}", "frame_number": "frame {}", "slice_index": "index {}"}
+_IN_FILE |= {"position_mm": "at {:.6g} mm"}
 _SIDE, _CAPTION, _LINE_HEIGHT, _NOTE, _CHART = 1.5, 0.55, 0.14, 0.35, 1.5  # inches
 
 
@@ -138,25 +140,15 @@ def _foremost(maps: Sequence[PatchMap]) -> list[PatchMap]:
     return [maps[at] for at in sorted(positions)]
 
 
-@dataclass(frozen=True)
-class Scans:
+class Scans(NamedTuple):
     """The scans of a bag, one after the other."""
 
     begins: list[int]  # position of the first slice of each
     names: list[str]  # names of their files; empty for a single scan
 
-    @property
-    def several(self) -> bool:
-        """Whether there are several scans."""
-        return len(self.begins) > 1
-
-    def number(self, instance: int) -> int:
-        """Return the number of the scan of a slice."""
-        return int(np.searchsorted(self.begins, instance, side="right")) - 1
-
-    def name(self, instance: int) -> str:
-        """Return the name of the scan of a slice, or ""."""
-        return self.names[self.number(instance)] if self.names else ""
+    def numbers(self, instances: ArrayLike) -> list[int]:
+        """Return the number of the scan of each slice."""
+        return (np.searchsorted(self.begins, instances, side="right") - 1).tolist()
 
 
 def scans_of(explanation: Explanation, bags: Bags) -> Scans:
@@ -192,7 +184,7 @@ def _charts(explanation: Explanation) -> int:
 def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
     """Draw the strip and, below it, contribution and weight of each slice; the top slices are marked in all parts."""
     scans, ranks = scans_of(explanation, bags), {int(i): r for r, i in enumerate(explanation.order[:top], start=1)}
-    instances, places = strip_instances(explanation, top, several=scans.several), _places(explanation)
+    instances, places = strip_instances(explanation, top, several=bool(scans.names)), _places(explanation)
     sides = np.where(explanation.contribution < 0, BLUE, ORANGE)
     views = panels.views_of(bags, explanation.index, len(scans.begins))
     ends = [*scans.begins[1:], len(explanation)]
@@ -206,16 +198,16 @@ def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
     cells: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
     for axes in cells.flat:
         axes.set_axis_off()
-    for axes, i in zip(cells.flat, instances):
-        axes.imshow(panels.pictures_of(bags, explanation.index, np.array([i]), windows[scans.number(int(i))].ends)[0])
-        marked, scan = int(i) in ranks, scans.name(int(i))
-        name = f"{shortened(scan, _TITLE)}:\n" if scan else ""
-        name += f"slice {places[i]:g}" + (f", rank {ranks[int(i)]}" if marked else "")
-        name += f"\n{in_file}" if (in_file := slice_text(explanation, int(i))) else ""
-        name += f"\n{multiple(explanation, int(i))}, " if explanation.weighted else "\n"
+    for axes, i, scan in zip(cells.flat, instances.tolist(), scans.numbers(instances)):
+        axes.imshow(panels.pictures_of(bags, explanation.index, np.array([i]), windows[scan].ends)[0])
+        marked = i in ranks
+        name = f"{shortened(scans.names[scan], _TITLE)}:\n" if scans.names else ""
+        name += f"slice {places[i]:g}" + (f", rank {ranks[i]}" if marked else "")
+        name += f"\n{in_file}" if (in_file := slice_text(explanation, i)) else ""
+        name += f"\n{multiple(explanation, i)}, " if explanation.weighted else "\n"
         name += f"score {explanation.instances.score[i]:.3f}"
         axes.set_title(name, fontsize=8, fontweight="bold" if marked else "normal", color="#303030", pad=3)
-        panels.draw_view(axes, views[scans.number(int(i))])
+        panels.draw_view(axes, views[scan])
         if marked:
             frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=sides[i], linewidth=3)
             axes.add_patch(frame)
@@ -225,11 +217,7 @@ def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
 def slice_text(explanation: Explanation, instance: int) -> str:
     """Return number and position of a slice in its file; "" if the file does not state them."""
     facts = {name: column[instance] for name, column in explanation.columns.items() if column[instance] is not None}
-    parts = [f"no. {facts['instance_number']}"] if "instance_number" in facts else []
-    parts += [f"frame {facts['frame_number']}"] if "frame_number" in facts else []
-    parts += [f"index {facts['slice_index']}"] if "slice_index" in facts else []
-    parts += [f"at {facts['position_mm']:.6g} mm"] if "position_mm" in facts else []
-    return " ".join(parts)
+    return " ".join(text.format(facts[name]) for name, text in _IN_FILE.items() if name in facts)
 
 
 def _numbers_text(explanation: Explanation) -> str:
@@ -249,7 +237,7 @@ def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: l
     """Draw the contribution of each slice in the colors of the map, and its weight if weights differ."""
     charts: list[Axes] = list(part.subplots(_charts(explanation), 1, squeeze=False, sharex=True).flat)
     places = _places(explanation)
-    across = np.arange(len(explanation)) if scans.several else places
+    across = np.arange(len(explanation)) if scans.names else places
     gaps = np.diff(np.unique(across))
     width = 0.85 * (gaps.min() if len(gaps) else 1)
     names = ("Adds to the score", "Weight, multiples of 1/n")
@@ -268,9 +256,9 @@ def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: l
     charts[0].margins(y=0.12)
     if explanation.weighted:
         mark_uniform(charts[1])
-    if scans.several:
+    if scans.names:
         _name_scans(charts, places, scans)
-    scans_text = f" of {len(scans.begins)} scans" if scans.several else ""
+    scans_text = f" of {len(scans.begins)} scans" if scans.names else ""
     legend = f"orange {RAISES}, blue {LOWERS}; triangles: the {len(top)} top ones"
     charts[-1].set_xlabel(f"Slice (all {len(explanation)}{scans_text}; {legend})", fontsize=9)
 

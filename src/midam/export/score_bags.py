@@ -213,8 +213,8 @@ class Model(Scorer):
         # Values that replace missing ones (NaN), in the shape of an instance.
         self.filling = None if imputed is None else torch.tensor(imputed["values"], dtype=torch.float64)
         weights = read_safetensors(self.folder / "model.safetensors", self.config.get("weights_sha256"))
-        parts = [_below(weights, f"members.{i}.") for i in range(self.config["architecture"]["members"])]
-        self.members = [_Member(self.config["architecture"], part, self.device) for part in parts]
+        numbers = range(self.config["architecture"]["members"])
+        self.members = [_Member(self.config["architecture"], weights, f"members.{i}.", self.device) for i in numbers]
 
     @torch.no_grad()
     def statistic(self, rows: Tensor) -> list[Statistic]:
@@ -244,8 +244,9 @@ class Model(Scorer):
 class _Member:
     """One of the scorers whose scores are averaged."""
 
-    def __init__(self, architecture: dict[str, Any], weights: dict[str, Tensor], device: torch.device) -> None:
-        self.w = {name: value.to(device) for name, value in weights.items()}
+    def __init__(self, architecture: dict[str, Any], weights: dict[str, Tensor], prefix: str, device: Any) -> None:
+        of_member = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+        self.w = {name: value.to(device) for name, value in of_member.items()}
         self.scaling, self.clip = architecture["scaling"], architecture["clip"]
         self.encoder, self.pooling = architecture["encoder"], architecture["pooling"]
         self.kind: str = self.pooling["name"]
@@ -519,10 +520,6 @@ def _features(parts: Any, path: Path, names: Sequence[str] | None) -> Any:
         if given != [_name(one) for one in names]:
             raise ValueError(f"Expected the features {', '.join(names)}, got {', '.join(given)} (in {path}).")
     return parts[name]
-
-
-def _below(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def _write(scored: Iterable[tuple[str, Score | Ranked]], file: TextIO) -> None:
