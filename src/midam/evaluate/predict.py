@@ -240,9 +240,7 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     if on_disk(bags.instances) or bags.instances.dtype.kind != "f":
         return bags
     bags.check(missing=known.filling is not None)
-    if known.filling is None:
-        return bags
-    if not missing_counts(bags).any():
+    if known.filling is None or not missing_counts(bags).any():
         return bags
     note_of_filled(bags, known.how, known.columns)
     return impute(bags, np.array(known.filling))

@@ -167,10 +167,8 @@ def label_codes(bags: Bags) -> NDArray[np.int64] | None:
     """Return numbers [N] that are equal if the labels of two bags are equal; None for unlabeled bags."""
     if bags.outcome is None:
         return bags.labels
-    values = (
-        np.nan_to_num(bags.outcome.values, nan=-1.0) if bags.outcome.target == "multilabel" else bags.outcome.values
-    )
-    return np.unique(values, axis=0, return_inverse=True)[1].reshape(-1)
+    known = np.nan_to_num(bags.outcome.values, nan=-1.0)  # NaN is an unknown label, and not equal to itself
+    return np.unique(known, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _columns(outcome: TargetLabels) -> NDArray[np.float64]:
@@ -272,18 +270,15 @@ def _single_features(bags: Bags, gaps: NDArray[np.float32] | None) -> list[_Sing
         table = {" by its mean": mean}
     if gaps is not None:
         table = {_MISSING: gaps[positions], **table}
-    best: dict[str, _Single] = {}
-    for statistic, columns in table.items():
+    areas, tests = np.zeros((len(table), width)), len(table) * width * len(labels)
+    for row, columns in zip(areas, table.values()):
         for first in range(0, width, _AT_A_TIME):
             block = columns[:, first : first + _AT_A_TIME]
             ranks = scipy.stats.rankdata(block, axis=0)
-            for label in labels:
-                areas = _areas(label, block, ranks, tests=len(table) * width * len(labels))
-                for at in np.flatnonzero(areas > MOST).tolist():
-                    single = _Single(names[first + at], float(areas[at]), statistic)
-                    if single.area > best.get(single.name, single._replace(area=0.0)).area:
-                        best[single.name] = single
-    return sorted(best.values(), key=lambda single: -single.area)
+            row[first : first + _AT_A_TIME] = np.max([_areas(label, block, ranks, tests=tests) for label in labels], 0)
+    best, by = areas.max(axis=0), areas.argmax(axis=0)
+    singles = [_Single(names[at], float(best[at]), list(table)[by[at]]) for at in np.flatnonzero(best > MOST)]
+    return sorted(singles, key=lambda single: -single.area)
 
 
 def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[_Single]:

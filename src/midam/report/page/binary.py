@@ -116,12 +116,11 @@ class BinaryPage(TargetPage):
         if p is None:
             return {}
         line = calibrate.calibration_interval(tested.values, p, groups=tested.groups)
-        observed = proportion(tested.values == 1, groups=tested.groups)
+        rate = proportion(tested.values == 1, groups=tested.groups)
         share, mean = tested.positives / len(tested), float(p.mean())
         naive = share * (1 - share)
-        scaled = None if naive == 0 else 1 - summary["brier"] / naive
-        low, value, high = (0.0, 0.0, 0.0) if observed is None else (observed.low, observed.value, observed.high)
-        expected = Estimate(value / mean, low / mean, high / mean, len(tested))
+        scaled = 1 - summary["brier"] / naive
+        expected = rate and rate._replace(value=rate.value / mean, low=rate.low / mean, high=rate.high / mean)
         slope, intercept = line or (None, None)
         bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
         return {
