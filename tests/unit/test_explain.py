@@ -25,7 +25,16 @@ from midam.explain.overlay import PatchMap, draw_map, geojson_text, number_boxes
 from midam.explain.page import facts_text
 from midam.explain.panels import pictures_of, shown
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
-from midam.explain.picture import SLICES, Scans, draw_explanation, draw_strip, maps_of, scans_of, strip_instances
+from midam.explain.picture import (
+    SLICES,
+    Scans,
+    draw_explanation,
+    draw_strip,
+    map_of,
+    placed_patches,
+    scans_of,
+    strip_instances,
+)
 from midam.explain.run import find_bags
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
@@ -37,6 +46,11 @@ UNDRAWN = pytest.mark.drawn(False)
 
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalized-mean"]
 SIZES = np.array([47, 1, 7])
+
+
+def maps_of(found, bags, images=None):
+    maps = (map_of(found, bags, slide, images) for slide in placed_patches(found, bags, images))
+    return [drawn for drawn in maps if drawn is not None]
 
 
 def make_bags(shape=(4,), sizes=SIZES, dtype=np.float32, **columns):

@@ -26,12 +26,17 @@ from midam.explain.faithful import Curve, Faithfulness
 from midam.explain.overlay import bag_names, geojson_text
 from midam.explain.panels import scan_window, window_text
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
-from midam.explain.picture import draw_explanation, maps_of, placed_patches
+from midam.explain.picture import draw_explanation, map_of, placed_patches
 from midam.explain.run import note_lines
 from midam.runs.instance_files import file_name, file_names, write_instance_scores
 
 GRID = np.stack(np.meshgrid(np.arange(3), np.arange(2)), axis=-1).reshape(-1, 2) * 8  # x, y: fits into 8 bits
 TYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
+
+
+def maps_of(found, bags, images=None):
+    maps = (map_of(found, bags, slide, images) for slide in placed_patches(found, bags, images))
+    return [drawn for drawn in maps if drawn is not None]
 
 
 def numbers(seed, count=6):
@@ -372,7 +377,7 @@ def test_polygons_count_from_the_corner_of_what_was_scanned_as_qupath_does(tmp_p
     for feature in read:
         corner = feature["geometry"]["coordinates"][0][0]
         assert corner == (bags.places(0)[feature["properties"]["instance"]] - [400, 200]).tolist()
-    (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images"), patches=[patches])
+    one = map_of(found, bags, patches, ImageFolder(tmp_path / "images"))
     np.testing.assert_allclose(
         one.sides[:, :2], (GRID + np.array([600, 300])) * one.scale
     )  # the image shows the whole glass

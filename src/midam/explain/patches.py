@@ -90,9 +90,9 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
     Warnings name patches without coordinates, with the reason.
     """
     files, places = files_of(bags, index), bags.places(index)
-    reason = _no_places(bags, places)
-    if places is None or reason is not None:
-        if reason:
+    if places is None or not has_places(bags):
+        if not is_picture(bags.instance_shape) and bags.sources is not None:
+            reason = "the files hold no coordinates" if places is None else "coordinates are one number, not x and y"
             _warn(f"no map and no GeoJSON: {reason}")
         return []
     if not files and len(paths := source_paths(bags, index)) > 1:
@@ -101,12 +101,11 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
             f"({len(paths)} files)"
         )
         return []
-    parts: list[tuple[BagFile | None, range, Mapping[str, Any]]]
-    parts = [(file, file.rows, file.attributes) for file in files]
-    parts = parts or [(None, range(len(places)), bags.described(index))]
     patches, unplaced, lacking = list[Patches](), 0, list[str]()
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
-    for file, rows, meta in parts:
+    parts: list[BagFile | None] = [*files] or [None]
+    for file in parts:
+        rows, meta = (range(len(places)), bags.described(index)) if file is None else (file.rows, file.attributes)
         xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
         placed = np.isfinite(xy).all(axis=1) & (np.abs(np.where(np.isfinite(xy), xy, 0)) < _FARTHEST).all(axis=1)
         unplaced += int((~placed).sum())
@@ -124,15 +123,6 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
         where = f", in {listed(lacking, most=3)}" if len(parts) > 1 else ""
         _warn(f"{text} ({unplaced} of {len(places)}{where})")
     return patches
-
-
-def _no_places(bags: Bags, places: NDArray[Any] | None) -> str | None:
-    """Return why no instance of a bag has coordinates; "" if none are expected, None if there are some."""
-    if has_places(bags):
-        return None
-    if is_picture(bags.instance_shape) or bags.sources is None:
-        return ""
-    return "the files hold no coordinates" if places is None else "coordinates are one number, not x and y"
 
 
 def _patches(

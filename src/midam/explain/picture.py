@@ -53,7 +53,7 @@ def draw_explanation(
 ) -> str:
     """Draw a bag to a PNG file, with `top` instances from each end of the ranking; returns the kind of the picture.
 
-    `drawn` are the maps of its patches from `maps_of`; at most six are shown, of the slides with the highest ranks.
+    `drawn` are the maps of its patches from `map_of`; at most six are shown, of the slides with the highest ranks.
     `form` is the format of the score in the title.
 
     The kinds are "overlay": patches on their image; "map": patches without an image; "strip": slices of a volume;
@@ -89,22 +89,17 @@ def placed_patches(explanation: Explanation, bags: Bags, images: ImageFolder | N
     return patches_of(bags, explanation.index, slide_of)
 
 
-def maps_of(
-    explanation: Explanation, bags: Bags, images: ImageFolder | None = None, *, patches: Sequence[Patches] | None = None
-) -> list[PatchMap]:
-    """Return maps of the patches of a bag, one for each slide, on its image if available.
+def map_of(explanation: Explanation, bags: Bags, slide: Patches, images: ImageFolder | None = None) -> PatchMap | None:
+    """Return the map of the patches of a slide, on its image if available; None for pictures without an image.
 
-    Warnings name slides that cannot be drawn, with the reason. `patches` is the result of `placed_patches`.
+    A warning states why an image cannot be drawn.
     """
-    several, maps = len(source_paths(bags, explanation.index)) > 1, list[PatchMap]()
-    for slide in placed_patches(explanation, bags, images) if patches is None else patches:
-        attributes = bags.described(explanation.index) if slide.file is None else slide.file.attributes
-        backdrop = None if images is None else images.read(explanation.bag, slide, attributes, several=several)
-        if backdrop is None and slide.file is not None:
-            backdrop = read_backdrop(slide.file.path)
-        if backdrop is not None or not is_picture(bags.instance_shape):
-            maps.append(PatchMap(explanation, slide, backdrop))
-    return maps
+    several = len(source_paths(bags, explanation.index)) > 1
+    attributes = bags.described(explanation.index) if slide.file is None else slide.file.attributes
+    backdrop = None if images is None else images.read(explanation.bag, slide, attributes, several=several)
+    if backdrop is None and slide.file is not None:
+        backdrop = read_backdrop(slide.file.path)
+    return None if backdrop is None and is_picture(bags.instance_shape) else PatchMap(explanation, slide, backdrop)
 
 
 def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap]) -> tuple[str, list[Block]]:

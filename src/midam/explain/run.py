@@ -21,7 +21,7 @@ from midam.explain.explanation import Explanation, bag_entry, column_scores, exp
 from midam.explain.overlay import MOST, TOP, BagNames, bag_names, slide_stem, write_slide
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
-from midam.explain.picture import draw_explanation, maps_of, placed_patches
+from midam.explain.picture import draw_explanation, map_of, placed_patches
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
@@ -252,17 +252,18 @@ def _explain(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patches = placed_patches(explanation, bags, images)
-        patch_maps = maps_of(explanation, bags, images, patches=patches)
+        maps = [map_of(explanation, bags, slide, images) for slide in patches]
         for slide in patches:
             warn_of_unknown(slide)
-        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "drawn": patch_maps}
+        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry)}
+        shown["drawn"] = [drawn for drawn in maps if drawn is not None]
         shown["form"] = form_apart(explanation.score, entry["threshold"], least=3)
         entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
     entry["notes"] = list(dict.fromkeys(str(one.message) for one in caught))
-    limit, maps = MOST if options.everything else TOP, {id(one.patches): one for one in patch_maps}
+    limit = MOST if options.everything else TOP
     slides = [
-        write_slide(folder, slide_stem(names, bags, slide, index), explanation, slide, maps.get(id(slide)), limit=limit)
-        for slide in patches
+        write_slide(folder, slide_stem(names, bags, slide, index), explanation, slide, drawn, limit=limit)
+        for slide, drawn in zip(patches, maps)
     ]
     if len(names.slides) > 1:
         entry["slides"] = slides
