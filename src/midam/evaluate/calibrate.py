@@ -363,16 +363,12 @@ def reliability_bins(labels: ArrayLike, probabilities: ArrayLike, *, groups: Arr
     [(0.4, 0.5), (0.9, 1.0)]
     """
     y, p = check_probabilities(labels, probabilities)
-    units = None if groups is None else np.asarray(groups, dtype=np.str_)
     count = int(np.clip(y.size // _BAGS_A_BIN, 1, _MOST_BINS))
     edges = np.unique(np.quantile(p, np.linspace(0, 1, count + 1)[1:-1]))
     place = np.searchsorted(edges, p, side="left")
-    bins = []
-    for inside in (place == number for number in np.unique(place)):
-        observed = proportion(y[inside] == 1, groups=None if units is None else units[inside])
-        if observed is not None:
-            bins.append(Bin(float(p[inside].mean()), observed))
-    return bins
+    parts = [place == number for number in np.unique(place)]
+    observed = [proportion(y == 1, groups=groups, among=inside) for inside in parts]
+    return [Bin(float(p[inside].mean()), share) for inside, share in zip(parts, observed) if share is not None]
 
 
 def calibration_interval(

@@ -50,12 +50,14 @@ def estimate_of(value: float | None, bounds: Sequence[float] | None, bags: int) 
     return None if value is None else Estimate(value, low, high, bags)
 
 
-def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate | None:
+def proportion(
+    hits: ArrayLike, *, groups: ArrayLike | None = None, among: NDArray[np.bool_] | None = None
+) -> Estimate | None:
     """Return the share of bags for which `hits` [n] is true, with Wilson's 95% interval; None without bags.
 
-    If some of the `groups` [n] hold several bags, the interval counts the bags divided by the design effect (variance
-    of the share over whole groups divided by that over bags). With fewer than 10 groups, or if all bags agree, it
-    counts the groups.
+    Only the bags for which `among` [n] is true count, by default all. If some of the `groups` [n] hold several bags,
+    the interval counts the bags divided by the design effect (variance of the share over whole groups divided by that
+    over bags). With fewer than 10 groups, or if all bags agree, it counts the groups.
 
     References
     ----------
@@ -68,6 +70,8 @@ def proportion(hits: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate 
     (0.75, 0.301, 0.954, 4)
     """
     right = as_array(hits).astype(bool)
+    if among is not None:
+        right, groups = right[among], None if groups is None else as_array(groups, object)[among]
     if not right.size:
         return None
     share, trials = float(right.mean()), float(right.size)
@@ -90,10 +94,7 @@ def called_right(
     None without such bags, or without a threshold.
     """
     y, s = check_bags(labels, scores)
-    if threshold is None:
-        return None
-    units = None if groups is None else as_array(groups, object)[y == label]
-    return proportion((s[y == label] >= threshold) == bool(label), groups=units)
+    return None if threshold is None else proportion((s >= threshold) == y, groups=groups, among=y == label)
 
 
 def auroc_estimate(

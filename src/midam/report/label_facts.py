@@ -150,7 +150,7 @@ def size_warnings(bags: Bags) -> Iterator[str]:
             alone = f"its AUROC alone is {listed(texts)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
             yield f"the bag size tells the {unit}: {alone}; {advice}"
         return
-    ci = target.estimate(values, sizes, groups=groups) if target.has_metric(values) else None
+    ci = target.estimate(values, sizes, groups=groups)
     if ci is not None and not ci.low <= 0.5 <= ci.high:
         area = f"{METRIC_NAMES[target.metric]} alone is {ci.value:.3f} (95% CI {ci.low:.3f} to {ci.high:.3f})"
         yield f"the bag size tells {_TELLS[target.name]}: its {area}; {advice}"

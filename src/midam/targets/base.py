@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.splits import split_strata, strata_folds
 from midam.data.target_labels import TargetLabels
-from midam.errors import BagDataError, ConfigError, OneClassError, nearest
+from midam.errors import BagDataError, ConfigError, nearest
 from midam.evaluate.decisions import Decision
 from midam.evaluate.metrics import measure_values
 from midam.evaluate.proportions import Estimate
@@ -281,10 +281,7 @@ class Target:
 
         The `rule` for the threshold and the bags scored `out_of_fold` are used only with two classes.
         """
-        try:
-            return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
-        except OneClassError:
-            return None
+        return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
         """Fit a decision, from scores to predictions, on bags that `has_metric` accepts."""

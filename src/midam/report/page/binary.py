@@ -167,7 +167,7 @@ class BinaryPage(TargetPage):
             name = f"{point.rule}{'' if number else ' (the threshold of the run)'}{'' if point.note is None else ' *'}"
             called = tested.scores >= cut
             rates = [self._rate(label, cut) for label in (1, 0)]
-            values = [_share(tested, called == bool(label), tested.values == label) for label in (1, 0)]
+            values = [proportion(called == tested.values, groups=tested.groups, among=called == one) for one in (1, 0)]
             keys = [f"{place}.{rate}" if place else None for rate in ("threshold", "sensitivity", "specificity")]
             form = form_apart(tested.scores, cut, least=3)
             cells = [Number(rate, key=key) for rate, key in zip(rates, keys[1:])]
@@ -187,7 +187,7 @@ class BinaryPage(TargetPage):
             return {}
         sets = calibrate.ConformalSets().fit(val.scores, val.values, groups=val.groups)
         units = dict(zip((0, 1), sets.counts))
-        everyone, rows, off = np.ones(len(tested), bool), [], False
+        rows, off = [], False
         for error in _ERRORS:
             compatible = sets.predict(tested.scores, error=error)
             covered = compatible[np.arange(len(tested)), tested.values]
@@ -195,14 +195,15 @@ class BinaryPage(TargetPage):
             cells: list[Any] = [Number(1 - error, ".0%")]
             for label in (1, 0):
                 of_class = tested.values == label
-                share = _share(tested, of_class, covered)
+                share = proportion(covered, groups=tested.groups, among=of_class)
                 cells.append([Number(share, key=f"conformal.{error:g}.{label}")])
                 if share is not None and not tested.grouped and not val.grouped:
                     low, high = calibrate.coverage_range(units[label], int(of_class.sum()), error=error)
                     inside = low - 1e-9 <= share.value <= high + 1e-9
                     off = off or not inside
                     cells[-1].append(f"({'as' if inside else 'not as'} expected: {low:.2f} to {high:.2f})")
-            cells += [_share(tested, everyone, decided), _share(tested, decided, ~covered)]
+            cells.append(proportion(decided, groups=tested.groups))
+            cells.append(proportion(~covered, groups=tested.groups, among=decided))
             cells.append(f"{int((compatible.sum(axis=1) == 2).sum())} / {int((~compatible.any(axis=1)).sum())}")
             rows.append(cells)
         heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
@@ -248,10 +249,6 @@ class BinaryPage(TargetPage):
     def subgroup_figures(self) -> dict[str, Estimator]:
         """Return AUROC, and sensitivity and specificity at the run's threshold."""
         return dict(zip(("AUROC", "sensitivity", "specificity"), binary_figures(self.study.threshold).values()))
-
-
-def _share(bags: ScoredBags, among: NDArray[np.bool_], hits: NDArray[np.bool_]) -> Estimate | None:
-    return proportion(hits[among], groups=None if bags.groups is None else bags.groups[among])
 
 
 def _recorded(estimate: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:

@@ -254,7 +254,7 @@ def _each_class(
     rows, right = list[list[Any]](), np.asarray(codes) == np.asarray(called)
     for code, name in enumerate(names):
         parts = [np.asarray(codes) == code, np.asarray(called) == code]
-        shares = [proportion(right[part], groups=None if groups is None else groups[part]) for part in parts]
+        shares = [proportion(right, groups=groups, among=part) for part in parts]
         rows.append([name, *(int(part.sum()) for part in parts), *shares])
     heads = [kind, "bags", "predicted", "recall", "precision"]
     return Table(f"Each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)
