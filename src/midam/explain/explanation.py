@@ -253,7 +253,9 @@ def explain_bag(
                 about=about,
             )
         instances, contribution = gathered(spool, spool.seen), added()
-        order = _order(instances, contribution)
+        # Ties of contributions are broken by weight, logit, score, then position.
+        keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
+        order = np.lexsort(keys).astype(np.int64)
         return Explanation(
             bag=str(bags.ids[index]),
             index=index,
@@ -311,12 +313,6 @@ def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDAr
     if names[places[0]] == column:
         return float(x[places[0]])
     return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")
-
-
-def _order(instances: InstanceScores, contribution: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return positions, top rank first; ties of contributions are broken by weight, logit, score, then position."""
-    keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
-    return np.lexsort(keys).astype(np.int64)
 
 
 def column_scores(run: LoadedRun, bags: Bags, index: int, label: str | None) -> tuple[NDArray[np.float64], int] | None:

@@ -76,8 +76,12 @@ def plot_learning(history: History, panel: tuple[str, dict[str, str]], *, best_e
 
 def _learning(axes: Axes, history: History, panel: tuple[str, dict[str, str]], best_epoch: int | None) -> None:
     epochs = _column(history, "epoch")
-    for key, line in panel[1].items():
-        _curve(axes, epochs, _column(history, key), line)
+    for key, name in panel[1].items():
+        values, (color, marker, dashes) = _column(history, key), _LINES[name]
+        finite = np.isfinite(values)
+        if finite.any():
+            (line,) = axes.plot(epochs[finite], values[finite], linestyle=dashes, color=color, label=name, zorder=3)
+            line.set(marker=marker if finite.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
     axes.set_xlabel("Epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if not axes.lines:
@@ -90,8 +94,8 @@ def _learning(axes: Axes, history: History, panel: tuple[str, dict[str, str]], b
     rates = _column(history, "lr")
     falls = rates[1:] < 0.5 * rates[:-1]  # only steps, not a smooth decay
     for position, epoch in enumerate(epochs[1:][falls].tolist()):
-        name = "Learning rate lowered" if position == 0 else None
-        axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=name, zorder=1)
+        label = "Learning rate lowered" if position == 0 else None
+        axes.axvline(epoch, color=GRAY, linestyle=":", linewidth=1.2, label=label, zorder=1)
     axes.margins(y=0.08)
 
 
@@ -266,13 +270,3 @@ def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> Non
 def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:
     """Return a column of the history, with NaN, which matplotlib leaves out, for missing values."""
     return np.array([row.get(key) for row in history], dtype=np.float64)
-
-
-def _curve(axes: Axes, epochs: NDArray[np.float64], values: NDArray[np.float64], name: str) -> None:
-    """Draw the curve of training or validation bags through the epochs with a value."""
-    color, marker, dashes = _LINES[name]
-    finite = np.isfinite(values)
-    if not finite.any():
-        return
-    (line,) = axes.plot(epochs[finite], values[finite], linestyle=dashes, color=color, label=name, zorder=3)
-    line.set(marker=marker if finite.sum() <= _MANY_EPOCHS else "None", markersize=4, linewidth=1.6)
