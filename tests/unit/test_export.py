@@ -128,7 +128,7 @@ def test_the_functions_that_onnx_holds_score_as_the_run(pooling):
     run = made(pooling=pooling, members=2, hidden=(6, 5))
     members = scorers_of(run.model)
     chunk, merge = Chunk(members), Merge(largest=pooling == "max")
-    outer = Outer(members, run.calibrator)
+    outer = Outer(members, {"calibration": run.calibrator.to_dict()})
     bags = bags_of((4,), SIZES)
     found = []
     with torch.no_grad():
@@ -259,7 +259,9 @@ def test_an_uncalibrated_run_has_no_probability(tmp_path):
     run = made(members=2, calibrated=False)
     write_export(run, SUMMARY, tmp_path, formats=["python"])
     assert python_scores(tmp_path, bags_of((4,), [7]))[0][1:] == (None, None)
-    assert len(Outer(scorers_of(run.model), None)(torch.ones(()), torch.zeros(2), torch.zeros(2, 1))) == 2
+    assert (
+        len(Outer(scorers_of(run.model), {"calibration": None})(torch.ones(()), torch.zeros(2), torch.zeros(2, 1))) == 2
+    )
     assert "not calibrated" in (tmp_path / "README.md").read_text()
 
 

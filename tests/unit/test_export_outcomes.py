@@ -121,7 +121,7 @@ def test_the_functions_that_onnx_holds_score_each_column_as_the_run(pooling, how
     run, bags = made(pooling=pooling, hidden=(6, 5), **how), bags_of(SIZES)
     members = scorers_of(run.model)
     chunk, merge = Chunk(members), Merge(largest=pooling == "max")
-    outer = Outer(members, None, target="multiclass", decision=run.decision.to_dict())
+    outer = Outer(members, {"calibration": None, "target": "multiclass", "decision": run.decision.to_dict()})
     with torch.no_grad():
         parts = [[chunk(x)[2:] for x in torch.from_numpy(bags[i]).split(64)] for i in range(len(bags))]
         found = [outer(*reduce(lambda a, b: merge(*a, *b), part)) for part in parts]

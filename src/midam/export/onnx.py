@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from midam.errors import ExportError
-from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.predict import evaluation
 from midam.export.score_bags import Ranked
 from midam.export.score_onnx import Model
@@ -77,8 +76,7 @@ def write_onnx(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     shape, kind = config["architecture"]["instance_shape"], getattr(torch, config["onnx"]["dtype"])
     imputed = config["data"]["imputed"]
     first = Chunk(members, filling=None if imputed is None else torch.tensor(imputed["values"], dtype=kind))
-    saved = run.target.saved(run.decision).get("decision")
-    outer = Outer(members, run.calibrator, target=run.target.name, decision=saved)
+    outer = Outer(members, config)
     names = ["score", "members", "probability"][: 3 if outer.calibrated else 2]
     with _quiet(), torch.no_grad():
         chunk = _trace(first, (torch.zeros(3, *shape, dtype=kind),), ["x"], ["z", "v", *_STATISTIC], rows=True)
@@ -206,27 +204,21 @@ class Merge(nn.Module):
 class Outer(nn.Module):
     """Map the statistic of a bag to its score, the scores of the members [M] and, if calibrated, the probability.
 
-    For C > 1 score columns, shapes are [C], [M, C] and [C]. Probabilities come from `calibrator`, or from `decision`
-    (its ``to_dict``) for the targets multiclass and multilabel; other targets have none.
+    For C > 1 score columns, shapes are [C], [M, C] and [C]. Probabilities come from the entry `calibration` of
+    config.json, or from `decision` for the targets multiclass and multilabel; other targets have none.
     """
 
-    def __init__(
-        self,
-        members: Sequence[BagScorer],
-        calibrator: PlattCalibrator | None,
-        *,
-        target: str = "binary",
-        decision: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, members: Sequence[BagScorer], config: Mapping[str, Any]) -> None:
         super().__init__()
         self.members = nn.ModuleList(member.pooling for member in members)
-        self.softmax, lines = target == "multiclass", list[Any]()
+        target, decision = config.get("target"), config.get("decision")
+        lines = [] if config["calibration"] is None else [config["calibration"]]
+        self.softmax = target == "multiclass"
         if decision is not None and self.softmax:
             lines = [{**decision, "intercept": offset} for offset in decision["offsets"]]
         elif decision is not None and target == "multilabel":
             lines = decision["columns"]
         # NaN for a label without a probability.
-        lines = lines if calibrator is None else [calibrator.to_dict()]
         names = ("slope", "scale", "center", "intercept")
         rows = [[math.nan if line is None else line[name] for name in names] for line in lines]
         self.register_buffer("lines", torch.tensor(rows, dtype=torch.float64).reshape(-1, len(names)))
