@@ -5,12 +5,9 @@ extends the AUROC to labels other than 0 and 1: 1/2 is chance, 1 perfect. `midam
 pairs.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from midam.data.validate import as_array
 from midam.errors import BagDataError, ConfigError, OneClassError
@@ -23,7 +20,6 @@ from midam.evaluate.survival import uncensored_shares
 _NEAR_ONE = 0.95
 # A variance below this is rounding.
 _NOTHING = 1e-24
-_ALIKE = 1e-12
 
 
 def concordance_index(values: ArrayLike, scores: ArrayLike) -> float:
@@ -275,7 +271,8 @@ def paired_concordance(
         return [concordance_interval(pairs, scores, groups=groups, level=level) for scores in (scores_a, scores_b)]
 
     law = scipy.stats.t(fewest - 1) if grouped and fewest > 1 else scipy.stats.norm()
-    return _difference(values, moves, factor, intervals, law=law, level=level)
+    variance = float((moves**2).sum()) * factor**2
+    return paired_difference(values, [moves], variance, intervals, law=law, level=level)
 
 
 def paired_macro_auroc(
@@ -302,19 +299,5 @@ def paired_macro_auroc(
         return [interval for interval in both if interval is not None]
 
     law = scipy.stats.t(units.max()) if grouped else scipy.stats.norm()
-    return _difference(values, first - second, 1.0, intervals, law=law, level=level)
-
-
-def _difference(
-    values: tuple[float, float],
-    moves: NDArray[Any],
-    factor: float,
-    intervals: Callable[[], list[Interval]],
-    *,
-    law: Any,
-    level: float,
-) -> tuple[float, float, float, float]:
-    """Return difference, bounds and p-value from the influence of units; `intervals` is called without variance."""
-    if np.abs(moves).max() < _ALIKE and abs(values[0] - values[1]) < _ALIKE:
-        return 0.0, 0.0, 0.0, 1.0
-    return paired_difference(values, float((moves**2).sum()) * factor**2, intervals, law=law, level=level)
+    moves = first - second
+    return paired_difference(values, [moves], float((moves**2).sum()), intervals, law=law, level=level)

@@ -154,8 +154,6 @@ def paired_delong(
     a_pos, a_neg = placements(y, a)
     b_pos, b_neg = placements(y, b)
     d_pos, d_neg = a_pos - b_pos, a_neg - b_neg
-    if max(np.abs(d_pos).max(), np.abs(d_neg).max()) < _ALIKE:
-        return 0.0, 0.0, 0.0, 1.0
     law = scipy.stats.norm()
     if grouped:
         sizes = _classes_of(units, y)
@@ -170,18 +168,27 @@ def paired_delong(
         z = float(scipy.stats.norm.ppf((1 + level) / 2))
         return [Interval(*_score_bounds(area, *sizes, z), "score") for area in areas]
 
-    return paired_difference(areas, variance, intervals, law=law, level=level)
+    return paired_difference(areas, (d_pos, d_neg), variance, intervals, law=law, level=level)
 
 
 def paired_difference(
-    values: tuple[float, float], variance: float, intervals: Callable[[], Sequence[Interval]], *, law: Any, level: float
+    values: tuple[float, float],
+    moves: Sequence[NDArray[Any]],
+    variance: float,
+    intervals: Callable[[], Sequence[Interval]],
+    *,
+    law: Any,
+    level: float,
 ) -> tuple[float, float, float, float]:
     """Return the difference of two figures of the same bags, its bounds, and the p-value of equality.
 
-    `variance` is that of the difference, and `law` the distribution of the difference over its standard deviation.
-    Without variance, the `intervals` of the two figures are combined as if independent.
+    `moves` are the influences of bags or groups on the difference: if all are 0, the two rank alike, and there is no
+    interval. `variance` is that of the difference, and `law` its distribution over its standard deviation. Without
+    variance, the `intervals` of the two figures are combined as if independent.
     """
     difference, quantile = values[0] - values[1], float(law.ppf((1 + level) / 2))
+    if max(np.abs(part).max() for part in moves) < _ALIKE and abs(difference) < _ALIKE:
+        return 0.0, 0.0, 0.0, 1.0
     if variance > _ALIKE**2:
         below = above = quantile * float(np.sqrt(variance))
     else:
