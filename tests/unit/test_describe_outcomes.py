@@ -13,7 +13,7 @@ from midam.data.sets import catalog
 from midam.data.target_labels import TargetLabels
 from midam.report import plot_sizes
 from midam.report.describe import bag_facts, describe_bags
-from midam.report.label_facts import kinds, label_counts, label_words, size_warnings
+from midam.report.label_facts import label_counts, label_words, size_warnings
 from midam.report.terminal import print_catalog, print_description
 
 pytestmark = pytest.mark.drawn
@@ -185,8 +185,7 @@ def test_duplicates_that_differ_in_label(outcome, differ):
 
 def shown(bags):
     console = Console(file=io.StringIO(), width=200)
-    labels, called = kinds(bags)
-    print_description(console, "x", bag_facts("x", bags), bags.sizes, labels=labels, kinds=called)
+    print_description(console, "x", bag_facts("x", bags), bags)
     return console.file.getvalue()
 
 

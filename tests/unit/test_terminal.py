@@ -217,7 +217,7 @@ def test_the_catalog_lists_each_set():
 
 def test_a_description_counts_every_bag_in_its_histogram():
     console, bags = plain(), catalog.load("digits")
-    terminal.print_description(console, "digits", describe.bag_facts("digits", bags), bags.sizes)
+    terminal.print_description(console, "digits", describe.bag_facts("digits", bags), bags)
     text = shown(console)
     assert "bags: 360 (180 positive)" in text
     assert "instance shape: [64]" in text
@@ -229,7 +229,7 @@ def test_a_description_counts_every_bag_in_its_histogram():
 def test_bags_of_one_size_or_one_class_have_a_description():
     console, bags = plain(), catalog.load("digits")
     positive = bags.subset(np.flatnonzero((bags.labels == 1) & (bags.sizes == 7)))
-    terminal.print_description(console, "x[y]", describe.bag_facts("x", positive), positive.sizes)
+    terminal.print_description(console, "x[y]", describe.bag_facts("x", positive), positive)
     assert "x[y]" in shown(console)
     assert "mean bag size" not in shown(console)
     assert "nan" not in shown(console)

@@ -101,7 +101,6 @@ def _describe(options: Namespace, console: Console) -> int:
     from midam.files import write_text
     from midam.report import plot_sizes
     from midam.report.describe import describe_bags
-    from midam.report.label_facts import kinds
     from midam.report.terminal import print_description, print_features, print_warnings
     from midam.report.words import METRIC_NAMES, as_flags
     from midam.runs.folder import csv_text
@@ -120,8 +119,8 @@ def _describe(options: Namespace, console: Console) -> int:
     if picture is not None:
         title = Path(options.name).name
         plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, outcome=bags.outcome, title=title)
-    out, (labels, called) = stdout_console(), kinds(bags)
-    print_description(out, options.name, description.facts, bags.sizes, labels=labels, kinds=called)
+    out = stdout_console()
+    print_description(out, options.name, description.facts, bags)
     if description.features:
         print_features(out, description.features, metric=METRIC_NAMES[target_of(bags).metric])
     print_warnings(out, description)

@@ -13,12 +13,13 @@ from rich.constrain import Constrain
 from rich.markup import escape
 from rich.table import Column, Table
 
+from midam.data.bags import Bags
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
 from midam.report.describe import BagDescription, FeatureFacts, size_edges
-from midam.report.label_facts import label_words
+from midam.report.label_facts import kinds, label_words
 from midam.report.program import remark
 
 _LINES = 10
@@ -235,26 +236,19 @@ def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> Non
             console.print(escape(f"{entry['name']}: {entry['obtain']}"))
 
 
-def print_description(
-    console: Console,
-    name: str,
-    facts: Mapping[str, Any],
-    sizes: NDArray[np.int64],
-    *,
-    labels: NDArray[np.int64] | None = None,
-    kinds: tuple[str, str] = ("positive", "negative"),
-) -> None:
-    """Print facts about bags and a histogram of bag sizes; `kinds` are the names of the labels 1 and 0."""
+def print_description(console: Console, name: str, facts: Mapping[str, Any], bags: Bags) -> None:
+    """Print facts about bags and a histogram of bag sizes, with the bags of each label or with events."""
     console.print(f"[bold]{escape(name)}[/]")
     for key, value in facts.items():
         console.print(f"  {key}: {escape(str(value))}")
+    sizes, (labels, names) = bags.sizes, kinds(bags)
     edges = size_edges(sizes, bins=_SIZE_BINS)
     if len(edges) < 3:
         return
     positive = np.zeros(len(sizes), bool) if labels is None else labels == 1
     total, above = (np.histogram(counted, bins=edges)[0] for counted in (sizes, sizes[positive]))
     if labels is not None:
-        console.print(f"  + {kinds[0]}, o {kinds[1]}")
+        console.print(f"  + {names[0]}, o {names[1]}")
     console.print("  bag sizes:")
     for low, high, count, positives in zip(edges[:-1], edges[1:], total, above, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}-{high - 1}"
