@@ -222,9 +222,8 @@ class Thresholds(Form):
     def choose(cls, labels: ArrayLike, scores: ArrayLike, *, rule: str = "youden", out_of_fold: int = 0) -> Self:
         """Choose on labels [N] and scores [N] of bags of both classes; the last `out_of_fold` bags are from folds."""
         points = operating_points(labels, scores, [rule, *(other for other in RULES if other != rule)])
-        y = np.asarray(labels)
-        counts: dict[str, Any] = {"bags": y.size, "positives": int(y.sum()), "out_of_fold": out_of_fold}
-        return cls(points=[Point(**point._asdict()) for point in points], **counts)
+        y, made = np.asarray(labels), [Point(**point._asdict()) for point in points]
+        return cls(points=made, bags=y.size, positives=int(y.sum()), out_of_fold=out_of_fold)
 
     @property
     def kind(self) -> str:

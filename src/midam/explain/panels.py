@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,18 +124,15 @@ def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
         axes.set_axis_off()
     instances, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
     # Scans differ in the units of intensities, so each has its window; other pictures share one.
-    groups = [instances[i : i + 1] for i in range(len(instances))] if scan else [instances]
-    shown_as = [scan_window(bags, explanation.index, group) for group in groups] if scan else []
-    windows = [one.ends for one in shown_as] or [window_of(bags, explanation.index, instances, percentiles=False)]
-    pictures_by_group = [pictures_of(bags, explanation.index, group, window) for group, window in zip(groups, windows)]
-    ranges = dict(zip(instances.tolist(), (f"\n{one.shown}" for one in shown_as)))
-    pictures = dict(zip(instances.tolist(), chain.from_iterable(pictures_by_group)))
-    views = views_of(bags, explanation.index, len(explanation)) if scan else None
+    shared = None if scan else window_of(bags, explanation.index, instances, percentiles=False)
+    views = views_of(bags, explanation.index, len(explanation)) if scan else []
 
     def draw(axes: Axes, instance: int) -> None:
-        axes.imshow(pictures[instance])
-        axes.set_title(caption(explanation, instance) + ranges.get(instance, ""), fontsize=8, color="#303030", pad=3)
-        if views is not None:
+        one, text = np.array([instance]), caption(explanation, instance)
+        window, scale, _ = scan_window(bags, explanation.index, one) if shared is None else (shared, "", "")
+        axes.imshow(pictures_of(bags, explanation.index, one, window)[0])
+        axes.set_title(f"{text}\n{scale}" if scale else text, fontsize=8, color="#303030", pad=3)
+        if views:
             draw_view(axes, views[instance])
 
     _fill(panels[: _rows(len(high))], high, draw, name="Top", color=ORANGE)
