@@ -270,9 +270,8 @@ def _explain(
     elif slides:
         files |= slides[0].pop("files")
         entry |= {key: value for key, value in slides[0].items() if key != "file"}
-    columns = [name for name in entry["top"][0] if name != "features"]
     rows = [{**row, "features": _feature_text(row["features"])} if "features" in row else row for row in entry["top"]]
-    write_text(folder / files["table"], csv_text([*columns, *(["features"] if rows != entry["top"] else [])], rows))
+    write_text(folder / files["table"], csv_text(list(rows[0]), rows))
     return entry | {"files": files}
 
 

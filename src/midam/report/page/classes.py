@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import plural
 from midam.evaluate.calibrate import Bin, reliability_bins
-from midam.evaluate.classes import one_against_rest
 from midam.evaluate.proportions import Estimate, estimate_of, proportion
 from midam.evaluate.ranking import FEW_BAGS
 from midam.report.figures import ORANGE
@@ -19,6 +18,7 @@ from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
 from midam.report.words import PART_NAMES
 from midam.targets import Target
+from midam.targets.columns import ColumnTarget
 
 _CURVES, _FOREST = 10, 30  # most classes with ROC curves, and most rows of the forest plot
 _FOLDED, _PAIRS = 30, 15  # most classes of a confusion matrix on the page; most confusions in the list
@@ -35,12 +35,12 @@ class ClassesPage(TargetPage):
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
         """Plot the ROC curve of each class or label."""
-        labels = one_against_rest(part.values[:, 0], target.count) if target.pairs == "classes" else part.values
+        labels = cast(ColumnTarget, target).table(part.values)
         plot_class_rocs(folder / "roc.png", names=target.names, labels=labels, **part.shown)
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Return labels [N, C] of 0 and 1, with NaN if unknown."""
-        return one_against_rest(bags.values[:, 0], len(self.target.names))
+        return cast(ColumnTarget, self.target).table(bags.values)
 
     @property
     def _shown(self) -> NDArray[np.float64]:
@@ -167,10 +167,6 @@ class LabelsPage(ClassesPage):
     one, against = "label", "bags without it"
     of_target = "multilabel"
     sides = ("with it", "without")
-
-    def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
-        """Return the labels [N, C]."""
-        return bags.values
 
     def counted(self) -> str:
         """Return the counts of bags and labels."""
