@@ -66,13 +66,9 @@ def label_counts(outcome: TargetLabels) -> NDArray[np.int64]:
     >>> label_counts(TargetLabels.of("ordinal", [0, 2, 2], names=["low", "mid", "high"])).tolist()
     [1, 0, 2]
     """
-    if outcome.target == "survival":
-        counted = outcome.values[:, 1:] == 1
-    elif outcome.target in _UNITS:
-        counted = _columns(outcome) == 1
-    else:
-        counted = np.zeros((len(outcome), 0), dtype=bool)
-    return counted.sum(axis=0, dtype=np.int64)
+    # Values of survival are time and event; numbers have one column, so nothing follows it.
+    columns = _columns(outcome) if outcome.target in _UNITS else outcome.values[:, 1:]
+    return (columns == 1).sum(axis=0, dtype=np.int64)
 
 
 def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, str]:
