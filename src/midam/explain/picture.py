@@ -61,8 +61,7 @@ def draw_explanation(
     """
     kind, blocks = _blocks(explanation, bags, top, drawn)
     if explanation.faithfulness is not None:
-        curves = explanation.faithfulness
-        blocks.append((_CURVES, lambda part: draw_curves(part, curves)))
+        blocks.append((_CURVES, partial(draw_curves, faithfulness=explanation.faithfulness)))
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
@@ -105,11 +104,9 @@ def map_of(explanation: Explanation, bags: Bags, slide: Patches, images: ImageFo
 def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap]) -> tuple[str, list[Block]]:
     """Return the kind of the picture, and its parts between heading and curves."""
     pictures = is_picture(bags.instance_shape)
-    bars: Block = (_BARS, lambda part: draw_bars(part, explanation, top=top))
-    sheet: Block = (
-        panels.sheet_height(explanation, top),
-        lambda part: panels.draw_sheet(part, explanation, bags, top=top),
-    )
+    shown: dict[str, Any] = {"explanation": explanation, "top": top}
+    bars: Block = (_BARS, partial(draw_bars, **shown))
+    sheet: Block = (panels.sheet_height(explanation, top), partial(panels.draw_sheet, bags=bags, **shown))
     if drawn:
         several = len(source_paths(bags, explanation.index)) > 1
         maps = [
@@ -121,7 +118,7 @@ def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[Patc
         return "bars", [bars]
     if explanation.coords is not None and explanation.coords.shape[1] == 1 and len(explanation) > 1:
         height = _NOTE + _slices_height(explanation, bags.instance_shape) + _CHART * _charts(explanation)
-        return "strip", [(height, lambda part: draw_strip(part, explanation, bags, top=top))]
+        return "strip", [(height, partial(draw_strip, bags=bags, **shown))]
     return "sheet", [sheet]
 
 
