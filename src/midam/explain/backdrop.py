@@ -71,11 +71,6 @@ class ImageFolder:
         position = next((at for at in map(self._names.find, names) if at is not None), None)
         return None if position is None else self._paths[position]
 
-    def slide(self, bag: str, file: BagFile | None, *, several: bool = False) -> SlideFacts:
-        """Return scale and bounds of the slide that `find` finds for a file; empty if the image is not a slide."""
-        path = self.find(bag, file, several=several)
-        return SlideFacts() if path is None else slide_facts(path)
-
     def require(self, bags: Bags, index: Sequence[int]) -> None:
         """Refuse bags that are not patches with coordinates, or bags without any image in the folder."""
         if not has_places(bags):
@@ -109,10 +104,8 @@ class ImageFolder:
             (right, low), (rows, columns) = patches.extent, backdrop.pixels.shape[:2]
             reach = max(right * backdrop.scale / columns, low * backdrop.scale / rows)
             if not reason and reach > 1 + max(patches.width, patches.height) * backdrop.scale / min(rows, columns):
-                reason, name = (
-                    "patches lie outside it: it is another image, or has another scale",
-                    f"{name}, {reach:.2f} times as far",
-                )
+                reason = "patches lie outside it: it is another image, or has another scale"
+                name = f"{name}, {reach:.2f} times as far"
         if not reason:
             return backdrop
         warnings.warn(f"no image is drawn: {reason} ({name}; in {self._folder})", stacklevel=2)

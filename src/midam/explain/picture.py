@@ -83,7 +83,8 @@ def placed_patches(explanation: Explanation, bags: Bags, images: ImageFolder | N
         facts = SlideFacts() if file is None else slide_facts(file.path)
         if images is None or facts != SlideFacts():
             return facts
-        return images.slide(explanation.bag, file, several=count > 1)
+        path = images.find(explanation.bag, file, several=count > 1)
+        return facts if path is None else slide_facts(path)
 
     return patches_of(bags, explanation.index, slide_of)
 
