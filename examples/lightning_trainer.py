@@ -93,7 +93,7 @@ def main() -> None:
     )
     checkpoint = options.folder / "last.ckpt"
     if checkpoint.exists():
-        print(f"goes on from {checkpoint}")
+        print(f"continues from {checkpoint}")
     trainer.fit(model, data, ckpt_path=str(checkpoint) if checkpoint.exists() else None)
 
     if trainer.is_global_zero:

@@ -48,7 +48,7 @@ def main() -> None:
         first = state.pop("epoch")
         for name, part in parts.items():
             part.load_state_dict(state[name])
-        print(f"process {rank} of {count} goes on after epoch {first}")
+        print(f"process {rank} of {count} continues after epoch {first}")
 
     for epoch in range(first, options.epochs):
         for x, y, index in loader:

@@ -27,8 +27,8 @@ PAGE = HERE.with_name("gallery.md")
 _WIDTH = 1100  # pixels of a picture
 _INTRODUCTION = """# Gallery
 
-Five sets of real bags and one that is made, each with the command that trains on it and some Python. The figure is the
-AUROC on test bags, of which nothing was fitted or chosen, with its 95% interval. The picture explains the test bag with
+Five sets of real bags and one synthetic set, each with the command that trains on it and some Python. The number is the
+AUROC on test bags, on which nothing was fitted or chosen, with its 95% interval. The picture explains the test bag with
 the highest score. `python docs/figures/gallery.py` writes this page.
 """
 
@@ -79,7 +79,7 @@ print(test[["bag", "label", "score"]].head(5).to_string(index=False))
     ),
     "icu": Shown(
         "Stays in intensive care",
-        "A stay is a bag of 4 hours each of its first two days; the label is death in hospital.",
+        "A stay is a bag of intervals of 4 hours, from its first two days; the label is death in hospital.",
         "PhysioNet Challenge 2012, 1493 stays of set a (Silva et al., 2012; open access)",
         "physionet2012_icu",
         "",
@@ -92,8 +92,8 @@ print(scores.groupby(fifth, observed=True)["label"].mean().round(2).to_string())
     ),
     "histology": Shown(
         "Histology",
-        "An image of colon tissue is a bag of places of 32 x 32 pixels; adenocarcinoma or benign. Versions of one tile "
-        "stay in one split.",
+        "An image of colon tissue is a bag of squares of 32 x 32 pixels; adenocarcinoma or benign. Versions of one "
+        "tile stay in one split.",
         "LC25000, 1100 tiles of 768 x 768 pixels (Borkowski et al., 2019; CC BY 4.0)",
         "colon",
         "",

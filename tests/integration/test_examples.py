@@ -36,9 +36,9 @@ def test_plain_torch(tmp_path):
 def test_two_processes_with_a_checkpoint(tmp_path):
     start = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29641")
     alone = run("torch_ddp.py", "--epochs", "1", start=(*start[:3], "1", *start[4:]), cwd=tmp_path)
-    assert "goes on" not in alone
+    assert "continues" not in alone
     both = run("torch_ddp.py", "--epochs", "5", start=start, cwd=tmp_path)
-    assert both.count("of 2 goes on after epoch 1") == 2
+    assert both.count("of 2 continues after epoch 1") == 2
     assert auroc(both) > 0.8
     state = torch.load(tmp_path / "run.pt", weights_only=True)
     assert state["pool"]["bag_state"][:, 0].sum() == 5 * 13 * 16  # of all bags, whichever process has seen them
@@ -56,10 +56,10 @@ def test_lightning_trains_saves_and_resumes(strategy, tmp_path):
     needs("lightning")
     words = ["--accelerator", "cpu", "--strategy", strategy, "--devices", "2" if strategy == "ddp" else "1"]
     first = run("lightning_trainer.py", "--epochs", "3", *words, cwd=tmp_path)
-    assert "goes on from" not in first
+    assert "continues from" not in first
     assert f"after {3 * 13 * 16} visits of training bags" in first
     second = run("lightning_trainer.py", "--epochs", "6", *words, cwd=tmp_path)
-    assert "goes on from" in second
+    assert "continues from" in second
     assert f"after {6 * 13 * 16} visits of training bags" in second
     assert auroc(second) > 0.9
 

@@ -110,7 +110,7 @@ def test_each_figure_of_a_results_page_stands_in_a_record_that_its_section_links
 def test_the_findings_begin_with_what_the_paper_claims():
     first = FINDINGS.split("\n## ")[1]
     rows = re.findall(r"^\| (?!the paper)(.*) \|$", first, flags=re.MULTILINE)
-    assert first.startswith("What the paper claims, and what came out here\n")
+    assert first.startswith("What the paper claims, and what we found\n")
     assert 8 <= len(rows) <= 12
     assert [row for row in rows if "](results/" not in row] == []
 

@@ -20,7 +20,7 @@ NEEDLE = {
     "whole bags": "exact",
     "mi-SVM": "mi-SVM",
     "mi-SVM, cross-fitted, from novelty": "mi-SVM, cross-fitted from novelty",
-    "told the label of each digit": "each instance's label, the study's network",
+    "trained with the label of each digit": "each instance's label, the study's network",
 }
 # Of each table on the pages of results: its section, the records, and how their lines begin, by the first cell of rows.
 SOURCES: dict[str, list[tuple[str, str, dict[str, str]]]] = {
@@ -150,8 +150,8 @@ SOURCES: dict[str, list[tuple[str, str, dict[str, str]]]] = {
             {
                 "bags per bag of the batch, D / S": r"D / S: more copies of each bag \| smoothed-max",
                 "accuracy, eps": r"eps \| smoothed-max",
-                "instances a bag B, gamma0 in proportion to B": r"B \| smoothed-max",
-                "instances a bag B, gamma0 without B": r"B, gamma0 without B \| smoothed-max",
+                "instances per bag B, gamma0 in proportion to B": r"B \| smoothed-max",
+                "instances per bag B, gamma0 without B": r"B, gamma0 without B \| smoothed-max",
             },
         ),
         (
