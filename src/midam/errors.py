@@ -285,10 +285,10 @@ def path_of(value: object, kind: str) -> Path:
     >>> path_of(3, "a run folder")
     Traceback (most recent call last):
     ...
-    midam.errors.ConfigError: Expected the path of a run folder, got int; pass a text or a Path.
+    midam.errors.ConfigError: Expected the path of a run folder, got int; pass a string or a Path.
     """
     if not isinstance(value, str | Path):
-        raise ConfigError(f"Expected the path of {kind}, got {type(value).__name__}; pass a text or a Path.")
+        raise ConfigError(f"Expected the path of {kind}, got {type(value).__name__}; pass a string or a Path.")
     return Path(value)
 
 

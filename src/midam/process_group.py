@@ -134,8 +134,8 @@ class Ranks:
         """Raise a `ConfigError` if a step has fewer bags than processes."""
         if num_bags < self.count:
             raise ConfigError(
-                f"Expected at least {self.count} bags a batch, one per process, got {num_bags}; raise num_positive and "
-                "num_negative, or start fewer processes."
+                f"Expected at least {self.count} bags per batch, one per process, got {num_bags}; raise num_positive "
+                "and num_negative, or start fewer processes."
             )
 
     def gather(self, local: Tensor, total: int) -> Tensor:

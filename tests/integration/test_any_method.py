@@ -102,7 +102,7 @@ def test_groups_stay_together_and_patients_of_the_run_are_told(tmp_path, capsys)
     new.write_text("\n".join([lines[0], *(line[:-1] + "9" for line in lines[1:])]) + "\n")
     capsys.readouterr()
     assert main(["evaluate", str(run), str(new)]) == 0
-    assert "the figures below are no test" in " ".join(capsys.readouterr().err.split())
+    assert "the results below are no test" in " ".join(capsys.readouterr().err.split())
 
 
 def test_an_export_holds_the_weights_and_a_card_of_the_method(data, tmp_path):

@@ -91,7 +91,7 @@ def test_a_baseline_that_is_clearly_ahead_is_said_to_be(maxima, behind, tmp_path
     numbers = f"{found['auroc']:.3f} ({TREES}); model minus baseline {found['difference']:+.3f} (95% CI "
     assert line.startswith(f"baseline AUROC {numbers}")
     assert line.endswith(": the baseline is ahead")
-    (said,) = [line for line in out.splitlines() if line.startswith("warning: the plain baseline")]
+    (said,) = [line for line in out.splitlines() if line.startswith("warning: the simple baseline")]
     assert f"`midam compare {maxima} --groups patient --methods midam,{TREES}`" in said
     assert f"`midam fit {maxima} --groups patient --method {TREES}`" in said
     assert error.splitlines()[-3:] == ["training the baseline", "writing results", "shuffling the features"]

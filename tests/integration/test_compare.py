@@ -172,7 +172,7 @@ def test_what_reading_told_and_fewer_folds_than_asked_for_are_said_in_the_summar
     command += ["--jobs", "1", "--epochs", "1"]
     assert main([*command, "--out", "out"]) == 0
     printed = capsys.readouterr()
-    asked, read = "10 folds a repeat instead of 21", "malignant is positive (1) and benign negative (0)"
+    asked, read = "10 folds per repeat instead of 21", "malignant is positive (1) and benign negative (0)"
     for note in (asked, read):
         assert note in (tmp_path / "out" / "summary.md").read_text()
     assert asked in printed.out

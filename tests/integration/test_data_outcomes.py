@@ -70,7 +70,7 @@ def test_the_drawn_sets(here, capsys, name):
     assert main(["data", "describe", name]) == 0
     out = capsys.readouterr().out
     assert "location: bundled" in out
-    assert ("the bag size tells the label" in out) is (name == "digits-labels")
+    assert ("the bag size predicts the label" in out) is (name == "digits-labels")
     assert main(["data", "import", name, "--out", "s"]) == 0
     assert open_store("s").outcome.names == tuple("0123456789")
 

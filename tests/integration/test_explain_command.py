@@ -97,7 +97,7 @@ def test_without_names_the_extremes_of_the_test_bags_are_taken(made, tmp_path, c
     assert [entry["bag"] for entry in entries] == [scores.idxmax(), scores.idxmin()]
     assert [entry["faithfulness"] for entry in entries] == [None, None]
     others = len(pd.read_csv(run / "predictions.csv")) - len(scores)
-    told = f"lowest scored of the {len(scores)} test bags of the run; {others} other bags passed over; name others"
+    told = f"lowest scored of the {len(scores)} test bags of the run; {others} other bags left out; name others"
     assert told in " ".join(capsys.readouterr().out.split())
 
 
@@ -148,7 +148,7 @@ def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, mo
         other.to_csv(tmp_path / name / "bags.csv", index=False, float_format="%.6f")
     monkeypatch.chdir(tmp_path / "here")
     assert main(["fit", "bags.csv", "--epochs", "1", "--members", "1", "--out", "run"]) == 0
-    tested = "8 test bags of the run; 32 other bags passed over"
+    tested = "8 test bags of the run; 32 other bags left out"
     for run in ("../here/run", str(tmp_path / "here" / "run")):
         found = {}
         for name in ("here", "there"):

@@ -150,7 +150,7 @@ def test_the_extremes_are_those_of_a_class(runs, tmp_path, capsys):
     assert main(["explain", run, data, *out, str(tmp_path / "any")]) == 0
     own = pd.Series({bag: row[f"score_{row['class']}"] for bag, row in test.iterrows()})
     assert [entry["bag"] for entry in entries(tmp_path / "any")] == [own.idxmax(), own.idxmin()]
-    assert "test bags of the run, each by its most probable class; 48 other bags passed over" in capsys.readouterr().out
+    assert "test bags of the run, each by its most probable class; 48 other bags left out" in capsys.readouterr().out
 
 
 def test_labels_are_explained_by_the_most_probable_one(runs, tmp_path):

@@ -45,7 +45,7 @@ def test_a_stopped_prediction_goes_on(made, tmp_path, monkeypatch, capsys):
     assert "p.csv.part holds 32 of 40 bags. The same command continues from there" in capsys.readouterr().err
     assert not (tmp_path / "p.csv").exists()
     assert main(command(made, tmp_path / "p.csv")) == 0
-    assert "holds the scores of 32 bags: going on from there" in capsys.readouterr().err
+    assert "holds the scores of 32 bags: continuing from there" in capsys.readouterr().err
     assert [len(bags) for _, bags in calls] == [16, 16, 8, 8]
     assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "whole.csv"]

@@ -190,12 +190,12 @@ def test_describe_shows_sizes_and_warnings(here, capsys):
     write_npz(Bags(digits.instances, starts=starts, sizes=sizes, labels=np.arange(360) // 180), here / "sorted.npz")
     assert main(["data", "describe", "sorted.npz", "--out", "page"]) == 0
     out = capsys.readouterr().out
-    assert "warning: the bag size tells the label" in out
+    assert "warning: the bag size predicts the label" in out
     assert "warning: constant features: 3 of 64 (0, 32, 39)" in out
     assert out.splitlines()[-1] == "figure: page/bag_sizes.png"
     assert (here / "page" / "bag_sizes.png").stat().st_size > 10_000
     assert main(["data", "describe", "digits"]) == 0
-    assert "bag size tells" not in capsys.readouterr().out
+    assert "bag size predicts" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

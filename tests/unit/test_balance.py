@@ -276,7 +276,7 @@ def test_a_run_remembers_the_column_and_needs_it_no_more(run, data, tmp_path):
     np.testing.assert_array_equal(*scores)
 
 
-@pytest.mark.filterwarnings("ignore:the bag size tells the label")
+@pytest.mark.filterwarnings("ignore:the bag size predicts the label")
 def test_a_table_with_the_column_is_scored_without_it(tmp_path):
     bags = witness_bags(40)
     of = np.repeat(np.arange(40), bags.sizes)

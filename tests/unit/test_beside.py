@@ -24,11 +24,11 @@ def entry(difference, low, high, **changes):
     ("gap", "expected", "words"),
     [
         ((0.05, 0.01, 0.09), "ahead", "the model is ahead"),
-        ((0.05, -0.01, 0.11), "open", "which of the two is better stays open"),
-        ((-0.05, -0.11, 0.01), "open", "which of the two is better stays open"),
-        ((-0.05, -0.09, 0.0), "open", "which of the two is better stays open"),
+        ((0.05, -0.01, 0.11), "open", "it is unknown which of the two is better"),
+        ((-0.05, -0.11, 0.01), "open", "it is unknown which of the two is better"),
+        ((-0.05, -0.09, 0.0), "open", "it is unknown which of the two is better"),
         ((-0.05, -0.09, -0.01), "behind", "the baseline is ahead"),
-        ((0.0, 0.0, 0.0), "alike", "both rank these bags alike"),
+        ((0.0, 0.0, 0.0), "alike", "both rank these bags in the same way"),
     ],
 )
 def test_the_interval_decides_what_is_said(gap, expected, words):

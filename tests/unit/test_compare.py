@@ -449,7 +449,7 @@ def test_folds_without_room_for_validation_say_so():
     bags = few_groups(2)
     with pytest.warns(UserWarning, match="reduced to 2"):
         folds = repeated_folds(bags, repeats=1, folds=3)
-    with pytest.raises(BagDataError, match=r"spare validation bags.*nothing to choose"):
+    with pytest.raises(BagDataError, match=r"enough bags for validation bags.*nothing to choose"):
         run_comparison(bags, ["midam-att", "ce-att"], folds, settings=QUICK, measure_memory=False)
     options = {"settings": QUICK, "lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
     assert run_comparison(bags, ["midam-att", "ce-att"], folds, **options).summary["folds"].tolist() == [2, 2]

@@ -301,7 +301,7 @@ def test_folds_that_rank_or_teach_nothing_are_left_out_and_counted():
 def test_folds_that_cannot_spare_validation_bags_are_told():
     bags = bags_with("multiclass", [0, 0, 1, 1, 0, 0, 1, 1], ["a", "b"])
     folds = repeated_folds(bags, repeats=1, folds=2)
-    with pytest.raises(BagDataError, match=r"can spare validation bags, got none of 2.*nothing to choose"):
+    with pytest.raises(BagDataError, match=r"enough bags for validation bags, got none of 2.*nothing to choose"):
         run_comparison(bags, ["ce-mean", "midam-att"], folds, settings=FEW, measure_memory=False)
 
 

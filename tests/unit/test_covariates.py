@@ -188,7 +188,7 @@ def test_a_covariate_that_varies_by_what_is_missing_is_kept():
 @pytest.mark.parametrize("count", [3, 60])
 def test_a_covariate_of_ids_is_refused(count):
     ids = Covariates.of({"patient": [f"P{i}" for i in range(count)]})
-    with pytest.raises(BagDataError, match=f"'patient', got {count} different texts for {count} training bags: P0, P1"):
+    with pytest.raises(BagDataError, match=f"got {count} different values for {count} training bags: P0, P1"):
         CovariateCoder.fit(ids)
     numbers = Covariates.of({"dose": [float(i) for i in range(count)]})
     assert CovariateCoder.fit(numbers).names == ("dose",)

@@ -156,7 +156,7 @@ def test_importance_needs_vectors_that_are_labeled():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_bag_sizes_that_tell_the_label(sign):
     bags = make(sizes=lambda labels, rng: rng.integers(20, 30, 80) + sign * 6 * labels)
-    (text,) = warned(bags, "the bag size tells the label")
+    (text,) = warned(bags, "the bag size predicts the label")
     area = float(text.split("alone is ")[1].split()[0])
     assert (area > 0.9) == (sign > 0)
 

@@ -73,7 +73,7 @@ def test_labels_are_counted_and_unknown_ones_named():
     assert facts["labels"] == f"tumor {with_it[0]}, fat {with_it[1]}"
     assert facts["unknown"] == "fat 3"
     each = (outcome.values == 1).sum(axis=1)
-    assert facts["labels a bag"] == f"{each.mean():.2f} ({each.min()} to {each.max()})"
+    assert facts["labels per bag"] == f"{each.mean():.2f} ({each.min()} to {each.max()})"
 
 
 def test_numbers_and_times_are_told_by_range_and_median():
@@ -133,7 +133,7 @@ def test_bag_sizes_that_tell_a_class_are_named_with_their_auroc(target):
     own = outcome.values[:, 0] == 1  # lungs, or tumors
     rng = np.random.default_rng(2)
     bags = bags_of(outcome, sizes=rng.integers(20, 30, N) + 7 * own)
-    (text,) = warned(bags, f"the bag size tells the {'class' if target == 'multiclass' else 'label'}")
+    (text,) = warned(bags, f"the bag size predicts the {'class' if target == 'multiclass' else 'label'}")
     area = roc_auc_score(own, bags.sizes)
     assert f"its AUROC alone is {area:.3f} for {'lung' if target == 'multiclass' else 'tumor'}" in text
     assert "fat" not in text
@@ -144,7 +144,7 @@ def test_bag_sizes_that_tell_an_order_are_told_with_their_c_index(target):
     outcome = outcomes()[target]
     key = -outcome.values[:, 0] if target == "survival" else outcome.values[:, 0]
     sizes = 10 + np.argsort(np.argsort(key + 0.3 * np.random.default_rng(3).normal(size=N) * key.std()))
-    (text,) = warned(bags_of(outcome, sizes=sizes), "the bag size tells")
+    (text,) = warned(bags_of(outcome, sizes=sizes), "the bag size predicts")
     event = outcome.values[:, 1] if target == "survival" else np.ones(N)
     right = pairs = 0.0
     for i in range(N):
@@ -160,9 +160,9 @@ def test_groups_widen_what_the_sizes_tell():
     rng = np.random.default_rng(4)
     sizes = np.repeat(rng.integers(10, 30, N // 4), 4) + 2 * codes
     outcome = TargetLabels.of("ordinal", codes, names=["low", "high"])
-    assert warned(bags_of(outcome, sizes=sizes), "the bag size tells the grade")
+    assert warned(bags_of(outcome, sizes=sizes), "the bag size predicts the grade")
     grouped = bags_of(outcome, sizes=sizes, groups=[f"g{i // 4}" for i in range(N)])
-    assert not warned(grouped, "the bag size tells the grade")
+    assert not warned(grouped, "the bag size predicts the grade")
 
 
 @pytest.mark.parametrize(

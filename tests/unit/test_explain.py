@@ -720,7 +720,7 @@ def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
     ):
         bags = feature_bags(said)
         found = explain_bag(make_scorers("attention"), bags, 0)
-        with pytest.warns(UserWarning, match=rf"no image is drawn: .*{reason}"):
+        with pytest.warns(UserWarning, match=rf"no image is plotted: .*{reason}"):
             assert maps_of(found, bags, ImageFolder(tmp_path, downsample))[0].backdrop is None
     with pytest.raises(DataNotFoundError, match=r"by the names of the bags, such as b0\.png, got s1\.png"):
         ImageFolder(tmp_path).require(make_bags(sizes=np.array([6]), coords=grid(3, 2, 8), ids=["b0"]), [0])

@@ -166,7 +166,7 @@ def patients_of_two(folder, save):
 def test_patches_at_one_place_are_of_no_known_size(tmp_path):
     save_h5(tmp_path, "s0", numbers(0), GRID * 0)
     (found,) = patches_of(read_bags(tmp_path, require_labels=False), 0)
-    with pytest.warns(UserWarning, match=r"estimated \(1 pixel: .* one place\)"):
+    with pytest.warns(UserWarning, match=r"estimated \(1 pixel: .* the same coordinates\)"):
         warn_of_unknown(found)
 
 
@@ -320,7 +320,7 @@ def test_the_scale_of_a_slide_is_found_in_the_folder_of_images(tmp_path):
     assert one.backdrop is not None
     (tmp_path / "images" / "s0.tif").unlink()
     Image.new("RGB", (64, 64)).save(tmp_path / "images" / "s0.png")
-    with pytest.warns(UserWarning, match=r"no image is drawn: .* in micrometers.*\(s0\.png"):
+    with pytest.warns(UserWarning, match=r"no image is plotted: .* in micrometers.*\(s0\.png"):
         (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images"))
     assert (one.backdrop, one.patches.in_pixels) == (None, False)
 
@@ -472,8 +472,8 @@ def test_what_cannot_be_drawn_is_a_line_a_reason():
     [
         ({}, None, "1st to 99th percentile of the intensities, "),
         ({"modality": "MR", "window": [1, 2]}, None, "1st to 99th percentile of the intensities, "),
-        ({"modality": "CT"}, None, "-160 to 240 HU (soft tissue: its files ask for no window)"),
-        ({"modality": "CT", "window": [-1350, 150]}, None, "-1350 to 150 HU (the window that its files ask for)"),
+        ({"modality": "CT"}, None, "-160 to 240 HU (soft tissue: its files state no window)"),
+        ({"modality": "CT", "window": [-1350, 150]}, None, "-1350 to 150 HU (the window that its files state)"),
         ({"modality": "CT", "window": [3000, 4000]}, None, "1st to 99th percentile of the intensities, "),
         ({"modality": "CT"}, {"window": [-100, 300]}, "-100 to 300 HU (the window that the data were read with)"),
         ({}, {"window": [0, 5]}, "0 to 5 (the window that the data were read with)"),

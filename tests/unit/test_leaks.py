@@ -212,7 +212,7 @@ def test_fit_says_what_it_finds_in_three_lines_at_most(tmp_path, capsys):
     found = [line for line in said.splitlines() if any(word in line for word in ("single", "bag size", "duplicate"))]
     assert len(found) == 3
     assert "proxy" in found[0]
-    assert "the bag size tells the label" in found[1]
+    assert "the bag size predicts the label" in found[1]
     assert "duplicate bags: 6 bags have the content of another" in found[2]
 
 

@@ -167,7 +167,7 @@ def test_relatives_of_training_bags_are_told(made, tmp_path):
     notes = ["2 of 6 rows have no file and are left out: a, b"]
     path = write_evaluation_report(run, bags, found, data="again.csv", out=tmp_path / "page.html", notes=notes)
     text = " ".join(Reader(path).text)
-    assert "the figures below are no test." in text
+    assert "the results below are no test." in text
     assert notes[0] in text
 
 

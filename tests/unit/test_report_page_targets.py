@@ -197,7 +197,7 @@ def test_an_evaluation_is_about_the_new_bags(made, target, tmp_path):
     bags = read_for(run, str(other), groups="group")
     rows = {"bag": bags.ids, "site": ["north", "south"] * 20, "age": 30 + np.arange(40)}
     pd.DataFrame(rows).to_csv(tmp_path / "sites.csv", index=False)
-    with pytest.warns(UserWarning, match="the figures below are no test"):
+    with pytest.warns(UserWarning, match="the results below are no test"):
         found = evaluate_bags(run, bags)
     table = SubgroupTable(tmp_path / "sites.csv", ["site", "age"])
     path = write_evaluation_report(
@@ -207,7 +207,7 @@ def test_an_evaluation_is_about_the_new_bags(made, target, tmp_path):
     assert set(WANTED[target]) <= set(page.numbers)
     assert all(value == value_at(found.result["new"], key) for key, value in page.numbers.items())
     said = [f"Trained on {target}.npz, tested on other.npz", "Site by site: site", "By age", "2 rows left out"]
-    said += ["Compared with the run's own test bags", "40 bags", "the figures below are no test"]
+    said += ["Compared with the run's own test bags", "40 bags", "the results below are no test"]
     assert [words for words in said if words not in text] == []
 
 

@@ -467,7 +467,7 @@ def test_letters_that_are_no_characters_are_refused(letter, tmp_path):
     for key in ("ids", "group", "split", "y"):
         keys = {"y": [0, 1], key: ids}
         np.savez(tmp_path / "bags.npz", X=np.eye(2), bag=[0, 1], **keys)
-        with pytest.raises(BagDataError, match=rf"texts in valid Unicode, .*\(in .*bags\.npz, key {key}"):
+        with pytest.raises(BagDataError, match=rf"strings in Unicode, .*\(in .*bags\.npz, key {key}"):
             read_bags(tmp_path / "bags.npz")
 
 

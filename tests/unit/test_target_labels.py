@@ -17,7 +17,7 @@ IDS = list("abcdef")
 
 
 def table(folder, **columns):
-    """A CSV of two instances a bag, with one value a bag in each column."""
+    """A CSV of two instances per bag, with one value a bag in each column."""
     path = folder / "bags.csv"
     rows = {"bag": np.repeat(IDS, 2), "x": np.arange(12)}
     rows |= {name: np.repeat(np.array(values, dtype=object), 2) for name, values in columns.items()}

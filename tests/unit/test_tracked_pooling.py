@@ -298,7 +298,7 @@ def test_losses_of_other_labels():
         (lambda: make("smoothed-max", temprature=1.0), "did you mean 'temperature'"),
         (lambda: make()(*sample()), "Expected `index`"),
         (lambda: make()(*sample(), torch.tensor([0, 1])), "Expected 3 different bags from 0 to 9 as index"),
-        (lambda: make()(*sample(), torch.tensor([0, 1, 1])), "each once a batch"),
+        (lambda: make()(*sample(), torch.tensor([0, 1, 1])), "each once per batch"),
         (lambda: make()(*sample(), torch.tensor([0, 1, 10])), "Expected 3 different bags from 0 to 9 as index"),
         (lambda: make()(*sample(), torch.tensor([0, 1, -1])), "Expected 3 different bags"),
         (lambda: make()(torch.zeros(3, 4), None, torch.arange(3)), "Expected values of width 1 for 'attention', got 0"),

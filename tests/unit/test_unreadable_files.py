@@ -116,7 +116,7 @@ def test_wrong_labels_of_a_split_say_what_to_pass(name, wrong):
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("name", ["load_run", "open_store", "verify_store"])
 def test_wrong_paths_say_what_to_pass(name, wrong):
-    with pytest.raises(ConfigError, match=r"Expected the path of .*pass a text or a Path"):
+    with pytest.raises(ConfigError, match=r"Expected the path of .*pass a string or a Path"):
         getattr(midam, name)(WRONG[wrong])
 
 

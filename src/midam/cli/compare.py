@@ -37,7 +37,7 @@ _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by g
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
 {", ".join(BASELINES.names())}, and classes of your own by their path. Learning rate, margin and epoch are chosen on
 validation bags inside the training bags. Differences are to the first method. A stopped command continues where it
-stopped. Targets other than two classes take the methods that support them."""
+stopped. For other targets than two classes, name methods that support them."""
 
 # Settings that the names of the methods, the folds or other options decide, or that have no effect here.
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
@@ -50,17 +50,17 @@ def parser() -> ArgumentParser:
     """Return the parser of the command."""
     compare = Parser("compare", _TEXT)
     compare.add_argument("data", type=str, help=DATA)
-    text = "names; the first is the reference; needed for two classes, else midam and a baseline by default"
+    text = "methods; the first is the reference; required for two classes; default for others: midam and a baseline"
     compare.add_text("--methods", metavar="A,B,...", help=text)
     compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
-    text = "table or folder of splits, CLAM's or Patho-Bench's, whose folds take the place of --cv"
+    text = "table or folder of splits, CLAM's or Patho-Bench's, whose folds replace --cv"
     compare.add_hidden(compare.add_argument("--split_file", type=str | None, default=None, metavar="FILE", help=text))
     usual = "; ".join(f"{','.join(map(str, rates))} with {optimizer}" for optimizer, rates in LEARNING_RATES.items())
     compare.add_text("--lrs", help=f"learning rates to choose from; default: {usual}")
     compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")
-    compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch that is tested")
-    compare.add_text("--out", metavar="DIR", help="keeps the trials; default: runs/compare-DATA-CV")
-    text = "keep the model of each fold as a run folder, OUT/models/METHOD/repeat-R-fold-F, which predict takes"
+    compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch to test")
+    compare.add_text("--out", metavar="DIR", help="folder for the trials; default: runs/compare-DATA-CV")
+    text = "keep the model of each fold as a run folder, OUT/models/METHOD/repeat-R-fold-F, for predict"
     compare.add_argument("--keep_models", action="store_true", help=text)
     text = "also train the method with the highest mean AUROC on all bags, as the run folder RUN"
     compare.add_text("--deploy", metavar="RUN", help=text)
@@ -133,7 +133,7 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
     splits = repeated_folds(bags, repeats=repeats, folds=folds)
     per_repeat = len(splits) // repeats
     unit = "bags" if bags.groups is None else "groups"
-    fewer = f"{per_repeat} folds a repeat instead of {folds}: with more, a fold would not have two {unit} to rank above"
+    fewer = f"{per_repeat} folds per repeat instead of {folds}: with more, a fold would lack two {unit} to rank above"
     return splits, [f"{fewer} others"] if per_repeat < folds else []
 
 

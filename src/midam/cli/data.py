@@ -16,16 +16,16 @@ from midam.settings import Settings
 if TYPE_CHECKING:
     from midam.data.bags import Bags
 
-_DESCRIBE = """Counts, bag sizes, what bags are ranked by, groups and splits of data, and warnings: bag sizes that tell
-the label, single features that do, duplicate bags, constant features, groups in several splits, a class that is missing
-or rare, few events."""
+_DESCRIBE = """Show counts, bag sizes, labels, groups and splits of data, and warnings: bag sizes or single features
+that predict the label, duplicate bags, constant features, groups in several splits, a class that is missing or rare,
+few events."""
 _IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
 To continue a stopped import, repeat the command."""
 _READING = Settings.names("data", "cut")
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 _ACTIONS = {
     "list": ("The data sets of the catalog.", "show the catalog"),
-    "describe": (_DESCRIBE, "describe data, and warn of its traps"),
+    "describe": (_DESCRIBE, "describe data, and warn about problems in it"),
     "fetch": ("Fetch a set of the catalog into the cache, verified.", "fetch a set of the catalog"),
     "import": (_IMPORT, "write data into a store"),
     "verify": (_VERIFY, "compare a store with its digests"),
@@ -40,14 +40,14 @@ def parser(action: str | None = None) -> ArgumentParser:
     parsers = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
     parsers["describe"].add_argument("name", type=str, help=DATA)
     parsers["describe"].add_text(
-        "--out", metavar="DIR", help="also draw DIR/bag_sizes.png, and list all features in DIR/features.csv"
+        "--out", metavar="DIR", help="also plot DIR/bag_sizes.png, and list all features in DIR/features.csv"
     )
     parsers["fetch"].add_argument("name", type=str, help="catalog name")
     parsers["import"].add_argument("source", type=str, help=DATA)
     parsers["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
     parsers["verify"].add_argument("store", type=str, help="folder of a store")
     for name in ("import", "verify"):
-        parsers[name].add_argument("--jobs", type=int, default=cpu_count(), help="bags at once; default: one per core")
+        parsers[name].add_argument("--jobs", type=int, default=cpu_count(), help="parallel bags; default: one per core")
     for name in ("describe", "import"):
         text = "the bags have no labels, as for predict"
         parsers[name].add_argument("--unlabeled", action="store_true", help=text)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
 on which training takes seconds. To continue a stopped call, repeat the command. A run on the store scores
-raw files by itself: it embeds them by the recipe that the store notes."""
+raw files by itself: it embeds them by the recipe in the store."""
 _READING = Settings.names("data", "cut")
 _READ_AGAIN = {"split_file", "fold", "covariates"}  # settings that a run applies when it reads the vectors
 
@@ -42,7 +42,7 @@ def parser() -> ArgumentParser:
     names = f"{', '.join(NETWORKS.names())}, or the class path of a torch.nn.Module; hf:, timm: and onnx: take a name"
     embed.add_argument("--encoder", type=str, default="efficientnet-lite0", metavar="NAME", help=f"network: {names}")
     embed.add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
-    text = "side of the square to which patches or slices are resized; default: as the network wants them"
+    text = "side of the square to which patches or slices are resized; default: the network's size"
     embed.add_argument("--size", type=int | None, default=None, metavar="PIXELS", help=text)
     text = "type of the vectors in the store (default: float16)"
     embed.add_argument("--dtype", type=Literal["float16", "float32"], default="float16", help=text)

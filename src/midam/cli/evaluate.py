@@ -26,7 +26,7 @@ def parser() -> ArgumentParser:
     add_inputs(evaluate)
     known = f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc"
     evaluate.add_argument("--metrics", type=str, default="", metavar="A,B,...", help=known)
-    evaluate.add_text("--out", metavar="FILE.json", help="also write the figures as JSON, and the report next to them")
+    evaluate.add_text("--out", metavar="FILE.json", help="also write the metrics as JSON, and the report next to it")
     return evaluate
 
 
@@ -47,7 +47,7 @@ def run(options: Namespace, console: Console) -> int:
         typed = None if options.out is None else page  # a link is followed only at a path that the user gave
         write_evaluation_report(root, bags, evaluation, data=options.data, out=typed, notes=notes)
     except OSError as error:
-        # The run folder may be read-only; the figures are still printed.
+        # The run folder may be read-only; the metrics are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", stacklevel=2)
     else:
         note_result(report=page)

@@ -27,7 +27,7 @@ def parser() -> ArgumentParser:
     text = "Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map."
     explain = Parser("explain", text)
     add_inputs(explain)
-    usual = "bags to explain; default: the highest and the lowest scored test bag (of other data: bag)"
+    usual = "bags to explain; default: those with the highest and lowest score (of the run's data: test bags)"
     explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=usual)
     text = "class or label whose score is explained, if the run has several; default: the most probable of each bag"
     explain.add_text("--class", metavar="NAME", help=text)
@@ -75,7 +75,7 @@ def run(options: Namespace, console: Console) -> int:
             index = explaining.extreme_bags(trained, bags, among, label=label, on_bags=progress.update_all)
         candidates = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
         candidates += ", each by its most probable class" if label is None and trained.target.count > 1 else ""
-        candidates += f"; {plural(len(bags) - len(test), 'other bag')} passed over" if len(among) < len(bags) else ""
+        candidates += f"; {plural(len(bags) - len(test), 'other bag')} left out" if len(among) < len(bags) else ""
         out.print(f"the highest and the lowest scored of the {candidates}; name others with --bags")
     call = (Path(options.run), trained, bags, index, explain_options)
     folder = explaining.own_folder(*call) if options.out is None else Path(options.out)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
-metrics and figures. Ctrl-C keeps what is done, --resume continues it."""
+metrics and plots. Ctrl-C keeps what is done, --resume continues it."""
 
 
 def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
@@ -42,7 +42,7 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
     text = "a method of midam compare; default: auto, or midam on pixels"
     fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
-    text = "time for training, such as 90s, 10m or 1h; takes the method auto"
+    text = "time limit of the training, such as 90s, 10m or 1h; uses the method auto"
     budget = values.pop("budget", None)
     default = None if budget is None else str(budget)
     fit.add_hidden(fit.add_argument("--budget", type=str | None, default=default, metavar="TIME", help=text))
@@ -50,13 +50,13 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     text = "settings as YAML, such as RUN/config.yaml; options override them"
     fit.add_text("--config", metavar="FILE", help=text)
-    text = "processes on this machine that train together, one per GPU, or of the CPU; default: 1"
+    text = "processes on this machine that train together, each on a GPU, or all on the CPU; default: 1"
     fit.add_hidden(fit.add_argument("--devices", type=int | None, default=None, metavar="N", help=text))
     text = "machines, each with --devices processes; default: 1"
     fit.add_hidden(fit.add_argument("--num_nodes", type=int | None, default=None, metavar="N", help=text))
     text = "minutes without a sign of life until a process counts as lost; default: 30"
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
-    text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; continues"
+    text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; can continue"
     fit.add_hidden(fit.add_argument("--every_fold", action="store_true", help=text))
     fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)

@@ -108,7 +108,7 @@ def _root(options: Namespace, settings: Settings, folds: list[int]) -> Path:
 
 
 def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
-    """Return a row for each fold: its number, the counts of bags, and the figures of the test bags.
+    """Return a row for each fold: its number, the counts of bags, and the metrics of the test bags.
 
     Raises a `BagDataError` for a fold without test bags.
     """

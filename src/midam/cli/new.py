@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from midam.data.bags import Bags
 
 _TEXT = """Read data once, and write a settings file for it: the columns that were found, and the options that matter
-for data of this kind, each with its default and what it does. `midam fit --config FILE` trains with it."""
+for data of this kind, each with its default and its effect. `midam fit --config FILE` trains with it."""
 _BAGS = ("bag", "bag_id", "patient", "patient_id", "case", "case_id", "slide", "slide_id", "scan", "subject", "id")
 _LABELS = ("label", "y", "target", "class", "outcome", "diagnosis", "status")
 _READING = Settings.names("data", "cut")

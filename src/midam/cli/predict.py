@@ -27,7 +27,7 @@ TABLES = {
     "bag_column": "column that names the bag or the file; default: the run's",
     "label_column": "column of the label; default: the run's",
     "positive": "value of the label column that is label 1; default: by the names of the run's classes",
-    "sheet": "sheet of an Excel table; default: the first, for the run's data the run's",
+    "sheet": "sheet of an Excel table; default: the run's for the run's data, else the first",
     "groups": "column of the group; default: the run's",
     "order": "column of a table by which the instances of a bag are sorted; default: the run's",
     "missing": "what to do about rows whose file is missing, and files that cannot be used; default: the run's",
@@ -220,7 +220,7 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
     for journal in journals:
         if len(journal):
             count = plural(len(journal), "bag")
-            console.print(f"{escape(str(journal.path))} holds the scores of {count}: going on from there")
+            console.print(f"{escape(str(journal.path))} holds the scores of {count}: continuing from there")
     by_scoring: dict[int, Scores] = {}
     groups = passes(scorings)
     if len(groups) > 1:

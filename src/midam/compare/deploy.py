@@ -47,7 +47,7 @@ def deploy_method(
 ) -> dict[str, Any]:
     """Train a method of a comparison on all bags, and write it as a run; returns its summary.
 
-    By default, the method is the first with the highest mean AUROC over the folds. This figure is the largest of
+    By default, the method is the first with the highest mean AUROC over the folds. This AUROC is the largest of
     several on the same folds, and so optimistic; the summary notes this and the number of methods. If the method chose
     learning rate and margin, the values that most folds chose are used, and the median epoch of these folds. No bag is
     held out. For `auto`, and for a method that is fitted in one step, inner folds give calibration and threshold. The
@@ -200,7 +200,7 @@ def _entries(comparison: Comparison, name: str, *, chosen: bool, decided: bool) 
     if decided:
         calibration = "Probabilities and threshold come from inner folds of all bags."
     note = (
-        f"Trained on all bags, without test bags: figures of the training bags are no test. Cross-validated AUROC of "
+        f"Trained on all bags, without test bags: results on the training bags are no test. Cross-validated AUROC of "
         f"{name}: {format_interval(row, 'auroc')} over {row['folds']} folds, {choice}. {calibration}"
     )
     interval = [row["auroc_low"], row["auroc_high"]]

@@ -65,7 +65,7 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
         splits = _repeated(bags, repeats=repeats, folds=count)
     if count < folds:
         warnings.warn(
-            f"{folds} folds reduced to {count}: with more, a fold would not have two {unit} to rank above others (in "
+            f"{folds} folds reduced to {count}: with more, a fold would lack two {unit} to rank above others (in "
             f"{bags.source})",
             stacklevel=2,
         )

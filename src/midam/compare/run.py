@@ -251,7 +251,7 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
     if not binary:
         wanted = "a fold with enough training bags of each class or label, or with an event, and test bags that differ"
     if NO_VALIDATION in reasons:
-        wanted = f"training parts that can spare validation bags{' of both classes' if binary else ''}"
+        wanted = f"training parts with enough bags for validation bags{' of both classes' if binary else ''}"
         way_out = "leave nothing to choose (one lr, one margin, select='last'), or add bags"
     return BagDataError(f"Expected {wanted}, got none of {count} (in {bags.source}); {way_out}.")
 

@@ -35,13 +35,13 @@ from midam.targets import target_of
 
 _REASONS = {
     "one_class": "whose test or training part holds one class only",
-    "no_validation": "whose training part cannot spare validation bags of both classes",
+    "no_validation": "whose training part has too few bags for validation bags of both classes",
     "diverged": "where the training diverged",
 }
 _REASONS_OF_OUTCOMES = {
     "unranked": "whose test part holds no two bags that their labels order",
     "unfit": "whose training part holds too few bags of a class or label, or too few events",
-    "no_validation": "whose training part cannot spare validation bags",
+    "no_validation": "whose training part has too few bags for validation bags",
     "diverged": _REASONS["diverged"],
 }
 _STATUSES = {
@@ -79,7 +79,7 @@ def corrected_interval(values: ArrayLike, *, ratio: float, level: float = 0.95) 
     Parameters
     ----------
     values : array_like, shape [J]
-        A finite figure of each trial, such as an AUROC or a paired difference.
+        A finite metric of each trial, such as an AUROC or a paired difference.
     ratio : float > 0
         Ratio of test to training bags of a trial, 1/9 for 10 folds.
     level : float in (0, 1), default 0.95
@@ -110,7 +110,7 @@ class Comparison:
     summary : DataFrame
         A row for each method: number of used `folds`; means of `auroc`, `auprc`, `difference` to the first method
         (paired by fold) and `seconds` per trial; 95% intervals; `peak_mib`; the number of left-out folds by reason.
-        Undefined figures are NaN. For other targets than two classes, `metric` replaces `auroc` and `auprc`.
+        Undefined metrics are NaN. For other targets than two classes, `metric` replaces `auroc` and `auprc`.
     remarks : tuple of str
         Notes on the folds.
     predictions : DataFrame
@@ -166,7 +166,7 @@ class Comparison:
             lines.append(f"| {' | '.join(cells)} |")
         lines += [
             "",
-            f"{self.basis} Seconds a trial, selection included; peak MiB of one training above libraries and data. "
+            f"{self.basis} Seconds per trial, selection included; peak MiB of one training above libraries and data. "
             "Methods that choose settings on validation bags train on the rest of the training part; `midam`, "
             "baselines and peers train on all of it.",
         ]
@@ -238,7 +238,7 @@ def basis(*, folds: int, metric: str = "auroc") -> str:
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:
-    """Format a figure of a summary row as ``0.912 [0.880, 0.944]``; a dash if it is undefined."""
+    """Format a metric of a summary row as ``0.912 [0.880, 0.944]``; a dash if it is undefined."""
     form = "+.3f" if sign else ".3f"
     value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     interval = f"[{low:{form}}, {high:{form}}]" if low < high else "[-]"
@@ -336,6 +336,6 @@ def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str, metr
 
 
 def _estimate(row: Mapping[Any, Any], name: str) -> Estimate | None:
-    """Return a figure of a summary row with its interval, or None."""
+    """Return a metric of a summary row with its interval, or None."""
     value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
     return Estimate(value, low, high, 0) if np.isfinite(value) else None

@@ -1,6 +1,6 @@
 """A trial of a comparison, one method on one fold, as a row of `trials.csv`.
 
-`auroc` and `auprc` are figures of the test bags, None unless the `status` is "ok". `lr`, `margin` and `epoch` belong to
+`auroc` and `auprc` are metrics of the test bags, None unless the `status` is "ok". `lr`, `margin` and `epoch` belong to
 the tested scorer. `seconds` is the wall time with selection. `peak_mib`, measured in one trial of each method, is the
 memory of a training above libraries and data. `seed` sets validation part, weights and sampling. `trials.jsonl` also
 holds the `scores` of the test bags, in the order of the fold.
@@ -42,7 +42,7 @@ _AREAS = ("auroc", "auprc")
 
 
 def measured_columns(metric: str) -> tuple[str, ...]:
-    """Return the columns of measured figures; `metric` is the main metric of the `midam.targets.Target`."""
+    """Return the columns of measured metrics; `metric` is the main metric of the `midam.targets.Target`."""
     return (*(_AREAS if metric == "auroc" else (metric,)), *_COST)
 
 
@@ -65,7 +65,7 @@ def trial_name(method: str, fold: Fold) -> Row:
 
 
 def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row:
-    """Return the other columns of a trial, with None for missing figures."""
+    """Return the other columns of a trial, with None for missing metrics."""
     target = target_of(bags)
     counts = {"test_bags": len(fold.test)}
     if target.name == "binary":
@@ -117,7 +117,7 @@ def write_trials(path: Path, rows: Iterable[Row], *, metric: str = "auroc") -> N
 
 
 def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with its texts changed by `midam.names.safe_cell`."""
+    """Return a table with its strings changed by `midam.names.safe_cell`."""
     texts = [str(name) for name, dtype in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
     safe = {name: [safe_cell(x) if isinstance(x, str) else x for x in frame[name]] for name in texts}
     made = {name: pd.Series(values, index=frame.index, dtype=frame[name].dtype) for name, values in safe.items()}

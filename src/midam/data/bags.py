@@ -41,9 +41,9 @@ class Bags:
     ids : array of str, shape [N], optional
         Unique names of the bags. Default ``"0"``, ``"1"``, ...
     labels : array of int or str, shape [N], optional
-        0 (negative) or 1 (positive), kept as int64; or texts of `classes`. None where the labels are unknown.
+        0 (negative) or 1 (positive), kept as int64; or names in `classes`. None if the labels are unknown.
     classes : pair, optional
-        What the labels 0 and 1 are called, as ``("benign", "malignant")``: two texts, numbers or truth values.
+        What the labels 0 and 1 are called, as ``("benign", "malignant")``: two strings, numbers or booleans.
     outcome : TargetLabels, optional
         Labels of a target other than two classes; then `labels` is None.
     covariates : Covariates or mapping of arrays [N], optional
@@ -58,18 +58,18 @@ class Bags:
     weights : array [N], optional
         How much each bag counts in a training on two classes, above 0; files keep no weights.
     coords : array or Rows, shape [M, C], optional
-        Place of each instance in its bag, for instance pixels.
+        Coordinates of each instance in its bag, for example in pixels.
     witnesses : array of bool, shape [M], optional
-        Instances known to make their bag positive; for curves and explanations alone, never for training.
+        Instances known to make their bag positive; only for curves and explanations, never for training.
     digests : array of uint8, shape [N, 32], optional
-        Known SHA-256 of each bag's content, see `bag_digests`. Texts of hexadecimal digits, shape [N], are accepted
+        Known SHA-256 of each bag's content, see `bag_digests`. Strings of hexadecimal digits, shape [N], are accepted
         too.
     sources : array of str, shape [N], optional
         File or files that each bag was read from.
     feature_names : sequence of str, optional
         Names of the features along the last axis.
     columns : sequence of Column, optional
-        Kinds of the features, where some are categories or times, which training encodes. Default: all are numbers.
+        Kinds of the features, if some are categories or times, which training encodes. Default: all are numbers.
     attributes : array of str, shape [N], optional
         JSON of the attributes of the files of each bag: ``{file: {array: {name: value}}}``, see `described`.
     cut : dict, optional

@@ -188,7 +188,7 @@ def _category_code(name: str, values: NDArray[np.str_], *, missing: bool, source
     words, counts = np.unique(values, return_counts=True)
     if len(words) > max(_FEW, len(values) // 2) or len(words) == len(values) > 2:
         raise BagDataError(
-            f"Expected numbers or categories in the covariate {name!r}, got {len(words)} different texts for "
+            f"Expected numbers or categories in the covariate {name!r}, got {len(words)} different values for "
             f"{len(values)} training bags: {listed(words.tolist())} (in {source}); leave it out, as it names the bags."
         )
     fault, digits = "", sum(any(map(str.isdigit, word)) for word in words.tolist())

@@ -167,7 +167,7 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
         note_of_packed_dates(numbers, name, source)
         return numbers.reshape(array.shape)
-    if texts:  # other columns hold whole numbers that float64 cannot tell apart: names
+    if texts:  # other columns hold whole numbers that float64 cannot distinguish: names
         days = days_of(words, name, source)
         if days is not None:
             return days.reshape(array.shape)

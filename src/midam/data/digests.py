@@ -18,7 +18,7 @@ Content = Any  # `midam.data.bags.Bags`, whose module imports this one
 
 
 def bag_digests(bags: Content) -> list[str]:
-    """Return the SHA-256 (hex) of the content of each bag (dtype, shape, instances in order), whatever its id.
+    """Return the SHA-256 (hex) of the content of each bag (dtype, shape, instances in order), independent of its id.
 
     Digests that are not known yet need one read of all instances by chunks; the bags keep them.
     """

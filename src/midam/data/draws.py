@@ -58,7 +58,7 @@ class ClassQueue:
 
 
 class Turns:
-    """Endless queue that takes from several queues by turns; messages call these queues `kind`."""
+    """Endless queue that takes from several queues in turn; messages call these queues `kind`."""
 
     def __init__(self, queues: "Sequence[Queue]", kind: str) -> None:
         self._queues, self._kind, self._turn = queues, kind, 0
@@ -215,7 +215,7 @@ class Draw:
         """Continue from `state_dict`."""
 
     def diagnose(self, bags: NDArray[np.int64], drawn: Drawn) -> dict[str, float]:  # noqa: ARG002
-        """Return figures of an epoch's draws by name (NaN: none), the columns of metrics.csv; called after `draw`."""
+        """Return metrics of an epoch's draws by name (NaN: none), the columns of metrics.csv; called after `draw`."""
         return {}
 
 
@@ -272,7 +272,7 @@ class Top(Draw):
     epochs : int
         Epochs of the training.
     share : float
-        Share of the draw that is mined, in (0, 1].
+        Share of the draw that comes from the contest, in (0, 1].
     grow : float
         Fraction of the epochs, in [0, 1], over which the contest grows; 0: it is whole from the start.
     refresh : int, optional

@@ -230,7 +230,7 @@ def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_
 
 
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
-    """Return the names of label 0 and of label 1, as Python texts, numbers or truth values."""
+    """Return the names of label 0 and of label 1, as Python strings, numbers or booleans."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     names = tuple(text_of(name_of(name)) if isinstance(name, str) else name for name in names)
     if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):

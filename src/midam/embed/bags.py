@@ -214,7 +214,7 @@ def described(recipe: Mapping[str, Any]) -> str:
     size = "" if recipe["size"] is None else f", resized to {recipe['size'][0]} x {recipe['size'][1]}"
     if recipe["way"] == "cells":
         return f"cells: each image passes whole through {recipe['network']}, a vector for each {side} pixels"
-    return f"{recipe['way']} of {side}{size}: a vector each by {recipe['network']}"
+    return f"{recipe['way']} of {side}{size}: one vector each by {recipe['network']}"
 
 
 def embedded(

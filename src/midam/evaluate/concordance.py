@@ -128,7 +128,7 @@ def ipcw_truncation(time: ArrayLike, event: ArrayLike, *, share: float = 0.1) ->
 def concordance_interval(
     pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> Interval:
-    """Return a confidence interval of a C-index, in [0, 1], that covers with few bags and near 1.
+    """Return a confidence interval of a C-index, in [0, 1], with correct coverage also for few bags and near 1.
 
     - The variance is that of the infinitesimal jackknife: it adds up the influence of each bag, or each group of bags,
       on the C-index ("logit-jackknife", over groups "cluster-jackknife"). The interval is computed on the logit scale.

@@ -45,7 +45,7 @@ def auroc_interval(
     seed: int = 0,
     resamples: int = 2000,
 ) -> Interval:
-    """Return a confidence interval of the AUROC that covers with few bags and near 1.
+    """Return a confidence interval of the AUROC with correct coverage also for few bags and near 1.
 
     - Independent bags: the DeLong interval on the logit scale. With fewer than 200 bags in the smaller class it is
       widened to contain Newcombe's score interval too ("logit-delong + score"). If the DeLong variance is zero or
@@ -180,11 +180,11 @@ def paired_difference(
     law: Any,
     level: float,
 ) -> tuple[float, float, float, float]:
-    """Return the difference of two figures of the same bags, its bounds, and the p-value of equality.
+    """Return the difference of two metrics of the same bags, its bounds, and the p-value of equality.
 
     `moves` are the influences of bags or groups on the difference: if all are 0, the two rank alike, and there is no
     interval. `variance` is that of the difference, and `law` its distribution over its standard deviation. Without
-    variance, the `intervals` of the two figures are combined as if independent.
+    variance, the `intervals` of the two metrics are combined as if independent.
     """
     difference, quantile = values[0] - values[1], float(law.ppf((1 + level) / 2))
     if max(np.abs(part).max() for part in moves) < _ALIKE and abs(difference) < _ALIKE:

@@ -174,7 +174,7 @@ def summarize(
     seed: int = 0,
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return all figures that a run reports about scored bags, ready for JSON; an undefined number is None.
+    """Return all metrics that a run reports about scored bags, ready for JSON; an undefined number is None.
 
     A `BagDataError` is raised if the arrays do not match, or hold invalid values.
 

@@ -1,4 +1,4 @@
-"""Shares of bags with intervals that account for groups, thresholds by a rule, and differences of two figures."""
+"""Shares of bags with intervals that account for groups, thresholds by a rule, and differences of two metrics."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ RULES = (
 
 
 class Estimate(NamedTuple):
-    """A figure and its 95% interval.
+    """A metric and its 95% interval.
 
     Attributes
     ----------
     value, low, high : float
-        The figure and its bounds.
+        The metric and its bounds.
     bags : int
-        Number of bags behind the figure.
+        Number of bags that it is computed from.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def wilson(share: float, trials: float) -> tuple[float, float]:
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
-    """Return the first figure minus the second, of different bags, with an interval from their two intervals.
+    """Return the first metric minus the second, of different bags, with an interval from their two intervals.
 
     References
     ----------

@@ -31,7 +31,7 @@ class Subgroup(NamedTuple):
     bags : int
         Number of bags.
     figures : dict of str to Estimate or None
-        Figures by name; None if these bags lack a figure.
+        Metrics by name; None if these bags lack a metric.
     differences : dict of str to Estimate
         Figures minus those of the reference; empty for the reference itself.
 
@@ -59,12 +59,12 @@ def find_subgroups(
     groups: ArrayLike | None = None,
     reference: str | None = None,
 ) -> list[Subgroup]:
-    """Compute the figures of the bags of each level, in the order of the level names; numbers ascend.
+    """Compute the metrics of the bags of each level, in the order of the level names; numbers ascend.
 
     Parameters
     ----------
     values, scores : array_like, shape [N] or [N, L], and [N] or [N, C]
-        Labels and scores, in the form that the figures take.
+        Labels and scores, in the form that the metrics take.
     levels : array_like of str, shape [N]
         Level of each bag, see `make_levels`.
     figures : mapping of str to callable
@@ -73,7 +73,7 @@ def find_subgroups(
     groups : array_like of str, shape [N], optional
         Patients, for the intervals.
     reference : str, optional
-        Level to compare the others with; default: the largest level that has the first figure.
+        Level to compare the others with; default: the largest level that has the first metric.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def find_subgroups(
 
 
 def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
-    """Return figures of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
+    """Return metrics of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
 
     def area(labels: NDArray[np.int64], scores: NDArray[np.float64], *, groups: ArrayLike | None) -> Estimate | None:
         resamples = int(np.clip(_MOST_ENTRIES // len(labels), 200, 2000))

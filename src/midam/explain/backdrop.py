@@ -108,7 +108,7 @@ class ImageFolder:
                 name = f"{name}, {reach:.2f} times as far"
         if not reason:
             return backdrop
-        warnings.warn(f"no image is drawn: {reason} ({name}; in {self._folder})", stacklevel=2)
+        warnings.warn(f"no image is plotted: {reason} ({name}; in {self._folder})", stacklevel=2)
         return None
 
     def _has_image(self, bags: Bags, index: int) -> bool:
@@ -136,7 +136,7 @@ def slide_facts(path: Path) -> SlideFacts:
 
 
 def read_backdrop(path: Path) -> Backdrop | None:
-    """Return a copy of an image or slide, at most 1600 pixels a side; None if the file is neither or cannot be read.
+    """Return a copy of an image or slide, at most 1600 pixels per side; None if the file is neither or cannot be read.
 
     A warning names an image or slide that is missing or cannot be read.
     """

@@ -117,7 +117,7 @@ def added_range(added: NDArray[np.floating[Any]]) -> Normalize:
 
 
 def draw_bars(part: SubFigure, explanation: Explanation, *, top: int) -> None:
-    """Draw the contributions of all instances by rank, and next to them the top instances with weights and scores.
+    """Plot the contributions of all instances by rank, and next to them the top instances with weights and scores.
 
     The colors are those of the map of contributions.
     """
@@ -168,14 +168,14 @@ def multiple(explanation: Explanation, instance: int) -> str:
 
 
 def mark_uniform(axes: Axes) -> None:
-    """Draw a line at the uniform weight."""
+    """Plot a line at the uniform weight."""
     axes.axhline(1, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2)
     name = axes.text(0.995, 1, "uniform", transform=axes.get_yaxis_transform(), fontsize=8, va="bottom", ha="right")
     name.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
 
 
 def draw_curves(part: SubFigure, faithfulness: Faithfulness) -> None:
-    """Draw both curves with the mean and range of the random orders, and the areas in the legends."""
+    """Plot both curves with the mean and range of the random orders, and the areas in the legends."""
     left, right = part.subplots(1, 2, sharey=True)
     _panel(left, faithfulness.deletion, "Deletion: score as instances leave", "Share removed")
     _panel(right, faithfulness.insertion, "Insertion: score as instances enter", "Share entered")

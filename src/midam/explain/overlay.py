@@ -106,7 +106,7 @@ class PatchMap:
 
 
 def draw_map(part: SubFigure, drawn: PatchMap, *, top: int, named: bool = False) -> None:
-    """Draw the image with framed top patches, and maps of contribution, weight and score; title if `named`."""
+    """Plot the image with framed top patches, and maps of contribution, weight and score; title if `named`."""
     down, across = drawn.grid
     file = drawn.patches.file
     if named and file is not None:
@@ -211,7 +211,7 @@ def _side(patch: NDArray[np.float64], points: float) -> float:
 
 
 def _frame(axes: Axes, patch: NDArray[np.float64], points: float) -> None:
-    """Draw a frame inside its patch, so that frames of neighbors do not overlap."""
+    """Plot a frame inside its patch, so that frames of neighbors do not overlap."""
     side = _side(patch, points)
     width = float(np.clip(side / 8, 1.2, 3.0))
     inset = min(width / 2, side / 4) / points
@@ -221,7 +221,7 @@ def _frame(axes: Axes, patch: NDArray[np.float64], points: float) -> None:
 
 
 def _number(axes: Axes, patch: NDArray[np.float64], box: NDArray[np.float64], rank: int, size: float) -> None:
-    """Draw a number in its box, and a line from the patch to a box outside."""
+    """Plot a number in its box, and a line from the patch to a box outside."""
     center = (box[:2] + box[2:]) / 2
     start = np.clip(center, patch[:2], patch[2:])
     outside = bool((start != center).any())

@@ -25,7 +25,7 @@ SOFT_TISSUE = (-160.0, 240.0)  # HU, for a CT whose files name no window
 
 
 class ScanWindow(NamedTuple):
-    """Range of intensities that is drawn from black to white."""
+    """Range of intensities that is plotted from black to white."""
 
     ends: tuple[float, float]  # in the values of the instances
     shown: str  # in the values of the scan, with unit
@@ -50,7 +50,7 @@ def scan_window(bags: Bags, index: int, instances: NDArray[np.int64]) -> ScanWin
         requested = attributes.get("window")
         dark, bright = (float(end) for end in requested or SOFT_TISSUE)
         if dark < high and bright > low:  # otherwise everything would be black or white
-            why = "the window that its files ask for" if requested else "soft tissue: its files ask for no window"
+            why = "the window that its files state" if requested else "soft tissue: its files state no window"
             return ScanWindow((dark, bright), f"{dark:g} to {bright:g} HU", why)
     return ScanWindow((low, high), f"{low:.4g} to {high:.4g}{unit}", _PERCENTILES)
 
@@ -116,7 +116,7 @@ def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Wi
 
 
 def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
-    """Draw the top instances and, below them, the bottom instances; for scans, the middle slice with its sides."""
+    """Plot the top instances and, below them, the bottom instances; for scans, the middle slice with its sides."""
     high, low = shown(explanation, top)
     rows = _rows(len(high)) + _rows(len(low))
     panels: NDArray[Any] = part.subplots(rows, COLUMNS, squeeze=False)

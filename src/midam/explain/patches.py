@@ -196,7 +196,7 @@ def warn_of_unknown(patches: Patches) -> None:
     if patches.estimated:
         estimate = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
         one_place = not np.ptp(patches.corners, axis=0).any()
-        estimate += ": all patches lie at one place" if one_place else ", the smallest distance between two"
+        estimate += ": all patches have the same coordinates" if one_place else ", the smallest distance between two"
         warnings.warn(f"the size of the patches is unknown, and is estimated ({estimate})", stacklevel=3)
     if not patches.in_pixels:
         warnings.warn(

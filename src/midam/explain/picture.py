@@ -51,7 +51,7 @@ def draw_explanation(
     heading: str = "",
     form: str = ".3f",
 ) -> str:
-    """Draw a bag to a PNG file, with `top` instances from each end of the ranking; returns the kind of the picture.
+    """Plot a bag to a PNG file, with `top` instances from each end of the ranking; returns the kind of the picture.
 
     `drawn` are the maps of its patches from `map_of`; at most six are shown, of the slides with the highest ranks.
     `form` is the format of the score in the title.
@@ -175,7 +175,7 @@ def _charts(explanation: Explanation) -> int:
 
 
 def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
-    """Draw the strip and, below it, contribution and weight of each slice; the top slices are marked in all parts."""
+    """Plot the strip and, below it, contribution and weight of each slice; the top slices are marked in all parts."""
     scans, ranks = scans_of(explanation, bags), {int(i): r for r, i in enumerate(explanation.order[:top], start=1)}
     instances, places = strip_instances(explanation, top, several=bool(scans.names)), _places(explanation)
     sides = np.where(explanation.contribution < 0, BLUE, ORANGE)
@@ -227,7 +227,7 @@ def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: list[int]) -> None:
-    """Draw the contribution of each slice in the colors of the map, and its weight if weights differ."""
+    """Plot the contribution of each slice in the colors of the map, and its weight if weights differ."""
     charts: list[Axes] = list(part.subplots(_charts(explanation), 1, squeeze=False, sharex=True).flat)
     places = _places(explanation)
     across = np.arange(len(explanation)) if scans.names else places

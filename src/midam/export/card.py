@@ -105,7 +105,7 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def with_interval(part: Mapping[str, Any], name: str) -> str:
-    """Format a figure with its interval, if any; a dot in the name leads into an entry."""
+    """Format a metric with its interval, if any; a dot in the name leads into an entry."""
     entry, _, within = name.rpartition(".")
     if entry:
         return with_interval(part.get(entry) or {}, within)

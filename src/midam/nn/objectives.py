@@ -492,6 +492,6 @@ class CoxLoss(Objective):
         """Return the loss [] of log risks h [K, 1] and labels [K, 2], time and event; nothing is proposed."""
         if len(h) == 1 and not self._warned:
             self._warned = True
-            message = "the loss of 'cox' on a batch of one bag is 0: use at least two bags a batch"
+            message = "the loss of 'cox' on a batch of one bag is 0: use at least two bags per batch"
             warnings.warn(message, stacklevel=3)
         return f.cox(h.squeeze(1), labels[:, 0], labels[:, 1]), {}

@@ -326,7 +326,7 @@ class TrackedPooling(TrackedStatistic):
 
     def _checked(self, index: Tensor | None, count: int) -> Tensor:
         """Return the index on the device of the state; check it on the CPU only: a GPU would have to synchronize."""
-        advice = "pass positions of bags in the training set, each once a batch"
+        advice = "pass positions of bags in the training set, each once per batch"
         require(index, Tensor, "index", advice)
         known, bags = torch.as_tensor(index), len(self.bag_state) // self.branches
         wrong = known.shape != (count,) or known.is_floating_point()

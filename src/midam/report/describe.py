@@ -168,7 +168,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         facts["covariates"] = bags.covariates.summary()
     facts |= {
         "bags": f"{len(bags)} ({_labeled(bags)})",
-        "instances": f"{bags.num_instances}, {sizes.mean():.2f} a bag ({sizes.min()} to {sizes.max()})",
+        "instances": f"{bags.num_instances}, {sizes.mean():.2f} per bag ({sizes.min()} to {sizes.max()})",
         "quartiles of bag size": ", ".join(f"{quartile:g}" for quartile in np.percentile(sizes, [25, 50, 75])),
         "instance shape": list(bags.instance_shape),
         "dtype": str(bags.instances.dtype),

@@ -107,7 +107,7 @@ def add_legend(figure: Figure, *, columns: int) -> None:
 
 
 def add_dots(axes: Axes, x: Any, y: Any, tips: Sequence[str], **style: Any) -> None:
-    """Draw markers, with optional tips, one for each marker, which the page shows under the pointer."""
+    """Plot markers, with optional tips, one for each marker, which the page shows under the pointer."""
     (dots,) = axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
     if tips:
         dots.set_gid(_TIPS + json.dumps(tips).encode().hex())  # an id must not contain quotes and spaces

@@ -88,7 +88,7 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
     facts[_PLURALS[_UNITS[outcome.target]]] = listed(shares, most=_SHOWN)
     if outcome.target == "multilabel":
         labels_per_bag = (columns == 1).sum(axis=1)
-        facts["labels a bag"] = f"{labels_per_bag.mean():.2f} ({labels_per_bag.min()} to {labels_per_bag.max()})"
+        facts["labels per bag"] = f"{labels_per_bag.mean():.2f} ({labels_per_bag.min()} to {labels_per_bag.max()})"
         gaps = np.isnan(columns).sum(axis=0)
         if gaps.any():
             unknown = [f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()]
@@ -144,12 +144,12 @@ def size_warnings(bags: Bags) -> Iterator[str]:
         if telling:
             unit, texts = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
             alone = f"its AUROC alone is {listed(texts)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
-            yield f"the bag size tells the {unit}: {alone}; {advice}"
+            yield f"the bag size predicts the {unit}: {alone}; {advice}"
         return
     ci = target.estimate(values, sizes, groups=groups)
     if ci is not None and not ci.low <= 0.5 <= ci.high:
         area = f"{METRIC_NAMES[target.metric]} alone is {ci.value:.3f} (95% CI {ci.low:.3f} to {ci.high:.3f})"
-        yield f"the bag size tells {_TELLS[target.name]}: its {area}; {advice}"
+        yield f"the bag size predicts {_TELLS[target.name]}: its {area}; {advice}"
 
 
 def kinds(bags: Bags) -> tuple[NDArray[np.int64] | None, tuple[str, str]]:

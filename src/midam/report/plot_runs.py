@@ -128,7 +128,7 @@ def draw_forest(
     missing: str = "one class only",
     hollow: bool = True,
 ) -> None:
-    """Draw the rows of `plot_forest`; with `hollow`, markers without an interval are hollow."""
+    """Plot the rows of `plot_forest`; with `hollow`, markers without an interval are hollow."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
     bounds = [bound for estimate in estimates for bound in estimate[:3]] + ([] if reference is None else [reference])
     axes.set_xlim(*span(bounds, pad=0.05))
@@ -150,7 +150,7 @@ def draw_forest(
 def plot_fold_strip(
     label: str, folds: Mapping[str, Sequence[tuple[float, str]]], means: Mapping[str, float | None]
 ) -> Figure:
-    """Plot the figure of each fold (a value and its tip) and the mean of each method."""
+    """Plot the metric of each fold (a value and its tip) and the mean of each method."""
     figure, axes = _row_chart(list(folds), 0.31)
     figures = [value for values in folds.values() for value, _ in values]
     axes.set_xlim(max(0.0, min(figures) - 0.03), 1.0)
@@ -224,7 +224,7 @@ def plot_sizes(
 
 
 def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None) -> None:
-    """Draw bars of the bag sizes, with classes stacked."""
+    """Plot bars of the bag sizes, with classes stacked."""
     edges = size_edges(sizes, bins=_BINS)
     parts: list[tuple[str, NDArray[np.int64], dict[str, Any]]] = [("bags", sizes, {"color": GRAY})]
     if labels is not None:
@@ -246,7 +246,7 @@ def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None
 
 
 def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> None:
-    """Draw boxes of the bag sizes of each class, grade or label, the first on top; numbers and times as points."""
+    """Plot boxes of the bag sizes of each class, grade or label, the first on top; numbers and times as points."""
     values = outcome.values
     if outcome.target == "survival":
         event = values[:, 1] == 1

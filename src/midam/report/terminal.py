@@ -132,7 +132,7 @@ class FitProgress(LiveProgress):
 
 
 class BagProgress(LiveProgress):
-    """Progress through bags: bags, instances a second and time left on a terminal, else ten plain lines.
+    """Progress through bags: bags, instances per second and time left on a terminal, else ten plain lines.
 
     `sizes` [N] are the numbers of instances of the bags.
     """
@@ -182,7 +182,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
         if "epochs" not in summary:
             after, way_out = "", "take another --method"
         text = f"even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has not learned yet"
-        remark(console, f"{text}, and its other figures mean little; {way_out}", "warning")
+        remark(console, f"{text}, and its other metrics mean little; {way_out}", "warning")
     several = words.mean_words(summary)
     if several is not None:
         console.print(f"scores are {several}")
@@ -342,7 +342,7 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
 
 
 def _figure(part: Mapping[str, Any], key: str) -> Any:
-    """Return a figure of a part; a dot in the key leads into a mapping."""
+    """Return a metric of a part; a dot in the key leads into a mapping."""
     place, _, name = key.rpartition(".")
     return ((part.get(place) or {}) if place else part).get(name)
 

@@ -28,8 +28,8 @@ _FLAGS = frozenset([*Settings.names(), "trust", "devices", "num_nodes", "timeout
 _SAYS = {
     "ahead": "the model is ahead",
     "behind": "the baseline is ahead",
-    "open": "which of the two is better stays open",
-    "alike": "both rank these bags alike",
+    "open": "it is unknown which of the two is better",
+    "alike": "both rank these bags in the same way",
 }
 
 
@@ -173,10 +173,10 @@ def covariate_verdict(alone: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> covariate_verdict({"difference_ci95": [0.01, 0.2]}), covariate_verdict({"difference_ci95": [-0.3, 0.01]})
-    ('the model is ahead', 'whether the instances add to them stays open')
+    ('the model is ahead', 'it is unknown whether the instances add to them')
     """
     verdicts = {"ahead": "the model is ahead", "behind": "covariates alone are ahead"}
-    return verdicts.get(verdict(alone), "whether the instances add to them stays open")
+    return verdicts.get(verdict(alone), "it is unknown whether the instances add to them")
 
 
 def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
@@ -254,7 +254,7 @@ def advice(
     if verdict(baseline) != "behind":
         return None
     name, source = baseline["method"], shlex.join([data, *options])
-    better = "the plain baseline ranks these bags better than the model, beyond what chance explains; compare both on"
+    better = "the simple baseline ranks these bags significantly better than the model; compare both on"
     if target is not None:
         option = "" if "--target" in options else f" --target {target}"
         return f"{better} many splits, `midam compare {source}{option} --methods midam,{name}`"

@@ -240,11 +240,11 @@ def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> No
     # A patient can be one bag in these data and a group of bags in the run's data, or the reverse.
     trained = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
     same_group = sum(bool(_names(bags, i, known=run.splits) & trained) for i in new)
-    of_id = "have the ids of bags that the run was made of, with other instances: if they are the same patients,"
+    of_id = "have the ids of bags of the run, with other instances: if they are the same patients,"
     of_group = "belong to groups that the run was trained or validated on, or are such groups:"
     for count, relation in ((same_id, of_id), (same_group, of_group)):
         if count:
-            message = f"{count} of {len(new)} new bags (in {bags.source}) {relation} the figures below are no test"
+            message = f"{count} of {len(new)} new bags (in {bags.source}) {relation} the results below are no test"
             warnings.warn(message, stacklevel=3)
 
 

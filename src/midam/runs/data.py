@@ -162,7 +162,7 @@ def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
     if len(copies):
         first = parts.bags.ids[copies[0]]
         text = f"{len(copies)} validation or test bags have the same instances as a bag in an earlier split, first"
-        text += f" {first}: figures of these splits are too good; put equal bags into one group"
+        text += f" {first}: results of these splits are too good; put equal bags into one group"
         warnings.warn(f"{text} (in {parts.bags.source})", stacklevel=3)
 
 

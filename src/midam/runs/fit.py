@@ -48,7 +48,7 @@ def tell_waiting(waited_s: float, trained_s: float) -> bool:
     if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
         return False
     warnings.warn(
-        f"{waited_s / trained_s:.0%} of the training time so far went by waiting for instances; read ahead with more "
+        f"{waited_s / trained_s:.0%} of the training time so far was spent waiting for instances; read ahead with more "
         "`workers`, import the data into a store with `midam data import`, or keep them in memory by `resident=True`",
         stacklevel=2,
     )

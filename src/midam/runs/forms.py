@@ -20,14 +20,14 @@ _Drop = Annotated[Number, Field(ge=-1, le=1)]
 
 
 class _Figures(Form):
-    """Figures; a figure that can have an interval has one, or both are null."""
+    """Metrics; a metric that can have an interval has one, or both are null."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
         for name in type(self).model_fields:
             figure = name.removesuffix("_ci95")
             if figure != name and (getattr(self, figure) is None) != (getattr(self, name) is None):
-                raise ValueError(f"{figure} without {name}, or the other way round")
+                raise ValueError(f"{figure} without {name}, or the reverse")
         return self
 
 
@@ -73,7 +73,7 @@ class _Risk(Form):
 
 
 class _Part(_Main):
-    """Figures of a part of the bags; `midam.targets.Target.figures` lists those that a target requires."""
+    """Metrics of a part of the bags; `midam.targets.Target.figures` lists those that a target requires."""
 
     bags: Positive
     groups: Positive | None = None
@@ -227,10 +227,10 @@ class _Summary(Form):
     @model_validator(mode="after")
     def _has_parts(self) -> Self:
         if not any(getattr(self, name) for name in SPLITS):
-            raise ValueError("figures of no part")
+            raise ValueError("metrics of no part")
         for entry in (self.baseline, self.covariates.alone if self.covariates is not None else None):
             if entry is not None and getattr(self, entry.part) is None:
-                raise ValueError("a baseline that is compared on a part without figures")
+                raise ValueError("a baseline that is compared on a part without metrics")
         return self
 
 
@@ -284,14 +284,14 @@ def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any],
 
 
 def _fault(entry: Mapping[str, Any], target: Target, *, compared: bool) -> str | None:
-    """Return a fault in the figures of a part, or of the `compared` baseline, of this target; None for no fault."""
+    """Return a fault in the metrics of a part, or of the `compared` baseline, of this target; None for no fault."""
     metric, names = target.metric, target.names
     required = [metric, f"{metric}_ci95", f"{metric}_method", *(() if compared else target.figures)]
     lacking = [key for key in required if key not in entry or (compared and entry[key] is None)]
     if lacking:
         return f"no {lacking[0]}"
     if sorted(entry.get("per_class", names)) != sorted(names):
-        return f"figures of other classes than {', '.join(names[:8])}"
+        return f"metrics of other classes than {', '.join(names[:8])}"
     square = "confusion" not in entry or [len(row) for row in entry["confusion"]] == [len(names)] * len(names)
     return None if square else f"a confusion that is not of {len(names)} classes"
 

@@ -35,7 +35,7 @@ def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
 
 
 class Tracking:
-    """Send the figures of a run to the loggers of its Fabric; if a logger fails, the training continues."""
+    """Send the metrics of a run to the loggers of its Fabric; if a logger fails, the training continues."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric, self._failed = fabric, False

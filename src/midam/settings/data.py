@@ -72,7 +72,7 @@ class CutSettings(SettingsGroup):
         Side of the square to which slices are resized in proportion, and padded with the least intensity of their
         volume; with `spacing`, only cropped or padded.
     volume
-        Take a volume as one instance, for resnet20-3d, rather than as slices.
+        Use a volume as one instance, for resnet20-3d, instead of its slices.
     volume_size
         Slices, rows and columns to which such volumes are resized; with `spacing`, cropped or padded.
 
@@ -123,13 +123,13 @@ class DataSettings(SettingsGroup):
     Attributes
     ----------
     bag_column
-        Column that names the bag of a row; in a label table, the file: by default the column of files.
+        Column that names the bag of a row, or, in a label table, the file; there the default is the column of files.
     label_column
         Column of the label in a table, or attribute of HDF5 and Zarr files; several labels, or time and event, with
         commas.
     target
-        Kind of label: "multilabel" has several columns of 0 and 1, "survival" a time and an event; "auto" infers
-        it where it is clear.
+        Kind of label: "multilabel" has several columns of 0 and 1, "survival" a time and an event; "auto" infers it if
+        it is clear.
     grades
         Grades of an ordinal target, the lowest first; default: numbers in ascending order.
     groups
@@ -147,8 +147,8 @@ class DataSettings(SettingsGroup):
         feature from the previous one.
     categories
         Categorical columns of a table, such as merchant,channel: a feature for each category of 3 training bags or
-        more, and one for all others. Text with few values is categorical by default; name numeric codes, and text with
-        many values.
+        more, and one for all others. Text with few values is categorical by default; name columns of numeric codes, and
+        of text with many values.
     time_features
         Features of a column of dates or times: days "since-first" and "until-last" instance of its bag, the "hour" of
         the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which separate old bags from new.
@@ -161,7 +161,7 @@ class DataSettings(SettingsGroup):
         Table of patients and their files, if the label table lists patients.
     positive
         Value of the label column that is label 1, all others are 0; for survival, the event. For class folders, the
-        name of one.
+        name of the positive folder.
     sheet
         Sheet of an Excel table; default: the first.
     impute
@@ -172,7 +172,8 @@ class DataSettings(SettingsGroup):
     bag_by
         In a folder of feature files: a bag for each file ("slide"), or for all files of a "patient".
     split_file
-        Table of splits: CLAM's splits_K.csv or their folder, Patho-Bench's (columns fold_K), or names and column split.
+        Table of splits: CLAM's splits_K.csv or the folder of them, Patho-Bench's table (columns fold_K), or a table of
+        names with a column split.
     fold
         Number of the split, if `split_file` holds several.
     missing

@@ -41,14 +41,14 @@ class ModelSettings(SettingsGroup):
         Widths of the mlp's layers; default: one layer as wide as the input, but at least 128 and at most 512. "[]" is
         one layer as wide as the input, without these bounds.
     dropout
-        Rate after each mlp layer, in [0, 1).
+        Dropout rate after each mlp layer, in [0, 1).
     norm
         Normalization of resnet20 and resnet20-3d: by groups of channels, or by the batch as in the paper.
     standardize
         Standardize features robustly with the statistics of the training instances.
     scaling
         Scaling of standardized vectors: "linear", "blend" (the mean of the linear value and the normal score of the
-        rank), or "auto" ("blend" for features that pile up on one value, "linear" for the others).
+        rank), or "auto" ("blend" for features with many equal values, "linear" for the others).
     clip
         Bound on a linearly standardized feature; default: 3 for feature vectors, 10 for pixels.
 
@@ -125,7 +125,8 @@ class MethodSettings(SettingsGroup):
         tau of smoothed-max; default 0.1.
     estimator
         How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances per bag), "minibatch" (B instances,
-        biased), "exact" (whole bags in two passes), "exact-point" (whole bags without gradient, B instances with).
+        biased), "exact" (whole bags in two passes), "exact-point" (whole bags without gradient, B instances with
+        gradient).
     estimator_args
         Further arguments of the estimator.
     state_rate
@@ -134,7 +135,7 @@ class MethodSettings(SettingsGroup):
         Minimum share, in [0, 1), of the new sample in the tracked state of poolings with values, such as attention; at
         most gamma0; paper: 0.
     lag
-        Linearize at the previous state, as Algorithm 1 prints it.
+        Linearize at the previous state, as in the paper's Algorithm 1.
     objective
         Loss; "auto": "minmax-auc", or "pairwise" (squared hinge) for ordered labels.
     objective_args
@@ -161,13 +162,13 @@ class MethodSettings(SettingsGroup):
     pair_rate
         Weight in (0, 1] of a step in the state of a positive bag, for partial-auc and average-precision.
     draw
-        How a step samples instances of a bag: "uniform", or "top" (mostly the highest last scores: for witnesses among
-        very many instances).
+        How a step samples the instances of a bag: "uniform", or "top" (mostly those with the highest last scores: for
+        few witnesses among very many instances).
     draw_args
-        Further arguments of the draw.
+        Further arguments of the draw rule.
     anneal
-        Fraction of the epochs, in [0, 1], in which the weights of the instances grow from nearly equal (their power
-        0.2) to those of the pooling; 0 switches this off.
+        Fraction of the epochs, in [0, 1], over which the weights of the instances change from nearly equal (power 0.2)
+        to those of the pooling; 0 switches this off.
 
     Examples
     --------

@@ -256,7 +256,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: Any) -> None:
-        """Insert the mappings of merge keys (<<); count first, because merges of merges can grow tenfold a line."""
+        """Insert the mappings of merge keys (<<); count first, because merges of merges can grow tenfold per line."""
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
                 for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
@@ -303,7 +303,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     fault = plain_fault(values, deepest=_DEPTH, most=_VALUES)
     if fault is not None:
         raise ConfigError(
-            f"Expected texts, numbers, lists and dictionaries, got {fault} (in {path}); correct the file."
+            f"Expected strings, numbers, lists and dictionaries, got {fault} (in {path}); correct the file."
         )
     return values
 

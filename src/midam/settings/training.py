@@ -75,7 +75,7 @@ class TrainingSettings(SettingsGroup):
     Attributes
     ----------
     epochs
-        Epochs, each of as many bags as the training set has.
+        Epochs; each samples as many bags as the training set has.
     members
         Scorers trained from different seeds; their scores are averaged. Default: 3 for the mlp, else 1.
     optimizer
@@ -87,7 +87,8 @@ class TrainingSettings(SettingsGroup):
     momentum
         beta1 of "sgd", in [0, 1).
     weight_decay
-        On the model's weights; never on the centers a and b. Default: 1e-4; 0.01 if `select` "auto" is the best epoch.
+        Weight decay of the model, but not of the centers a and b. Default: 1e-4; 0.01 if `select` "auto" means the best
+        epoch.
     num_positive
         Positive bags per batch (S+); "auto": 8, or as many as class and memory allow.
     num_negative
@@ -96,12 +97,13 @@ class TrainingSettings(SettingsGroup):
         Instances per bag (B) of vrsp, minibatch and exact-point; "auto": 16, or as many as memory allows.
     balance
         Column of the site (hospital, scanner) of a bag, read like `covariates`: batches then take the bags of each
-        class from the sites in turn. Default: as many as each site has.
+        class from the sites in turn. Default: bags are sampled without regard to sites.
     val_every
-        Score the validation bags every N epochs, and after the last. Default: 1; unless `select` is "best", if
-        `patience` is unset and scoring takes longer than an epoch of training, every few epochs, at least 20 times.
+        Score the validation bags every N epochs, and after the last. Default: 1; if scoring takes longer than an epoch
+        of training, every few epochs, at least 20 times, unless `select` is "best" or `patience` is set.
     select
-        Weights of the last epoch, or of the best validation AUROC; "auto": the best above 500 training bags of vectors.
+        Weights to report: of the last epoch, or of the best validation AUROC; "auto": the best with more than 500
+        training bags of vectors, else the last.
     average_from
         From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
         (stochastic weight averaging); default: the weights themselves.
@@ -176,7 +178,7 @@ class ResolvedTraining(TrainingSettings):
 
 
 class RunSettings(SettingsGroup):
-    """Splits, seed, device and precision of a run, how it reads, its baseline, what it logs.
+    """Splits, seed, device, precision, reading, baseline and logging of a run.
 
     Attributes
     ----------
@@ -200,15 +202,15 @@ class RunSettings(SettingsGroup):
     checkpointing
         Keep an eighth of the encoder's activations for the backward pass, for about a third more work.
     threads
-        CPU threads of the training, 0 for as many as torch uses; default: 1 for the mlp, else 0. A run repeats bit for
-        bit with the same number.
+        CPU threads of the training; 0 means as many as torch uses; default: 1 for the mlp, else 0. With the same
+        number, a run repeats bit for bit.
     chunk_size
         Instances encoded at a time when whole bags are streamed; default: 4096 feature vectors, or images and volumes
         with half a million numbers.
     memory_budget
-        GiB that a step may take, to choose counts that are "auto"; default: half of the free memory.
+        Memory in GiB that a step may use, for counts that are "auto"; default: half of the free memory.
     workers
-        Threads that read instances ahead, for the same batches; default: 2 if they stay on disk, else 0.
+        Threads that read instances ahead; batches do not change; default: 2 if instances stay on disk, else 0.
     resident
         Keep all instances on the training device; default: on a GPU if they take less than half of its free memory, on
         the CPU if they are not on disk, or are vectors that take at most 512 MiB and a quarter of the free memory.
@@ -216,8 +218,8 @@ class RunSettings(SettingsGroup):
         How instances on disk are read: "mmap" (fastest, counts as resident memory), "pread" (does not), or "auto" (mmap
         for a file of at most a quarter of the machine's memory).
     baseline
-        Train a plain baseline on the same training bags and compare the model with it: trees on statistics of the bags,
-        or of the colors of images. --no-baseline saves its time.
+        Train a simple baseline on the same training bags and compare the model with it: trees on statistics of the
+        bags, or of the colors of images. --no-baseline leaves it out.
     logger
         Where the training is tracked besides metrics.csv, which is always written: "none", "tensorboard" (extra track),
         "mlflow" or "wandb" (extras of these names).

@@ -88,7 +88,7 @@ class BagClassifier(MIDAMClassifier):
 
     With ``method=None``, its default, it is "auto" for feature vectors of two classes, and "midam" for images, for more
     classes, for several labels, and with settings of a training. All else is as in `MIDAMClassifier`, except that only
-    ``method="midam"`` goes on from the last call.
+    ``method="midam"`` continues from the last call.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def bags_of(
     if isinstance(X, Bags):
         return X if names is None or X.feature_names is None else align_features(X, names, reference="fit")
     if isinstance(X, str | PathLike):
-        raise BagDataError(f"Expected bags, got the text {str(X)!r}; read files with midam.read_bags.")
+        raise BagDataError(f"Expected bags, got the string {str(X)!r}; read files with midam.read_bags.")
     if is_frame(X):
         return _bags_of_frame(X, estimator, names, kinds, missing=missing)
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1:

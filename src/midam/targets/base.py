@@ -142,7 +142,7 @@ class Target:
     decided_by: ClassVar[type[Any]]
     """Class of the decisions that `fit_decision` fits."""
     decided_figure: ClassVar[str | None] = None
-    """Key in the summary of a figure that exists only with predictions."""
+    """Key in the summary of a metric that exists only with predictions."""
     card: ClassVar[CardWords] = CardWords(
         "classification", "gives scores in [0, 1] that rank bags by their label", "the predictions of its target"
     )
@@ -191,7 +191,7 @@ class Target:
         return None
 
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """Describe the few bags that the figures of a part depend on; None with many bags."""
+        """Describe the few bags that the metrics of a part depend on; None with many bags."""
         return None
 
     @property

@@ -185,7 +185,7 @@ class Binary(Target):
         decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Return the figures of `midam.evaluate.metrics.summarize`, with a warning if the decision means nothing."""
+        """Return the metrics of `midam.evaluate.metrics.summarize`, with a warning if the decision means nothing."""
         made = cast(BinaryDecision | None, decision)
         summary = summarize(
             values,

@@ -125,7 +125,7 @@ class ColumnTarget(Target):
 
 
 def describe_calls(codes: Scores, called: NDArray[np.int64], count: int, groups: ArrayLike | None) -> dict[str, Any]:
-    """Return figures of predicted classes or grades: accuracy with Wilson's interval, balanced accuracy, confusion."""
+    """Return metrics of predicted classes or grades: accuracy with Wilson's interval, balanced accuracy, confusion."""
     confusion, share = confusion_matrix(codes, called, count), proportion(codes == called, groups=groups)
     return {
         "accuracy": accuracy(confusion),
@@ -202,7 +202,7 @@ class Multiclass(ColumnTarget):
         return super().predictions(scores, decision) | {"class": called}
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Return the figures of each class, and of the predicted class (the largest probability or score)."""
+        """Return the metrics of each class, and of the predicted class (the largest probability or score)."""
         result = super().describe(values, scores, decision, groups=groups)
         warnings = result.pop("warnings")
         called = self.main_column(scores, decision)

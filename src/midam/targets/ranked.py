@@ -95,7 +95,7 @@ class RankedTarget(Target):
         return Difference(*figures, difference_method("paired jackknife", groups))
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Return the C-index and the figures of `further`."""
+        """Return the C-index and the metrics of `further`."""
         result = describe_concordance("c_index", self.comparable(values), scores, groups)
         result |= {"bags": len(scores), **self.further(values, scores, decision, groups=groups)}
         counted, count = self.counted(values)
@@ -110,7 +110,7 @@ class RankedTarget(Target):
         return "bags", len(values)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Return the figures besides the C-index."""
+        """Return the metrics besides the C-index."""
         raise NotImplementedError
 
 
@@ -211,7 +211,7 @@ class Ordinal(RankedTarget):
         return GradeCuts().fit(scores, values[:, 0], count=len(self.names))
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Return Kendall's tau and, with a decision, the quadratic kappa and the figures of predicted grades."""
+        """Return Kendall's tau and, with a decision, the quadratic kappa and the metrics of predicted grades."""
         grades = values[:, 0]
         result: dict[str, Any] = {"kendall_tau": kendall_tau(grades, scores)}
         if decision is not None:

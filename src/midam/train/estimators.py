@@ -147,7 +147,7 @@ class MiniBatch(Estimator):
         self._num_instances = num_instances
 
     def check(self, model: BagScorer) -> None:
-        """Refuse attention over one instance, whose weight is 1 whatever the logit."""
+        """Refuse attention over one instance, whose weight is 1 for any logit."""
         super().check(model)
         if self._num_instances == 1 and model.pooling.weighted and model.pooling.value_size:
             raise ConfigError(

@@ -168,7 +168,7 @@ def _is_known(path: Path, readers: Sequence[FileReader]) -> bool:
 
 
 def without_indexes(paths: Sequence[Path]) -> list[Path]:
-    """Return the files without index files, which hold the places of the features in a file next to them."""
+    """Return the files without index files, which hold the coordinates of the features in a file next to them."""
     indexes = [path for path in paths if path.name.lower().endswith(_INDEX_SUFFIXES)]
     features = {path.with_suffix("") for path in paths if not path.name.lower().endswith(_INDEX_SUFFIXES)}
     extra = {path for path in indexes if path.with_suffix("").with_suffix("") in features}
@@ -176,7 +176,7 @@ def without_indexes(paths: Sequence[Path]) -> list[Path]:
 
 
 def with_index(opened: OpenFile, path: Path) -> OpenFile:
-    """Return an open file with the places from the index file next to it, if it has none itself."""
+    """Return an open file with the coordinates from the index file next to it, if it has none itself."""
     index = next((file for file in (path.with_suffix(suffix) for suffix in _INDEX_SUFFIXES) if file.is_file()), None)
     if opened.coords is not None or opened.cut or index is None:
         return opened

@@ -70,7 +70,7 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], l
         group, leave = given(group_column=column), given(ignore_columns=[column])
         why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out with {leave}"
         _warn(column, where, why)
-    _warn_of_several(telling, where, "one value in each bag, as labels have: if a value tells the label")
+    _warn_of_several(telling, where, "one value in each bag, as labels have: if a value reveals the label")
     _warn_of_several(of_instances, where, "the larger of two values only in positive bags: if these are labels")
     if of_bags:
         has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
@@ -412,7 +412,7 @@ class Table:
                     other = "write plain numbers, such as 1000.5 and 0.05 for 5%"
             if column in of_bags:
                 facts, text = given(covariates=of_bags), given(categories=of_bags)
-                other = f"name facts about a bag with {facts}, or text that does not tell the label with {text}"
+                other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
             if apart and tables.is_split(self.frame[column]):
                 other = f"name it with {given(split_column=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")

@@ -108,7 +108,7 @@ def _checked_names(names: Sequence[str], shape: tuple[int, ...], where: str) -> 
     """Return names of features [D] in the form of `name_of`; refuse others than one name each."""
     if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) != 1 or len(shape) != 1:
         raise BagDataError(
-            f"Expected names of features [D] under {FEATURE_NAMES!r}, got others (in {where}); write a list of texts, "
+            f"Expected names of features [D] under {FEATURE_NAMES!r}, got others (in {where}); give a list of strings, "
             "or leave it out."
         )
     return _interned(check_feature_names(names, shape[0], where))

@@ -137,7 +137,7 @@ def order_names(names: Sequence[str]) -> list[str]:
 
 
 def order_features(x: NDArray[Any], times: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return features [M, 3 + D] of the order in a bag, for rows x [M, D] sorted by bag `codes`, then by `times`.
+    """Return features [M, 3 + D] of the order in each bag; rows x [M, D] are sorted by bag `codes`, then by `times`.
 
     They are the place in the bag, from 1/n to 1; the time since the previous row and since the first; and for each
     feature the difference to the previous row. Differences are 0 in the first row of a bag, and NaN where a value is

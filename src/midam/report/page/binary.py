@@ -252,6 +252,6 @@ class BinaryPage(TargetPage):
 
 
 def _recorded(estimate: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:
-    """Return a figure of the summary with an interval computed here from the rounded scores in predictions.csv."""
+    """Return a metric of the summary with an interval computed here from the rounded scores in predictions.csv."""
     value = summary.get(key)
     return Number(None if estimate is None or value is None else estimate._replace(value=value), ".2f", key)

@@ -216,7 +216,7 @@ class LabelsPage(ClassesPage):
 
 
 def decisions(page: TargetPage, codes: ArrayLike, called: ArrayLike, *, kind: str) -> dict[str, Any]:
-    """Return the confusion as a chart (of many classes, the most frequent errors) and a table, and figures by class."""
+    """Return the confusion as a chart (of many classes, the most frequent errors) and a table, and metrics by class."""
     names, matrix = page.target.names, np.asarray(page.summary["confusion"], dtype=np.int64)
     content: dict[str, Any] = {"missing": None, "kind": kind, "calibrated": page.tested.predicted is not None}
     content |= {"chart": None, "pairs": None, "matrix": None, "count": len(names), "counted": plural(len(names), kind)}

@@ -40,7 +40,7 @@ class Method:
     tested: Sequence[Tested]
 
     def estimate(self, name: str) -> Estimate | None:
-        """Return a figure of the summary with its interval, or None."""
+        """Return a metric of the summary with its interval, or None."""
         value, low, high = (self.figures[key] for key in (name, f"{name}_low", f"{name}_high"))
         return Estimate(value, low, high, int(self.figures["folds"])) if np.isfinite(value) else None
 

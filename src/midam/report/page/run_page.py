@@ -1,4 +1,4 @@
-"""The page of a run, or of an evaluation on other data: key figures first, then the details."""
+"""The page of a run, or of an evaluation on other data: key metrics first, then the details."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ def _baseline(study: Study) -> dict[str, Any] | None:
     rows: list[list[Any]] = [["this model", _estimate(baseline.model, metric, bags), None]]
     rows.append([f"baseline: {name}", *_with_difference(entry, bags, "baseline")])
     heads = ["method", words.METRIC_NAMES[metric], "model minus baseline"]
-    table = Table(f"Compared with a plain baseline, on the same {bags} {part} bags", heads, rows)
+    table = Table(f"Compared with a simple baseline, on the same {bags} {part} bags", heads, rows)
     units = "groups" if "groups" in entry["difference_method"] else "bags"
     texts = {"verdict": words.verdict_words(entry), "caution": baseline.caution, "advice": baseline.advice}
     sentences = {key: text and f"{words.capitalized(text)}." for key, text in texts.items()}
@@ -182,7 +182,7 @@ def names_sites(column: str) -> bool:
 
 
 def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> dict[str, Any]:
-    """Return the figures of the levels of a column, and their differences to the largest level."""
+    """Return the metrics of the levels of a column, and their differences to the largest level."""
     tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
     table, rows = page.subgroup_table(name, tested, levels, caption=f"Figures by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))

@@ -22,7 +22,7 @@ from midam.targets import Target
 from midam.targets.base import clustered
 
 # Subgroups that are shown by default.
-BY_GROUP, BY_SIZE = "group", "instances a bag"
+BY_GROUP, BY_SIZE = "group", "instances per bag"
 MOST_NAMES = 12  # with more classes, labels or grades, a click shows all
 UNDECIDED = "This needs validation bags to fit predictions on, and the run has none."
 # A validation with fewer bags of a class, or events, says little (Collins et al. 2016, Statistics in Medicine 35:214).
@@ -223,7 +223,7 @@ class Study:
         return None if at is None else float(at["threshold"])
 
     def figure(self, name: str) -> Estimate | None:
-        """Return a figure of the summary with its interval, or None."""
+        """Return a metric of the summary with its interval, or None."""
         return estimate_of(self.summary.get(name), self.summary.get(f"{name}_ci95"), len(self.tested))
 
 
@@ -256,7 +256,7 @@ class TargetPage:
     of_target : str
         Name of the target, by which the templates choose their words; empty for a target without its own class.
     missing : str
-        Text in a forest plot for a level without a figure.
+        Text in a forest plot for a level without the metric.
     always_errors : bool
         Whether wrong bags are listed even if nothing can be ranked.
     """
@@ -292,7 +292,7 @@ class TargetPage:
         return None
 
     def key_figures(self) -> dict[str, Any]:
-        """Return the key figures that are not in the summary; `tiles.html` shows all."""
+        """Return the key metrics that are not in the summary; `tiles.html` shows all."""
         return {}
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:  # noqa: ARG002
@@ -325,7 +325,7 @@ class TargetPage:
     def subgroup_table(
         self, name: str, bags: ScoredBags, levels: NDArray[np.str_], *, caption: str, reference: str | None = None
     ) -> tuple[Table, list[Row]]:
-        """Return the figures of each level, the reference first, and rows of a forest plot."""
+        """Return the metrics of each level, the reference first, and rows of a forest plot."""
         figures = self.subgroup_figures()
         first, *others = figures
         compared = list(figures)[:2]  # these figures get a column of differences
@@ -355,7 +355,7 @@ class TargetPage:
         return []
 
     def subgroup_figures(self) -> dict[str, Estimator]:
-        """Return the figures of subgroups by name; the first has a line in the forest plot."""
+        """Return the metrics of subgroups by name; the first has a line in the forest plot."""
         return {self.study.metric_name: self.target.estimate}
 
     def error_table(

@@ -26,7 +26,7 @@ _CODECS = (
 
 
 class Hdf5Reader(FileReader):
-    """Reader of one HDF5 file per slide, as of CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], ``coords``.
+    """Reader of one HDF5 file per slide from CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], ``coords``.
 
     Coordinates are optional. ``feature_names``, a dataset or an attribute of the features or the file, may name the
     features. Another dataset of one text or number, such as ``label``, counts as an attribute of the file.

@@ -86,7 +86,7 @@ def holds_dicom(folder: Path) -> bool:
 
 
 def is_one_scan(homes: Sequence[Path]) -> bool:
-    """Return whether the first files of folders are one scan: one series, scouts apart, or images of one study."""
+    """Return whether the first files of folders are one scan: one series, except scouts, or images of one study."""
     if len(homes) == 1:
         return True
     inside = [_files(home) for home in homes]

@@ -130,7 +130,7 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
         )
     array: NDArray[Any] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
     if dtype.kind == "U" and not is_unicode(array):
-        raise BagDataError(f"Expected texts in valid Unicode, got other characters (in {path}, key {name}); {_ANEW}z.")
+        raise BagDataError(f"Expected strings in Unicode, got other characters (in {path}, key {name}); {_ANEW}z.")
     return array
 
 

@@ -228,7 +228,7 @@ def kept_slices(
 
 
 def refuse_coarse(low: float, high: float, *, where: str) -> None:
-    """Refuse intensities that float32, in which instances are read, cannot hold or tell apart."""
+    """Refuse intensities that float32, in which instances are read, cannot hold or distinguish."""
     largest, span = max(abs(low), abs(high)), high - low
     if largest > _LARGEST or 0 < span < _SMALLEST or 0 < span < _STEPS * np.spacing(np.float32(largest)):
         raise BagDataError(
