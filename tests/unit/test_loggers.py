@@ -85,7 +85,7 @@ def test_a_server_that_goes_away_does_not_stop_the_training(tmp_path, noted):
 
 
 def test_a_server_that_is_not_there_is_an_error_and_leaves_nothing(tmp_path, noted):
-    with pytest.raises(MidamError, match=r"Expected the logger 'noted' to take the run, got ConnectionError: no route"):
+    with pytest.raises(MidamError, match=r"the logger 'noted' to accept the run, got ConnectionError: no route"):
         fit(tmp_path, logger="noted", logger_args={"fails": "settings"})
     assert not (tmp_path / "run").exists()
 

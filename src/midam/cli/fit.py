@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
-metrics and plots. Ctrl-C keeps what is done, --resume continues it."""
+metrics and plots. Ctrl-C keeps finished epochs, --resume continues."""
 
 
 def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:

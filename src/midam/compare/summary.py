@@ -219,7 +219,7 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, 
 
 
 def basis(*, folds: int, metric: str = "auroc") -> str:
-    """Return the sentence below the table on what the intervals of a comparison on so many folds depend on."""
+    """Return the sentence below the table on what the intervals of a comparison on this number of folds depend on."""
     if folds == 1 and metric != "auroc":
         return (
             f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "

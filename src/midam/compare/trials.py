@@ -76,7 +76,7 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row
 
 
 def open_trials(path: Path, *, metric: str = "auroc", columns: int = 1) -> TrialStore:
-    """Open a journal of trials with so many score columns; a line that is not a trial raises a `CheckpointError`."""
+    """Open a journal of trials with `columns` score columns; a line that is not a trial raises a `CheckpointError`."""
     store, kept = TrialStore(path), [*trial_columns(metric), "scores"]
     for number, row in enumerate(store.rows, start=1):
         if list(row) != kept or not _is_trial(row, metric, columns):

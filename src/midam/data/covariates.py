@@ -48,7 +48,7 @@ class Covariates(BriefRepr):
 
     @classmethod
     def of(cls, columns: Mapping[str, ArrayLike], *, source: str = "memory") -> Self:
-        """Make covariates from columns [N] by name: numbers, texts, truth values or None.
+        """Make covariates from columns [N] by name: numbers, strings, booleans or None.
 
         A `BagDataError` names a value that does not fit its column, such as infinity or a word among numbers.
 
@@ -84,7 +84,7 @@ class Covariates(BriefRepr):
         return ", ".join(map(_summary, self.names, self.columns))
 
     def values(self) -> dict[str, list[Any]]:
-        """Return the values by name, ready for JSON: numbers, texts, None where they are missing."""
+        """Return the values by name, ready for JSON: numbers, strings, None if they are missing."""
         return {name: _values(column) for name, column in zip(self.names, self.columns)}
 
     def check(self, ids: NDArray[np.str_], source: str) -> None:
@@ -217,7 +217,7 @@ _FEWEST = 3  # from so many numbers on that all look like 20230131, they are tak
 
 
 def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covariate") -> NDArray[np.float64] | None:
-    """Return texts [N] as days since 1970-01-01, NaN for empty texts; None if they are not dates.
+    """Return strings [N] as days since 1970-01-01, NaN for empty strings; None if they are not dates.
 
     Dates are written as 2023-01-31, with or without a time; for a covariate, a note says so. Dates in another order,
     impossible dates and other texts among dates are refused, since each would become a category.

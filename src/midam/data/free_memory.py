@@ -33,7 +33,7 @@ def require_memory(needed: int, *, device: "torch.device", source: str) -> None:
 
 
 def fits(needed: int) -> bool:
-    """Return whether so many bytes of memory are free."""
+    """Return whether this number of bytes of memory is free."""
     return needed <= free_memory()
 
 

@@ -290,7 +290,7 @@ def _advise(file: FileIO, start: int, size: int, advice: str) -> None:
 
 
 def row_positions(index: ArrayLike, rows: int) -> NDArray[np.int64]:
-    """Return the positions of an index array of any shape, or of a mask over so many rows."""
+    """Return the positions of an index array of any shape, or of a mask over this number of rows."""
     array = np.asarray(index)
     if array.dtype == np.bool_ and array.shape != (rows,):
         raise IndexError(f"Expected a mask of {rows} values, got shape {array.shape}; give one for each instance.")

@@ -198,7 +198,7 @@ def _assign(
 
 
 def _require_both(counts: NDArray[np.int64], parts: int, *, part: str, unit: str) -> None:
-    """Refuse groups of these class counts if they are too few for so many parts with both classes."""
+    """Refuse groups of these class counts if they are too few for this number of parts with both classes."""
     if most_parts(counts) < parts:
         negative, positive = (counts > 0).sum(axis=0).tolist()
         raise BagDataError(

@@ -80,7 +80,7 @@ class TargetLabels(BriefRepr):
 
     @classmethod
     def of_columns(cls, target: str, names: Sequence[str], table: Mapping[str, Sequence[str]]) -> Self:
-        """Make labels from the columns that `columns` returns, as texts; "" is an unknown label.
+        """Make labels from the columns that `columns` returns, as strings; "" is an unknown label.
 
         Examples
         --------

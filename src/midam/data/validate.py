@@ -161,7 +161,7 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
 
 
 def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]:
-    """Return SHA-256 digests as uint8 [N, 32], from such an array or from hexadecimal texts [N]."""
+    """Return SHA-256 digests as uint8 [N, 32], from such an array or from hexadecimal strings [N]."""
     array = np.asarray(values)
     try:
         if array.dtype != np.uint8:

@@ -114,7 +114,7 @@ def add_dots(axes: Axes, x: Any, y: Any, tips: Sequence[str], **style: Any) -> N
 
 
 def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
-    """Style the axes, add a legend of so many columns unless 0, and write the PNG."""
+    """Style the axes, add a legend with this number of columns unless it is 0, and write the PNG."""
     if columns:
         add_legend(figure, columns=columns)
     for axes in figure.axes:
@@ -152,7 +152,7 @@ def svg_text(figure: Figure, description: str) -> str:
 
 
 def unit_axes(axes: Axes, across: str, up: str, *, diagonal: str = "") -> None:
-    """Set both axes to [0, 1] with a margin, and draw the diagonal if it has a name for the legend."""
+    """Set both axes to [0, 1] with a margin, and plot the diagonal if it has a name for the legend."""
     if diagonal:
         axes.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label=diagonal, zorder=2)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=across, ylabel=up)

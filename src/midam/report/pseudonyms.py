@@ -95,7 +95,7 @@ class Pseudonyms:
 
 
 def naming(bags: int, groups: int = 0) -> str:
-    """Return a caution for readers who share a page with names of so many bags and groups."""
+    """Return a caution for readers who share a page with these numbers of names of bags and groups."""
     counts = plural(bags, "bag") + (f" and {plural(groups, 'group')}" if groups else "")
     return (
         f"This page shows {counts} by name. Before you share it, check whether these are names of patients: "

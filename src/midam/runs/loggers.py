@@ -47,7 +47,7 @@ class Tracking:
                 logger.log_hyperparams(settings.flat())
             except Exception as error:  # a server may raise any error
                 raise MidamError(
-                    f"Expected the logger {settings.run.logger!r} to take the run, got {first_line(error)}; log in, "
+                    f"Expected the logger {settings.run.logger!r} to accept the run, got {first_line(error)}; log in, "
                     "correct `logger_args`, or leave `logger` out."
                 ) from error
 

@@ -191,7 +191,7 @@ class Target:
         return None
 
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """Describe the few bags that the metrics of a part depend on; None with many bags."""
+        """Describe the bags that the metrics of a part depend on, if they are few; None if they are many."""
         return None
 
     @property

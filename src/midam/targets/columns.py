@@ -236,7 +236,7 @@ class Multilabel(ColumnTarget):
         return np.where(has.any(axis=1), order[has[:, order].argmax(axis=1)] + 1, 0).astype(np.int64)
 
     def check(self, bags: Bags) -> None:
-        """Refuse a label without two bags that have it and two that do not."""
+        """Refuse a label that fewer than two bags have, or that fewer than two bags lack."""
         values = self.values(bags)
         counts = [((values == 1).sum(axis=0)), ((values == 0).sum(axis=0))]
         rare = [

@@ -103,7 +103,7 @@ class Training:
         return make(self._reader, self.sampler, self._labels, self.covariates, weights=self.weights, ranks=self.ranks)
 
     def rates(self, falls: int) -> dict[str, float]:
-        """Return the learning rate and the rates of the method (state_rate, dual_lr) by name, after so many falls."""
+        """Return the learning rate and the rates of the method (state_rate, dual_lr) by name, after `falls` drops."""
         method_rates = {
             name: getattr(self.config.method, name) * 0.5**falls
             for name in (*self.estimator.rates, *self.objective.rates)
@@ -111,7 +111,7 @@ class Training:
         return {"lr": self.config.training.lr * 0.1**falls, **method_rates}
 
     def set_rates(self, falls: int) -> None:
-        """Set the rates after so many falls."""
+        """Set the rates after `falls` drops."""
         rates = self.rates(falls)
         for group in self.optimizer.param_groups:
             group["lr"] = rates["lr"]

@@ -117,13 +117,13 @@ class Candidate:
         return sorted({max(1, round(share * self._settings.training.epochs)) for share in _SHARES})
 
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
-        """Train on all these bags for so many epochs; the candidate's score is the mean of the returned scorers."""
+        """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers."""
         if self.baseline is not None:
             return [self.baseline.fit(bags, seed=seed)]
         return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit(epochs=epochs).reported)
 
     def refit(self, folds: int) -> float:
-        """Return an upper bound of the time of `fit` as a share of the time of `held_out` for so many folds."""
+        """Return an upper bound of the time of `fit` as a share of the time of `held_out` for this number of folds."""
         return self.members / (folds - 1)
 
     def digest(self, bags: Bags, *, seed: int) -> str:

@@ -30,7 +30,7 @@ _AT_ONCE = 8  # columns that are compared at a time
 
 
 def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], labels: Coded) -> None:
-    """Warn about columns that are read as features but are probably none.
+    """Warn about columns that are read as features but are probably not features.
 
     - A column named like patients, with one value in each bag.
     - A column named like instances, which counts them.

@@ -50,7 +50,7 @@ def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...
 
 
 def is_binary(values: Iterable[object], request: Request) -> bool:
-    """Return whether the rule of binary labels applies to a column of these values, to code or to refuse them."""
+    """Return whether the rule of binary labels, which codes or refuses values, applies to a column of these values."""
     if request.target != "auto":
         return request.target == "binary"
     words = {word_of(value).casefold() for value in values}

@@ -64,7 +64,7 @@ class RowFacts:
 
     @classmethod
     def of(cls, file: str, rows: int, dtype: "np.dtype[Any]", row_shape: tuple[int, ...]) -> "RowFacts":
-        """Return the facts about a file of so many rows."""
+        """Return the facts about a file with this number of rows."""
         little, shape = dtype.newbyteorder("<"), (rows, *row_shape)
         return cls(file, little.str, shape, int(little.itemsize * np.prod(shape, dtype=np.int64)))
 

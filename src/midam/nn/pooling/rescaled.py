@@ -38,7 +38,7 @@ class WrappedPooling(Pooling):
         return torch.sigmoid(self.logit(l, r, n))
 
     def check_sizes(self, largest: int) -> None:
-        """Warn where bags of so many instances harm the inner pooling."""
+        """Warn if bags of this many instances harm the inner pooling."""
         self.inner.check_sizes(largest)
 
 

@@ -127,7 +127,7 @@ class Pixels:
 
 
 def pixel_strips(path: Path, rows: int) -> Iterator[NDArray[Any]]:
-    """Decode an image [C, H, W] in strips of about so many rows, as `read_pixels` does."""
+    """Decode an image [C, H, W] in strips of about this number of rows, as `read_pixels` does."""
     from PIL import ImageOps
 
     with _open(path) as opened, sound("a whole image", path):

@@ -21,7 +21,7 @@ _KEPT = (_WIDTH, _BITS, _CODE, 262, 266, 277, _PLANES, 317, 320, 322, 338, 339, 
 
 
 def strips_of(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
-    """Return strips of about so many rows of an image opened by Pillow; None if it must be decoded as a whole."""
+    """Return strips of about `rows` rows of an image opened by Pillow; None if it must be decoded as a whole."""
     if getattr(image, "n_frames", 1) > 1 or (image.format == "TIFF" and image.tag_v2.get(_ORIENTATION, 1) != 1):
         return None
     if image.format == "TIFF":
