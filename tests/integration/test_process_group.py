@@ -155,7 +155,7 @@ def test_what_cannot_be_started_is_said(words, said, tmp_path, capsys):
 def test_a_batch_holds_a_bag_for_each_process():
     ranks = Ranks(0, 3, torch.device("cpu"))
     ranks.check_batch(3)
-    with pytest.raises(ConfigError, match="at least 3 bags a batch, one per process, got 2"):
+    with pytest.raises(ConfigError, match="at least 3 bags per batch, one per process, got 2"):
         ranks.check_batch(2)
 
 

@@ -147,20 +147,22 @@ CLAIMS = [
     ),
     Claim(
         _FINDINGS,
-        "by remembered scores is no default.** On volumes it is behind by {} (",
+        "by remembered scores does not help on real bags.** On volumes it is behind by {} (",
         metrics.draws_on_volumes,
     ),
     Claim(_FINDINGS, "rank as well as ten trainings,** {} and {}, at {} times the cost of one", metrics.ten_labels),
-    Claim(_FINDINGS, "MIDAM with smoothed-max comes within {} of the best possible ranking", metrics.survival),
+    Claim(_FINDINGS, "MIDAM with smoothed-max is within {} of the best possible ranking", metrics.survival),
     Claim(_FINDINGS, "the default, which finds {} of the positive bags at a specificity of 95%", metrics.screening),
     Claim(
-        _FINDINGS, "where one instance decides:** {} against {} of trees, on made-up bags", scores.one_instance_decides
+        _FINDINGS,
+        "where one instance decides:** {} against {} of trees, on synthetic bags",
+        scores.one_instance_decides,
     ),
     Claim(_FINDINGS, "alone has a mean AUROC of {}, extra trees {}.", scores.alone_and_trees, "tabular"),
-    Claim(_README, "`midam fit` has a mean AUROC of {}, level with the mean of the better", scores.auto, "tabular"),
+    Claim(_README, "`midam fit` has a mean AUROC of {}, about as high as the better", scores.auto, "tabular"),
     Claim(
         _FINDINGS,
-        "what `midam fit` does, has {}, level with the better of MIDAM and trees: {} (",
+        "the default of `midam fit`, has {}, about as much as the better of MIDAM and trees: {} (",
         scores.auto_minus_better,
         "tabular",
     ),
