@@ -96,7 +96,7 @@ def curve_bands(
     thresholds : array_like, shape [T]
         Threshold probabilities in [0, 1) of the net benefit.
     resamples : int, default 1000
-        At least 200; above 20 000 bags fewer are drawn, but at least 200.
+        At least 200; with more than 20 000 bags, fewer resamples are drawn, but at least 200.
     seed : int, default 0
         Seed of the draws.
 

@@ -33,7 +33,7 @@ _FEW = 20  # so few numbers, or classes that do not all differ, are never taken 
 
 
 def label_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
-    """Return the label columns among those `present`: one, those of several labels, or time and event.
+    """Return the label columns among the columns `present`: one, one for each of several labels, or time and event.
 
     A request names several columns with commas. Default: ``label``; for survival ``time`` and ``event``; for several
     labels all columns that begin with ``label_``.

@@ -80,7 +80,7 @@ class ScoredBags:
         return 0 < self.positives < len(self)
 
     def counted(self, labels: str = "") -> str:
-        """Return counts of bags and known groups, around a text on labels: "100 bags, 50 sick, of 40 groups"."""
+        """Return counts of bags and known groups, with labels between them: "100 bags, 50 sick, of 40 groups"."""
         groups = f", of {plural(len(np.unique(self.groups)), 'group')}" if self.groups is not None else ""
         return f"{plural(len(self), 'bag')}{labels}{groups}"
 
