@@ -21,7 +21,6 @@ from midam.plain_files import is_partial, make_own, open_own, open_plain, replac
 from midam.reading import parse_json
 
 LOCK = ".lock"
-_MOST = 1000  # files of a folder that a message searches
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL)  # errors of a file system that cannot reserve space
 
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from midam.compare.auto.method import Auto
-from midam.compare.baselines import ModelBaseline
 from midam.compare.methods import ComparedMethod, find_method
 from midam.compare.plan import settings_of
 from midam.compare.summary import Comparison, format_interval
@@ -20,9 +18,9 @@ from midam.data.column_codes import prepare
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.nn.ensemble import BagEnsemble
 from midam.registry import typed
 from midam.runs.data import Callbacks, SplitBags, describe_origin
+from midam.runs.fit_at_once import fit_baseline
 from midam.runs.folder import RunFolder
 from midam.runs.method import taken_settings
 from midam.runs.report import write_run_report
@@ -180,13 +178,8 @@ def _train(
     epochs: int,
     on_epoch: Callable[[dict[str, Any]], None] | None,
 ) -> Trainer | Fitted:
-    if isinstance(method.baseline, Auto):
-        chosen = method.baseline.choose(bags, seed=config.run.seed)
-        return Fitted(method.name, config, chosen.model, chosen.parts, {"auto": chosen.about}, chosen.out_of_fold)
-    if isinstance(method.baseline, ModelBaseline):
-        model = BagEnsemble([method.baseline.fit(bags, seed=config.run.seed)])
-        held = method.baseline.out_of_fold(bags, seed=config.run.seed)
-        return Fitted(method.name, config, model, out_of_fold=held)
+    if method.baseline is not None:
+        return fit_baseline(method.name, config, bags, few=True)
     callbacks = [] if on_epoch is None else [lambda _, row: on_epoch(row)]
     return Trainer(config, bags).fit(epochs=epochs, callbacks=callbacks)
 

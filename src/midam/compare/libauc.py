@@ -38,7 +38,6 @@ from midam.train.trials import Trial
 ROOT = "_peer_libauc"
 PACKAGES = ("losses", "optimizers", "utils", "models", "metrics")
 
-_EPOCHS = 100
 _LOWERED = (50, 75)
 _TAU = 0.1
 _CPU = torch.device("cpu")

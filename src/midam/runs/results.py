@@ -35,7 +35,6 @@ from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
 
 Scores = NDArray[np.float64]
-_MOST_ITERATIONS = 1000
 _MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
 
 
