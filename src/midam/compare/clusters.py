@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from midam.compare.workers import BACKENDS, Farm, Lost, Workers, deal_device, use_device, visible_devices
+from midam.compare.workers import BACKENDS, VISIBLE, Farm, Lost, Workers, deal_device, visible_devices
 from midam.errors import ConfigError, first_line, need_package
 
 _ENVIRONMENT = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
@@ -57,10 +57,11 @@ class Cluster(Farm):
         self._package: Any = need_package(
             BACKENDS[workers.backend] or "", f"for the backend {workers.backend!r}", extra=workers.backend
         )
+        self._running: dict[Any, Any] = {}
 
     def free_slots(self) -> int:
         """Return the number of workers that can take a task now; wait for a first worker."""
-        most, busy, until = self._workers.jobs, self._busy(), time.monotonic() + self._workers.patience
+        most, busy, until = self._workers.jobs, len(self._running), time.monotonic() + self._workers.patience
         while not (free := self._free()) and not busy:
             if time.monotonic() > until:
                 gpu = " that has a GPU" if self._workers.gpu else ""
@@ -73,9 +74,6 @@ class Cluster(Farm):
 
     @abstractmethod
     def _free(self) -> int: ...
-
-    @abstractmethod
-    def _busy(self) -> int: ...
 
 
 class DaskFarm(Cluster):
@@ -101,15 +99,13 @@ class DaskFarm(Cluster):
             raise ConfigError(
                 f"Expected a Dask scheduler at {address or 'this machine'}, got {first_line(error)}; check the address."
             ) from None
-        self._running: dict[Any, tuple[int, str]] = {}
         self._held: dict[str, tuple[Callable[[Any], Any], Any]] = {}
         self._devices: dict[str, str | None] = {}
         self._news = threading.Event()
 
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
         """Give the task to a free worker, which gets the function once; return False if no worker is free."""
-        busy = {address for _, address in self._running.values()}
-        free = [address for address in self._addresses() if address not in busy]
+        free = self._free_addresses()
         if not free:
             return False
         address = free[0]
@@ -179,12 +175,12 @@ class DaskFarm(Cluster):
         wants = self._workers.gpu
         return [address for address, worker in workers.items() if not wants or worker["resources"].get("GPU", 0) >= 1]
 
-    def _free(self) -> int:
+    def _free_addresses(self) -> list[str]:
         busy = {address for _, address in self._running.values()}
-        return sum(address not in busy for address in self._addresses())
+        return [address for address in self._addresses() if address not in busy]
 
-    def _busy(self) -> int:
-        return len(self._running)
+    def _free(self) -> int:
+        return len(self._free_addresses())
 
     def _device(self, address: str) -> str | None:
         """Return the GPU of a worker; workers of one machine with the same GPUs get different ones."""
@@ -219,7 +215,6 @@ class RayFarm(Cluster):
                 ) from None
         gpus = {"num_gpus": 1} if workers.gpu else {}
         self._remote = ray.remote(num_cpus=1, max_retries=0, **gpus)(call)
-        self._running: dict[Any, int] = {}
         self._held: tuple[Callable[[Any], Any] | None, Any] = (None, None)
 
     def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
@@ -255,13 +250,11 @@ class RayFarm(Cluster):
     def _free(self) -> int:
         total = self._package.cluster_resources()
         names = ["CPU", "GPU"] if self._workers.gpu else ["CPU"]
-        return max(0, int(min(total.get(name, 0) for name in names)) - self._busy())
-
-    def _busy(self) -> int:
-        return len(self._running)
+        return max(0, int(min(total.get(name, 0) for name in names)) - len(self._running))
 
 
 def call(function: Callable[[Any], Any], task: Any, device: str | None = None) -> Any:
-    """Run a task on a worker."""
-    use_device(device)
+    """Run a task on a worker, with only its GPU, if any, which must not have been used before."""
+    if device is not None:
+        os.environ[VISIBLE] = device
     return function(task)

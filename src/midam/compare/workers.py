@@ -30,7 +30,7 @@ BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"
 TRIES = 3
 _IDLE_SECONDS = 300.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def open_farm(workers: Workers) -> Iterator[Farm]:
     elif count == 1:
         farm = Here()
     elif workers.backend == "threading":
-        farm = Local([Thread() for _ in range(count)])
+        farm = Local([Seat() for _ in range(count)])
     else:
         devices: Sequence[str | None] = visible_devices() if workers.gpu else []
         share = max(1, cpu_count() // count)
@@ -178,59 +178,42 @@ class Here(Farm):
         """Do nothing: no task is running."""
 
 
-class Thread:
-    """A seat that is a thread of this process."""
+class Seat:
+    """A thread of this process or, with an `environment`, a process of this machine that is kept for later tasks.
 
-    def __init__(self) -> None:
+    Each has its own executor, because an executor with many workers would not show the task of a dead worker.
+    """
+
+    def __init__(self, environment: dict[str, str] | None = None) -> None:
+        self.environment = environment
         self._executor: Executor | None = None
 
     def submit(self, function: Callable[[Any], Any], task: Any) -> "Future[Any]":
         """Start the task."""
         if self._executor is None:
-            self._executor = self._open()
+            self._executor = ThreadPoolExecutor(1) if self.environment is None else _new_process(self.environment)
         return self._executor.submit(function, task)
 
     def end(self) -> None:
-        """Wait for the running task."""
+        """Wait for the running task of the thread, or kill the process."""
         if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+            self._executor.shutdown(**{"cancel_futures" if self.environment is None else "kill_workers": True})
             self._executor = None
 
-    def _open(self) -> Executor:
-        return ThreadPoolExecutor(1)
 
-
-class Process(Thread):
-    """A seat that is a process of this machine with its own environment, kept for later tasks.
-
-    Each has its own executor, because an executor with many workers would not show the task of a dead worker.
-    """
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        super().__init__()
-        self.environment = environment
-
-    def end(self) -> None:
-        """Kill the process."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, kill_workers=True)  # type: ignore[call-arg]
-            self._executor = None
-
-    def _open(self) -> Executor:
-        # A process that has grown in memory is replaced between two tasks, without loss.
-        warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
-        # Without the thread of `end_with`, the process would outlive a killed parent by minutes.
-        return ProcessPoolExecutor(
-            1, timeout=_IDLE_SECONDS, env=self.environment, initializer=end_with, initargs=(os.getpid(),)
-        )
+def _new_process(environment: dict[str, str]) -> Executor:
+    # A process that has grown in memory is replaced between two tasks, without loss.
+    warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
+    # Without the thread of `end_with`, the process would outlive a killed parent by minutes.
+    return ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=environment, initializer=end_with, initargs=(os.getpid(),))
 
 
 class Local(Farm):
     """Seats of this machine."""
 
-    def __init__(self, seats: Sequence[Thread]) -> None:
+    def __init__(self, seats: Sequence[Seat]) -> None:
         self._free = list(seats)
-        self._running: dict[Future[Any], tuple[int, Thread]] = {}
+        self._running: dict[Future[Any], tuple[int, Seat]] = {}
 
     def free_slots(self) -> int:
         """Return the number of seats without a task."""
@@ -257,35 +240,30 @@ class Local(Farm):
 
     def stop(self) -> None:
         """End the processes with a task, and all threads."""
-        for seat in [seat for _, seat in self._running.values()] + [s for s in self._free if type(s) is Thread]:
+        threads = [seat for seat in self._free if seat.environment is None]
+        for seat in [*(seat for _, seat in self._running.values()), *threads]:
             seat.end()
         self._running.clear()
 
 
 # Idle processes are kept for the next call, because a new process has to import torch.
-_PROCESSES: dict[tuple[int, int, int, str | None], Process] = {}
+_PROCESSES: dict[tuple[int, int, int, str | None], Seat] = {}
 
 
-def _process(number: int, threads: int, device: str | None) -> Process:
+def _process(number: int, threads: int, device: str | None) -> Seat:
     key = (os.getpid(), number, threads, device)
     if key not in _PROCESSES:
         variables = {name: os.environ.get(name, str(threads)) for name in _THREADS}
-        _PROCESSES[key] = Process(variables if device is None else {**variables, _VISIBLE: device})
+        _PROCESSES[key] = Seat(variables if device is None else {**variables, VISIBLE: device})
     return _PROCESSES[key]
 
 
 def visible_devices() -> list[str]:
     """Return the names of the GPUs that this process may use, as in ``CUDA_VISIBLE_DEVICES``."""
-    devices = os.environ.get(_VISIBLE)
+    devices = os.environ.get(VISIBLE)
     if devices is not None:
         return [name.strip() for name in devices.split(",") if name.strip()]
     return [str(i) for i in range(import_module("torch").cuda.device_count())]
-
-
-def use_device(device: str | None) -> None:
-    """Restrict this process to one GPU; call it before the first use of a GPU."""
-    if device is not None:
-        os.environ[_VISIBLE] = device
 
 
 def deal_device(visible: Sequence[str], used: Collection[str]) -> str | None:
