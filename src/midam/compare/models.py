@@ -25,12 +25,10 @@ from midam.errors import DivergedError
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
-from midam.runs.results import RunEvaluation, model_content, write_model
+from midam.runs.results import model_content, write_model
 from midam.settings import DataSettings, ResolvedSettings, Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer
-
-FOLDER = "models"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +40,6 @@ class ModelTask:
     fold: Fold
     parts: Parts
     epoch: int
-
-
-def model_folder(root: Path, method: str, fold: Fold) -> Path:
-    """Return the run folder of the model of a method in a fold."""
-    return root / FOLDER / file_name(method) / f"repeat-{fold.repeat}-fold-{fold.fold}"
 
 
 def keep_models(
@@ -94,11 +87,11 @@ def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None
             trainer.fit(epochs=task.epoch)
         except DivergedError:
             return None
-        decided = target_of(bags).saved(None)
+        target = target_of(bags)
+        decided = target.saved(None)
         if len(val):
-            held = SplitBags(bags.subset(val), names[val])
-            evaluation = RunEvaluation(held, trainer.scores(held.bags, trainer.reader(held.bags)))
-            decided = evaluation.target.saved(evaluation.decision)
+            held = bags.subset(val)
+            decided = target.saved(target.decide(target.values(held), trainer.scores(held, trainer.reader(held))))
     origin = describe_origin(SplitBags(bags.subset(used), names[used], made.imputed, None, made.columns))
     return model_content(trainer.config, trainer.reported, origin, decided=decided)
 
@@ -112,15 +105,14 @@ def unkept(methods: Sequence[ComparedMethod]) -> list[str]:
 def _tasks(root: Path, groups: Sequence[Group[Task]], store: TrialStore) -> Iterator[ModelTask]:
     for group in groups:
         for i, row in enumerate(store.find(group.names)):
-            if row is None or row["status"] != OK or group.tasks[0].config is None:
+            if row is None or row["status"] != OK:
                 continue
             for task in group.tasks:
                 config, fold = task.config, task.folds[i]
                 # Trials of cross-entropy hold no margin.
-                if config is not None and (config.training.lr, row["margin"] or config.method.margin) == (
-                    row["lr"],
-                    config.method.margin,
-                ):
-                    place = model_folder(root, task.method.name, fold)
+                if config is None or config.training.lr != row["lr"]:
+                    continue
+                if row["margin"] in (None, config.method.margin):
+                    place = root / "models" / file_name(task.method.name) / f"repeat-{fold.repeat}-fold-{fold.fold}"
                     yield ModelTask(place, config, fold, task.parts[i], row["epoch"])
                     break

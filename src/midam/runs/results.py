@@ -47,38 +47,18 @@ class RunEvaluation:
     ----------
     target : Target
         Target of the bags.
+    splits, scores, values : array [N], [N] or [N, C], [N] or [N, L]
+        Split, scores and labels of the bags.
     decision : Decision or None
         Rule that turns scores into predictions; None if the validation bags do not suffice.
     """
 
-    def __init__(
-        self, parts: SplitBags, scores: Scores, *, rule: str = "youden", out_of_fold: OutOfFold | None = None
-    ) -> None:
+    def __init__(self, parts: SplitBags, scores: Scores, *, rule: str, out_of_fold: OutOfFold | None) -> None:
         self.target = target_of(parts.bags)
-        self._parts, self._scores = parts, scores
-        self._values = self.target.values(parts.bags)
+        self.splits, self.scores, self.values = parts.splits, scores, self.target.values(parts.bags)
         held_out = parts.splits == "val"
-        values, held_out_scores = self._values[held_out], scores[held_out]
+        values, held_out_scores = self.values[held_out], scores[held_out]
         self.decision = self.target.decide(values, held_out_scores, rule=rule, out_of_fold=out_of_fold)
-
-    def predictions(self) -> str:
-        """Return the text of predictions.csv."""
-        bags, splits = self._parts.bags, self._parts.splits
-        return predictions_text(bags, self.target, self._scores, splits=splits, decision=self.decision)
-
-    def summarize(self) -> dict[str, Any]:
-        """Return the entries of summary.json for each split."""
-        bags, splits = self._parts.bags, self._parts.splits
-        summary = summarize_parts(bags, self.target, splits, self._scores, names=SPLITS, decision=self.decision)
-        return summary | thresholds_of(self.decision)
-
-    def main_metrics(self) -> dict[str, float | None]:
-        """Return the main metric of each split; None if it cannot be computed."""
-        parts = {name: self._parts.splits == name for name in SPLITS}
-        return {
-            f"{name}_{self.target.metric}": self.target.metric_value(self._values[inside], self._scores[inside])
-            for name, inside in parts.items()
-        }
 
     def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, baseline: BaselineResult) -> None:
         """Plot how well the scores of the test bags, or else of the validation bags, agree with the labels."""
@@ -89,8 +69,8 @@ class RunEvaluation:
         from midam.report.page.run_page import page_class
         from midam.report.page.target_page import ScoredPart
 
-        inside = self._parts.splits == part
-        title, bags = f"{Path(data).name or data}: {part} bags", (self._values[inside], self._scores[inside])
+        inside = self.splits == part
+        title, bags = f"{Path(data).name or data}: {part} bags", (self.values[inside], self.scores[inside])
         scored = ScoredPart(*bags, summary[part], self.decision, title, baseline.scores)
         page_class(self.target).draw(folder.root, self.target, scored)
 
@@ -192,17 +172,20 @@ def write_results(
     """
     out_of_fold = trainer.out_of_fold if isinstance(trainer, Fitted) else None
     evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=out_of_fold)
-    decided = evaluation.target.saved(evaluation.decision)
-    fields: dict[str, Any] = {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
-    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, decided=decided, **fields))
-    write_text(folder.predictions, evaluation.predictions())
+    bags, target, decision = parts.bags, evaluation.target, evaluation.decision
+    fields: dict[str, Any] = {"decided": target.saved(decision)}
+    fields |= {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
+    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **fields))
+    predictions = predictions_text(bags, target, scores, splits=parts.splits, decision=decision)
+    write_text(folder.predictions, predictions)
     baseline = BaselineResult()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
         calls.stage("training the baseline")
         baseline = train_baseline(parts, scores, seed=trainer.config.run.seed)
         write_scores(folder, parts, baseline)
     calls.stage("writing results")
-    summary = evaluation.summarize()
+    summary = summarize_parts(bags, target, parts.splits, scores, names=SPLITS, decision=decision)
+    summary |= thresholds_of(decision)
     if isinstance(trainer, Fitted):
         summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
@@ -210,15 +193,14 @@ def write_results(
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         summary |= _of_training(trainer, selected, evaluation, baseline)
-        covariates = summarize_covariates(trainer.reported, parts, scores)
-        if covariates is not None:
+        if (covariates := summarize_covariates(trainer.reported, parts, scores)) is not None:
             summary["covariates"] = covariates
-        summary |= _chosen(trainer.config, choice)
-    summary |= evaluation.target.description
+        if choice is not None:
+            counts = dict(zip(("num_positive", "num_negative", "num_instances"), trainer.config.training.batch))
+            summary["chosen"] = {**counts, "note": choice}
+    summary |= target.description
     summary["data"] = _of_data(parts, data, trainer.config, origin, notes)
-    importance = _importance(trainer.reported, parts, calls)
-    if importance is not None:
-        summary["importance"] = importance
+    summary |= _importance(trainer.reported, parts, calls)
     summary |= {"version": __version__, "environment": environment(), **about}
     evaluation.draw(folder, summary, data, baseline)
     summary["seconds"] = seconds(baseline.seconds)
@@ -230,8 +212,16 @@ def _of_training(
     trainer: Trainer, selected: str, evaluation: RunEvaluation, baseline: BaselineResult
 ) -> dict[str, Any]:
     """Return the summary's entries about a training and its baseline."""
-    settings, by_weights = trainer.config.flat(), _by_weights(trainer)
-    by_weights[selected] |= evaluation.main_metrics()
+    settings, epochs = trainer.config.flat(), {"last": trainer.epoch, "best": trainer.best_epoch}
+    by_weights: dict[str, dict[str, Any]] = {
+        name: {"epoch": epoch, trainer.validated: trainer.history[epoch - 1][trainer.validated]}
+        for name, epoch in epochs.items()
+        if epoch
+    }
+    for name in SPLITS:
+        inside, target = evaluation.splits == name, evaluation.target
+        metric = target.metric_value(evaluation.values[inside], evaluation.scores[inside])
+        by_weights[selected][f"{name}_{target.metric}"] = metric
     return {
         "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
         "by_weights": by_weights,
@@ -259,13 +249,6 @@ def _of_data(
         **({"missing": parts.missing} if parts.missing else {}),
         "notes": list(notes),
     }
-
-
-def _by_weights(trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """Return epoch and validation metric of the last weights and, if there are any, of the best weights."""
-    metric = f"val_{metric_of_history(trainer.history)}"
-    epochs = {"last": trainer.epoch, "best": trainer.best_epoch}
-    return {key: {"epoch": epoch, metric: trainer.history[epoch - 1][metric]} for key, epoch in epochs.items() if epoch}
 
 
 def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
@@ -308,14 +291,14 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     save_checkpoint(folder.model, content)
 
 
-def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any] | None:
-    """Return permutation importance of named features on test or else validation bags; None if it would take long."""
+def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any]:
+    """Return the summary's entry on named features of test or else validation bags; empty if it would take long."""
     bags, compared = parts.bags, compared_part(parts)
     if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES or compared is None:
-        return None
+        return {}
     part, tested = compared[0], bags.subset(compared[1])
     if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
-        return None
+        return {}
     if calls.until < math.inf:
         started = time.monotonic()
         predict(model, tested)
@@ -324,19 +307,12 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
             warnings.warn(
                 "the budget leaves no time to shuffle the features: their importance is not known", Note, stacklevel=2
             )
-            return None
+            return {}
     calls.stage("shuffling the features")
     columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).of_categories
     importances = permutation_importance(model, tested, repeats=_SHUFFLES, columns=columns)
-    return {"part": part, "features": [row._asdict() for row in importances if np.isfinite(row[1:]).all()]}
-
-
-def _chosen(config: ResolvedSettings, line: str | None) -> dict[str, Any]:
-    """Return the summary's entry on counts that midam chose; empty if it chose none."""
-    if line is None:
-        return {}
-    counts = dict(zip(("num_positive", "num_negative", "num_instances"), config.training.batch))
-    return {"chosen": {**counts, "note": line}}
+    features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
+    return {"importance": {"part": part, "features": features}}
 
 
 def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
