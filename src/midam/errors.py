@@ -342,6 +342,23 @@ def require_counts(least: int = 1, /, **counts: object) -> None:
             raise ConfigError(f"Expected `{name}` as a whole number of at least {least}, got {got}; give another.")
 
 
+def require_positive(advice: str, /, *, most: float = math.inf, **numbers: Any) -> None:
+    """Refuse arguments that are not finite numbers above 0, or that are above `most`, with a `ConfigError`.
+
+    Examples
+    --------
+    >>> require_positive("1 forgets the past", most=1, pair_rate=1.5)
+    Traceback (most recent call last):
+    ...
+    midam.errors.ConfigError: Expected pair_rate in (0, 1], got 1.5; 1 forgets the past.
+    """
+    for name, value in numbers.items():
+        require(value, float, name, advice)
+        if not 0 < value <= most:
+            wanted = "> 0" if most == math.inf else f"in (0, {most:g}]"
+            raise ConfigError(f"Expected {name} {wanted}, got {value}; {advice}.")
+
+
 def install(extra: str) -> str:
     """Return advice for a missing package: the command that adds the packages of an extra to this midam.
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, get_args
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_choice, require_counts
+from midam.errors import ConfigError, require, require_choice, require_counts, require_positive
 from midam.functional import columns as per_column
 from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
@@ -320,11 +320,9 @@ class MinMaxAUCLoss(Objective):
     ) -> None:
         super().__init__(columns=columns, pairs=pairs)
         require(center_start, float, "center_start", "give a score, such as 0.5")
-        require(dual_lr, float, "dual_lr", "give one in (0, 1]")
+        require_positive("the paper's code uses 1", most=1, dual_lr=dual_lr)
         require_choice(get_args(f.Weight), objective_weight=objective_weight)
         require_choice(get_args(f.Domain), dual_domain=dual_domain)
-        if not 0 < dual_lr <= 1:
-            raise ConfigError(f"Expected dual_lr in (0, 1], got {dual_lr}; the paper's code uses 1.")
         self.margin = checked_margin(margin)
         self.dual_lr = dual_lr
         self.objective_weight: f.Weight = objective_weight
@@ -432,9 +430,7 @@ def warn_of_missing_commit(module: nn.Module, waiting: bool) -> None:
 
 def checked_margin(margin: float) -> float:
     """Return a margin; raise a `ConfigError` if it is not above 0."""
-    require(margin, float, "margin", "scores lie in [0, 1], so try 1.0")
-    if not margin > 0:
-        raise ConfigError(f"Expected margin > 0, got {margin}; scores lie in [0, 1], so try 1.0.")
+    require_positive("scores lie in [0, 1], so try 1.0", margin=margin)
     return margin
 
 

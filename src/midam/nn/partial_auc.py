@@ -6,7 +6,7 @@ The equations and their sources are in `midam.functional.partial_auc`.
 import torch
 from torch import Tensor
 
-from midam.errors import ConfigError, require, require_counts
+from midam.errors import ConfigError, require_counts, require_positive
 from midam.functional import partial_auc
 from midam.functional.objectives import ClassWeights
 from midam.nn.objectives import Objective, Proposal, checked_margin
@@ -74,10 +74,11 @@ class PartialAUCLoss(Objective):
     ) -> None:
         super().__init__()
         require_counts(0, num_bags=num_bags)
+        require_positive("1 forgets the past", most=1, pair_rate=pair_rate)
+        tpr = {} if tpr_temperature is None else {"tpr_temperature": tpr_temperature}
+        require_positive("the losses lie in [0, 4], so try 0.2", fpr_temperature=fpr_temperature, **tpr)
         if max_fpr is not None:
-            require(max_fpr, float, "max_fpr", "give a share in (0, 1]")
-        if max_fpr is not None and not 0 < max_fpr <= 1:
-            raise ConfigError(f"Expected max_fpr in (0, 1], got {max_fpr}; 0.05 is a specificity of at least 95%.")
+            require_positive("0.05 is a specificity of at least 95%", most=1, max_fpr=max_fpr)
         if max_fpr is not None and tpr_temperature is not None:
             raise ConfigError(
                 "Expected no tpr_temperature with max_fpr, which limits only the FPR, got both; use fpr_temperature "
@@ -86,9 +87,7 @@ class PartialAUCLoss(Objective):
         self.margin = checked_margin(margin)
         self.max_fpr = max_fpr
         self._new = _NEW if max_fpr is None else 0.0
-        self.fpr_temperature = _checked_temperature("fpr_temperature", fpr_temperature)
-        self.tpr_temperature = tpr_temperature and _checked_temperature("tpr_temperature", tpr_temperature)
-        self.pair_rate = _checked_rate(pair_rate)
+        self.fpr_temperature, self.tpr_temperature, self.pair_rate = fpr_temperature, tpr_temperature, pair_rate
         self.register_buffer("tail", torch.full((num_bags,), self._new))
         self.register_buffer("overall", torch.tensor(_NEW))
 
@@ -153,8 +152,8 @@ class AveragePrecisionLoss(Objective):
     def __init__(self, *, num_bags: int, margin: float = 1.0, pair_rate: float = 0.9) -> None:
         super().__init__()
         require_counts(0, num_bags=num_bags)
-        self.margin = checked_margin(margin)
-        self.pair_rate = _checked_rate(pair_rate)
+        require_positive("1 forgets the past", most=1, pair_rate=pair_rate)
+        self.margin, self.pair_rate = checked_margin(margin), pair_rate
         self.register_buffer("ranks", torch.zeros(num_bags, 2))
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:
@@ -183,17 +182,3 @@ def _rows(memory: Tensor, index: Tensor | None, *, count: int, new: float) -> Te
 
 def _updated_rows(memory: Tensor, index: Tensor | None, rows: Tensor, *, name: str) -> dict[str, Tensor]:
     return {} if index is None else {name: memory.index_copy(0, index, rows.detach().to(memory.dtype))}
-
-
-def _checked_rate(rate: float) -> float:
-    require(rate, float, "pair_rate", "give one in (0, 1]")
-    if not 0 < rate <= 1:
-        raise ConfigError(f"Expected pair_rate in (0, 1], got {rate}; 1 forgets the past.")
-    return rate
-
-
-def _checked_temperature(name: str, temperature: float) -> float:
-    require(temperature, float, name, "the losses lie in [0, 4], so try 0.2")
-    if not temperature > 0:
-        raise ConfigError(f"Expected {name} > 0, got {temperature}; the losses lie in [0, 4], so try 0.2.")
-    return temperature

@@ -8,40 +8,14 @@ their arguments unchanged.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from midam.errors import ConfigError
 from midam.nn.pooling.base import Pooling
-
-
-class Coder(Protocol):
-    """Encodes the covariates of bags as numbers [N, P], as `midam.data.covariate_codes.CovariateCoder` does."""
-
-    @property
-    def width(self) -> int:
-        """P."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the covariates."""
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the P columns."""
-
-    def encode(self, bags: Any) -> NDArray[np.float64]:
-        """Return the encoded covariates [N, P] of bags."""
-
-    def to_json(self) -> str:
-        """Return the text that `from_json` reads."""
-
-    def from_json(self, text: str) -> Self:
-        """Return the coder of a text; raise a `ValueError` for an invalid text."""
 
 
 class CovariateTerm(nn.Module):
@@ -52,7 +26,7 @@ class CovariateTerm(nn.Module):
 
     Parameters
     ----------
-    coder : Coder
+    coder : midam.data.CovariateCoder
         Fitted on training bags only.
     columns : int
         Number C of score columns; each has separate weights.
@@ -73,7 +47,7 @@ class CovariateTerm(nn.Module):
     tensor([-0.6124,  0.0000,  0.6124])
     """
 
-    def __init__(self, coder: Coder, *, columns: int = 1) -> None:
+    def __init__(self, coder: Any, *, columns: int = 1) -> None:
         super().__init__()
         self.coder = coder
         self.weight = nn.Parameter(torch.zeros((coder.width,) if columns == 1 else (columns, coder.width)))
@@ -96,7 +70,7 @@ class CovariateTerm(nn.Module):
 
 
 def coder_of(state: Tensor, kind: Any) -> Any:
-    """Return the coder in the extra state of a `CovariateTerm`; `kind` is a `Coder` or its class."""
+    """Return the coder in the extra state of a `CovariateTerm`; `kind` is a coder or its class."""
     return kind.from_json(state.cpu().numpy().tobytes().decode())
 
 

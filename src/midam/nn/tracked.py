@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_counts
+from midam.errors import ConfigError, require, require_counts, require_positive
 from midam.functional.logmean import MAX_LAG_EXPONENT, Rate, importance_logits, linearize, point_weights, rate_of, track
 from midam.nn.objectives import Objective, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling, upcast
@@ -47,12 +47,8 @@ class TrackedStatistic(nn.Module):
         super().__init__()
         require_counts(0, num_bags=num_bags, value_size=value_size)
         require_counts(branches=branches)
-        require(state_rate, float, "state_rate", "give one in (0, 1]")
+        require_positive("1 forgets the past, 0.1 averages over ten visits", most=1, state_rate=state_rate)
         require(state_floor, float, "state_floor", "give one in [0, 1)")
-        if not 0 < state_rate <= 1:
-            raise ConfigError(
-                f"Expected state_rate in (0, 1], got {state_rate}; 1 forgets the past, 0.1 averages over ten visits."
-            )
         if not 0 <= state_floor < 1:
             raise ConfigError(f"Expected state_floor in [0, 1), got {state_floor}; 0 is none.")
         self.branches = branches

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from midam.data.covariate_codes import CovariateCoder
 from midam.errors import ConfigError
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.objectives import Objective
 from midam.nn.pooling import Pooling, check_columns
-from midam.nn.scorer import BagScorer, Coder, CovariateTerm
+from midam.nn.scorer import BagScorer, CovariateTerm
 from midam.nn.standardizer import Intensities, Standardizer
 from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings
@@ -39,7 +40,7 @@ def build_method(
     num_bags: int,
     columns: int = 1,
     pairs: str = "binary",
-    coder: Coder | None = None,
+    coder: CovariateCoder | None = None,
 ) -> MethodParts:
     """Build the parts of a method for one scorer (``members`` is ignored) and a training set of `num_bags` bags.
 
@@ -70,7 +71,7 @@ def build_model(
     instance_shape: tuple[int, ...],
     pretrained: bool = True,
     columns: int = 1,
-    coder: Coder | None = None,
+    coder: CovariateCoder | None = None,
 ) -> BagScorer:
     """Build only the scorer, with `columns` score columns and weights from torch's current random state.
 
@@ -101,7 +102,7 @@ def _build_standardizer(config: ResolvedSettings, encoder: nn.Module, instance_s
 
 
 def build_ensemble(
-    config: Settings, *, instance_shape: tuple[int, ...], columns: int = 1, coder: Coder | None = None
+    config: Settings, *, instance_shape: tuple[int, ...], columns: int = 1, coder: CovariateCoder | None = None
 ) -> BagEnsemble:
     """Build the scorers of all members, to load weights into; the global random state does not change."""
     count = config.resolve(instance_shape).training.members

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from midam.data.batch import WholeBatch
 from midam.data.draws import uniform_slots
-from midam.errors import ConfigError, require
+from midam.errors import ConfigError, require_counts
 from midam.evaluate.stream import stream_bags, stream_instances, stream_total, total_of
 from midam.functional.logmean import cotangents, linearize, point_weights
 from midam.nn.encoders.custom import batch_norms
@@ -60,7 +60,8 @@ class Exact(Estimator):
 
     def __init__(self, *, chunk_size: int) -> None:
         super().__init__()
-        self.chunk_size = _checked("chunk_size", chunk_size)
+        require_counts(chunk_size=chunk_size)
+        self.chunk_size = chunk_size
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
         """Return the bag output at the exact point."""
@@ -122,10 +123,9 @@ class ExactPoint(Estimator):
 
     def __init__(self, *, num_instances: int, chunk_size: int, seed: int = 0) -> None:
         super().__init__()
-        self.num_instances = _checked("num_instances", num_instances)
-        self.chunk_size = _checked("chunk_size", chunk_size)
-        self.seed = seed
-        self.step = 0
+        require_counts(num_instances=num_instances, chunk_size=chunk_size)
+        self.num_instances, self.chunk_size = num_instances, chunk_size
+        self.seed, self.step = seed, 0
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
         """Return the bag output at the exact point."""
@@ -245,13 +245,6 @@ def _drawn_weights(w: Tensor, branches: int) -> Tensor:
         return torch.full_like(w, 1 / w.shape[1])
     of_bag = w.view(-1, branches, w.shape[1])
     return (of_bag / (of_bag.mean(dim=1, keepdim=True) * w.shape[1])).view_as(w)
-
-
-def _checked(name: str, value: int) -> int:
-    require(value, int, name, "choose how many instances are encoded at a time")
-    if value < 1:
-        raise ConfigError(f"Expected {name} >= 1, got {value}; choose how many instances are encoded at a time.")
-    return value
 
 
 def refuse_batch_statistics(model: nn.Module, user: str) -> None:

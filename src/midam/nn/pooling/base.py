@@ -325,9 +325,3 @@ def upcast(x: Tensor) -> Tensor:
 def one_a_column(start: Tensor, columns: int) -> Tensor:
     """Return the initial value of a learnable number [] of a pooling; with several columns one for each, [C]."""
     return start if columns == 1 else start.repeat(columns)
-
-
-def require_positive(name: str, value: float) -> None:
-    """Refuse a setting that is not above 0."""
-    if not value > 0:
-        raise ConfigError(f"Expected {name} > 0, got {value}; choose a positive number.")

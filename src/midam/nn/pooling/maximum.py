@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from midam.errors import require_positive
 from midam.functional import poolings as f
-from midam.nn.pooling.base import MAXIMUM, ScorePooling, one_a_column, require_positive
+from midam.nn.pooling.base import MAXIMUM, ScorePooling, one_a_column
 
 
 class MaxPooling(ScorePooling):
@@ -73,7 +74,7 @@ class SmoothedMaxPooling(ScorePooling):
         columns: int = 1,
     ) -> None:
         super().__init__(in_features, squash=squash, columns=columns)
-        require_positive("temperature", temperature)
+        require_positive("choose a positive number", temperature=temperature)
         self.temperature = temperature
         log_tau = torch.tensor(temperature, dtype=torch.float64).log().to(torch.get_default_dtype())
         self.log_tau = nn.Parameter(one_a_column(log_tau, columns)) if learn_temperature else None

@@ -5,9 +5,9 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require_positive
 from midam.functional import poolings as f
-from midam.nn.pooling.base import Pooling, ScorePooling, one_a_column, require_positive, upcast
+from midam.nn.pooling.base import Pooling, ScorePooling, one_a_column, upcast
 
 _SATURATION_SIZE = 1000
 
@@ -74,7 +74,7 @@ class GeneralizedMeanPooling(Pooling):
         self, in_features: int, *, exponent: float = 4.0, learn_exponent: bool = False, columns: int = 1
     ) -> None:
         super().__init__(in_features, columns=columns)
-        require_positive("exponent", exponent)
+        require_positive("choose a positive number", exponent=exponent)
         self.scorer = nn.Linear(in_features, columns)
         self.exponent = exponent
         log_p = one_a_column(torch.tensor(exponent).log(), columns)
@@ -176,7 +176,7 @@ class NoisyAndPooling(MeanPooling):
 
     def __init__(self, in_features: int, *, slope: float = 10.0, threshold: float = 0.3, columns: int = 1) -> None:
         super().__init__(in_features, squash=True, columns=columns)
-        require_positive("slope", slope)
+        require_positive("choose a positive number", slope=slope)
         if not 0 < threshold < 1:
             raise ConfigError(
                 f"Expected threshold in (0, 1), got {threshold}; choose the fraction of positive instances."

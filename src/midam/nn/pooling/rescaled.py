@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require_positive
 from midam.functional import poolings as f
-from midam.nn.pooling.base import Pooling, Statistic, require_positive
+from midam.nn.pooling.base import Pooling, Statistic
 
 
 class WrappedPooling(Pooling):
@@ -69,7 +69,7 @@ class RescaledPooling(WrappedPooling):
 
     def __init__(self, inner: Pooling, scale: float = 1.0, offset: float = 0.0) -> None:
         super().__init__(inner)
-        require_positive("scale", scale)
+        require_positive("choose a positive number", scale=scale)
         if inner.columns > 1:
             raise ConfigError(
                 f"Expected a pooling of one score column, got {inner.name!r} with {inner.columns}; rescale one column."
