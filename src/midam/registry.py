@@ -14,9 +14,10 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, ClassVar
 
 from midam.errors import ConfigError, nearest, require
 
@@ -27,6 +28,16 @@ class ClassPath(str):
     """Class path that may be imported, because the user typed or trusts it; it compares and prints as its text."""
 
     __slots__ = ()
+
+
+class NamedPart:
+    """Base whose subclasses have a `name`: the one that the class sets itself, else the name of the class."""
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = cls.__dict__.get("name", cls.__name__)
 
 
 def typed(name: str) -> str:
@@ -119,6 +130,14 @@ class Registry:
                 plugin = f"the {self.kind} {name!r} in the package {point.module!r}"
                 raise ConfigError(f"Expected {plugin}, got {error}; fix or remove that package.") from None
         return self._fitting(import_path(ClassPath(self._rows.get(name, name)), kind=self.kind), name)
+
+    def where(self, fits: Callable[[Any], bool]) -> list[str]:
+        """Return the names of the objects that `fits` accepts, without those of a package that cannot be imported."""
+        names = []
+        for name in self.names():
+            with suppress(ConfigError):
+                names += [name] if fits(self.find(name)) else []
+        return names
 
     def _fitting(self, thing: Any, name: str) -> Any:
         fits, wanted = callable(thing), "something to call"

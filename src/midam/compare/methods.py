@@ -1,7 +1,6 @@
 """Methods of a comparison by name: methods of this library, and baselines, including models of other libraries."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from midam.compare.baselines import Baseline
@@ -9,7 +8,7 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError, check_each, nearest
 from midam.registry import BASELINES, OBJECTIVES, build, typed
 from midam.runs.baseline import usual_baseline
-from midam.targets import Target, target_of
+from midam.targets import target_of
 from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
 
 __all__ = ["DEFAULT", "ComparedMethod", "find_method", "find_methods", "known_methods"]
@@ -75,7 +74,7 @@ def check_methods(methods: Sequence[ComparedMethod], bags: Bags) -> None:
         raise ConfigError(
             f"Expected methods that support the target {target.name!r}, got {'; '.join(wrong)}; name {DEFAULT}, "
             f"OBJECTIVE+ESTIMATOR+POOLING with {objectives}, such as {target.objectives[0]}+vrsp+attention, or "
-            f"{', '.join(_serving(target))}."
+            f"{', '.join(BASELINES.where(lambda baseline: target.pairs in baseline.serves))}."
         )
 
 
@@ -87,12 +86,3 @@ def usual_methods(bags: Bags) -> list[str]:
 def has_margin(objective: str) -> bool:
     """Return whether an objective has a margin to choose."""
     return objective not in _WITHOUT_MARGIN
-
-
-def _serving(target: Target) -> list[str]:
-    """Return the names of the baselines that serve a target."""
-    names = []
-    for name in BASELINES.names():
-        with suppress(ConfigError):  # a plugin that cannot be imported
-            names += [name] if target.pairs in BASELINES.find(name).serves else []
-    return names

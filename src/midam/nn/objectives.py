@@ -19,7 +19,7 @@ from midam.functional.pairs import Pairs, comparable, squared_hinge
 from midam.nn.pooling.base import upcast
 from midam.nn.scorer import BagOutput, SeenBags
 from midam.process_group import joined
-from midam.registry import OBJECTIVES
+from midam.registry import OBJECTIVES, NamedPart
 
 # A loss [], and new values of buffers by name.
 Proposal = tuple[Tensor, Mapping[str, Tensor]]
@@ -35,7 +35,7 @@ _BINARY = frozenset({"binary"})
 _COLUMNS = frozenset({"binary", "classes", "labels"})
 
 
-class Objective(nn.Module):
+class Objective(NamedPart, nn.Module):
     """Base of the objectives: a call with the scores of K bags and their labels returns the loss [].
 
     Each training step is a forward pass, ``loss.backward()``, ``optimizer.step()`` and `midam.nn.commit`. In evaluation
@@ -84,16 +84,11 @@ class Objective(nn.Module):
     0.05
     """
 
-    name: ClassVar[str]
     per_bag: ClassVar[bool] = False
     both_classes: ClassVar[bool] = False
     squash: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = _BINARY
     rates: tuple[str, ...] = ()
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.name = cls.__dict__.get("name", cls.__name__)
 
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
         super().__init__()
@@ -109,7 +104,7 @@ class Objective(nn.Module):
     def check_pairs(cls, pairs: str) -> None:
         """Refuse an unsupported kind of pairs with a `ConfigError` that names other objectives."""
         if pairs not in cls.serves:
-            names = [name for name in OBJECTIVES.names() if pairs in OBJECTIVES.find(name).serves]
+            names = OBJECTIVES.where(lambda objective: pairs in objective.serves)
             kind, others = _KINDS.get(pairs, pairs), ", ".join(names)
             raise ConfigError(f"Expected an objective for {kind}, got {cls.name!r}; use one of {others}.")
 

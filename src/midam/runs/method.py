@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from midam.errors import ConfigError, nearest
@@ -117,11 +116,7 @@ def empty_model(
 
 def baseline_names() -> list[str]:
     """Return the names of the baselines that can be models."""
-    names = []
-    for name in BASELINES.names():
-        with suppress(ConfigError):  # a plugin that cannot be imported
-            names += [name] if BASELINES.find(name).lacks is None else []
-    return names
+    return BASELINES.where(lambda baseline: baseline.lacks is None)
 
 
 def taken_settings(settings: Settings) -> dict[str, Any]:

@@ -22,11 +22,12 @@ from midam.functional.logmean import importance_logits
 from midam.nn.scorer import BagOutput, BagScorer, each, fold_slots, rows_of
 from midam.nn.tracked import TrackedStatistic
 from midam.process_group import Ranks
+from midam.registry import NamedPart
 
 _LARGEST_SEEN = torch.finfo(torch.float16).max
 
 
-class Estimator(nn.Module):
+class Estimator(NamedPart, nn.Module):
     """Base of the estimators.
 
     Called with the scorer and a batch, an estimator returns a `BagOutput` whose score (or logit) any loss may use;
@@ -73,7 +74,6 @@ class Estimator(nn.Module):
     tensor([0.7300, 0.5000])
     """
 
-    name: ClassVar[str]
     whole: ClassVar[bool] = False
     needs_trackable: ClassVar[bool] = False
     tracks: ClassVar[bool] = False
@@ -81,10 +81,6 @@ class Estimator(nn.Module):
     branched: ClassVar[bool] = False
     rates: ClassVar[tuple[str, ...]] = ()
     batch_statistics: ClassVar[str] = "training and evaluation differ, most where a batch holds few bags"
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.name = cls.__dict__.get("name", cls.__name__)
 
     def __call__(self, model: BagScorer, batch: SampledBatch | WholeBatch) -> BagOutput:
         """Return the bag output at the point of the estimator, plus the term of covariates, which is exact."""

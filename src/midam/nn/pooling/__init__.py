@@ -50,7 +50,7 @@ def check_columns(pooling: Pooling, columns: int) -> None:
     """Refuse a pooling with another number of score columns; without the parameter `columns` it has one."""
     if pooling.columns == columns:
         return
-    able = [name for name in POOLINGS.names() if "columns" in inspect.signature(POOLINGS.find(name)).parameters]
+    able = POOLINGS.where(lambda kind: "columns" in inspect.signature(kind).parameters)
     raise ConfigError(
         f"Expected a pooling of {columns} score columns, got {pooling.name!r} with {pooling.columns}; poolings with "
         f"`columns` are {', '.join(able)}."

@@ -11,6 +11,7 @@ from midam.errors import ConfigError, require_counts
 from midam.functional import logmean, maximum
 from midam.functional import poolings as f
 from midam.functional.logmean import BagStatistic
+from midam.registry import NamedPart
 
 _EMPTY = "Expected at least one instance, got an empty batch; pass bags that hold instances."
 
@@ -158,7 +159,7 @@ LOG_MEAN = Statistic(_linearized_sample, logmean.reduce_segments, logmean.merge,
 MAXIMUM = Statistic(maximum.reduce, maximum.reduce_segments, maximum.merge, MaximumTotal, carrier=maximum.first_maximum)
 
 
-class Pooling(nn.Module):
+class Pooling(NamedPart, nn.Module):
     """Base of the poolings: maps encodings [M, D] to logits z [M] and values v [M, V], and owns the outer function f2.
 
     `in_features` is D. Scores are cast to float32 (`upcast`) before any nonlinearity, whatever the precision of the
@@ -216,7 +217,6 @@ class Pooling(nn.Module):
     0.5
     """
 
-    name: ClassVar[str]
     statistic: ClassVar[Statistic] = LOG_MEAN
     counts: ClassVar[bool] = False
     weighted = False
@@ -225,10 +225,6 @@ class Pooling(nn.Module):
     weight_power: float = 1.0
     columns: int = 1
     branches: int = 1
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        cls.name = cls.__dict__.get("name", cls.__name__)
 
     def __init__(self, in_features: int, *, columns: int = 1) -> None:
         require_counts(in_features=in_features, columns=columns)
