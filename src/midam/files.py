@@ -109,13 +109,7 @@ def free_room(path: Path) -> int | None:
     return None
 
 
-def require_space(
-    needed: Mapping[Path, int],
-    content: str,
-    *,
-    advice: str = "free space, or choose another place; nothing was written",
-    error: type[MidamError] = MidamError,
-) -> None:
+def require_space(needed: Mapping[Path, int], content: str, *, error: type[MidamError] = MidamError) -> None:
     """Raise an `error` if a disk has no space for the `needed` bytes by path; `content` names them in the message.
 
     The bytes of paths on one disk are added up; streams need none. If the system does not report the free space,
@@ -132,7 +126,7 @@ def require_space(
         if free is not None and total > free:
             raise error(
                 f"Expected free space for {size_text(total)} of {content}, got {size_text(free)} free "
-                f"(in {paths[0]}); {advice}."
+                f"(in {paths[0]}); free space, or choose another place; nothing was written."
             )
 
 

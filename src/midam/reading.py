@@ -96,17 +96,17 @@ def parse_json(text: str | bytes) -> Any:
     return content
 
 
-def read_json(path: Path, form: type[Form] = Form, *, error: type[MidamError] = CheckpointError) -> dict[str, Any]:
+def read_json(path: Path, form: type[Form] = Form) -> dict[str, Any]:
     """Read a JSON file, which must have the form."""
     try:
-        content = parse_json(read_bytes(path, error=error))
+        content = parse_json(read_bytes(path))
     except ValueError as reason:
         if isinstance(reason, MidamError):
             raise
         content = None
     if not isinstance(content, dict):
-        raise error(f"Expected a whole JSON file, got a damaged one (in {path}); copy it again.")
-    check_form(content, form, path, error=error)
+        raise CheckpointError(f"Expected a whole JSON file, got a damaged one (in {path}); copy it again.")
+    check_form(content, form, path)
     return content
 
 

@@ -70,7 +70,6 @@ _CLIP = 3.0
 MOST_BAGS = 2000  # limit of kernel machines, which compare all pairs
 _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
-Rows = NDArray[np.float64]
 _CHUNK_ENTRIES = 4_000_000
 _MEDIAN_ROWS = 500
 
@@ -427,7 +426,7 @@ def _best(
     return models[int(np.argmax(means))], float(means.max())
 
 
-def median_gamma(rows: Rows, *, seed: int) -> float:
+def median_gamma(rows: Scores, *, seed: int) -> float:
     """Return 1 / median squared distance of up to 500 random rows; 1 if the median is zero."""
     chosen = np.random.default_rng(seed).permutation(len(rows))[:_MEDIAN_ROWS]
     distances = pdist(rows[chosen], "sqeuclidean")
@@ -435,7 +434,7 @@ def median_gamma(rows: Rows, *, seed: int) -> float:
     return 1 / median if median > 0 else 1.0
 
 
-def set_kernels(left: Sequence[Rows], right: Sequence[Rows], *, gammas: ArrayLike) -> Rows:
+def set_kernels(left: Sequence[Scores], right: Sequence[Scores], *, gammas: ArrayLike) -> Scores:
     """Return the kernel [G, len(left), len(right)] of each bag in `left` with each in `right`, for G gammas.
 
     The normalized set kernel (Gartner, Flach, Kowalczyk and Smola 2002, Multi-instance kernels, ICML):
@@ -457,7 +456,7 @@ def set_kernels(left: Sequence[Rows], right: Sequence[Rows], *, gammas: ArrayLik
     return np.asarray(kernel / np.sqrt(self_kernels[0][:, :, None] * self_kernels[1][:, None, :]))
 
 
-def _distances(bag: Rows, columns: Rows) -> Iterator[Rows]:
+def _distances(bag: Scores, columns: Scores) -> Iterator[Scores]:
     """Yield squared distances of chunks of the rows of a bag to the columns."""
     step = max(1, _CHUNK_ENTRIES // len(columns))
     for low in range(0, len(bag), step):

@@ -92,8 +92,8 @@ def deploy_method(
             origin = describe_origin(parts)
             trained = _train(compared, config, filled, epochs=epochs, on_epoch=on_epoch)
             ready = time.monotonic()
-            if on_stage is not None:
-                on_stage("scoring", len(filled))
+            calls = Callbacks(on_stage=on_stage, on_bags=on_bags)
+            calls.stage("scoring", len(filled))
             scores = predict(trained.reported, filled, chunk_size=config.run.chunk_size, on_bags=on_bags)
 
             def seconds(baseline: float) -> dict[str, float]:  # noqa: ARG001
@@ -103,15 +103,14 @@ def deploy_method(
             options: dict[str, Any] = {"data": data, "origin": origin, "seconds": seconds, "notes": notes}
             fitted = isinstance(trained, Fitted) and trained.out_of_fold is not None
             options["about"] = {"deployed": _entries(comparison, name, chosen=method is not None, decided=fitted)}
-            values, kept = trained.config.flat(), dict[str, str]()
             if isinstance(trained, Fitted):
-                values, kept = taken_settings(trained.config), {"method": name}
+                values = {"method": name, **taken_settings(trained.config)}
             else:
+                values = trained.config.flat()
                 write_metrics(folder, trained.history)
                 options["choice"] = trained.chosen
-            write_text(folder.config, yaml_text({"data": data, **kept, **values}))
-            remember({**values, **kept})
-            calls = Callbacks(on_stage=on_stage, on_bags=on_bags)
+            write_text(folder.config, yaml_text({"data": data, **values}))
+            remember(values)
             summary = write_results(folder, trained, parts, scores, calls, selected="last", **options)
             write_run_report(folder.root)
         except BaseException:

@@ -29,7 +29,6 @@ from midam.targets import Target, target_of
 from midam.targets.cox import choose_cox
 from midam.train.trials import Trial
 
-Numbers = NDArray[np.float64]
 Scores = NDArray[np.float64]
 Statistics = Callable[[Bags, Positions], Scores]
 # (strength, rows and labels of training bags, rows of other bags) -> scores [n] or [n, C] of the other bags.
@@ -47,7 +46,7 @@ def summary_scorer(
     return BagScorer(encoder, summary(size, make_head))
 
 
-def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) -> Numbers:
+def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) -> Scores:
     """Return the summaries [n, W] of the bags at the positions `index`, streamed as for a model."""
     model, subset = summary_scorer(summary, bags.instance_shape, nn.Identity), bags.subset(index)
     # The head is the identity, so the score of a bag is its summary.
@@ -58,7 +57,7 @@ def forest_scorer(
     summary: type[SummaryPooling],
     instance_shape: tuple[int, ...],
     forest: ExtraTreesClassifier,
-    offset: Numbers | None = None,
+    offset: Scores | None = None,
 ) -> BagScorer:
     """Return a scorer by a fitted forest of two classes; the score is the probability of class 1.
 
@@ -96,20 +95,20 @@ def empty_forest_scorer(
     return model
 
 
-def tree_offset(rows: Numbers) -> Numbers | None:
+def tree_offset(rows: Scores) -> Scores | None:
     """Return the offset of rows [N, W] for trees, which use float32: the middle of columns that are too fine for it."""
     low, high = rows.min(axis=0), rows.max(axis=0)
     fine = coarse(low, high)
     return np.where(fine, low + (high - low) / 2, 0.0) if fine.any() else None
 
 
-def unscaled(model: LogisticRegression, scaler: StandardScaler) -> tuple[Numbers, Numbers]:
+def unscaled(model: LogisticRegression, scaler: StandardScaler) -> tuple[Scores, Scores]:
     """Convert a regression on standardized features to weights [D] and bias [1] for raw features."""
     weight = model.coef_[0] / scaler.scale_
     return weight, model.intercept_ - weight @ scaler.mean_
 
 
-def fill_linear(head: Any, weight: Numbers, bias: Numbers) -> None:
+def fill_linear(head: Any, weight: Scores, bias: Scores) -> None:
     """Set weight and bias of a linear head."""
     fill(head.weight, weight)
     fill(head.bias, bias)

@@ -21,8 +21,6 @@ from midam.report.words import value_text
 from midam.settings import Settings
 from midam.targets import Target
 
-PREDICTIONS = "predictions.csv"
-
 
 def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseudonyms | None = None) -> Path:
     """Write the page about a finished comparison; returns its path, by default report.html in its folder.
@@ -35,7 +33,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
         If the folder holds no finished comparison.
     """
     path = out or folder / "report.html"
-    for name in ("summary.csv", PREDICTIONS, "trials.csv", "config.yaml", "summary.md"):
+    for name in ("summary.csv", "predictions.csv", "trials.csv", "config.yaml", "summary.md"):
         if not (folder / name).exists():
             raise CheckpointError(
                 f"Expected a finished comparison, got {folder} without {name}; repeat `midam compare` as it was."

@@ -33,23 +33,13 @@ from midam.report.words import METRIC_NAMES
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
 
+# Why folds are left out, by column of the summary: the statuses that it counts, and the words of a note.
 _REASONS = {
-    "one_class": "whose test or training part holds one class only",
-    "no_validation": "whose training part has too few bags for validation bags of both classes",
-    "diverged": "where the training diverged",
-}
-_REASONS_OF_OUTCOMES = {
-    "unranked": "whose test part holds no two bags that their labels order",
-    "unfit": "whose training part holds too few bags of a class or label, or too few events",
-    "no_validation": "whose training part has too few bags for validation bags",
-    "diverged": _REASONS["diverged"],
-}
-_STATUSES = {
-    "one_class": (ONE_CLASS_TEST, ONE_CLASS_TRAIN),
-    "unranked": (UNRANKED_TEST,),
-    "unfit": (UNFIT_TRAIN,),
-    "no_validation": (NO_VALIDATION,),
-    "diverged": (DIVERGED,),
+    "one_class": ((ONE_CLASS_TEST, ONE_CLASS_TRAIN), "whose test or training part holds one class only"),
+    "unranked": ((UNRANKED_TEST,), "whose test part holds no two bags that their labels order"),
+    "unfit": ((UNFIT_TRAIN,), "whose training part holds too few bags of a class or label, or too few events"),
+    "no_validation": ((NO_VALIDATION,), "whose training part has too few bags for validation bags"),
+    "diverged": ((DIVERGED,), "where the training diverged"),
 }
 
 
@@ -148,8 +138,9 @@ class Comparison:
     def notes(self) -> list[str]:
         """Remarks, and notes on left-out folds."""
         rows = self.summary.to_dict("records")
-        lost = [(row, *reason) for row in rows for reason in _reasons(self.metric).items() if row[reason[0]]]
-        return [*self.remarks, *(f"{row['method']}: {row[name]} folds left out, {text}" for row, name, text in lost)]
+        lost = [(row, name) for row in rows for name in _reasons(self.metric) if row[name]]
+        notes = [f"{row['method']}: {row[name]} folds left out, {_REASONS[name][1]}" for row, name in lost]
+        return [*self.remarks, *notes]
 
     def markdown(self) -> str:
         """Return table and notes as Markdown."""
@@ -283,13 +274,14 @@ def _summarize(
         "paired_folds": gaps.trials,
         "seconds": _mean(rows[key]["seconds"] for key in used),
         "peak_mib": max(peaks, default=np.nan),
-        **{reason: sum(status in _STATUSES[reason] for status in statuses) for reason in _reasons(metric)},
+        **{reason: sum(status in _REASONS[reason][0] for status in statuses) for reason in _reasons(metric)},
     }
 
 
-def _reasons(metric: str) -> dict[str, str]:
-    """Return the reasons for left-out folds by column of the summary."""
-    return _REASONS if metric == "auroc" else _REASONS_OF_OUTCOMES
+def _reasons(metric: str) -> list[str]:
+    """Return the columns of the summary that count left-out folds."""
+    others = ("unranked", "unfit") if metric == "auroc" else ("one_class",)
+    return [name for name in _REASONS if name not in others]
 
 
 def _on_test_bags(
