@@ -5,7 +5,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,9 +132,7 @@ def run(options: Namespace, console: Console) -> int:
 
         return fit_folds(options, console, lambda fold_options: run(fold_options, console))
     processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
-    if not processes.rank:
-        return _run(options, console, processes)
-    with _following(processes, console):
+    with _following(processes, console) if processes.rank else nullcontext():
         return _run(options, console, processes)
 
 

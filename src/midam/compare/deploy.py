@@ -90,7 +90,11 @@ def deploy_method(
             filled = made.bags
             parts = SplitBags(filled, np.full(len(bags), "train", dtype="<U5"), made.imputed, None, made.columns)
             origin = describe_origin(parts)
-            trained = _train(compared, config, filled, epochs=epochs, on_epoch=on_epoch)
+            callbacks = [] if on_epoch is None else [lambda _, row: on_epoch(row)]
+            if compared.baseline is None:
+                trained: Trainer | Fitted = Trainer(config, filled).fit(epochs=epochs, callbacks=callbacks)
+            else:
+                trained = fit_baseline(name, config, filled, few=True)
             ready = time.monotonic()
             calls = Callbacks(on_stage=on_stage, on_bags=on_bags)
             calls.stage("scoring", len(filled))
@@ -167,20 +171,6 @@ def _config(
         chosen = dict(zip(keys, map(float, most)))
         rows = trials[(trials[keys] == list(most)).all(axis=1)]
     return Settings.from_flat({**values, **chosen}).resolve(instance_shape), round(float(np.median(rows["epoch"])))
-
-
-def _train(
-    method: ComparedMethod,
-    config: ResolvedSettings,
-    bags: Bags,
-    *,
-    epochs: int,
-    on_epoch: Callable[[dict[str, Any]], None] | None,
-) -> Trainer | Fitted:
-    if method.baseline is not None:
-        return fit_baseline(method.name, config, bags, few=True)
-    callbacks = [] if on_epoch is None else [lambda _, row: on_epoch(row)]
-    return Trainer(config, bags).fit(epochs=epochs, callbacks=callbacks)
 
 
 def _entries(comparison: Comparison, name: str, *, chosen: bool, decided: bool) -> dict[str, Any]:

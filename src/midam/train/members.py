@@ -73,15 +73,39 @@ def build_members(
     covariates; by default it is fitted here.
     """
     members: list[Member] = []
-    target, coder = target_of(train), coder or fit_coder(train)
-    config = with_objective(config, target).resolve(train.instance_shape)
+    target, shape, coder = target_of(train), train.instance_shape, coder or fit_coder(train)
+    values, binary = target.values(train), isinstance(target, Binary)
+    config = with_objective(config, target).resolve(shape)
     _check_size(config, train, device)
-    sites = sites_to_balance(train, target, config.training.balance)
+    sites, usual_draw = sites_to_balance(train, target, config.training.balance), config.method.draw == DEFAULT_DRAW
     for number in range(config.training.members):
         seeded = config.replace(seed=member_seed(config.run.seed, number))
-        members.append(_build_member(seeded, train, target, coder, sites, device=device, standardized=standardized))
+        num_positive, num_negative, num_instances = config.training.batch
+        method = build_method(
+            seeded, instance_shape=shape, num_bags=len(train), columns=target.count, pairs=target.pairs, coder=coder
+        )
+        model, estimator = method.model.to(device), method.estimator.to(device)
+        if estimator.whole and not usual_draw:
+            raise ConfigError(
+                f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, which uses whole bags, got "
+                f"{config.method.draw!r}; leave `draw` out."
+            )
+        sampler: Sampler = (BagSampler if binary else StrataSampler)(
+            values if binary else target.turns(values),
+            train.sizes,
+            num_positive=num_positive,
+            num_negative=num_negative,
+            num_instances=None if estimator.whole else num_instances,
+            seed=seeded.run.seed,
+            draw=build_part(DRAWS, seeded, num_bags=len(train), sizes=train.sizes),
+            witnesses=None if usual_draw else WitnessLog.of(train),
+            sites=sites,
+        )
+        check_draw(seeded, method, sampler.draw)
+        channels_last(model, instance_shape=shape)
+        trained = training_scorer(model, seeded, standardized=standardized)
+        members.append(Member(seeded, model, trained, estimator, method.objective.to(device), sampler, target))
         # Classes with fewer bags than a batch needs cause one warning, not one for each member.
-        sampler = members[0].sampler
         config = config.replace(num_positive=sampler.num_positive, num_negative=sampler.num_negative)
     members[0].model.pooling.check_sizes(int(train.sizes.max()))
     return members
@@ -108,47 +132,6 @@ def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> 
         takes = f"{advice} takes {size_text(_COPIES * narrow)}"
         message = f"{networks} take up to {size_text(most)} of memory, with their gradients and copies: {takes}"
         warnings.warn(message, Note, stacklevel=2)
-
-
-def _build_member(
-    config: ResolvedSettings,
-    train: Bags,
-    target: Target,
-    coder: CovariateCoder | None,
-    sites: NDArray[np.str_] | None,
-    *,
-    device: torch.device,
-    standardized: bool,
-) -> Member:
-    num_positive, num_negative, num_instances = config.training.batch
-    shape = train.instance_shape
-    method = build_method(
-        config, instance_shape=shape, num_bags=len(train), columns=target.count, pairs=target.pairs, coder=coder
-    )
-    model, estimator = method.model.to(device), method.estimator.to(device)
-    if estimator.whole and config.method.draw != DEFAULT_DRAW:
-        raise ConfigError(
-            f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, which uses whole bags, got "
-            f"{config.method.draw!r}; leave `draw` out."
-        )
-    values = target.values(train)
-    binary = isinstance(target, Binary)
-    draw = build_part(DRAWS, config, num_bags=len(train), sizes=train.sizes)
-    sampler = (BagSampler if binary else StrataSampler)(
-        values if binary else target.turns(values),
-        train.sizes,
-        num_positive=num_positive,
-        num_negative=num_negative,
-        num_instances=None if estimator.whole else num_instances,
-        seed=config.run.seed,
-        draw=draw,
-        witnesses=None if config.method.draw == DEFAULT_DRAW else WitnessLog.of(train),
-        sites=sites,
-    )
-    check_draw(config, method, sampler.draw)
-    channels_last(model, instance_shape=train.instance_shape)
-    trained = training_scorer(model, config, standardized=standardized)
-    return Member(config, model, trained, estimator, method.objective.to(device), sampler, target)
 
 
 def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArray[np.str_] | None:

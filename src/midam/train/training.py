@@ -115,10 +115,9 @@ class Training:
         rates = self.rates(falls)
         for group in self.optimizer.param_groups:
             group["lr"] = rates["lr"]
-        for name in self.estimator.rates:
-            setattr(self.estimator, name, rates[name])
-        for name in self.objective.rates:
-            setattr(self.objective, name, rates[name])
+        for part in (self.estimator, self.objective):
+            for name in part.rates:
+                setattr(part, name, rates[name])
 
     @contextmanager
     def epoch(self, epoch: int) -> Iterator[Generator[SampledBatch | WholeBatch, None, None]]:
@@ -147,11 +146,14 @@ class Training:
     def train_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch, `epoch` from 0."""
         losses, seen, labels = [], [], []
+        parts = self.trained, self.estimator, self.objective, self.optimizer
         with self.epoch(epoch) as batches:
             for batch in batches:
-                loss, scores = self._step(batch)
+                # One region per step: autocast keeps its copies of the weights until the region ends.
+                with nullcontext() if self.fabric is None else self.fabric.autocast():
+                    loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
                 losses.append(loss)
-                seen.append(scores.detach())
+                seen.append(self.objective.seen(output).detach())
                 labels.append((batch.step or batch).labels)
         mean = float(torch.stack(losses).double().mean(dim=0))
         y, h = (torch.cat(parts).double().cpu().numpy() for parts in (labels, seen))
@@ -168,13 +170,6 @@ class Training:
         """Continue from `state_dict`."""
         for name in _STATEFUL:
             getattr(self, name).load_state_dict(state[name])
-
-    def _step(self, batch: SampledBatch | WholeBatch) -> tuple[Tensor, Tensor]:
-        parts = self.trained, self.estimator, self.objective, self.optimizer
-        # One region per step: autocast keeps its copies of the weights until the region ends.
-        with nullcontext() if self.fabric is None else self.fabric.autocast():
-            loss, output = train_step(*parts, batch, fabric=self.fabric, ranks=self.ranks)
-        return loss, self.objective.seen(output)
 
 
 def open_reader(
