@@ -91,7 +91,7 @@ def write_run_report(
         )
     summary, target = read_summary(folder, settings)
     parts = recorded_parts(folder, target)
-    part = next(name for name in ("test", "val", "train") if name in summary)
+    part = next(name for name in SPLITS if name in summary)
     _require_same_bags(folder, summary, parts, target)
     run = _Run(folder, settings, data, method, summary, target)
     notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
@@ -134,7 +134,7 @@ def write_evaluation_report(
     run = _Run(folder, settings, trained_on, method, summary, target)
     thresholds = thresholds_of(evaluation.decision).get("thresholds")
     new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
-    new |= {"external": part == "new", "data": data, "cautions": evaluation.notes, "thresholds": thresholds}
+    new |= {"data": data, "cautions": evaluation.notes, "thresholds": thresholds}
     write_text(path, run.page(path, table=table, key=key, **new), typed=out is not None)
     return path
 
@@ -181,13 +181,12 @@ class _Run:
         table: SubgroupTable | None,
         key: Pseudonyms | None,
         thresholds: Mapping[str, Any] | None,
-        external: bool = False,
         data: str | None = None,
         cautions: Sequence[str] = (),
         **tested: Any,
     ) -> str:
         """Return the HTML page of the run or of its evaluation; `tested` holds fields of the page's `Study`."""
-        about, parts = self.summary, tested["parts"]
+        about, parts, external = self.summary, tested["parts"], tested["part"] == "new"
         # The page itself contains the other warnings of the summary.
         notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
         notes += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
@@ -215,13 +214,11 @@ class _Run:
         entry, note = about["baseline"], about.get("baseline_note")
         if entry is None:
             return None if self.settings.run.baseline and note is None else Baseline(note=note)
-        part = entry["part"]
-        bags = parts.get(part)
-        if bags is None:
+        part, scores = entry["part"], None
+        if part not in parts:
             return None
-        scores = None
         if self.target.name == "binary":  # the page plots the ROC curves of both
-            scores = read_scores(self.folder, bags.ids, bags.values)
+            scores = read_scores(self.folder, parts[part].ids, parts[part].values)
             if scores is None:
                 return None
         scores, hidden = scores if part == tested else None, caution(entry, about.get("selected", {}))
