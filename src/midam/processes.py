@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
-from midam.errors import ConfigError, RankLostError
+from midam.errors import ConfigError, RankLostError, require_counts
 
 LOCAL, NODE, LEADER = "LOCAL_RANK", "NODE_RANK", "MIDAM_LEADER"
 _TASK = "SLURM_PROCID"
@@ -37,9 +37,7 @@ class Processes:
     timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("devices", "num_nodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"Expected `{name}` of at least 1, got {getattr(self, name)}; set a larger one.")
+        require_counts(devices=self.devices, num_nodes=self.num_nodes)
         if not self.timeout > 0:
             raise ConfigError(f"Expected `timeout` above 0 minutes, got {self.timeout:g}; set a larger one.")
 

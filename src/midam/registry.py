@@ -177,6 +177,14 @@ READERS = Registry(
 )
 
 
+def no_import(path: str, kind: str, why: str) -> ConfigError:
+    """Return the error about a class path that cannot be imported."""
+    return ConfigError(
+        f"Expected a class path that can be imported as {kind}, got {path!r} ({why}); install its package, put the "
+        "folder of its file on PYTHONPATH, or correct the path."
+    )
+
+
 def import_path(path: ClassPath, *, kind: str) -> Any:
     """Import the object at a class path; raise a `ConfigError` for a missing module, or a missing name in it."""
     module_name, _, name = path.rpartition(".")
@@ -185,10 +193,7 @@ def import_path(path: ClassPath, *, kind: str) -> Any:
     except Exception as error:  # a module of another package may raise any error
         absent = isinstance(error, ModuleNotFoundError) and error.name == module_name
         missing = f"no module {module_name!r}" if absent else f"{type(error).__name__}: {error}"
-        raise ConfigError(
-            f"Expected a class path that can be imported as {kind}, got {path!r} ({missing}); install its package, put "
-            "the folder of its file on PYTHONPATH, or correct the path."
-        ) from None
+        raise no_import(path, kind, missing) from None
     if not hasattr(module, name):
         public = [key for key in dir(module) if not key.startswith("_")]
         missing = f"{module_name} has no {name!r}: {nearest(name, public)}"

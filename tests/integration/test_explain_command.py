@@ -167,7 +167,7 @@ def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, mo
     ("options", "words"),
     [
         (["--bags", "b99"], ["'b99'", "one of 40 bags", "did you mean 'b"]),
-        (["--top", "0"], ["--top >= 1"]),
+        (["--top", "0"], ["--top as a whole number of at least 1, got 0"]),
     ],
 )
 def test_what_cannot_be_shown_is_refused_before_anything_is_written(options, words, made, tmp_path, capsys):

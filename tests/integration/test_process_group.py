@@ -138,7 +138,7 @@ def test_one_whose_leader_dies_before_all_are_there_ends(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--devices", "0"], "Expected --devices of at least 1, got 0"),
+        (["--devices", "0"], "Expected --devices as a whole number of at least 1, got 0"),
         (["--devices", "2", "--method", "bag-statistics-extratrees"], "a method that is trained step by step"),
         (
             ["--devices", "1", "--num-nodes", "2", "--epochs", "1"],

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
-from midam.errors import ConfigError, DataNotFoundError, nearest, plural
+from midam.errors import ConfigError, DataNotFoundError, nearest, plural, require_counts
 from midam.report.program import note_result, remark, say, stdout_console
 from midam.settings import Settings
 
@@ -140,6 +140,7 @@ def _import(options: Namespace, console: Console) -> int:
     from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress
 
+    require_counts(jobs=options.jobs)
     require_free(options.out)
     keep_folder(options, "out", data="source")
     if options.impute != "none":
@@ -149,7 +150,7 @@ def _import(options: Namespace, console: Console) -> int:
         )
     bags = read_bags_of(options.source, options)
     with BagProgress("importing", bags.sizes, console=console) as progress:
-        store = write_store(bags, options.out, jobs=_jobs(options), on_bag=progress.update)
+        store = write_store(bags, options.out, jobs=options.jobs, on_bag=progress.update)
     size = format_bytes(stored_bytes(store))
     note_result(store=store, bags=len(bags), instances=bags.num_instances)
     say(f"store: {options.out} ({plural(len(bags), 'bag')}, {bags.num_instances} instances, {size})")
@@ -161,9 +162,10 @@ def _verify(options: Namespace, console: Console) -> int:
     from midam.data.store import open_store, verify_store
     from midam.report.terminal import BagProgress
 
+    require_counts(jobs=options.jobs)
     bags = open_store(options.store)
     with BagProgress("verifying", bags.sizes, console=console) as progress:
-        damaged = verify_store(options.store, jobs=_jobs(options), on_bag=progress.update)
+        damaged = verify_store(options.store, jobs=options.jobs, on_bag=progress.update)
     for bag in damaged:
         console.print(f"[red]damaged:[/] bag {escape(bag.bag)} (in {escape(str(Path(options.store) / bag.file))})")
     note_result(store=options.store, bags=len(bags), damaged=sorted({bag.bag for bag in damaged}))
@@ -184,9 +186,3 @@ def read_bags_of(data: str, options: Namespace, **more: Any) -> "Bags":
     labeled = not (options.unlabeled or is_store(data))
     bad_labels = "ignore" if options.unlabeled else "error"
     return read_data(data, settings, require_labels=labeled, bad_labels=bad_labels, **more)
-
-
-def _jobs(options: Namespace) -> int:
-    if options.jobs < 1:
-        raise ConfigError(f"Expected --jobs >= 1, got {options.jobs}; choose another number.")
-    return int(options.jobs)

@@ -17,7 +17,7 @@ from midam.data.sources.formats.open_file import need
 from midam.data.sources.formats.slides import SlideReader
 from midam.data.sources.request import file_suffix
 from midam.data.sources.table_readers import rows_of
-from midam.errors import ConfigError, plural
+from midam.errors import ConfigError, plural, require_counts
 from midam.report.program import note_result, say, stdout_console
 from midam.runs.instance_files import need_h5py
 
@@ -49,8 +49,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.report.terminal import BagProgress
     from midam.runs.apply import settings_for
 
-    if options.top < 1:
-        raise ConfigError(f"Expected --top >= 1, got {options.top}; show at least one instance.")
+    require_counts(top=options.top)
     if options.image_downsample is not None and (options.images is None or not options.image_downsample >= 1):
         got = f"{options.image_downsample:g}" + ("" if options.images else " without --images")
         raise ConfigError(f"Expected --image-downsample >= 1 with --images, got {got}; give pixels of level 0 for one.")

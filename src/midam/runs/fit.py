@@ -14,7 +14,7 @@ from midam.errors import CheckpointError, ConfigError, DivergedError, MidamError
 from midam.files import write_text
 from midam.processes import Processes
 from midam.runs.data import Callbacks, Reading, SplitBags, split_parts, write_left_out
-from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config
+from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config, require_same_data
 from midam.runs.method import choose_method, usual_method
 from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
@@ -209,11 +209,7 @@ def resume_run(
                 f"{folder.config}); restore the file, or start a new run."
             )
         with _Training.of(data, settings, folder, processes) as training:
-            if checkpoint["data"]["fingerprint"] != training.origin["data"]["fingerprint"]:
-                raise CheckpointError(
-                    f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); "
-                    "resume with the same data, or start a new run."
-                )
+            require_same_data(checkpoint, training.origin["data"]["fingerprint"], data, recorded=recorded)
             with fitting(folder.last):
                 training.trainer.load_state_dict(checkpoint["trainer"])
             training.require_space()

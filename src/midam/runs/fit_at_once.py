@@ -9,13 +9,12 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from midam.data.bags import Bags
-from midam.errors import CheckpointError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import FEW_BAGS
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data, split_parts, write_left_out
-from midam.runs.folder import RunFolder, read_budget
+from midam.runs.folder import RunFolder, read_budget, require_same_data
 from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
 from midam.runs.report import write_run_report
@@ -107,21 +106,11 @@ def refit_at_once(
     with folder.held():
         if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
             if data is not None and Path(data).resolve() != Path(recorded).resolve():
-                _require_same(data, settings, folder, recorded=recorded)
+                fingerprint = split_data(read_data(data, settings), settings).bags.fingerprint()
+                require_same_data(load_checkpoint(folder.model, ModelContent), fingerprint, data, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
             return read_summary(folder, settings)[0]
         resumes = folder.candidates.exists()
         next_step = "it continues after the methods that it tried" if resumes else "it starts again"
         warnings.warn(f"{folder.root} was stopped before its end: {next_step}", stacklevel=3)
         return fit_at_once(data or recorded, method, settings, folder, calls, budget=read_budget(folder))
-
-
-def _require_same(data: str, settings: Settings, folder: RunFolder, *, recorded: str) -> None:
-    """Refuse data whose bags differ from the bags of a finished run."""
-    content = load_checkpoint(folder.model, ModelContent)
-    fingerprint = split_data(read_data(data, settings), settings).bags.fingerprint()
-    if fingerprint != content["data"]["fingerprint"]:
-        raise CheckpointError(
-            f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); resume with "
-            "the same data, or start a new run."
-        )

@@ -31,6 +31,7 @@ from midam.registry import (
     ClassPath,
     Registry,
     import_path,
+    no_import,
 )
 
 # Settings that may hold a class path; a test checks that this table is complete.
@@ -180,11 +181,7 @@ def _require_there(foreign: Mapping[str, str], source: Path) -> None:
         for path in [part for part in name.split("+") if "." in part]:
             module = path.rpartition(".")[0]
             if _spec(module) is None:
-                raise ConfigError(
-                    f"Expected a class path that can be imported as {setting}, got {path!r} (in {source}; no module "
-                    f"{module.partition('.')[0]!r}); install its package, put the folder of its file on PYTHONPATH, or "
-                    "correct the path."
-                )
+                raise no_import(path, setting, f"in {source}; no module {module.partition('.')[0]!r}")
 
 
 def _makes(path: str, base: str, *, setting: str) -> bool:
