@@ -224,7 +224,7 @@ def test_a_journal_is_held_before_its_first_score(tmp_path):
     with ScoreJournal(path, {"run": "a"}) as first:
         with pytest.raises(ConfigError, match="got one that is running"):
             ScoreJournal(path, {"run": "a"})
-        first.add(bags, range(1), np.array([0.25]))
+        first.add_scores(bags, range(1), np.array([0.25]))
     with ScoreJournal(path, {"run": "a"}) as journal:
         assert journal.known(bags, range(1)).tolist() == [0.25]
         assert journal.known(bags, range(2)) is None

@@ -192,7 +192,7 @@ def test_scores_that_were_kept_belong_to_the_covariates(tmp_path):
     bags = covariate_bags(6)
     with ScoreJournal(tmp_path / "a.part", {"run": "r"}) as journal:
         for i, score in enumerate([0.1, 0.2]):
-            journal.add(bags, range(i, i + 1), np.array([score]))
+            journal.add_scores(bags, range(i, i + 1), np.array([score]))
         assert [journal.known(bags, range(i, i + 1)).tolist() for i in range(2)] == [[0.1], [0.2]]
     ages = bags.covariates.columns[0].copy()
     ages[0] += 1

@@ -29,7 +29,7 @@ from midam.compare.trials import (
 )
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require_choice
 from midam.evaluate.metrics import auprc
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
@@ -192,8 +192,7 @@ def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
 
 def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
     """Check the candidates; default learning rates depend on the optimizer."""
-    if select not in ("best", "last"):
-        raise ConfigError(f"Expected select as one of best, last, got {select!r}; choose one of them.")
+    require_choice(("best", "last"), select=select)
     lrs = LEARNING_RATES[base.training.optimizer] if lrs is None else lrs
     for name, values in (("lr", lrs), ("margin", margins)):
         if not len(values):

@@ -23,7 +23,7 @@ from typing import Any
 from joblib import cpu_count
 from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
-from midam.errors import ConfigError, need_package
+from midam.errors import ConfigError, need_package, require_choice
 
 # Backends with their package; the extra has the name of the backend.
 BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
@@ -62,10 +62,7 @@ class Workers:
 
     def check(self) -> None:
         """Raise a `MidamError` for a backend that is unknown or not installed, or a cluster that does not answer."""
-        if self.backend not in BACKENDS:
-            raise ConfigError(
-                f"Expected a backend among {', '.join(BACKENDS)}, got {self.backend!r}; choose one of them."
-            )
+        require_choice(list(BACKENDS), backend=self.backend)
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"Expected jobs >= 1, got {self.jobs}; choose another number.")
         package = BACKENDS[self.backend]

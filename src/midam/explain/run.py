@@ -184,14 +184,14 @@ def explain_bags(
     with _open_journal(folder, call, bags, index, [*paths, folder / SUMMARY, folder / PAGE]) as journal:
         require_plain_folder(folder, writes=True)
         sweep(folder)
-        entries += journal.rows  # finished bags are the first ones, because bags are explained in order
+        entries += journal.steps  # finished bags are the first ones, because bags are explained in order
         try:
             for at, (i, name) in enumerate(zip(index, names)):
                 if at >= len(entries):
                     entries.append(
                         _explain(run, bags, i, folder, names=name, options=options, images=images, origins=origins)
                     )
-                    journal.add_rows(entries[-1:])
+                    journal.add_steps(entries[-1:])
                 if on_bag is not None:
                     on_bag(i)
         except KeyboardInterrupt:
@@ -353,7 +353,7 @@ def _open_journal(
         raise other
     busy = f"Expected no other call that explains bags in {folder}, got one that is running; choose another folder."
     journal = CallJournal(folder / _PART, call, busy=ConfigError(busy), other=other)
-    content_of = {entry["bag"]: entry["content"] for entry in journal.rows}
+    content_of = {entry["bag"]: entry["content"] for entry in journal.steps}
     changed = [bag for i in index if (bag := str(bags.ids[i])) in content_of and content_of[bag] != _content(bags, i)]
     if changed:
         journal.close()

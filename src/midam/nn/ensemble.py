@@ -1,6 +1,6 @@
 """Several bag scorers whose scores are averaged."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -152,6 +152,12 @@ def member_mean(model: BagScorer | BagEnsemble, x: Tensor, *, dim: int) -> Tenso
     """Return the weighted mean of x over its axis `dim` of M members; in float64 if the members have weights."""
     weights = weights_of(model)
     return x.mean(dim=dim) if weights is None else (x.double().movedim(dim, -1) * weights.to(x.device)).sum(dim=-1)
+
+
+def member_weights(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
+    """Return the weights of a member, from 0, in the state of an ensemble, by their names in the member."""
+    prefix = f"members.{number}."
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def without_standardizer(model: BagEnsemble) -> BagEnsemble:

@@ -113,7 +113,7 @@ def write_instance_scores(
                 bag_model = model if covariates is None else of_covariates(model, covariates[i])
                 passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
                 # Noted before the file gets its name: a file that is not in the journal is not of this call.
-                note = None if journal is None else partial(journal.add, bags, range(i, i + 1))
+                note = None if journal is None else partial(journal.add_scores, bags, range(i, i + 1))
                 scores[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
             if on_bags is not None:
                 on_bags([i])

@@ -5,7 +5,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,49 +18,38 @@ from midam.files import Journal
 _LAYOUT = 2  # version of the lines: each holds the scores of several bags
 
 
-class CallJournal:
-    """File of a line with the call, then a line for each finished step (`rows`); one process at a time writes it.
+class CallJournal(Journal):
+    """File of a line with the call, then a line for each finished step; one process at a time writes it.
 
     `call` holds everything besides the bags that the results depend on, as JSON. `busy` is raised if another process
     holds the file, `other` if the file belongs to another call or a line does not match its checksum.
     """
 
     def __init__(self, path: Path, call: dict[str, Any], *, busy: MidamError, other: MidamError) -> None:
-        self.path = path
-        self._journal = Journal(path, busy=busy)
-        if not self._journal.rows and self._journal.damaged is None:
+        super().__init__(path, busy=busy)
+        if not self.rows and self.damaged is None:
             try:
-                self._journal.add([call])
+                self.add([call])
             except OSError:
-                self._journal.remove()
+                super().close()
+                path.unlink(missing_ok=True)
                 raise
-        elif self._journal.damaged is not None or self._journal.rows[0] != call or not self._sound():
-            self._journal.close()
+        elif self.damaged is not None or self.rows[0] != call or not self._sound():
+            super().close()
             raise other
-        self.rows: list[Any] = [row for _, row in self._journal.rows[1:]]
+
+    @property
+    def steps(self) -> list[Any]:
+        """The finished steps."""
+        return [step for _, step in self.rows[1:]]
+
+    def add_steps(self, steps: Sequence[Any]) -> None:
+        """Append steps; they are on the disk when the call returns."""
+        self.add([_checksum(step), step] for step in steps)
 
     def _sound(self) -> bool:
-        lines = self._journal.rows[1:]
+        lines = self.rows[1:]
         return all(isinstance(line, list) and len(line) == 2 and line[0] == _checksum(line[1]) for line in lines)
-
-    def add_rows(self, rows: Sequence[Any]) -> None:
-        """Append rows; they are on the disk when the call returns."""
-        self._journal.add([_checksum(row), row] for row in rows)
-        self.rows += rows
-
-    def remove(self) -> None:
-        """Remove the file when the call is finished."""
-        self._journal.remove()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _checksum(row: Any) -> str:
@@ -96,33 +85,32 @@ class ScoreJournal(CallJournal):
             "file, or choose another."
         )
         super().__init__(path, {"scores": _LAYOUT, **call}, busy=busy, other=other)
-        if not all(_is_scored(row) for row in self.rows):
+        if not all(map(_is_scored, self.steps)):
             super().close()
             raise other
-        self._done = {(first, count): (content, scores) for first, count, content, scores in self.rows}
+        self._scores = {(first, count): (content, scores) for first, count, content, scores in self.steps}
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._done:
-            super().close()
-        else:
-            self.remove()
+        super().close()
+        if not self._scores:
+            self.path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
         """Return the number of bags with scores."""
-        return sum(count for _, count in self._done)
+        return sum(count for _, count in self._scores)
 
     def known(self, bags: Bags, group: range) -> NDArray[np.float64] | None:
         """Return scores [n] or [n, C] of these bags if they were scored together and have not changed, else None."""
-        entry = self._done.get((group.start, len(group)))
+        entry = self._scores.get((group.start, len(group)))
         if entry is None or entry[0] != contents_digest(bags.subset(group)):
             return None
         scores = np.frombuffer(base64.b64decode(entry[1]), dtype="<f8").reshape(len(group), -1)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def add(self, bags: Bags, group: range, scores: NDArray[np.float64]) -> None:
+    def add_scores(self, bags: Bags, group: range, scores: NDArray[np.float64]) -> None:
         """Add the scores of the bags at the positions `group`."""
         text = base64.b64encode(np.ascontiguousarray(scores, dtype="<f8").tobytes()).decode()
         row = [group.start, len(group), contents_digest(bags.subset(group)), text]
-        self.add_rows([row])
-        self._done[group.start, len(group)] = (row[2], text)
+        self.add_steps([row])
+        self._scores[group.start, len(group)] = (row[2], text)

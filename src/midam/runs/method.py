@@ -104,14 +104,12 @@ def empty_model(
 
     `parts` are the parts of a model that `auto` chose, as the model file has them.
     """
-    from midam.nn.ensemble import BagEnsemble
+    from midam.nn.ensemble import BagEnsemble, member_weights
 
     baseline = make_baseline(name)
     if baseline.chooses:
         return baseline.model(instance_shape, weights, parts or [])
-    prefix = "members.0."
-    member_weights = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
-    return BagEnsemble([baseline.scorer(instance_shape, member_weights)])
+    return BagEnsemble([baseline.scorer(instance_shape, member_weights(weights, 0))])
 
 
 def baseline_names() -> list[str]:

@@ -116,7 +116,7 @@ def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None
                 scoring = scorings[number]
                 run_scores[number][scoring.rows(group)] = group_scores
                 if scoring.journal is not None:
-                    scoring.journal.add(scoring.bags, group, group_scores)
+                    scoring.journal.add_scores(scoring.bags, group, group_scores)
         if on_bags is not None:
             on_bags(group)
     return run_scores

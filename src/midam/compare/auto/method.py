@@ -15,7 +15,7 @@ from midam.compare.baselines import Baseline, ModelBaseline
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.ensemble import BagEnsemble, member_weights, scorers_of
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.settings import Settings
@@ -106,11 +106,11 @@ class Auto(Baseline):
                 settings = saved.replace(members=part["scorers"]).resolve(instance_shape)
                 scorers = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
             else:
-                scorers = [_empty(part["method"], instance_shape, _member_weights(weights, len(members)))]
+                scorers = [_empty(part["method"], instance_shape, member_weights(weights, len(members)))]
             if len(scorers) != part["scorers"]:
                 raise ValueError(f"{part['scorers']} scorers of {part['method']}")
             for scorer in scorers:
-                line = _member_weights(weights, len(members))
+                line = member_weights(weights, len(members))
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:
             return BagEnsemble(members, weights["weights"])
@@ -121,12 +121,6 @@ class Auto(Baseline):
 def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
     pooling = RescaledPooling(scorer.pooling, scale, offset)
     return BagScorer(scorer.encoder, pooling, standardizer=scorer.standardizer)
-
-
-def _member_weights(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Return the weights of one member by their names in the member."""
-    prefix = f"members.{number}."
-    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
