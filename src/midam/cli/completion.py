@@ -34,16 +34,13 @@ def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     """Print the script; returns the exit code."""
     from midam.report.program import note_result
 
-    script = shtab.complete(_tree(), options.shell, preamble=_preamble())
+    names = " ".join(catalog.names())
+    # bash completes a data set of the catalog, or a file.
+    completes: Any = {"bash": f'_midam_data() {{ compgen -W "{names}" -- "$1"; compgen -f -- "$1"; }}'}
+    script = shtab.complete(_tree(), options.shell, preamble=completes)
     note_result(script=script)
     stdout_console().file.write(script + "\n")  # print would wrap lines and interpret brackets
     return 0
-
-
-def _preamble() -> Any:
-    """Return the shell functions that complete a data set of the catalog or a file."""
-    words = " ".join(catalog.names())
-    return {"bash": f'_midam_data() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}'}
 
 
 def _tree() -> argparse.ArgumentParser:

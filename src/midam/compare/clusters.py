@@ -128,15 +128,13 @@ class DaskFarm(Cluster):
 
     def ended(self) -> list[tuple[int, Any]]:
         """Return the results of finished tasks, and `Lost` for tasks whose worker is gone."""
-        finished = [future for future in self._running if future.done()]
-        if not finished:
+        if not any(future.done() for future in self._running):
             self._news.wait(_POLL_SECONDS)
             self._news.clear()
-            finished = [future for future in self._running if future.done()]
         alive = set(self._addresses())
         results = []
         for future, (number, address) in list(self._running.items()):
-            if future in finished or address not in alive:
+            if future.done() or address not in alive:
                 del self._running[future]
                 result = self._result(future, address)
                 if isinstance(result, Lost):
@@ -202,10 +200,9 @@ class RayFarm(Cluster):
         self._opened = not ray.is_initialized()
         if self._opened:
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+            options["address"] = address or "local"
             if address is None:
-                options |= {"address": "local", "num_cpus": workers.here(), "include_dashboard": False}
-            else:
-                options |= {"address": address}
+                options |= {"num_cpus": workers.here(), "include_dashboard": False}
             try:
                 ray.init(**options)
             except (ConnectionError, RuntimeError, ValueError) as error:

@@ -8,6 +8,7 @@ folds of the training bags choose its ridge penalty.
 
 import time
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def read_scores(folder: RunFolder, ids: NDArray[np.str_], labels: NDArray[np.int
     if not folder.baseline.exists():
         return None
     form = {"bag": bag_ids, "label": one_of("0", "1"), "score": numbers}
-    bag, label, score = (read_columns(folder.baseline, form)[name] for name in form)
+    bag, label, score = itemgetter(*form)(read_columns(folder.baseline, form))
     places = {name: place for place, name in enumerate(bag.tolist())}
     if sorted(places) != sorted(ids.tolist()):
         return None

@@ -118,13 +118,12 @@ class _Part(_Main):
         return self
 
 
-class _Selected(Form):
-    weights: Literal["last", "best"]
-    epoch: Count | None
-
-
 class _Weights(Form):
     epoch: Count | None
+
+
+class _Selected(_Weights):
+    weights: Literal["last", "best"]
 
 
 class _Alone(_Main):

@@ -8,14 +8,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from midam.errors import ConfigError
 from midam.names import name_of
 from midam.registry import READERS, TARGETS
-from midam.settings.group import Named, SettingsGroup
+from midam.settings.group import Count, Named, Positive, SettingsGroup
 from midam.settings.method import AUTO
 
 PATCHES = ("patch_size", "stride", "tissue")
 VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "volume_size")
-
-Pixels = Annotated[int, Field(ge=1)]
-Scale = Annotated[float, Field(gt=0)]
 
 TimeFeature = Literal["since-first", "until-last", "hour", "weekday", "days"]
 
@@ -82,18 +79,18 @@ class CutSettings(SettingsGroup):
     64
     """
 
-    patch_size: Pixels = 32
-    stride: Pixels | None = None
-    magnification: Scale | None = None
+    patch_size: Count = 32
+    stride: Count | None = None
+    magnification: Positive | None = None
     tissue: Annotated[float, Field(ge=0, le=1)] | None = None
     series: str | None = None
     axis: Annotated[int, Field(ge=0, le=2), BeforeValidator(_by_number)] | None = None
-    spacing: Scale | None = None
+    spacing: Positive | None = None
     window: Annotated[tuple[float, float], AfterValidator(_ascending)] | None = None
     drop_empty: bool = True
-    slice_size: Pixels | None = None
+    slice_size: Count | None = None
     volume: bool = False
-    volume_size: tuple[Pixels, Pixels, Pixels] | None = None
+    volume_size: tuple[Count, Count, Count] | None = None
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:

@@ -10,13 +10,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from midam.errors import ConfigError, fault_list, nearest, option_advice
 from midam.registry import Registry, typed
 
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
 # Singular and plural.
 _TYPES = {
     int: ("a whole number", "whole numbers"),

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from midam.errors import ConfigError
 from midam.registry import DRAWS, ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, is_network
-from midam.settings.group import Named, SettingsGroup
+from midam.settings.group import Count, Fraction, Named, Positive, SettingsGroup
 
 AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images, which ResNet20 halves twice
@@ -16,7 +16,6 @@ _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
 # is the width of attention networks on pretrained features (ABMIL; CLAM).
 _LEAST_WIDTH, _MOST_WIDTH = 128, 512
 
-Clip = Annotated[float, Field(gt=0)]
 _CENTER_SHALLOW, _CENTER_DEEP = 0.0, 0.5
 _OF_TWO_CLASSES = "minmax-auc"
 Center = Annotated[float, Field(ge=0, le=1)]
@@ -64,12 +63,12 @@ class ModelSettings(SettingsGroup):
     encoder_args: dict[str, Any] = Field(default_factory=dict)
     encoder_weights: str | None = None
     freeze: tuple[str, ...] = ()
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] | None = None
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    hidden: tuple[Count, ...] | None = None
+    dropout: Fraction = 0.0
     norm: Literal["group", "batch"] = "group"
     standardize: bool = True
     scaling: Literal["linear", "blend", "auto"] = "auto"
-    clip: Clip | None = None
+    clip: Positive | None = None
 
     @field_validator("encoder", mode="before")
     @classmethod
@@ -96,7 +95,7 @@ class ResolvedModel(ModelSettings):
     """Settings of the model for instances of one shape."""
 
     encoder: Annotated[str, Named(ENCODERS)]
-    clip: Clip
+    clip: Positive
 
 
 def are_pixels(instance_shape: tuple[int, ...]) -> bool:
@@ -182,22 +181,22 @@ class MethodSettings(SettingsGroup):
     pooling: Annotated[str, Named(POOLINGS)] = "attention"
     pooling_args: dict[str, Any] = Field(default_factory=dict)
     attention: Literal["shared", "per-class"] = "per-class"
-    temperature: Annotated[float, Field(gt=0)] | None = None
+    temperature: Positive | None = None
     estimator: Annotated[str, Named(ESTIMATORS)] = "vrsp"
     estimator_args: dict[str, Any] = Field(default_factory=dict)
     state_rate: Rate = 0.9
-    state_floor: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    state_floor: Fraction = 0.1
     lag: bool = False
     objective: Annotated[str, Named(OBJECTIVES, also=(AUTO,))] = AUTO
     objective_args: dict[str, Any] = Field(default_factory=dict)
-    margin: Annotated[float, Field(gt=0)] = 1.0
+    margin: Positive = 1.0
     dual_lr: Rate = 1.0
     objective_weight: Literal["paper", "pairwise"] = "paper"
     dual_domain: Literal["nonnegative", "real"] = "nonnegative"
     center_start: Center | None = None
     max_fpr: Rate | None = None
-    fpr_temperature: Annotated[float, Field(gt=0)] = 0.2
-    tpr_temperature: Annotated[float, Field(gt=0)] | None = None
+    fpr_temperature: Positive = 0.2
+    tpr_temperature: Positive | None = None
     pair_rate: Rate = 0.9
     draw: Annotated[str, Named(DRAWS)] = "uniform"
     draw_args: dict[str, Any] = Field(default_factory=dict)

@@ -9,15 +9,13 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import LOGGERS
-from midam.settings.group import Named, SettingsGroup
+from midam.settings.group import Count, Fraction, Named, Positive, SettingsGroup
 from midam.settings.method import AUTO
 
 # Learning rates of the mlp, and of deep encoders.
 _RATES: dict[str, tuple[float, float]] = {"sgd": (0.05, 0.01), "adam": (0.001, 0.0003)}
 _MEMBERS_SHALLOW, _MEMBERS_DEEP = 3, 1
 
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
 _VECTORS_A_CHUNK = 4096
 _NUMBERS_A_CHUNK = 2**19
 _THREADS_SHALLOW, _THREADS_DEEP = 1, 0
@@ -25,10 +23,7 @@ _RULE = re.compile(
     r"(?P<plain>youden|f1)|(?P<of>sensitivity|specificity|ppv)=(?P<share>\d*\.?\d+)"
     r"|cost=(?P<missed>\d*\.?\d+):(?P<alarm>\d*\.?\d+)"
 )
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Chunk = Annotated[int, Field(ge=1)]
 Threads = Annotated[int, Field(ge=0)]
-Budget = Annotated[float, Field(gt=0)]
 
 
 def _word_or_number(value: Any) -> str:
@@ -122,7 +117,7 @@ class TrainingSettings(SettingsGroup):
     optimizer: Literal["auto", "sgd", "adam"] = AUTO
     lr: Positive | None = None
     decay_at: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.5, 0.75)
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    momentum: Fraction = 0.1
     weight_decay: Annotated[float, Field(ge=0)] | None = None
     num_positive: OpenCount = 8
     num_negative: OpenCount = 8
@@ -130,7 +125,7 @@ class TrainingSettings(SettingsGroup):
     balance: Annotated[str, Field(min_length=1)] | None = None
     val_every: Count | None = None
     select: Literal["auto", "last", "best"] = AUTO
-    average_from: Annotated[float, Field(ge=0, lt=1)] | None = None
+    average_from: Fraction | None = None
     patience: Count | None = None
 
     @property
@@ -242,8 +237,8 @@ class RunSettings(SettingsGroup):
     compile: bool = False
     checkpointing: bool = False
     threads: Threads | None = None
-    chunk_size: Chunk | None = None
-    memory_budget: Budget | None = None
+    chunk_size: Count | None = None
+    memory_budget: Positive | None = None
     workers: Annotated[int, Field(ge=0)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"
@@ -268,7 +263,7 @@ class ResolvedRun(RunSettings):
     """Settings of the run for instances of one shape; ``threads=0`` is as many as torch uses."""
 
     threads: Threads
-    chunk_size: Chunk
+    chunk_size: Count
 
 
 def usual_chunk(instance_shape: tuple[int, ...]) -> int:
