@@ -101,11 +101,8 @@ def descriptor(path: Path) -> int | None:
 
 def free_room(path: Path) -> int | None:
     """Return the free bytes on the disk of a path, which need not exist; None if the system does not report them."""
-    usage = getattr(shutil, "disk_usage", None)  # missing on some systems
-    if usage is None:
-        return None
-    with suppress(OSError):
-        return int(usage(_existing(path)).free)
+    with suppress(OSError, AttributeError):  # some systems lack `disk_usage`
+        return int(shutil.disk_usage(_existing(path)).free)
     return None
 
 

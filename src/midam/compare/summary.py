@@ -211,16 +211,11 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, 
 
 def basis(*, folds: int, metric: str = "auroc") -> str:
     """Return the sentence below the table on what the intervals of a comparison on this number of folds depend on."""
-    if folds == 1 and metric != "auroc":
+    if folds == 1:
+        estimator = "Obuchowski 1997, else DeLong 1988" if metric == "auroc" else "infinitesimal jackknife"
         return (
             f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "
-            "groups where they are known (infinitesimal jackknife). They leave out the variation with training bags "
-            "and seed."
-        )
-    if folds == 1:
-        return (
-            "One fold: intervals of the AUROC and of the paired difference on its test bags, by groups where they are "
-            "known (Obuchowski 1997, else DeLong 1988). They leave out the variation with training bags and seed."
+            f"groups where they are known ({estimator}). They leave out the variation with training bags and seed."
         )
     return (
         "Means over folds; intervals with the correction of Nadeau and Bengio (2003), as folds share training bags; "
