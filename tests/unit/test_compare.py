@@ -16,7 +16,7 @@ from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan, run_task
 from midam.compare.summary import corrected_interval, stopped_early
-from midam.compare.trials import COLUMNS, open_trials, write_trials
+from midam.compare.trials import open_trials, trial_columns, write_trials
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute
 from midam.data.statistics import bag_statistics
@@ -361,7 +361,7 @@ def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):
 
 
 def row(**changes):
-    values = dict.fromkeys(COLUMNS)
+    values = dict.fromkeys(trial_columns("auroc"))
     values |= {"method": "midam", "repeat": 0, "fold": 1, "test_bags": 4, "test_positives": 2, "seed": 0, "auroc": 0.5}
     return {**values, "status": "ok", "scores": [0.25, 0.5, 0.5, 0.75], **changes}
 
@@ -378,7 +378,7 @@ def test_a_half_written_trial_is_dropped(tmp_path):
     assert path.read_text() == whole
     write_trials(tmp_path / "trials.csv", trials.rows)
     assert (tmp_path / "trials.csv").read_text().splitlines() == [
-        ",".join(COLUMNS),
+        ",".join(trial_columns("auroc")),
         "midam,0,1,0.5,,,,,,,4,2,0,ok",
         "midam,0,2,0.5,,,,0.1,,,4,2,0,ok",
     ]

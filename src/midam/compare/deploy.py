@@ -12,7 +12,7 @@ import pandas as pd
 from midam.compare.methods import ComparedMethod, find_method
 from midam.compare.plan import settings_of
 from midam.compare.summary import Comparison, format_interval
-from midam.compare.trials import OK
+from midam.compare.trials import Status
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import ConfigError
@@ -79,7 +79,7 @@ def deploy_method(
     name = typed(best_method(comparison, method))
     compared, data, folder, started = find_method(name), data or bags.source, RunFolder(Path(out)), time.monotonic()
     base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
-    trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == OK)]
+    trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == Status.OK)]
     config, epochs = _config(base, compared, trials, bags.instance_shape)
     # No bags are left for the baseline of a run; the comparison has baselines.
     config = config.replace(baseline=False)

@@ -17,7 +17,7 @@ from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, Parts
 from midam.compare.methods import ComparedMethod
 from midam.compare.plan import Task, single_threaded
-from midam.compare.trials import OK
+from midam.compare.trials import Status
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
@@ -105,7 +105,7 @@ def unkept(methods: Sequence[ComparedMethod]) -> list[str]:
 def _tasks(root: Path, groups: Sequence[Group[Task]], store: TrialStore) -> Iterator[ModelTask]:
     for group in groups:
         for i, row in enumerate(store.find(group.names)):
-            if row is None or row["status"] != OK:
+            if row is None or row["status"] != Status.OK:
                 continue
             for task in group.tasks:
                 config, fold = task.config, task.folds[i]

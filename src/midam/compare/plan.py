@@ -16,17 +16,7 @@ from threadpoolctl import threadpool_limits
 from midam.compare.engine import Group, Row
 from midam.compare.folds import Fold, Parts, Positions, ranked, trainable, validation_part
 from midam.compare.methods import ComparedMethod, has_margin
-from midam.compare.trials import (
-    DIVERGED,
-    NO_VALIDATION,
-    OK,
-    ONE_CLASS_TEST,
-    ONE_CLASS_TRAIN,
-    UNFIT_TRAIN,
-    UNRANKED_TEST,
-    trial_name,
-    trial_result,
-)
+from midam.compare.trials import Status, trial_name, trial_result
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import ConfigError, require_choice
@@ -126,7 +116,7 @@ def _tested_epoch(
     usable = np.flatnonzero(np.isfinite(result.scores.reshape(rows, -1)).all(axis=1))
     columns = {"seconds": result.seconds, "lr": config.training.lr, "margin": margin}
     if not len(usable) or (not len(val) and usable[-1] != rows - 1):
-        return Outcome({**columns, "status": DIVERGED})
+        return Outcome({**columns, "status": Status.DIVERGED})
     best, validation = int(usable[-1]), (0.0, 0.0)
     if len(val):
         metrics = [_metric(target, values[val], result.scores[e, : len(val)]) for e in usable]
@@ -145,7 +135,7 @@ def _run_baseline(bags: Bags, task: Task) -> Outcome:
         scores = baseline.score(bags, Trial(fold.train, fold.test, fold.repeat))
         seconds = time.perf_counter() - started
     target, finite = target_of(bags), bool(np.isfinite(scores).all())
-    tested = _tested(target, target.values(bags)[fold.test], scores) if finite else {"status": DIVERGED}
+    tested = _tested(target, target.values(bags)[fold.test], scores) if finite else {"status": Status.DIVERGED}
     return Outcome({"seconds": seconds, **tested})
 
 
@@ -153,7 +143,7 @@ def _tested(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -
     figures = {target.metric: _metric(target, values, scores)}
     if target.name == "binary":
         figures["auprc"] = auprc(values, scores)
-    return {"status": OK, **figures, "scores": np.asarray(scores, dtype=np.float64).tolist()}
+    return {"status": Status.OK, **figures, "scores": np.asarray(scores, dtype=np.float64).tolist()}
 
 
 def _metric(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -> float:
@@ -237,7 +227,7 @@ def group_results(
     made = []
     for i, fold in enumerate(group.tasks[0].folds):
         of_fold = [of_task[i] for of_task in outcomes]
-        usable = [outcome for outcome in of_fold if outcome.columns["status"] == OK]
+        usable = [outcome for outcome in of_fold if outcome.columns["status"] == Status.OK]
         best = max(usable, key=lambda outcome: outcome.validation) if usable else of_fold[0]
         seconds = sum(outcome.columns["seconds"] for outcome in of_fold)
         made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds, "peak_mib": None if i else peak}))
@@ -262,10 +252,10 @@ def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
 def _status(bags: Bags, fold: Fold, parts: Parts | None, *, validates: bool) -> str | None:
     binary = bags.outcome is None
     if not ranked(bags, fold.test):
-        return ONE_CLASS_TEST if binary else UNRANKED_TEST
+        return Status.ONE_CLASS_TEST if binary else Status.UNRANKED_TEST
     if not trainable(bags, fold.train):
-        return ONE_CLASS_TRAIN if binary else UNFIT_TRAIN
-    return NO_VALIDATION if validates and parts is None else None
+        return Status.ONE_CLASS_TRAIN if binary else Status.UNFIT_TRAIN
+    return Status.NO_VALIDATION if validates and parts is None else None
 
 
 def _tasks(

@@ -18,7 +18,7 @@ from midam.compare.models import unkept
 from midam.compare.plan import Outcome, Selection, Task, chosen_counts, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
-from midam.compare.trials import NO_VALIDATION, open_trials, read_record, safe_frame, write_trials
+from midam.compare.trials import Status, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.column_codes import needs_preparing, note_of_filled, prepare
@@ -250,7 +250,7 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
     wanted, way_out = "a fold with both classes in training and test", "take other folds, or add bags"
     if not binary:
         wanted = "a fold with enough training bags of each class or label, or with an event, and test bags that differ"
-    if NO_VALIDATION in reasons:
+    if Status.NO_VALIDATION in reasons:
         wanted = f"training parts with enough bags for validation bags{' of both classes' if binary else ''}"
         way_out = "leave nothing to choose (one lr, one margin, select='last'), or add bags"
     return BagDataError(f"Expected {wanted}, got none of {count} (in {bags.source}); {way_out}.")

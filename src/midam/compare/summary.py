@@ -15,16 +15,7 @@ from scipy import stats
 
 from midam.compare.engine import Row
 from midam.compare.folds import Fold
-from midam.compare.trials import (
-    DIVERGED,
-    NO_VALIDATION,
-    ONE_CLASS_TEST,
-    ONE_CLASS_TRAIN,
-    UNFIT_TRAIN,
-    UNRANKED_TEST,
-    prediction_table,
-    trial_columns,
-)
+from midam.compare.trials import Status, prediction_table, trial_columns
 from midam.data.bags import Bags
 from midam.data.brief import html_table
 from midam.evaluate.metrics import NEAR_CHANCE
@@ -35,11 +26,11 @@ from midam.targets import target_of
 
 # Why folds are left out, by column of the summary: the statuses that it counts, and the words of a note.
 _REASONS = {
-    "one_class": ((ONE_CLASS_TEST, ONE_CLASS_TRAIN), "whose test or training part holds one class only"),
-    "unranked": ((UNRANKED_TEST,), "whose test part holds no two bags that their labels order"),
-    "unfit": ((UNFIT_TRAIN,), "whose training part holds too few bags of a class or label, or too few events"),
-    "no_validation": ((NO_VALIDATION,), "whose training part has too few bags for validation bags"),
-    "diverged": ((DIVERGED,), "where the training diverged"),
+    "one_class": ((Status.ONE_CLASS_TEST, Status.ONE_CLASS_TRAIN), "whose test or training part holds one class only"),
+    "unranked": ((Status.UNRANKED_TEST,), "whose test part holds no two bags that their labels order"),
+    "unfit": ((Status.UNFIT_TRAIN,), "whose training part holds too few bags of a class or label, or too few events"),
+    "no_validation": ((Status.NO_VALIDATION,), "whose training part has too few bags for validation bags"),
+    "diverged": ((Status.DIVERGED,), "where the training diverged"),
 }
 
 

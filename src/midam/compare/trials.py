@@ -28,22 +28,25 @@ from midam.runs.trust import check_code
 from midam.settings import read_yaml
 from midam.targets import Target, label_columns, target_of
 
-OK = "ok"
-DIVERGED = "diverged"
-ONE_CLASS_TEST = "one-class-test"
-ONE_CLASS_TRAIN = "one-class-train"
-UNRANKED_TEST = "unranked-test"
-UNFIT_TRAIN = "unfit-train"
-NO_VALIDATION = "no-validation"
-STATUSES = (OK, DIVERGED, ONE_CLASS_TEST, ONE_CLASS_TRAIN, UNRANKED_TEST, UNFIT_TRAIN, NO_VALIDATION)
 
-_COST = ("seconds", "peak_mib", "lr", "margin", "epoch")
-_AREAS = ("auroc", "auprc")
+class Status:
+    """Outcomes of a trial, as texts of trials.csv and of the journal."""
+
+    OK = "ok"
+    DIVERGED = "diverged"
+    ONE_CLASS_TEST = "one-class-test"
+    ONE_CLASS_TRAIN = "one-class-train"
+    UNRANKED_TEST = "unranked-test"
+    UNFIT_TRAIN = "unfit-train"
+    NO_VALIDATION = "no-validation"
+
+
+STATUSES = tuple(text for name, text in vars(Status).items() if name.isupper())
 
 
 def measured_columns(metric: str) -> tuple[str, ...]:
     """Return the columns of measured metrics; `metric` is the main metric of the `midam.targets.Target`."""
-    return (*(_AREAS if metric == "auroc" else (metric,)), *_COST)
+    return (metric, *(["auprc"] if metric == "auroc" else []), "seconds", "peak_mib", "lr", "margin", "epoch")
 
 
 def counted_columns(metric: str) -> tuple[str, ...]:
@@ -54,9 +57,6 @@ def counted_columns(metric: str) -> tuple[str, ...]:
 def trial_columns(metric: str) -> list[str]:
     """Return the columns of trials.csv."""
     return ["method", "repeat", "fold", *measured_columns(metric), *counted_columns(metric), "status"]
-
-
-COLUMNS = trial_columns("auroc")
 
 
 def trial_name(method: str, fold: Fold) -> Row:
@@ -99,7 +99,7 @@ def _is_trial(row: Row, metric: str, columns: int) -> bool:
         return False
     scores, figure = row["scores"], row[metric]
     scored = isinstance(scores, list) and all(_is_score(score, columns) for score in scores)
-    if row["status"] != OK:
+    if row["status"] != Status.OK:
         return scores is None or scored
     return figure is not None and 0 <= figure <= 1 and scored and len(scores) == row["test_bags"]
 
