@@ -36,15 +36,8 @@ from midam.registry import (
 
 # Settings that may hold a class path; a test checks that this table is complete.
 NAMED: dict[str, Registry] = {
-    "pooling": POOLINGS,
-    "estimator": ESTIMATORS,
-    "objective": OBJECTIVES,
-    "draw": DRAWS,
-    "encoder": ENCODERS,
-    "logger": LOGGERS,
-    "reader": READERS,
-    "method": BASELINES,
-}
+    registry.kind: registry for registry in (POOLINGS, ESTIMATORS, OBJECTIVES, DRAWS, ENCODERS, LOGGERS, READERS)
+} | {"method": BASELINES}
 _TORCH = "torch.nn."
 # These settings may also name a function, with arguments from the file; functions of midam, torch and Python are
 # refused.
