@@ -12,7 +12,7 @@ from midam._version import __version__
 from midam.cli.app import COMMANDS
 from midam.cli.parser import Parser
 from midam.data.sets import catalog
-from midam.report.program import stdout_console
+from midam.report.program import note_result, stdout_console
 from midam.settings.settings import describe_settings
 
 _TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for
@@ -32,8 +32,6 @@ def parser() -> ArgumentParser:
 
 def run(options: Namespace, console: Console) -> int:  # noqa: ARG001
     """Print the script; returns the exit code."""
-    from midam.report.program import note_result
-
     names = " ".join(catalog.names())
     # bash completes a data set of the catalog, or a file.
     completes: Any = {"bash": f'_midam_data() {{ compgen -W "{names}" -- "$1"; compgen -f -- "$1"; }}'}

@@ -17,7 +17,7 @@ from midam.data.left_out import WHEN_MADE
 from midam.data.sets import catalog
 from midam.errors import ConfigError, plural
 from midam.processes import LEADER, Processes
-from midam.registry import FINE_TUNED, NETWORKS, is_network
+from midam.registry import BASELINES, FINE_TUNED, NETWORKS, is_network
 from midam.report.program import note_result, say
 from midam.settings import Settings
 from midam.settings.data import CutSettings
@@ -155,7 +155,6 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
 
 def _require_vectors_do(method: str | None, settings: Settings, encoder: str) -> None:
     """Refuse an unknown method, and a method that needs pixels, before anything is embedded."""
-    from midam.registry import BASELINES
     from midam.runs.method import choose_method
 
     _, baseline = choose_method(method, settings)

@@ -12,7 +12,9 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, TRUST, Parser
+from midam.data.digests import contents_digest
 from midam.errors import ConfigError, RunStoppedError, plural
+from midam.files import is_stream, require_space, resolved, write_parts
 from midam.report.program import note_result, remark, say, stdout_console
 
 if TYPE_CHECKING:
@@ -91,7 +93,6 @@ def run(options: Namespace, console: Console) -> int:
     """Score bags, or join shards; returns the exit code."""
     if options.merge:
         return _merge(options)
-    from midam.files import is_stream
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
     from midam.runs.scoring import read_together, require_score_space
@@ -146,7 +147,6 @@ def _tell_class(trained: "LoadedRun", console: Console) -> None:
 
 def _merge(options: Namespace) -> int:
     """Join the files of shards."""
-    from midam.files import require_space
     from midam.runs.shards import merge_shards, shard_files
 
     out, tables = Path(options.out), shard_files([Path(path) for path in options.shards])
@@ -162,7 +162,6 @@ def _merge(options: Namespace) -> int:
 
 def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
     """Return the output file of each run."""
-    from midam.files import is_stream
     from midam.runs.shards import shard_path
 
     out = Path(options.out)
@@ -197,7 +196,6 @@ def _scoring(
     stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, shard: "Shard | None"
 ) -> "Scoring":
     """Return the bags that one run scores, with a journal next to the output file, which a stopped call leaves."""
-    from midam.files import is_stream, resolved
     from midam.runs.journal import ScoreJournal
     from midam.runs.scoring import Scoring
     from midam.runs.shards import shard_range
@@ -252,8 +250,6 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
 
 def _write(out: Path, scoring: "Scoring", scores: "Scores", shard: "Shard | None", *, instances: bool) -> None:
     """Write the scores of a run, and the facts of a shard."""
-    from midam.data.digests import contents_digest
-    from midam.files import write_parts
     from midam.runs.scoring import prediction_parts
     from midam.runs.shards import ShardFacts, write_shard
 
