@@ -1,7 +1,7 @@
 """`midam data`: list, describe and fetch data, import it into a store, and verify a store."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
@@ -9,12 +9,10 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Parser, add_settings
+from midam.data.bags import Bags
 from midam.errors import ConfigError, DataNotFoundError, nearest, plural, require_counts
 from midam.report.program import note_result, remark, say, stdout_console
 from midam.settings import Settings
-
-if TYPE_CHECKING:
-    from midam.data.bags import Bags
 
 _DESCRIBE = """Show counts, bag sizes, labels, groups and splits of data, and warnings: bag sizes or single features
 that predict the label, duplicate bags, constant features, groups in several splits, a class that is missing or rare,
@@ -176,7 +174,7 @@ def _verify(options: Namespace, console: Console) -> int:
     return 0
 
 
-def read_bags_of(data: str, options: Namespace, **more: Any) -> "Bags":
+def read_bags_of(data: str, options: Namespace, **more: Any) -> Bags:
     """Read bags by the data settings of the options; labels are required unless --unlabeled is given."""
     from midam.data.store import is_store
     from midam.runs.data import read_data

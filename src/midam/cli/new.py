@@ -5,12 +5,13 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from midam.cli.parser import DATA, Parser, add_settings
+from midam.data.bags import Bags
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, group_parts, is_group_like, is_split
@@ -20,9 +21,6 @@ from midam.lazy_imports import pandas as pd
 from midam.report.program import note_result, say
 from midam.settings import Settings
 from midam.synonyms import is_id_like
-
-if TYPE_CHECKING:
-    from midam.data.bags import Bags
 
 _TEXT = """Read data once, and write a settings file for it: the columns that were found, and the options that matter
 for data of this kind, each with its default and its effect. `midam fit --config FILE` trains with it."""
@@ -83,7 +81,7 @@ def run(options: Namespace, console: Console) -> int:
     return 0
 
 
-def facts_of(bags: "Bags") -> str:
+def facts_of(bags: Bags) -> str:
     """Return the counts of bags and instances in one line."""
     positive = "" if bags.labels is None else f" ({int(bags.labels.sum())} positive)"
     shape = f" of {' x '.join(map(str, bags.instance_shape))}" if len(bags.instance_shape) > 1 else ""
@@ -129,7 +127,7 @@ def _is_table(data: str) -> bool:
     return Path(data).is_file() and Path(data).suffix.lower() in TableReader.suffixes
 
 
-def _kind(data: str, bags: "Bags") -> str:
+def _kind(data: str, bags: Bags) -> str:
     from midam.data.store import is_store
     from midam.embed.kinds import data_kind
 

@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jsonargparse import Namespace
+from rich.console import Console
 
 from midam.data.bag_files import source_paths
+from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.report.program import remark
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from midam.data.bags import Bags
 
 
 def keep_data(options: Namespace, *, run: str | None = None, path: Path | None = None) -> None:
@@ -55,7 +51,7 @@ def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
         )
 
 
-def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bool) -> None:
+def keep_sources(bags: Bags, data: str, place: str, option: str, *, folder: bool) -> None:
     """Refuse to write over a file of the bags, or next to it, where new files could be read as data later.
 
     `place` is a file or, with `folder`, a folder for files; `option` is its name. If `data` is a set of the catalog,
@@ -76,7 +72,7 @@ def keep_sources(bags: "Bags", data: str, place: str, option: str, *, folder: bo
         )
 
 
-def tell_left_out(bags: "Bags", out: Path, console: "Console") -> None:
+def tell_left_out(bags: Bags, out: Path, console: Console) -> None:
     """Write the left-out files and bags to OUT.left-out.csv next to the output, and print a note."""
     from midam.runs.data import left_out_notes, write_left_out
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from warnings import warn
 
 import numpy as np
@@ -16,11 +16,8 @@ from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
 from midam.data.validate import as_array, bag_array, check_length, feature_order, refuse_masked
 from midam.errors import BagDataError
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 PerBag = ArrayLike | None
 """A value for each bag, or none."""
@@ -194,8 +191,6 @@ def _bags_of_frame(
 
 def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
     """Make bags of DataFrames; their columns are those of the first frame in any order, or the `names`."""
-    import pandas as pd
-
     parts, first = [], None
     for number, frame in enumerate(frames):
         if not is_frame(frame):

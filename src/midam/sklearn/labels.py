@@ -13,6 +13,7 @@ from midam.data.bags import Bags
 from midam.data.sources.label_values import word_of
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, OneClassError
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 from midam.sklearn.inputs import is_frame
 
@@ -200,8 +201,6 @@ def _classes_of(bags: Bags, estimator: object) -> Any:
         outcome = _outcome_of(bags, estimator, "multiclass", "multilabel")
         if outcome.target == "multiclass":
             return np.array(outcome.names)[outcome.values[:, 0].astype(np.int64)]
-        import pandas as pd
-
         return pd.DataFrame(outcome.values, columns=list(outcome.names))
     if bags.labels is None:
         raise _no_labels(bags, estimator)

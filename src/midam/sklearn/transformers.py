@@ -1,6 +1,6 @@
 """Transformers from bags to rows, for use with any classifier of scikit-learn."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from midam.data.bags import Bags
 from midam.data.covariates import without_zones
 from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
+from midam.lazy_imports import pandas as pd
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import bags_of, is_frame
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
@@ -46,8 +44,6 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
         rows = self._rows(self._match_features(X))
         if not is_frame(X) or X.index.nlevels == 1:
             return rows
-        import pandas as pd
-
         return pd.DataFrame(rows, index=X.index.get_level_values(0).unique(), columns=self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
@@ -110,8 +106,6 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         named = hasattr(self.transformer_, "get_feature_names_out")
         names = list(self.transformer_.get_feature_names_out()) if named else list(getattr(made, "columns", ()))
         if bags is None:
-            import pandas as pd
-
             return pd.DataFrame(array, index=X.index, columns=names or None)
         positions = bags.rows()
         parts = {name: getattr(bags, name) for name in ("coords", "witnesses")}
@@ -132,8 +126,6 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rows = np.asarray(bags.instances[bags.rows()])
         if bags.feature_names is None:
             return rows, bags
-        import pandas as pd
-
         frame = pd.DataFrame(rows, columns=list(bags.feature_names))
         for column in bags.columns or ():
             if column.kind == "category":
