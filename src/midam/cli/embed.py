@@ -19,6 +19,9 @@ from midam.errors import ConfigError, plural
 from midam.processes import LEADER, Processes
 from midam.registry import BASELINES, FINE_TUNED, NETWORKS, is_network
 from midam.report.program import note_result, say
+from midam.runs.folder import RunFolder
+from midam.runs.method import choose_method
+from midam.runs.trust import remember
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
@@ -60,8 +63,6 @@ def embed_first(options: Namespace, console: Console) -> None:
     The options then name the store of vectors as the data. The store is in the folder `vectors` next to the run; a
     later run on the same files reuses it.
     """
-    from midam.runs.folder import RunFolder
-
     if options.data is None or options.resume is not None:
         return
     if options.encoder == FINE_TUNED:
@@ -155,8 +156,6 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
 
 def _require_vectors_do(method: str | None, settings: Settings, encoder: str) -> None:
     """Refuse an unknown method, and a method that needs pixels, before anything is embedded."""
-    from midam.runs.method import choose_method
-
     _, baseline = choose_method(method, settings)
     if baseline is not None and BASELINES.find(baseline).pixels:
         raise ConfigError(
@@ -171,7 +170,6 @@ def _require_trainable(bags: "Bags", options: Namespace, settings: Settings, wid
     from midam.data.sources import split_bags
     from midam.data.sources.request import Request
     from midam.runs.data import split_data
-    from midam.runs.method import choose_method
     from midam.targets import target_of
     from midam.train.members import with_objective
 
@@ -199,7 +197,6 @@ def run(options: Namespace, console: Console) -> int:
     from midam.embed.others import known_network, load_network
     from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress
-    from midam.runs.trust import remember
 
     require_free(options.out)
     keep_folder(options, "out")

@@ -17,8 +17,12 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
+from midam.processes import Processes, restarted
 from midam.registry import is_network
 from midam.report.program import note_result, stdout_console
+from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config
+from midam.runs.method import TAKEN, choose_method, method_title, refuse_settings
+from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 from midam.train.method_names import DEFAULT
 
@@ -26,9 +30,7 @@ AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 if TYPE_CHECKING:
-    from midam.processes import Processes
     from midam.report.terminal import FitProgress
-    from midam.runs.folder import RunFolder, RunLog
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
@@ -85,8 +87,6 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     if is_network(settings.get("encoder", "")):
         del settings["encoder"]  # a network embeds the data first, and is no setting of the training
     if "method" in last and settings:
-        from midam.runs.method import refuse_settings
-
         refuse_settings(last["method"], settings)
     if words.count("--config") > 1:
         raise ConfigError("Expected --config once, got it several times; join the files.")
@@ -105,22 +105,18 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     network = {"encoder"} if is_network(str(values.get("encoder", ""))) else set()
     if "method" not in last and "budget" not in values and _say_how_to_train({*settings, *values} - network):
         values.setdefault("method", DEFAULT)
-    from midam.runs.trust import check_code
 
     return words[:at] + words[at + 2 :], check_code(values, path, trust="--trust" in argv)
 
 
 def _say_how_to_train(names: Iterable[str]) -> bool:
     """Return whether one of these names is a setting of training, so that the data do not decide the method."""
-    from midam.runs.method import TAKEN
-
     return any(name in SETTINGS and name not in TAKEN for name in names)
 
 
 def run(options: Namespace, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.cli.embed import embed_first
-    from midam.processes import Processes
 
     if options.budget is not None and options.method is None:
         options.method = AUTO
@@ -136,12 +132,9 @@ def run(options: Namespace, console: Console) -> int:
         return _run(options, console, processes)
 
 
-def _run(options: Namespace, console: Console, processes: "Processes") -> int:
-    from midam.processes import restarted
+def _run(options: Namespace, console: Console, processes: Processes) -> int:
     from midam.report.terminal import FitProgress, print_summary
     from midam.runs.fit import fit_run, resume_run
-    from midam.runs.folder import RunFolder, read_run_config
-    from midam.runs.method import choose_method, method_title
 
     # torchrun restarts the same command after the first start has made the run folder.
     again = options.out is not None and restarted() and RunFolder(Path(options.out)).config.exists()
@@ -182,7 +175,7 @@ def _run(options: Namespace, console: Console, processes: "Processes") -> int:
 
 
 @contextmanager
-def _following(processes: "Processes", console: Console) -> Iterator[None]:
+def _following(processes: Processes, console: Console) -> Iterator[None]:
     """Print only errors, and leave Ctrl-C to the leading process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     console.quiet = True
@@ -198,7 +191,7 @@ def _following(processes: "Processes", console: Console) -> Iterator[None]:
         raise
 
 
-def _calls(bar: "FitProgress", log: "RunLog") -> dict[str, Any]:
+def _calls(bar: "FitProgress", log: RunLog) -> dict[str, Any]:
     """Return the callbacks that show the progress of a run and log it."""
     from midam.report.terminal import epoch_words
 
@@ -217,10 +210,9 @@ def _calls(bar: "FitProgress", log: "RunLog") -> dict[str, Any]:
     return {"on_epoch": epoch, "on_stage": stage, "on_bags": bar.scored, "on_candidate": candidate}
 
 
-def _log(folder: "RunFolder", words: str) -> "RunLog":
+def _log(folder: RunFolder, words: str) -> RunLog:
     """Return the log of the run; only the leading process, which holds the folder, writes it."""
     from midam.cli.app import message_text
-    from midam.runs.folder import RunLog
 
     return RunLog(folder, command=f"midam {words}", message_of=message_text)
 
@@ -231,7 +223,7 @@ def _in_force(settings: Settings) -> str:
     return "settings: " + shlex.join(word for pair in settings.flat().items() for word in flag_words(*pair))
 
 
-def _log_summary(log: "RunLog", summary: Mapping[str, Any], folder: "RunFolder") -> None:
+def _log_summary(log: RunLog, summary: Mapping[str, Any], folder: RunFolder) -> None:
     """Log the printed results."""
     from midam.report.terminal import print_summary
 
@@ -255,8 +247,7 @@ def _seconds(text: str | None, *, method: str | None) -> float | None:
     return seconds
 
 
-def _run_folder(options: Namespace, settings: Settings, method: str | None) -> "RunFolder":
-    from midam.runs.folder import RunFolder, free_folder
+def _run_folder(options: Namespace, settings: Settings, method: str | None) -> RunFolder:
 
     if options.out is not None:
         return RunFolder(Path(options.out))
