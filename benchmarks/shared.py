@@ -26,6 +26,7 @@ from midam.data.store.format import (
     TableFacts,
     table_bytes,
 )
+from midam.data.validate import digest_array
 from midam.files import write_bytes, write_text
 
 RESULTS = Path(__file__).parents[1] / "records"
@@ -53,7 +54,7 @@ def sparse_store(folder: Path, *, bags: int, size: int, width: int) -> Path:
     with (folder / INSTANCES).open("wb") as file:
         file.truncate(facts.bytes)
     ids = np.array([f"bag-{number:05d}" for number in range(bags)])
-    digests = np.array([hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)])
+    digests = digest_array([hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)])
     return finish_store(folder, facts, ids=ids, size=size, digests=digests, source="zeros")
 
 

@@ -198,6 +198,29 @@ def test_no_public_name_answers_wrong_arguments_with_an_error_of_another_library
                 public(*words, **others)
 
 
+def test_counts_that_are_no_whole_numbers_above_0_are_refused(tmp_path):
+    bags = midam.Bags.from_list([np.eye(2)] * 16, [0, 1] * 8)
+    store = midam.write_store(bags, tmp_path / "store")
+    trainer = midam.Trainer(midam.Settings(epochs=1, members=1), bags)
+    labels, scores, methods = bags.labels, np.arange(16), ["mean-map-svm", "instance-logistic-max"]
+    calls = {
+        "jobs": lambda count: midam.write_store(bags, tmp_path / "other", jobs=count),
+        "`jobs`": lambda count: midam.verify_store(store, jobs=count),
+        "jobs of a comparison": lambda count: midam.compare.run_comparison(bags, methods, [], jobs=count),
+        "repeats": lambda count: midam.compare.repeated_folds(bags, repeats=count, folds=2),
+        "folds": lambda count: midam.compare.repeated_folds(bags, repeats=1, folds=count),
+        "chunk_size": lambda count: midam.predict(trainer.reported, bags, chunk_size=count),
+        "epochs": lambda count: trainer.fit(epochs=count or -1),  # 0 is a number of epochs
+        "resamples": lambda count: midam.auroc_interval(labels, scores, resamples=count),
+        "num_instances": lambda count: midam.MiniBatch(num_instances=count),
+    }
+    for name, call in calls.items():
+        for wrong in (0, -1, 1.5, "2", np.nan, True):
+            with pytest.raises(ConfigError, match=rf"Expected `{name.strip('`').split()[0]}` as a whole number"):
+                call(wrong)
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_warning_of_a_decoder_names_the_file_that_it_reads(tmp_path, capsys):
     (tmp_path / "images").mkdir()
     (tmp_path / "images/cut.tif").write_bytes(b"II*\0\x08\0\0\0\x05\0")  # the directory of five tags is missing

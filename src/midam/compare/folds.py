@@ -13,7 +13,7 @@ from midam.data.bags import Bags
 from midam.data.sources.request import Request
 from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import check_disjoint
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError, ConfigError, require_counts
 from midam.targets import target_of
 from midam.train.trials import Trial
 
@@ -56,6 +56,8 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     >>> [(f.repeat, f.fold, len(f.train), len(f.test)) for f in repeated_folds(bags, repeats=1, folds=2)]
     [(0, 0, 4, 4), (0, 1, 4, 4)]
     """
+    require_counts(repeats=repeats)
+    require_counts(2, folds=folds)
     target_of(bags).check(bags)
     unit = "bags" if bags.groups is None else "groups"
     count = min(folds, _most_folds(bags, unit))

@@ -93,6 +93,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
 
     def chunks(self, index: int, size: int = 512) -> Iterator[Tensor]:
         """Yield all instances of a bag in order, transformed, `size` at a time; for `TrackedPooling.evaluate`."""
+        require_counts(size=size)
         for first in range(0, int(self.sizes[index]), size):
             x = self._read(index, slice(first, first + size))
             yield x if self.transform is None else self.transform(x)

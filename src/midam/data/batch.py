@@ -276,6 +276,7 @@ class WholeBatch:
 
     def chunks(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield flat positions [m] of the bags' instances, and the bag (0 to K-1) of each; m <= `chunk_size`."""
+        require_counts(chunk_size=chunk_size)
         ends = torch.cumsum(self.sizes, 0)
         shift = self.starts - ends + self.sizes
         total = int(ends[-1])

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
 from midam.data.validate import as_array
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require_counts
 from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import check_bags, check_probabilities, check_two_classes, group_numbers
@@ -118,8 +118,7 @@ def curve_bands(
     """
     y, s = check_bags(labels, scores)
     check_two_classes(y)
-    if resamples < _FEWEST:
-        raise ConfigError(f"Expected at least {_FEWEST} resamples, got {resamples}; take more.")
+    require_counts(_FEWEST, resamples=resamples)
     count = int(max(_FEWEST, min(resamples, _MOST_ENTRIES // y.size)))
     units = group_numbers(groups, y.size)
     units = np.arange(y.size) if units is None else units

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, require_counts
 from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, resampled_aurocs, units_of
 
 # With fewer independent units in the smaller class, the logit DeLong interval alone covers too little.
@@ -87,6 +87,7 @@ def auroc_interval(
     """
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
+    require_counts(resamples=resamples)
     if not 0 < level < 1 or resamples < 100:
         raise ConfigError(
             f"Expected a level in (0, 1) and at least 100 resamples, got {level} and {resamples}; "

@@ -17,7 +17,7 @@ from midam.data.column_codes import note_of_filled, refuse_columns
 from midam.data.covariate_codes import CovariateCoder
 from midam.data.missing import align_features, impute, missing_counts
 from midam.data.on_disk import on_disk
-from midam.errors import BagDataError, require
+from midam.errors import BagDataError, require, require_counts
 from midam.evaluate.stream import InstancePass, stream_outputs
 from midam.nn.ensemble import BagEnsemble, member_mean, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer, coder_of
@@ -117,7 +117,8 @@ def predict_each(
     `predict`.
     """
     reader = reader or reader_of(models[0], bags)
-    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
+    chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
+    require_counts(chunk_size=chunk_size)
     scorers = [scorers_of(model) for model in models]
     every = [scorer for members in scorers for scorer in members]
 
@@ -174,7 +175,7 @@ def instance_scores(
     bags = prepared(model, bags.subset([index]))
     reader, model = reader_of(model, bags), of_bag(model, bags, 0)
     batch = WholeBatch.unlabeled(reader, torch.tensor([0]))
-    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
+    chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
     passed = InstancePass(model, batch, column=column, chunk_size=chunk_size)
     with evaluation(model):
         return gathered(passed, passed.chunks())

@@ -9,7 +9,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array
-from midam.errors import OneClassError
+from midam.errors import BagDataError, OneClassError
 from midam.evaluate.intervals import FEW_GROUPS, auroc_interval
 from midam.evaluate.ranking import Scores, auroc, check_bags, check_two_classes, units_of
 from midam.settings.training import threshold_rule
@@ -71,7 +71,10 @@ def proportion(
     """
     right = as_array(hits).astype(bool)
     if among is not None:
-        right, groups = right[among], None if groups is None else as_array(groups, object)[among]
+        inside = as_array(among)
+        if inside.dtype.kind != "b" or inside.shape != right.shape:
+            raise BagDataError(f"Expected `among` as truth values [{right.size}], got others; give one for each bag.")
+        right, groups = right[inside], None if groups is None else as_array(groups, object)[inside]
     if not right.size:
         return None
     share, trials = float(right.mean()), float(right.size)

@@ -235,7 +235,7 @@ def explain_bag(
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     bag = prepared(model, bags.subset([index]))
-    chunk_size = chunk_size or usual_chunk(bag.instance_shape)
+    chunk_size = usual_chunk(bag.instance_shape) if chunk_size is None else chunk_size
     model = column_of(of_bag(model, bag, 0), column)
     batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
     with InstanceSpool(model, batch, chunk_size=chunk_size) as spool, evaluation(model):

@@ -32,7 +32,7 @@ from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames, name_array
-from midam.errors import BagDataError, DataNotFoundError, path_of
+from midam.errors import BagDataError, DataNotFoundError, path_of, require_counts
 from midam.names import name_of, nearby
 from midam.reading import parse_json, read_bytes
 
@@ -329,6 +329,7 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
 
     `on_bag` is called with the position of each bag, once it is read.
     """
+    require_counts(jobs=jobs)
     bags, coords_digests = _open(path_of(path, "a store"), "pread")
 
     def damage(number: int) -> list[DamagedBag]:

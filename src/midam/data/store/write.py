@@ -18,7 +18,7 @@ from midam.data.store import format as form
 from midam.data.store.copy import ImportProgress, RowFiles, WrittenBag, plan_digest, write_rows, written_bags
 from midam.data.validate import digest_array
 from midam.data.witnesses import marks_of
-from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require
+from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require, require_counts
 from midam.files import Journal, require_space, write_bytes, write_text
 
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -55,6 +55,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
+    require_counts(jobs=jobs)
     refuse_columns(bags, "a store")
     place = path_of(out, "a store").resolve()  # a link stays a link: its target is written
     part, journal_path = _hidden_paths(place)
