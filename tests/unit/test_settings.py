@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import midam
 from midam.errors import ConfigError
 from midam.nn.pooling import MeanPooling, SmoothedMaxPooling
 from midam.registry import ENCODERS, POOLINGS
@@ -388,3 +389,18 @@ def test_yaml_that_is_no_settings_is_refused_by_its_file(tmp_path, text, words):
     with pytest.raises(ConfigError, match=words) as caught:
         Settings.from_flat(read_yaml(path), source=str(path))
     assert "c.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["seed", "epochs", "num_instances", "threads", "chunk_size", "workers"])
+def test_whole_numbers_that_torch_cannot_take_are_refused(name):
+    with pytest.raises(ConfigError, match=rf"Expected `{name}` in \[.*, got 9{{30}}; choose"):
+        Settings(**{name: int("9" * 30)})
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of few bags
+def test_a_seed_of_64_bits_serves_each_method():
+    bags = midam.Bags.from_list([[[float(number % 2)]] * 2 for number in range(40)], [0, 1] * 20)
+    assert sorted(midam.stratified_folds(bags.labels, folds=2, seed=2**63 - 1)) == [0] * 20 + [1] * 20
+    for method in ("bag-statistics-extratrees", "mean-map-svm", "midam"):
+        model = midam.MIDAMClassifier(method=method, seed=2**63 - 1, **({"epochs": 1} if method == "midam" else {}))
+        assert np.isfinite(model.fit(bags).decision_function(bags)).all()

@@ -17,7 +17,8 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from midam.errors import ConfigError, fault_list, nearest, option_advice
 from midam.registry import Registry, typed
 
-Count = Annotated[int, Field(ge=1)]
+MOST = 2**31 - 1  # limit of counts, which torch takes everywhere
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 # Singular and plural.
@@ -146,7 +147,8 @@ def _fault(group: type[BaseModel], details: ErrorDetails) -> str:
     if details["type"] == "literal_error" and isinstance(value, str):
         advice = nearest(value, _choices(field.annotation))
     words = [] if get_origin(field.annotation) is Literal else _choices(field.annotation)
-    return f"Expected `{name}`{kind}{_range(field)}{''.join(f', or {word}' for word in words)}, got {got}; {advice}"
+    bounds = _range(field, limits=details["type"].startswith("less_than"))
+    return f"Expected `{name}`{kind}{bounds}{''.join(f', or {word}' for word in words)}, got {got}; {advice}"
 
 
 def _wanted(kind: Any, *, several: bool = False) -> str:
@@ -169,10 +171,11 @@ def _choices(kind: Any) -> list[str]:
     return [choice for part in _parts(kind) for choice in _choices(part)]
 
 
-def _range(field: FieldInfo) -> str:
-    """Return words for the bounds of a setting, such as " >= 1" or " in (0, 1]"."""
+def _range(field: FieldInfo, *, limits: bool) -> str:
+    """Return words for the bounds of a setting, such as " >= 1" or " in (0, 1]"; the `limits` of machines if asked."""
     marks = (mark for mark in marks_of(field) if isinstance(mark, Gt | Ge | Lt | Le))
     bounds = list(dict.fromkeys((type(mark), astuple(mark)[0]) for mark in marks))  # the parts of a tuple share theirs
+    bounds = [bound for bound in bounds if limits or bound[1] < MOST]
     if len(bounds) < 2:
         return "".join(f" {_SIGNS[kind]} {value}" for kind, value in bounds)
     (low, least), (high, most) = bounds[:2]

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import LOGGERS
-from midam.settings.group import Count, Fraction, Named, Positive, SettingsGroup
+from midam.settings.group import MOST, Count, Fraction, Named, Positive, SettingsGroup
 from midam.settings.method import AUTO
 
 # Learning rates of the mlp, and of deep encoders.
@@ -23,7 +23,7 @@ _RULE = re.compile(
     r"(?P<plain>youden|f1)|(?P<of>sensitivity|specificity|ppv)=(?P<share>\d*\.?\d+)"
     r"|cost=(?P<missed>\d*\.?\d+):(?P<alarm>\d*\.?\d+)"
 )
-Threads = Annotated[int, Field(ge=0)]
+Threads = Annotated[int, Field(ge=0, le=MOST)]
 
 
 def _word_or_number(value: Any) -> str:
@@ -227,7 +227,7 @@ class RunSettings(SettingsGroup):
     'sensitivity=0.9'
     """
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     val_fraction: Fraction = 0.2
     test_fraction: Fraction = 0.2
     threshold: Annotated[str, AfterValidator(_checked_rule)] = "youden"
@@ -239,7 +239,7 @@ class RunSettings(SettingsGroup):
     threads: Threads | None = None
     chunk_size: Count | None = None
     memory_budget: Positive | None = None
-    workers: Annotated[int, Field(ge=0)] | None = None
+    workers: Annotated[int, Field(ge=0, le=MOST)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"
     baseline: bool = True
