@@ -9,8 +9,7 @@ from tests import quick
 from tests.integration.commands import stop_at, table
 
 from midam.cli import main
-from midam.compare.baselines import Baseline
-from midam.compare.fitted import BagStatisticsTrees
+from midam.compare.baselines import BagStatisticsTrees, Baseline
 from midam.data.sources import read_bags
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc

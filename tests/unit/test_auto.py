@@ -63,7 +63,7 @@ def quick():
         return Candidate(name, config=config, baseline=found.baseline)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midam.compare.fitted._LOGISTIC_C", np.array([0.1, 1.0]))
+        patch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
         patch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
         patch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
         patch.setattr("midam.compare.fitted._TREES", 5)

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from tests.trainings import make_scorers
 
-from midam.compare.fitted import BagStatisticsTrees
+from midam.compare.baselines import BagStatisticsTrees
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store

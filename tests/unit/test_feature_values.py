@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import midam
-from midam.compare.fitted import BagStatisticsTrees
+from midam.compare.baselines import BagStatisticsTrees
 from midam.data.bags import Bags
 from midam.data.batch import instance_tensor
 from midam.data.statistics import bag_statistics, color_statistics

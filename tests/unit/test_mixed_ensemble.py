@@ -9,7 +9,7 @@ import torch
 from scipy.special import expit, logit, softmax
 from tests.trainings import make_scorers, witness_bags
 
-from midam.compare.fitted import BagStatisticsLogistic, BagStatisticsTrees
+from midam.compare.baselines import BagStatisticsLogistic, BagStatisticsTrees
 from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
 from midam.errors import ConfigError

@@ -99,7 +99,7 @@ def test_each_method_ranks_bags_with_a_clear_witness(name):
 @pytest.mark.long
 def test_a_small_study_of_methods_writes_its_page(tmp_path, monkeypatch, network):
     monkeypatch.setattr("midam.compare.fitted._TREES", 10)
-    monkeypatch.setattr("midam.compare.fitted._LOGISTIC_C", [1.0])
+    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", [1.0])
     monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
     monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
     monkeypatch.setattr("midam.compare.auto.candidates._SHARES", (0.02,))

@@ -178,7 +178,7 @@ def test_vectors_of_images_join_the_kinds_and_each_kind_counts_once():
 @pytest.mark.long
 def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
     monkeypatch.setattr("midam.compare.fitted._TREES", 10)
-    monkeypatch.setattr("midam.compare.fitted._LOGISTIC_C", [1.0])
+    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", [1.0])
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)

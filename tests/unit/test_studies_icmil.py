@@ -48,7 +48,7 @@ def test_the_splits_are_five_folds_of_each_set(data_root, monkeypatch):
 @pytest.mark.long
 def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
     monkeypatch.setattr("midam.compare.fitted._TREES", 5)
-    monkeypatch.setattr("midam.compare.fitted._LOGISTIC_C", np.array([1.0]))
+    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([1.0]))
     monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
     monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
     monkeypatch.setattr("midam.compare.auto.candidates._SHARES", (0.02,))

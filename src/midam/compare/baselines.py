@@ -1,4 +1,4 @@
-"""Baselines, methods that are not settings of this library: their bases, and those on instances, from scikit-learn.
+"""Baselines: methods that are not settings of this library, for feature vectors from scikit-learn.
 
 They choose hyperparameters by the mean AUROC of an inner cross-validation with five folds (fewer if a class is rare),
 stratified and disjoint by group; ties go to the first candidate.
@@ -7,6 +7,7 @@ stratified and disjoint by group; ties go to the first candidate.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, ClassVar, cast
 
@@ -16,32 +17,58 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist, pdist
 from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
+from midam.compare.fitted import (
+    cox_scores,
+    empty_forest_scorer,
+    fill,
+    fill_linear,
+    forest_scorer,
+    logistic_scores,
+    make_forest,
+    ridge_scores,
+    summary_rows,
+    summary_scorer,
+    tree_offset,
+    tree_scores,
+    unscaled,
+)
 from midam.compare.folds import Positions, inner_folds, inner_trials
 from midam.data.bags import Bags
-from midam.data.statistics import flat_bags
+from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.pooling.maximum import MaxPooling
-from midam.nn.pooling.summary import FourierSummary, Linear, Widened
+from midam.nn.pooling.summary import (
+    ChannelSummary,
+    FeatureSummary,
+    FourierSummary,
+    Linear,
+    PatchSummary,
+    SummaryPooling,
+    VoxelSummary,
+    Widened,
+)
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
-from midam.targets import OutOfFold
+from midam.targets import OutOfFold, target_of
 from midam.train.standardizing import fit_standardizers, random_instances
 from midam.train.trials import Trial
 
 Scores = NDArray[np.float64]
 
+_LOGISTIC_C = 10.0 ** np.arange(-4, 3)
 _KERNEL_C = 10.0 ** np.arange(-1, 4)
 _GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
 _CLIP = 3.0
 MOST_BAGS = 2000  # limit of kernel machines, which compare all pairs
-MAX_ITERATIONS = 5000
+_MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
 _CHUNK_ENTRIES = 4_000_000
 _MEDIAN_ROWS = 500
@@ -149,6 +176,128 @@ def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardS
     return [scaler.transform(x) for x in rows], scaler
 
 
+class _OfStatistics(ModelBaseline):
+    """Base of baselines on `statistics` of bags, which are computed once for all folds."""
+
+    statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
+    summary: type[SummaryPooling] = FeatureSummary
+
+    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+        """Fit the baseline as a model."""
+        return self._fit_rows(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
+
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
+        """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
+        rows = self.statistics(bags, np.arange(len(bags)))
+        for trial in trials:
+            model = self._fit_rows(bags.subset(trial.train), rows[trial.train], seed=trial.seed)
+            yield predict(model, bags.subset(trial.score))
+
+    @abstractmethod
+    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
+        """Return a model fitted to these bags; `rows` [n, D] are their statistics."""
+
+
+class BagStatisticsTrees(_OfStatistics):
+    """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) on `statistics`, untuned."""
+
+    serves = frozenset({"binary", "classes", "labels", "order", "survival"})
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return the scores of the trees."""
+        target, rows = target_of(bags), self.statistics(bags, trial.train)
+        values = target.values(bags)[trial.train]
+        return tree_scores(target, rows, values, self.statistics(bags, trial.score), seed=trial.seed)
+
+    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
+        forest, offset = make_forest(seed=seed), tree_offset(rows)
+        forest.fit(rows if offset is None else rows - offset, bags.require_labels(), bags.weights)
+        return forest_scorer(self.summary, bags.instance_shape, forest, offset)
+
+    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
+        """Return a model to be filled, with as many trees and nodes as the weights."""
+        return empty_forest_scorer(self.summary, instance_shape, weights)
+
+
+class BagStatisticsLogistic(_OfStatistics):
+    """`bag-statistics-logistic`: logistic regression on `statistics`; C is chosen by inner folds."""
+
+    serves = frozenset({"binary", "classes", "labels"})
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return the scores of logistic regression."""
+        if target_of(bags).pairs != "binary":
+            return logistic_scores(self.statistics, bags, trial, _LOGISTIC_C)
+        fitted = self._fitted(bags, trial.train, self.statistics(bags, trial.train), seed=trial.seed)
+        return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
+
+    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
+        fitted = self._fitted(bags, np.arange(len(bags)), rows, seed=seed)
+        model = summary_scorer(self.summary, bags.instance_shape, Linear)
+        fill_linear(model.pooling.head, *unscaled(fitted["logisticregression"], fitted["standardscaler"]))
+        return model
+
+    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+        """Return a model to be filled."""
+        return summary_scorer(self.summary, instance_shape, Linear)
+
+    def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
+        y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
+        regression, folds = LogisticRegression(max_iter=_MAX_ITERATIONS), inner_folds(bags, train, seed=seed)
+        if folds:
+            models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
+            regression, _ = _best(models, folds, x, y, weights)
+        return make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
+
+
+class BagStatisticsRidge(Baseline):
+    """`bag-statistics-ridge`: ridge regression of grade or number on bag statistics; inner folds choose the penalty."""
+
+    serves = frozenset({"order"})
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return predicted grades or numbers."""
+        return ridge_scores(bag_statistics, bags, trial)
+
+
+class BagStatisticsCox(Baseline):
+    """`bag-statistics-cox`: Cox regression on bag statistics; inner folds choose the ridge penalty."""
+
+    serves = frozenset({"survival"})
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return log hazards."""
+        return cox_scores(bag_statistics, bags, trial)
+
+
+class ColorLogistic(BagStatisticsLogistic):
+    """`rgb-logistic`: logistic regression on color statistics."""
+
+    statistics = staticmethod(color_statistics)
+    summary, pixels = ChannelSummary, True
+
+
+class ColorTrees(BagStatisticsTrees):
+    """`rgb-trees`: extremely randomized trees on color statistics."""
+
+    statistics = staticmethod(color_statistics)
+    summary, pixels = ChannelSummary, True
+
+
+class PatchStatisticsTrees(BagStatisticsTrees):
+    """`patch-statistics-extratrees`: extremely randomized trees on statistics of patches."""
+
+    statistics = staticmethod(partial(summary_rows, PatchSummary))
+    summary, pixels = PatchSummary, True
+
+
+class VoxelLogistic(BagStatisticsLogistic):
+    """`voxel-logistic`: logistic regression on voxel counts."""
+
+    statistics = staticmethod(voxel_counts)
+    summary, pixels = VoxelSummary, True
+
+
 class SetKernelSVM(Baseline):
     """`mi-kernel-svm`: a support vector machine on `set_kernels`; inner folds choose C and gamma."""
 
@@ -163,7 +312,7 @@ class SetKernelSVM(Baseline):
         folds, rows = inner_folds(bags, trial.train, seed=trial.seed), len(y)
         machine, kernel = SVC(kernel="precomputed"), kernels[len(_GAMMAS) // 2]
         if folds:
-            searches = [(*best_model(_kernel_machines(), folds, each[:rows], y), each) for each in kernels]
+            searches = [(*_best(_kernel_machines(), folds, each[:rows], y), each) for each in kernels]
             machine, _, kernel = max(searches, key=itemgetter(1))
         return np.asarray(machine.fit(kernel[:rows], y).decision_function(kernel[rows:]))
 
@@ -199,7 +348,7 @@ class MeanMapSVM(ModelBaseline):
         for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales):
             kernel, machine, area = rows @ rows.T, SVC(kernel="precomputed"), 0.0
             if folds:
-                machine, area = best_model(_kernel_machines(), folds, kernel, y, bags.weights)
+                machine, area = _best(_kernel_machines(), folds, kernel, y, bags.weights)
             if best is None or area > best[0]:
                 best = area, machine.fit(kernel, y, bags.weights), rows, scale
         _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
@@ -236,7 +385,7 @@ class InstanceLogisticMax(ModelBaseline):
         """Return the largest instance score of each bag."""
         train, score = standardized_bags(bags, trial)
         labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
-        model = LogisticRegression(max_iter=MAX_ITERATIONS).fit(np.concatenate(train), labels)
+        model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
         return np.array([model.decision_function(x).max() for x in score])
 
     def fit(self, bags: Bags, *, seed: int) -> BagScorer:  # noqa: ARG002
@@ -245,7 +394,7 @@ class InstanceLogisticMax(ModelBaseline):
         labels, weights = np.repeat(bags.require_labels(), bags.sizes), None
         if bags.weights is not None:
             weights = np.repeat(bags.weights, bags.sizes)
-        fitted = LogisticRegression(max_iter=MAX_ITERATIONS).fit(np.concatenate(rows), labels, weights)
+        fitted = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(rows), labels, weights)
         model = self.scorer(bags.instance_shape, {})
         fill_linear(cast(MaxPooling, model.pooling).scorer, *unscaled(fitted, scaler))
         return model
@@ -255,25 +404,7 @@ class InstanceLogisticMax(ModelBaseline):
         return BagScorer(Widened(), MaxPooling(math.prod(instance_shape), squash=False).double())
 
 
-def unscaled(model: LogisticRegression, scaler: StandardScaler) -> tuple[Scores, Scores]:
-    """Convert a regression on standardized features to weights [D] and bias [1] for raw features."""
-    weight = model.coef_[0] / scaler.scale_
-    return weight, model.intercept_ - weight @ scaler.mean_
-
-
-def fill_linear(head: Any, weight: Scores, bias: Scores) -> None:
-    """Set weight and bias of a linear head."""
-    fill(head.weight, weight)
-    fill(head.bias, bias)
-
-
-@torch.no_grad()
-def fill(parameter: Tensor, values: Any) -> None:
-    """Set a parameter to these values."""
-    parameter.copy_(torch.from_numpy(values))
-
-
-def best_model(
+def _best(
     models: Sequence[Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], weights: Scores | None = None
 ) -> tuple[Any, float]:
     """Return the first model of the best mean AUROC over inner folds, to be fitted to all bags, and this AUROC.

@@ -4,8 +4,7 @@ They choose hyperparameters by the mean metric of the target over inner folds of
 ties go to the first candidate.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,34 +17,26 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from midam.compare.baselines import MAX_ITERATIONS, Baseline, ModelBaseline, Scores, best_model, fill_linear, unscaled
 from midam.compare.folds import Positions, inner_folds
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.data.statistics import bag_statistics, coarse, color_statistics, voxel_counts
+from midam.data.statistics import coarse
 from midam.evaluate import kaplan_meier
 from midam.evaluate.predict import predict
-from midam.nn.pooling.summary import (
-    ChannelSummary,
-    FeatureSummary,
-    Forest,
-    Linear,
-    PatchSummary,
-    SummaryPooling,
-    VoxelSummary,
-)
+from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of
 from midam.targets.cox import choose_cox
 from midam.train.trials import Trial
 
+Scores = NDArray[np.float64]
 Statistics = Callable[[Bags, Positions], Scores]
 # (strength, rows and labels of training bags, rows of other bags) -> scores [n] or [n, C] of the other bags.
 Fit = Callable[[float, Scores, Scores, Scores], Scores]
 _TREES = 500
 _SEEDS = 2**32  # that scikit-learn takes
 _RIDGES = 10.0 ** np.arange(4, -4, -1)
-_LOGISTIC_C = 10.0 ** np.arange(-4, 3)
+_MAX_ITERATIONS = 5000
 
 
 def summary_scorer(
@@ -110,6 +101,24 @@ def tree_offset(rows: Scores) -> Scores | None:
     low, high = rows.min(axis=0), rows.max(axis=0)
     fine = coarse(low, high)
     return np.where(fine, low + (high - low) / 2, 0.0) if fine.any() else None
+
+
+def unscaled(model: LogisticRegression, scaler: StandardScaler) -> tuple[Scores, Scores]:
+    """Convert a regression on standardized features to weights [D] and bias [1] for raw features."""
+    weight = model.coef_[0] / scaler.scale_
+    return weight, model.intercept_ - weight @ scaler.mean_
+
+
+def fill_linear(head: Any, weight: Scores, bias: Scores) -> None:
+    """Set weight and bias of a linear head."""
+    fill(head.weight, weight)
+    fill(head.bias, bias)
+
+
+@torch.no_grad()
+def fill(parameter: Tensor, values: Any) -> None:
+    """Set a parameter to these values."""
+    parameter.copy_(torch.from_numpy(values))
 
 
 def _head(model: BagScorer) -> Any:
@@ -179,7 +188,7 @@ def _label_scores(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Sco
     return np.full(len(scored), label[labeled][0] if labeled.any() else 0.0)
 
 
-def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:
     """Return scores [n, C] of logistic regression for all classes or for each label; inner folds choose the strength.
 
     A class without training bags scores 0, as does a label with one value in training.
@@ -199,12 +208,29 @@ def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
                 scores[:, column] = _logistic(strength).fit(x[known], label[known]).predict_proba(test)[:, 1]
         return scores
 
-    fit = of_classes if target.pairs == "classes" else of_labels
-    return _scores_at_best(fit, _LOGISTIC_C, statistics, bags, trial)
+    return _scores_at_best(of_classes if target.pairs == "classes" else of_labels, strengths, statistics, bags, trial)
+
+
+def ridge_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+    """Return grades or numbers [n] predicted by ridge regression."""
+
+    def fit(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
+        model = make_pipeline(StandardScaler(), Ridge(alpha=strength))
+        return np.asarray(model.fit(x, y[:, 0]).predict(test))
+
+    return _scores_at_best(fit, _RIDGES, statistics, bags, trial)
+
+
+def cox_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
+    """Return log hazards [n] of Cox regression, see `choose_cox`."""
+    time, event = target_of(bags).values(bags)[trial.train].T
+    groups = None if bags.groups is None else bags.groups[trial.train]
+    model = choose_cox(statistics(bags, trial.train), time, event, groups=groups, seed=trial.seed)
+    return model.predict(statistics(bags, trial.score))
 
 
 def _logistic(strength: float) -> Any:
-    return make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=MAX_ITERATIONS))
+    return make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS))
 
 
 def _scores_at_best(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
@@ -227,133 +253,3 @@ def _residuals(values: Scores) -> Scores:
     curve = kaplan_meier(time, event)
     hazard = np.cumsum(curve.events / curve.at_risk)
     return event - hazard[np.searchsorted(curve.time, time)]
-
-
-class _OfStatistics(ModelBaseline):
-    """Base of baselines on `statistics` of bags, which are computed once for all folds."""
-
-    statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
-    summary: type[SummaryPooling] = FeatureSummary
-
-    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """Fit the baseline as a model."""
-        return self._fit_rows(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
-
-    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
-        """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
-        rows = self.statistics(bags, np.arange(len(bags)))
-        for trial in trials:
-            model = self._fit_rows(bags.subset(trial.train), rows[trial.train], seed=trial.seed)
-            yield predict(model, bags.subset(trial.score))
-
-    @abstractmethod
-    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        """Return a model fitted to these bags; `rows` [n, D] are their statistics."""
-
-
-class BagStatisticsTrees(_OfStatistics):
-    """`bag-statistics-extratrees`: 500 extremely randomized trees (Geurts et al. 2006) on `statistics`, untuned."""
-
-    serves = frozenset({"binary", "classes", "labels", "order", "survival"})
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the scores of the trees."""
-        target, rows = target_of(bags), self.statistics(bags, trial.train)
-        values = target.values(bags)[trial.train]
-        return tree_scores(target, rows, values, self.statistics(bags, trial.score), seed=trial.seed)
-
-    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        forest, offset = make_forest(seed=seed), tree_offset(rows)
-        forest.fit(rows if offset is None else rows - offset, bags.require_labels(), bags.weights)
-        return forest_scorer(self.summary, bags.instance_shape, forest, offset)
-
-    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-        """Return a model to be filled, with as many trees and nodes as the weights."""
-        return empty_forest_scorer(self.summary, instance_shape, weights)
-
-
-class BagStatisticsLogistic(_OfStatistics):
-    """`bag-statistics-logistic`: logistic regression on `statistics`; C is chosen by inner folds."""
-
-    serves = frozenset({"binary", "classes", "labels"})
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the scores of logistic regression."""
-        if target_of(bags).pairs != "binary":
-            return logistic_scores(self.statistics, bags, trial)
-        fitted = self._fitted(bags, trial.train, self.statistics(bags, trial.train), seed=trial.seed)
-        return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
-
-    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        fitted = self._fitted(bags, np.arange(len(bags)), rows, seed=seed)
-        model = summary_scorer(self.summary, bags.instance_shape, Linear)
-        fill_linear(model.pooling.head, *unscaled(fitted["logisticregression"], fitted["standardscaler"]))
-        return model
-
-    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
-        """Return a model to be filled."""
-        return summary_scorer(self.summary, instance_shape, Linear)
-
-    def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
-        y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
-        regression, folds = LogisticRegression(max_iter=MAX_ITERATIONS), inner_folds(bags, train, seed=seed)
-        if folds:
-            models = [LogisticRegression(C=strength, max_iter=MAX_ITERATIONS) for strength in _LOGISTIC_C]
-            regression, _ = best_model(models, folds, x, y, weights)
-        return make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
-
-
-class BagStatisticsRidge(Baseline):
-    """`bag-statistics-ridge`: ridge regression of grade or number on bag statistics; inner folds choose the penalty."""
-
-    serves = frozenset({"order"})
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return predicted grades or numbers."""
-
-        def fit(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
-            model = make_pipeline(StandardScaler(), Ridge(alpha=strength))
-            return np.asarray(model.fit(x, y[:, 0]).predict(test))
-
-        return _scores_at_best(fit, _RIDGES, bag_statistics, bags, trial)
-
-
-class BagStatisticsCox(Baseline):
-    """`bag-statistics-cox`: Cox regression on bag statistics; inner folds choose the ridge penalty."""
-
-    serves = frozenset({"survival"})
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return log hazards, see `choose_cox`."""
-        time, event = target_of(bags).values(bags)[trial.train].T
-        groups = None if bags.groups is None else bags.groups[trial.train]
-        model = choose_cox(bag_statistics(bags, trial.train), time, event, groups=groups, seed=trial.seed)
-        return model.predict(bag_statistics(bags, trial.score))
-
-
-class ColorLogistic(BagStatisticsLogistic):
-    """`rgb-logistic`: logistic regression on color statistics."""
-
-    statistics = staticmethod(color_statistics)
-    summary, pixels = ChannelSummary, True
-
-
-class ColorTrees(BagStatisticsTrees):
-    """`rgb-trees`: extremely randomized trees on color statistics."""
-
-    statistics = staticmethod(color_statistics)
-    summary, pixels = ChannelSummary, True
-
-
-class PatchStatisticsTrees(BagStatisticsTrees):
-    """`patch-statistics-extratrees`: extremely randomized trees on statistics of patches."""
-
-    statistics = staticmethod(partial(summary_rows, PatchSummary))
-    summary, pixels = PatchSummary, True
-
-
-class VoxelLogistic(BagStatisticsLogistic):
-    """`voxel-logistic`: logistic regression on voxel counts."""
-
-    statistics = staticmethod(voxel_counts)
-    summary, pixels = VoxelSummary, True
