@@ -62,8 +62,9 @@ def text_of(value: object) -> str:
     try:
         text = value.decode() if isinstance(value, bytes) else str(value)
         text.encode()
-    except UnicodeError:
-        raise BagDataError(f"Expected text in valid Unicode, got {value!r}; write it in UTF-8.") from None
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        got = f"{error.reason} at position {error.start}"
+        raise BagDataError(f"Expected text in valid Unicode, got: {got}; write it in UTF-8, or leave it out.") from None
     return text
 
 

@@ -480,8 +480,26 @@ def test_bytes_in_a_table_that_are_not_utf8_are_refused_with_their_place(column,
     table.to_parquet(tmp_path / "t.parquet")
     options = {"group_column": "group", "split_column": "split", "covariates": ["age"]}
     for read in (lambda: read_bags(tmp_path / "t.parquet", **options), lambda: Bags.from_dataframe(table, **options)):
-        with pytest.raises(BagDataError, match=rf"valid Unicode, got b'\\xff' \(in .*, row 1, column {column}\)"):
+        with pytest.raises(BagDataError, match=rf"valid Unicode, got: .* at position 0 \(in .*, row 1, column {column}\)"):
             read()
+
+
+def test_columns_of_bytes_that_are_not_used_are_left_alone(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"bag": np.repeat(np.arange(40), 2), "label": np.repeat([0, 1] * 20, 2), "x": rng.normal(size=80)}
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.assign(thumb=[b"\xff\xd8"] * 80, parts=[[1, 2]] * 80).to_parquet(tmp_path / "t.parquet")
+    assert len(read_bags(tmp_path / "t.parquet", ignore_columns=["thumb", "parts"])) == 40
+    with pytest.raises(BagDataError, match=r"row 1, column thumb\); .*leave it out") as caught:
+        read_bags(tmp_path / "t.parquet")
+    assert len(str(caught.value)) < 300
+    run = str(tmp_path / "run")
+    assert main(["fit", str(tmp_path / "t.csv"), "--method", "mean-map-svm", "--out", run]) == 0
+    assert main(["predict", run, str(tmp_path / "t.parquet"), "--out", str(tmp_path / "scores.csv")]) == 0
+    assert main(["new", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "s.yaml")]) == 2
+    assert "column thumb" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [b"\xff", "\ud800"])

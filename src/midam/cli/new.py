@@ -15,7 +15,7 @@ from midam.data.bags import Bags
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, group_parts, is_group_like, is_split
-from midam.data.sources.table_files import header_of, read_instances
+from midam.data.sources.table_files import check_fields, header_of, read_instances
 from midam.errors import BagDataError, ConfigError, Note, plural
 from midam.lazy_imports import pandas as pd
 from midam.report.program import note_result, say
@@ -157,6 +157,7 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
         columns = {"split": split}
     aside = (*group_parts(given.get("groups")), *given.get("ignore", ()), *given.get("covariates", ()))
     frame = frame.drop(columns=[*aside, *columns.values()], errors="ignore")
+    check_fields(frame, frame.columns, request.path)
     names, usual = list(frame.columns), request.bag_column
     labels = label_columns(names, request)
     complete = {*labels} <= {*names}

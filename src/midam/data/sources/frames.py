@@ -155,7 +155,6 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     request = Request(source, **columns, require_labels=needs_labels).completed()
     bag = request.bag_column
     table = renamed(frame, where).reset_index(drop=True)
-    check_fields(table[table.columns.difference(list(request.ignore_columns), sort=False)], where)
     if frame.index.nlevels == 2 and bag not in names:
         table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
     elif bag not in names:
@@ -176,6 +175,11 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
 
     Without `require_labels`, every column but the bag's may be absent, unless the call is `strict`.
     """
+    of_labels = label_columns(table.frame.columns, request)
+    named = [*(getattr(request, name) for name in COLUMNS), *tables.group_parts(request.group_column), request.order]
+    named += [*request.coord_columns, *request.covariate_columns, *of_labels]
+    used = table.frame.columns if request.features is None else [*request.features, *named]
+    check_fields(table.frame, [name for name in used if name not in request.ignore_columns], table.where)
     table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
     table.frame = tables.with_groups(table.frame, request)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
@@ -184,7 +188,6 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
         existing = set(table.frame.columns)
         group, split = (name if name in existing else None for name in (group, split))
         coords, ignored = ([name for name in names if name in existing] for names in (coords, ignored))
-    of_labels = label_columns(table.frame.columns, request)
     label = of_labels if tables.has_labels(table.frame, request) else ()
     parameters = [("bag_column", bag), *(("label_column", name) for name in label)]
     parameters += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]

@@ -55,9 +55,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         need("pyarrow", "Parquet", path, extra="parquet")
         with sound("a Parquet file", path, advice="write the file again"):
             frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
-        frame = renamed(frame, path)
-        check_fields(frame, path)
-        return frame
+        return renamed(frame, path)
 
     def options(header: Sequence[str]) -> dict[str, Any]:
         worded = worded_columns(map(name_of, header), request)
@@ -136,9 +134,9 @@ def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
     return frame.astype({name: frame[name].to_numpy().dtype.newbyteorder("=") for name in other}) if other else frame
 
 
-def check_fields(frame: "pd.DataFrame", path: object) -> None:
-    """Refuse lists and the like in the fields of a table, and text that is not valid Unicode."""
-    for name in [name for name, dtype in frame.dtypes.items() if dtype == "object"]:
+def check_fields(frame: "pd.DataFrame", columns: Iterable[object], where: object) -> None:
+    """Refuse lists and the like in the `columns` of a table, and text that is not valid Unicode."""
+    for name in [name for name in map(str, columns) if name in frame.columns and frame[name].dtype == "object"]:
         for row, value in enumerate(frame[name], 1):
             try:
                 if isinstance(value, str | bytes):
@@ -147,7 +145,7 @@ def check_fields(frame: "pd.DataFrame", path: object) -> None:
                     got = type(value).__name__
                     raise BagDataError(f"Expected one value in each field, got {got}; write a column for each number.")
             except BagDataError as error:
-                raise BagDataError(with_place(error, f"in {path}, row {row}, column {name}")) from None
+                raise BagDataError(with_place(error, f"in {where}, row {row}, column {name}")) from None
 
 
 def sheet_of(request: Request, path: str | Path) -> str | None:
