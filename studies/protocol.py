@@ -10,7 +10,7 @@ from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
-from midam.train.method_names import method_settings
+from midam.train.named_methods import method_settings
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
 from studies.splits import Split
 

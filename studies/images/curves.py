@@ -32,7 +32,7 @@ class ImageArm:
     """A curve."""
 
     label: str  # In the legend
-    method: str  # A name of `midam.train.method_names`
+    method: str  # A name of `midam.train.named_methods`
     recipe: Recipe  # Epochs, batch, learning rates to choose from, folds; its first margin is used
 
 

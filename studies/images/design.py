@@ -10,7 +10,7 @@ import torch
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.settings import Settings
-from midam.train.method_names import method_settings
+from midam.train.named_methods import method_settings
 from studies.options import StudyOptions
 
 STACKED = ("ce-3d", "dam-3d")

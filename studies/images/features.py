@@ -25,7 +25,7 @@ from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.settings.data import CutSettings
-from midam.train.method_names import DEFAULT
+from midam.train.named_methods import DEFAULT
 from studies.engine import PACKED, Store, take_published
 from studies.images.design import EXACT, METHODS, Design, Recipe, limited
 from studies.images.results import Key, Results

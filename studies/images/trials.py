@@ -19,7 +19,7 @@ from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
 from midam.train.memory import cpu_threads
-from midam.train.method_names import DEFAULT
+from midam.train.named_methods import DEFAULT
 from midam.train.standardizing import fit_standardizers
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial

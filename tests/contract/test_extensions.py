@@ -16,7 +16,7 @@ from midam.nn.scorer import BagOutput
 from midam.settings import Settings
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.estimators import Estimator, encoded_sample
-from midam.train.method_names import method_settings
+from midam.train.named_methods import method_settings
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial, train_trials
 

@@ -17,7 +17,7 @@ from midam.registry import BASELINES
 from midam.runs import fit_run, load_run
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
-from midam.train.method_names import method_settings
+from midam.train.named_methods import method_settings
 
 TREES = "bag-statistics-extratrees"
 

@@ -13,7 +13,7 @@ from tests.integration.commands import table
 
 import midam
 
-PACKAGES = ("evaluate", "explain", "export", "report", "runs")
+PACKAGES = ("data", "embed", "evaluate", "explain", "export", "report", "runs", "sklearn", "train")
 LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in PACKAGES)]
 # Packages whose classes a user makes or subclasses.
 SHOWN = [

@@ -519,6 +519,14 @@ def test_missing_entries_of_pandas_arrays_are_refused_like_others(dtype):
         Bags(np.eye(2), sizes=[1, 1], groups=pd.array([1, None], dtype=dtype))
     with pytest.raises(BagDataError, match=r"labels 0 or 1, got (nan|<NA>) .* bag 1"):
         Bags(np.eye(2), sizes=[1, 1], labels=pd.array([1, None], dtype=dtype))
+    for ids in (pd.array([1, None], dtype=dtype), ["a", None], [1.0, np.nan], pd.Series(["a", None], dtype="str")):
+        for make in (
+            lambda ids=ids: Bags.from_list([np.eye(2)] * 2, ids=ids),
+            lambda ids=ids: Bags(np.eye(2), sizes=[1, 1], ids=ids),
+        ):
+            with pytest.raises(BagDataError, match=r"a name for each bag, got none .*bag 1"):
+                make()
+    assert Bags(np.eye(2), sizes=[1, 1], ids=["a", "None"]).ids.tolist() == ["a", "None"]
 
 
 def test_a_torch_file_that_claims_to_span_disks_is_refused_by_its_name(tmp_path):

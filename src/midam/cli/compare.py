@@ -31,7 +31,7 @@ from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
-from midam.train.method_names import is_shorthand
+from midam.train.named_methods import is_shorthand
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are

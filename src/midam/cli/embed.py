@@ -25,7 +25,7 @@ from midam.runs.trust import remember
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.method import AUTO
-from midam.train.method_names import DEFAULT, is_shorthand
+from midam.train.named_methods import DEFAULT, is_shorthand
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags

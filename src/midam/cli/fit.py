@@ -24,7 +24,7 @@ from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config
 from midam.runs.method import TAKEN, choose_method, method_title, refuse_settings
 from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
-from midam.train.method_names import DEFAULT
+from midam.train.named_methods import DEFAULT
 
 AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}

@@ -9,7 +9,7 @@ from midam.errors import ConfigError, check_each, nearest
 from midam.registry import BASELINES, OBJECTIVES, build, typed
 from midam.runs.baseline import usual_baseline
 from midam.targets import target_of
-from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
+from midam.train.named_methods import DEFAULT, is_shorthand, known_methods, method_settings
 
 __all__ = ["DEFAULT", "ComparedMethod", "find_method", "find_methods", "known_methods"]
 

@@ -123,7 +123,7 @@ class Bags:
     ) -> None:
         sizes = validate.int_array(sizes, "sizes", source)
         starts = np.cumsum(sizes) - sizes if starts is None else starts
-        ids = validate.name_array(np.arange(len(sizes)) if ids is None else ids, source)
+        ids = validate.id_array(np.arange(len(sizes)) if ids is None else ids, source)
         names = None if classes is None else validate.class_names(classes, source)
         if isinstance(covariates, Mapping):
             covariates = Covariates.of(covariates, source=source)
@@ -189,7 +189,7 @@ class Bags:
                 f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
                 f"(in {source}); give both the same length."
             )
-        names = None if ids is None else validate.name_array(ids, source)
+        names = None if ids is None else validate.id_array(ids, source)
         given_labels = outcome if y is None else np.atleast_1d(np.asarray(y))
         expected = 0 if given_labels is None else len(given_labels)
         sizes = validate.count_instances(numbers, expected, names, source)
@@ -234,7 +234,7 @@ class Bags:
         array([1, 2])
         """
         parts = [validate.bag_array(part, number) for number, part in enumerate(arrays)]
-        names = validate.name_array(np.arange(len(parts)) if ids is None else ids, source)
+        names = validate.id_array(np.arange(len(parts)) if ids is None else ids, source)
         instances = validate.concatenate(parts, names, "instances", source)
         sizes = np.array([len(p) for p in parts], dtype=np.int64)
         places = None

@@ -105,6 +105,15 @@ def site_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
     return name_array(np.array(["" if is_missing(value) else value for value in sites], dtype=object), source)
 
 
+def id_array(values: ArrayLike, source: str) -> NDArray[np.str_]:
+    """Return names of bags as `name_array`; refuse a missing one (None, NaN), which text such as "None" is not."""
+    names = name_array(values, source)
+    for place, value in enumerate(() if np.asarray(values).dtype.kind in "USbiu" else as_array(values, object).ravel()):
+        if not isinstance(value, str | bytes) and is_missing(value):
+            raise BagDataError(f"Expected a name for each bag, got none (in {source}, bag {place}); name it.")
+    return names
+
+
 def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     """Return names as an array of str [n], each in the form of `midam.names.name_of`."""
     array = as_array(values)

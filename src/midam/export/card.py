@@ -16,7 +16,7 @@ from midam.report.words import METRIC_NAMES, PART_NAMES, as_flags, mean_words
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
 from midam.settings import yaml_text
-from midam.train.method_names import DEFAULT
+from midam.train.named_methods import DEFAULT
 
 _REFERENCE = (
     "Dixian Zhu, Bokun Wang, Zhi Chen, Yaxing Wang, Milan Sonka, Xiaodong Wu and Tianbao Yang. *Provable "

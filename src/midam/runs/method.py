@@ -8,7 +8,7 @@ from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build, typed
 from midam.settings import Settings
 from midam.settings.method import AUTO, are_pixels
-from midam.train.method_names import DEFAULT, is_shorthand, known_methods, method_settings
+from midam.train.named_methods import DEFAULT, is_shorthand, known_methods, method_settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,7 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     Parameters
     ----------
     name : str, optional
-        A name in `midam.train.method_names.known_methods`, or the class path of a `midam.compare.Baseline`.
+        A name in `midam.train.named_methods.known_methods`, or the class path of a `midam.compare.Baseline`.
     settings : Settings
         All other settings.
 

@@ -31,7 +31,7 @@ from midam.sklearn.inputs import PerBag, per_bag, warn_of_groups_for_bags, with_
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import OutOfFold, Target, target_named, target_of
 from midam.train.members import with_objective
-from midam.train.method_names import DEFAULT, is_shorthand
+from midam.train.named_methods import DEFAULT, is_shorthand
 from midam.train.trainer import Callback, Trainer, make_fabric
 
 if TYPE_CHECKING:

@@ -1,18 +1,28 @@
 """Training: estimators, objectives, the step, the loop and the trainer."""
-# ruff: noqa: F401
 
 from typing import TYPE_CHECKING
 
 from midam.lazy_imports import OLD_OBJECTIVES, exports
 
 if TYPE_CHECKING:
-    from midam.nn.objectives import Objective
-    from midam.train.estimators import Estimator, MiniBatch, VarianceReduced, encoded_sample
-    from midam.train.exact import Exact, ExactPoint
-    from midam.train.method_names import method_names, method_settings
-    from midam.train.step import make_optimizer, parameter_groups, train_step
-    from midam.train.trainer import Trainer, build_training, make_fabric
-    from midam.train.training import Training
-    from midam.train.trials import Trial, TrialResult, train_trials
+    from midam.nn.objectives import Objective as Objective
+    from midam.train.estimators import Estimator as Estimator
+    from midam.train.estimators import MiniBatch as MiniBatch
+    from midam.train.estimators import VarianceReduced as VarianceReduced
+    from midam.train.estimators import encoded_sample as encoded_sample
+    from midam.train.exact import Exact as Exact
+    from midam.train.exact import ExactPoint as ExactPoint
+    from midam.train.named_methods import method_names as method_names
+    from midam.train.named_methods import method_settings as method_settings
+    from midam.train.step import make_optimizer as make_optimizer
+    from midam.train.step import parameter_groups as parameter_groups
+    from midam.train.step import train_step as train_step
+    from midam.train.trainer import Trainer as Trainer
+    from midam.train.trainer import build_training as build_training
+    from midam.train.trainer import make_fabric as make_fabric
+    from midam.train.training import Training as Training
+    from midam.train.trials import Trial as Trial
+    from midam.train.trials import TrialResult as TrialResult
+    from midam.train.trials import train_trials as train_trials
 
 __all__, __getattr__, __dir__ = exports(__name__, old=OLD_OBJECTIVES)

@@ -21,7 +21,7 @@ from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
-from midam.train.method_names import DEFAULT
+from midam.train.named_methods import DEFAULT
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial, train_trials
 
