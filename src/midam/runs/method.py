@@ -27,7 +27,7 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     Parameters
     ----------
     name : str, optional
-        A name in `midam.train.named_methods.known_methods`, or the class path of a `midam.compare.Baseline`.
+        A name in `midam.compare.known_methods`, or the class path of a `midam.compare.Baseline`.
     settings : Settings
         All other settings.
 
