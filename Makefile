@@ -114,7 +114,7 @@ test-examples: $(VENV)/.dev  ## run the examples of one's own loop with Lightnin
 # Warnings of old packages about each other are no failures here.
 test-lowest: $(VENV)/.dev  ## run the unit tests with the lowest versions that pyproject.toml admits
 	$(call FRESH,lowest) -c constraints-lowest.txt '.[parquet,excel,hdf5,zarr,images,pretrained,medical,wsi,track,export]' pytest hypothesis dcurves
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENV)/lowest/bin/python -m pytest tests/unit -q -m "not data and not slow" -o filterwarnings=
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENV)/lowest/bin/python -m pytest tests/unit -q -m "not data and not slow" --ignore-glob="*/test_docs_*" -o filterwarnings=
 
 lowest: $(VENV)/.dev  ## write constraints-lowest.txt anew, after a bound has changed
 	@echo "# The lowest versions that pyproject.toml admits, written by \`make lowest\`; \`make test-lowest\` installs them." > $@.txt
