@@ -120,6 +120,8 @@ def _read(
     ):
         header = first_line(path, separator)
         check_header(header, path, nameless=nameless)
+        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # whose default rounds twice
+            settings["float_precision"] = "round_trip"
         settings |= {"sep": separator, "index_col": False, "skiprows": skipped, **options(header)}
         frame = pd.read_csv(path, encoding="utf-8-sig", **settings)
     return renamed(frame.set_axis(frame.index + skipped, axis=0), path)
