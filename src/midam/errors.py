@@ -107,7 +107,7 @@ def with_file(warning: Warning | str, code: str) -> Warning | str:
     return warning if path is None or _DECODERS.isdisjoint(Path(code).parts) else f"{warning} (first in {path})"
 
 
-def with_place(error: Exception, place: str) -> str:
+def with_place(error: Exception | str, place: str) -> str:
     """Return the message of an error with a place before its advice.
 
     Examples
@@ -340,6 +340,11 @@ def require_counts(least: int = 1, /, **counts: object) -> None:
         if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             got = repr(value) if isinstance(value, Real) else type(value).__name__
             raise ConfigError(f"Expected `{name}` as a whole number of at least {least}, got {got}; give another.")
+
+
+def require_counts_if_given(least: int = 1, /, **counts: object) -> None:
+    """Act as `require_counts` for arguments that may be None."""
+    require_counts(least, **{name: value for name, value in counts.items() if value is not None})
 
 
 def require_positive(advice: str, /, *, most: float = math.inf, **numbers: Any) -> None:

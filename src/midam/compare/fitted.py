@@ -34,7 +34,6 @@ Statistics = Callable[[Bags, Positions], Scores]
 # (strength, rows and labels of training bags, rows of other bags) -> scores [n] or [n, C] of the other bags.
 Fit = Callable[[float, Scores, Scores, Scores], Scores]
 _TREES = 500
-_SEEDS = 2**32  # that scikit-learn takes
 _RIDGES = 10.0 ** np.arange(4, -4, -1)
 _MAX_ITERATIONS = 5000
 
@@ -165,13 +164,13 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
         return np.stack([_label_scores(x, column, scored, seed=seed) for column in values.T], axis=1)
     numbers = _residuals(values) if target.pairs == "survival" else values[:, 0]
     return np.asarray(
-        ExtraTreesRegressor(_TREES, random_state=seed % _SEEDS).fit(x, numbers).predict(scored), dtype=np.float64
+        ExtraTreesRegressor(_TREES, random_state=seed % 2**32).fit(x, numbers).predict(scored), dtype=np.float64
     )
 
 
 def make_forest(*, seed: int) -> ExtraTreesClassifier:
     """Return unfitted trees for classes."""
-    return ExtraTreesClassifier(_TREES, random_state=seed % _SEEDS)
+    return ExtraTreesClassifier(_TREES, random_state=seed % 2**32)
 
 
 def _shares(x: Scores, codes: NDArray[np.int64], scored: Scores, *, count: int, seed: int) -> Scores:

@@ -23,7 +23,7 @@ from typing import Any
 from joblib import cpu_count
 from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
-from midam.errors import ConfigError, need_package, require_choice, require_counts
+from midam.errors import ConfigError, need_package, require_choice, require_counts_if_given
 
 # Backends with their package; the extra has the name of the backend.
 BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
@@ -63,7 +63,7 @@ class Workers:
     def check(self) -> None:
         """Raise a `MidamError` for a backend that is unknown or not installed, or a cluster that does not answer."""
         require_choice(list(BACKENDS), backend=self.backend)
-        require_counts(jobs=1 if self.jobs is None else self.jobs)
+        require_counts_if_given(jobs=self.jobs)
         package = BACKENDS[self.backend]
         if package is None and self.cluster is not None:
             raise ConfigError(

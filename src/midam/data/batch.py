@@ -18,7 +18,7 @@ from midam.data.free_memory import require_memory, warn_of_memory
 from midam.data.on_disk import Rows, on_disk, read_ahead
 from midam.data.sampling import EpochPlan, Sampler
 from midam.data.validate import LARGEST, row_chunks
-from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
+from midam.errors import BagDataError, ConfigError, first_line, require, require_counts, require_counts_if_given
 from midam.functional import objectives
 from midam.functional.objectives import ClassWeights
 from midam.process_group import Ranks
@@ -100,7 +100,7 @@ class InstanceReader:
             require(resident, bool, "resident", "give True, False or None")
         if transform is not None and not callable(transform):
             raise ConfigError(f"Expected `transform` as a function of instances, got {transform!r}; give one or None.")
-        require_counts(0, **({} if workers is None else {"workers": workers}))
+        require_counts_if_given(0, workers=workers)
         self._array = bags.instances
         self.transforms = transform is not None
         self._transform = transform or (lambda x: x)

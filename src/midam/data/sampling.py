@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from midam.data.draws import Classes, Draw, Queue, Turns, Uniform, generator, queue_of, site_codes
 from midam.data.validate import as_array, check_length, int_array, other_data, require_both
 from midam.data.witnesses import WitnessLog, load_log
-from midam.errors import BagDataError, require_counts
+from midam.errors import BagDataError, require_counts, require_counts_if_given
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
 
@@ -80,7 +80,7 @@ class Sampler:
         self._sizes = int_array(sizes, "sizes", "memory")
         if self._sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected bags of at least one instance, got a size of {self._sizes.min()}; drop it.")
-        require_counts(**({} if num_instances is None else {"num_instances": num_instances}))
+        require_counts_if_given(num_instances=num_instances)
         require_counts(0, seed=seed)
         self._seed = seed
         self.draw = draw or Uniform()

@@ -70,7 +70,7 @@ def stratified_folds(
         return _assign(labels, groups, shares, seed=seed, part="fold", binary=True)
     _require_both(class_counts(labels, np.arange(len(labels))), folds, part="fold", unit="bags")
     numbers = np.empty(len(labels), dtype=np.int64)
-    splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed % 2**32)
+    splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed % 2**32)  # that scikit-learn takes
     for fold, (_, tested) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
         numbers[tested] = fold
     return numbers

@@ -60,8 +60,7 @@ def bag_array(values: Any, bag: int) -> NDArray[Any]:
         return as_array(values)
     except BagDataError as error:
         ragged = "Expected instances of one width, got several widths; give each bag as an array [n, ...]."
-        text = str(error) if np.ma.is_masked(values) else ragged
-        raise BagDataError(text.replace("; ", f" (bag {bag}); ", 1)) from None
+        raise BagDataError(with_place(error if np.ma.is_masked(values) else ragged, f"bag {bag}")) from None
 
 
 def refuse_masked(values: Any) -> None:

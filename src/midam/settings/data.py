@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from midam.errors import ConfigError
 from midam.names import name_of
 from midam.registry import READERS, TARGETS
-from midam.settings.group import MOST, Count, Named, Positive, SettingsGroup
+from midam.settings.group import LARGEST_COUNT, Count, Named, Positive, SettingsGroup
 from midam.settings.method import AUTO
 
 PATCHES = ("patch_size", "stride", "tissue")
@@ -207,7 +207,7 @@ class DataSettings(SettingsGroup):
     indicators: bool = False
     bag_by: Literal["slide", "patient"] = "slide"
     split_file: str | None = None
-    fold: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    fold: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] | None = None
     missing: Literal["error", "skip"] = "error"
     reader: Annotated[str, Named(READERS)] | None = None
 

@@ -17,8 +17,8 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from midam.errors import ConfigError, fault_list, nearest, option_advice
 from midam.registry import Registry, typed
 
-MOST = 2**31 - 1  # limit of counts, which torch takes everywhere
-Count = Annotated[int, Field(ge=1, le=MOST)]
+LARGEST_COUNT = 2**31 - 1  # that torch takes everywhere
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 # Singular and plural.
@@ -175,7 +175,7 @@ def _range(field: FieldInfo, *, limits: bool) -> str:
     """Return words for the bounds of a setting, such as " >= 1" or " in (0, 1]"; the `limits` of machines if asked."""
     marks = (mark for mark in marks_of(field) if isinstance(mark, Gt | Ge | Lt | Le))
     bounds = list(dict.fromkeys((type(mark), astuple(mark)[0]) for mark in marks))  # the parts of a tuple share theirs
-    bounds = [bound for bound in bounds if limits or bound[1] < MOST]
+    bounds = [bound for bound in bounds if limits or bound[1] < LARGEST_COUNT]
     if len(bounds) < 2:
         return "".join(f" {_SIGNS[kind]} {value}" for kind, value in bounds)
     (low, least), (high, most) = bounds[:2]

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import LOGGERS
-from midam.settings.group import MOST, Count, Fraction, Named, Positive, SettingsGroup
+from midam.settings.group import LARGEST_COUNT, Count, Fraction, Named, Positive, SettingsGroup
 from midam.settings.method import AUTO
 
 # Learning rates of the mlp, and of deep encoders.
@@ -23,7 +23,7 @@ _RULE = re.compile(
     r"(?P<plain>youden|f1)|(?P<of>sensitivity|specificity|ppv)=(?P<share>\d*\.?\d+)"
     r"|cost=(?P<missed>\d*\.?\d+):(?P<alarm>\d*\.?\d+)"
 )
-Threads = Annotated[int, Field(ge=0, le=MOST)]
+Threads = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 
 
 def _word_or_number(value: Any) -> str:
@@ -239,7 +239,7 @@ class RunSettings(SettingsGroup):
     threads: Threads | None = None
     chunk_size: Count | None = None
     memory_budget: Positive | None = None
-    workers: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    workers: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"
     baseline: bool = True

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, usable_device
 from midam.data.missing import align_features
-from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require, require_counts_if_given
 from midam.evaluate.predict import covariates_of, predict, saved_coder
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
@@ -218,7 +218,7 @@ class Trainer:
         >>> trainer.fit(callbacks=[stop_early]).epoch <= 3
         True
         """
-        require_counts(0, **({} if epochs is None else {"epochs": epochs}))
+        require_counts_if_given(0, epochs=epochs)
         last = None if epochs is None else self.epoch + epochs
         while not (self.finished if last is None else self.stopped or self.epoch >= last):
             row = self.train_epoch()
