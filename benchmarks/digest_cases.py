@@ -39,7 +39,7 @@ _ADAM = ("--optimizer", "adam", "--lr", "0.05")
 # Options of `midam fit bags.csv`.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "defaults": (),
-    "lag": ("--lag", "true"),
+    "printed": ("--estimator", "vrsp-printed", "--estimator-args.lag", "true"),
     "average": ("--average-from", "0.3", *_ADAM),
     "best": ("--select", "best", *_ADAM),
     "patience": ("--select", "best", "--patience", "1", "--members", "1", *_ADAM),

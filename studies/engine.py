@@ -56,16 +56,16 @@ VERSIONS = {
 }
 # Settings that are already in the rows of a study, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")
-# Settings that are older than the first trials. A later setting counts only if it has not its default, or the value
-# that describes trainings before it existed, so that older trials stay valid.
+STATE_RATE = 0.9  # of all estimators before it could be "auto", and of the authors' code
+# Settings that are older than the first trials. A later setting counts only if it has not its default, so that older
+# trials stay valid.
 _FIRST = (
     "pooling estimator objective members epochs decay_at optimizer momentum weight_decay num_positive num_negative "
-    "num_instances state_rate lag dual_lr objective_weight dual_domain temperature pooling_args encoder "
+    "num_instances state_rate dual_lr objective_weight dual_domain temperature pooling_args encoder "
     "hidden dropout norm standardize scaling clip chunk_size val_fraction test_fraction select patience bag_column "
     "label_column groups split coords ignore allow_leakage precision"
 )
-_BEFORE: dict[str, Any] = {"state_floor": 0.0}
-_LEFT = {"state_schedule": "constant"}  # settings of the first trials that do not exist now
+_LEFT = {"state_schedule": "constant", "lag": False}  # settings of the first trials that do not exist now
 # Their defaults were these numbers before, and still are for the mlp.
 _ONCE: dict[str, Any] = {"clip": 3.0, "chunk_size": 4096}
 
@@ -196,7 +196,7 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     >>> settings_hash(Settings(lr=0.1)) == settings_hash(Settings(lr=0.2)) != settings_hash(Settings(momentum=0.9))
     True
     """
-    usual, first = Settings().flat() | _BEFORE, set(_FIRST.split())
+    usual, first = Settings().flat(), set(_FIRST.split())
     # Studies on images name the encoder in their rows.
     named = config.resolve((1,)).flat()
     settings = config.flat() | {name: named[name] for name in ("encoder", "optimizer", "lr", "objective")}
@@ -206,14 +206,17 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     settings["hidden"] = settings["hidden"] or []  # for sets of at least the minimum width, the default is as before
     if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
-    if config.method.estimator != "vrsp" or config.method.pooling == "smoothed-max":
-        del settings["state_floor"]  # of a state with values alone
+    if config.method.estimator == "vrsp-printed":
+        settings["estimator"] = "vrsp"  # as it was called
+    elif config.method.estimator != "vrsp":
+        settings["state_rate"] = STATE_RATE  # without effect
     values = {
         name: value
         for name, value in settings.items()
         if name not in _NAMED and (name in first or value != usual[name])
     }
-    digest = hashlib.sha256(json.dumps(values | _LEFT, sort_keys=True).encode())
+    left = _LEFT | ({"state": "relative"} if config.method.estimator == "vrsp" else {})
+    digest = hashlib.sha256(json.dumps(values | left, sort_keys=True).encode())
     if bags is not None:
         digest.update(_content(bags))
     return digest.hexdigest()[:12]

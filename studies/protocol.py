@@ -12,6 +12,7 @@ from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.named_methods import method_settings
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
+from studies.engine import STATE_RATE
 from studies.splits import Split
 
 EPOCHS = 100
@@ -26,9 +27,6 @@ _SETTINGS: dict[str, Any] = {
     "num_positive": 8,
     "num_negative": 8,
     "num_instances": 4,
-    "state_rate": 0.9,
-    "state_floor": 0.0,
-    "lag": False,
     "dual_lr": 1.0,
     "objective_weight": "paper",
     "dual_domain": "nonnegative",
@@ -50,7 +48,7 @@ def paper_config(
 
     Examples
     --------
-    >>> config = paper_config("midam-smx", lr=0.1)
+    >>> config = paper_config("midam-printed-smx", lr=0.1)
     >>> config.method.temperature, config.method.state_rate, config.training.optimizer
     (0.1, 0.9, 'sgd')
     >>> paper_config("ce-att", lr=0.1).training.optimizer
@@ -59,6 +57,7 @@ def paper_config(
     named = method_settings(method)
     values = _SETTINGS | named | {"lr": lr, "epochs": epochs, "num_instances": num_instances}
     values["optimizer"] = "adam" if uses_no_margin(method) else "sgd"
+    values |= {"state_rate": STATE_RATE} if named["estimator"] == "vrsp-printed" else {}
     values["temperature"] = 0.1 if named["pooling"] == "smoothed-max" else None
     return Settings(**values) if uses_no_margin(method) else Settings(**values, margin=margin)
 

@@ -150,6 +150,14 @@ class Ranks:
             local.register_hook(lambda grad: self.count * grad)  # type: ignore[no-untyped-call]
         return self.gather(local, self.count * len(local))
 
+    def total(self, x: Tensor) -> Tensor:
+        """Return the sum of x over the processes, without gradient."""
+        return self._all_gather(x.detach()).view(self.count, *x.shape).sum(dim=0)
+
+    def least(self, x: Tensor) -> Tensor:
+        """Return the least number of x in any process, [1], without gradient."""
+        return self._all_gather(x.detach().amin().view(1)).amin().view(1)
+
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Add up the gradients of all processes, with one exchange per dtype."""
         by_dtype: dict[torch.dtype, list[Tensor]] = {}

@@ -250,6 +250,7 @@ ESTIMATORS = Registry(
     "estimator",
     {
         "vrsp": "midam.train.estimators.VarianceReduced",
+        "vrsp-printed": "midam.train.estimators.AsPrinted",
         "minibatch": "midam.train.estimators.MiniBatch",
         "exact": "midam.train.exact.Exact",
         "exact-point": "midam.train.exact.ExactPoint",

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.nn.encoders import PatchStatistics
-from midam.settings import Settings
 from studies.differences import over_sets, paired
 from studies.engine import Store
 from studies.images.curves import ImageArm, find_curves
@@ -30,22 +29,20 @@ _SHALLOW, _STATISTICS = (f"{c.__module__}.{c.__name__}" for c in (SmallConv, Pat
 CHANGES: dict[str, dict[str, Any]] = {
     USUAL: {},
     "top draws": {"draw": "top"},
-    "no floor under the new sample": {"state_floor": 0.0},
     "mini-batches, no tracked state": {"estimator": "minibatch"},
     "a small convolution": {"lr": _FASTER, "encoder": _SHALLOW},
     "ResNet20, random and frozen": {"lr": _FASTER, "freeze": ("*",)},
     "patch statistics": {"lr": _FASTER, "encoder": _STATISTICS},
 }
-_ASIDE = ("no floor under the new sample", "mini-batches, no tracked state")
+_ASIDE = ("mini-batches, no tracked state",)
 _FOLDS = {"breast": 3, "colon": 3, "adrenal": 2}  # At the small size
 _RATIO = 1 / 3  # One of five parts is for validation, three for training
 _SHOWS = (
     "Validation AUROC of MIDAM (att) at the end of a short training with the library's defaults for images, and with "
     "one change each. Test bags are not looked at. Adam trains at 0.0003, a small or frozen encoder at 0.003; both "
     "were named before the first run. The rule, named before it too: a change becomes the default where the interval "
-    "of its difference over the sets lies above 0 and it is behind by more than 0.02 on no set. The two "
-    "lines without a floor and without a tracked state were added when `breast` had been trained "
-    "without them; no rule asks about those."
+    "of its difference over the sets lies above 0 and it is behind by more than 0.02 on no set. The "
+    "line without a tracked state was added when `breast` had been trained without it; no rule asks about it."
 )
 
 
@@ -60,14 +57,13 @@ def recipes(options: StudyOptions) -> dict[str, Recipe]:
 
 def make_arm(name: str, recipe: Recipe, bags: Bags) -> ImageArm:
     """Return the training with a change, on bags of these images."""
-    usual = Settings().method
-    others = {"state_floor": usual.state_floor, **CHANGES[name]}
+    others = dict(CHANGES[name])
     lr = others.pop("lr", _RATE)
     shape = bags.instance_shape
     if "encoder" in others:
         args = {_SHALLOW: {"in_channels": shape[0]}, _STATISTICS: {"instance_shape": list(shape)}}
         others["encoder_args"] = args[others["encoder"]]
-    changed = dataclasses.replace(recipe, lrs=(lr,), state_rate=usual.state_rate, others=tuple(others.items()))
+    changed = dataclasses.replace(recipe, lrs=(lr,), others=tuple(others.items()))
     return ImageArm(name, METHOD, changed)
 
 

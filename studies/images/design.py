@@ -11,13 +11,15 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.settings import Settings
 from midam.train.named_methods import method_settings
+from studies.engine import STATE_RATE
 from studies.options import StudyOptions
+from studies.paper_tables import OURS
 
 STACKED = ("ce-3d", "dam-3d")
 SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "att") for loss in ("ce", "dam"))
-MIDAM = ("midam-smx", "midam-att")
+MIDAM = ("midam-printed-smx", "midam-printed-att")
 EXACT = ("ce-smx", "dam-smx", "ce-att", "dam-att")
-METHODS = (*STACKED, *SAMPLED, *MIDAM, *EXACT)
+METHODS = (*STACKED, *SAMPLED, *MIDAM, *OURS, *EXACT)
 COLOR_BASELINES = ("rgb-logistic", "rgb-trees")
 VOXEL_BASELINES = ("voxel-logistic",)
 SETS = ("breast", "colon", "adrenal")
@@ -35,7 +37,6 @@ _SETTINGS: dict[str, Any] = {
     "decay_at": [0.5, 0.75],
     "momentum": 0.1,
     "weight_decay": 1e-4,
-    "state_floor": 0.0,
     "dual_lr": 1.0,
     "objective_weight": "paper",
     "dual_domain": "nonnegative",
@@ -67,7 +68,7 @@ class Recipe:
     tries: int = 1  # Trainings of each setting in the search, with different seeds; their mean decides
     score_every: int = 1  # Number of epochs between scorings of validation and test bags; the last epoch is scored too
     bags: int = 8  # Number of bags of a class in a batch, S+ = S-
-    state_rate: float = 0.9  # gamma0 of vrsp
+    state_rate: float = STATE_RATE  # gamma0 of vrsp-printed
     less: tuple[tuple[str, int], ...] = ()  # Methods with fewer epochs, because they cost much more than the others
     lr_ce: float | None = None  # Learning rate of cross-entropy (Adam) if none is chosen
     optimizer: Literal["sgd", "adam"] = "sgd"  # For the AUC objectives
@@ -138,7 +139,8 @@ def image_config(method: str, recipe: Recipe, *, lr: float, margin: float, epoch
     stacked = method in STACKED
     named = method_settings("ce-mean" if method == "ce-3d" else "dam-mean") if stacked else method_settings(method)
     values: dict[str, Any] = _SETTINGS | named
-    values |= {"lr": lr, "epochs": epochs, "num_instances": recipe.instances, "state_rate": recipe.state_rate}
+    values |= {"lr": lr, "epochs": epochs, "num_instances": recipe.instances}
+    values |= {"state_rate": recipe.state_rate} if named["estimator"] == "vrsp-printed" else {}
     values |= {"num_positive": recipe.bags, "num_negative": recipe.bags}
     values |= {"optimizer": "adam"} if is_ce(method) else {"optimizer": recipe.optimizer, "margin": margin}
     values["encoder"] = "resnet20-3d" if stacked else "resnet20"

@@ -35,7 +35,7 @@ from studies.registry import as_study
 from studies.splits import Split
 
 NAME = "figure-attention"
-METHOD = "midam-att"
+METHOD = "midam-printed-att"
 SET = "breast"
 _SHOWS = (
     "Two test images of the breast set, malignant and benign, under MIDAM with attention: the score that each patch "

@@ -12,7 +12,7 @@ from studies.paper_tables import label
 from studies.registry import as_study
 
 NAME = "figure-budget"
-METHODS = ("midam-smx", "midam-att")
+METHODS = ("midam-printed-smx", "midam-printed-att")
 SETS = ("breast", "colon")
 _SHOWS = (
     "AUROC of validation and of test images along the training of MIDAM, with the patches of a step fixed: S bags "

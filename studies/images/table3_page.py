@@ -17,7 +17,7 @@ from studies.paper_tables import label, printed
 
 BASELINES = (*COLOR_BASELINES, *VOXEL_BASELINES)
 # Chosen before all measurements: the library's default pooling.
-JUDGED = "midam-att"
+JUDGED = "midam-printed-att"
 _NO_RESULT = ("quick", "smaller")
 
 

@@ -16,7 +16,7 @@ from studies.tabular.curves import Arm, Found, bands, curve_plan, run_curves
 
 NAME = "figure-generalization"
 POOLINGS = ("smx", "att")
-_METHODS = ("midam", "dam")
+_METHODS = ("midam-printed", "dam")
 _SHOWS = (
     "AUROC of training and test bags (whole bags) after each epoch, mean and one standard deviation over random "
     "0.9/0.1 splits: MIDAM, which draws at most 4 instances of a bag, beside DAM, which sees whole bags. The paper "

@@ -29,9 +29,7 @@ _SHOWS = (
 def arms(options: StudyOptions) -> dict[str, dict[str, Arm]]:
     """Return the curves by pooling and B; 'all' is the exact estimator, because a whole bag needs no tracked state."""
     counts = _COUNTS[:2] if options.smaller else _COUNTS
-    return {
-        p: {f"B = {count}": Arm(f"midam-{p}", count) for count in counts} | {"all": Arm(f"dam-{p}")} for p in POOLINGS
-    }
+    return {p: {f"B = {n}": Arm(f"midam-printed-{p}", n) for n in counts} | {"all": Arm(f"dam-{p}")} for p in POOLINGS}
 
 
 @as_study("MIDAM with 1, 2, 4, 8 or all instances a bag", takes=("margin",), store="curves")

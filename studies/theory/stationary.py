@@ -20,7 +20,7 @@ from midam.nn.encoders import MLP
 from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import VarianceReduced
+from midam.train.estimators import AsPrinted
 from midam.train.step import make_optimizer, parameter_groups, train_step
 
 NUM_BAGS = 8  # number of different bags of each class
@@ -159,9 +159,7 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     whole = [torch.from_numpy(part) for part in (base.instances, base.sizes, base.require_labels())]
     model = make_model(cell.pooling, seed=cell.seed)
     objective = MinMaxAUCLoss(dual_lr=rates.eta_dual, center_start=0.0).double()
-    estimator = VarianceReduced(
-        len(bags), model.pooling.value_size, state_rate=rates.gamma0, state_floor=0.0, lag=cell.lag
-    ).double()
+    estimator = AsPrinted(len(bags), model.pooling.value_size, state_rate=rates.gamma0, lag=cell.lag).double()
     groups = parameter_groups(model, objective, weight_decay=0.0)
     optimizer = make_optimizer("sgd", groups, lr=rates.eta, momentum=1 - rates.beta1)
     labels = torch.from_numpy(bags.require_labels()).double()

@@ -32,7 +32,7 @@ from studies.theory import tracking_report as report
 
 NAME = "tracking"
 POOLINGS = ("smoothed-max", "attention")
-_METHODS = dict(zip(POOLINGS, ("midam-smx", "midam-att")))
+_METHODS = dict(zip(POOLINGS, ("midam-printed-smx", "midam-printed-att")))
 _POINTS = 64
 _POINT_STREAM = 11
 # The paper's configuration has the scale 1; there the weight of the new gradient is 0.9.

@@ -63,11 +63,6 @@ def body(found: Found, scales: Sequence[float], *, data: str, bags: Bags, figure
         "## All runs",
         "",
         *_mean_table(found, scales),
-        "",
-        "## At fixed settings",
-        "",
-        "How the rates compare at the library's default learning rate, along 100 epochs: "
-        "[Error of the tracked pooling at fixed settings](tracking-rates.md), by `benchmarks/tracking.py`.",
     ]
 
 

@@ -33,7 +33,7 @@ def script(tmp_path_factory):
         (["ex"], {"explain", "export"}),
         (["fit", "--num-"], {"--num-positive", "--num-negative", "--num-instances", "--num-nodes"}),
         (["fit", "digits", "--pooling", "smoo"], {"smoothed-max"}),
-        (["fit", "digits", "--lag", "t"], {"true"}),
+        (["fit", "digits", "--select", "b"], {"best"}),
         (["fit", "dig"], {"digits", "digits-classes", "digits-labels", "digits_points"}),
         (["fit", "digits-c"], {"digits-classes"}),
         (["data", "imp"], {"import"}),

@@ -16,7 +16,7 @@ from midam.train.checkpoint import load_checkpoint
 EPOCHS = dict.fromkeys(("vrsp", "minibatch", "exact", "exact-point"), 9)
 FILES = {"config.yaml", "log.txt", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
 METHODS = {
-    "vrsp": ["--lag", "--optimizer", "sgd", "--members", "2"],
+    "vrsp": ["--optimizer", "sgd", "--members", "2"],
     "minibatch": [
         "--no-baseline",
         "--estimator",

@@ -1,6 +1,7 @@
 """LibAUC 2.0.1's MIDAM loss and optimizer against ours, with one network; and where its raw space breaks."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.nn.tracked import TrackedPooling, commit
-from midam.train.estimators import VarianceReduced
+from midam.train.estimators import AsPrinted
 
 pytestmark = pytest.mark.libauc
 
@@ -40,10 +41,10 @@ def of_its_loss(loss: nn.Module, prediction: Tensor | tuple[Tensor, Tensor], lab
     return loss(y_pred=prediction, y_true=labels.view(-1, 1), index=torch.arange(len(labels)))
 
 
-def our_estimator(pooling: str, gamma: float) -> VarianceReduced:
-    """Start where it starts: s = 0 for smoothed-max, (1, 1) for attention; no rule of ours in force."""
-    rules = {"fresh_first": False, "fresh_whole": False, "state_floor": 0.0}
-    estimator = VarianceReduced(4, int(pooling == "attention"), state_rate=gamma, **rules)
+def our_estimator(pooling: str, gamma: float) -> AsPrinted:
+    """Start where it starts: s = 0 for smoothed-max, (1, 1) for attention; no first visit."""
+    estimator = AsPrinted(4, int(pooling == "attention"), state_rate=gamma)
+    estimator.bag_state[:, 0] = 1.0
     if pooling == "smoothed-max":
         estimator.bag_state[:, 1] = -math.inf
     else:
@@ -82,7 +83,7 @@ def test_loss_gradients_agree_over_several_steps(libauc: SimpleNamespace, poolin
             ours.positive_center.copy_(theirs.a[0])
             ours.negative_center.copy_(theirs.b[0])
             ours.dual.copy_(theirs.alpha[0])
-        batch = sampled_batch(bags, slots(step))
+        batch = replace(sampled_batch(bags, slots(step)), may_be_whole=False)
         loss = ours(estimator(model, batch), batch.labels)
         our_params = [*model.parameters(), ours.positive_center, ours.negative_center]
         got = torch.cat([g.flatten() for g in torch.autograd.grad(loss, our_params)])
@@ -151,7 +152,7 @@ def step_of_both(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss and gradient of LibAUC's loss and of ours, the first step from its initial state."""
     bags = Bags.from_list([torch.tensor(bag).numpy() for bag in instances], labels=list(LABELS))
-    batch = sampled_batch(bags, [range(2)] * 4)
+    batch = replace(sampled_batch(bags, [range(2)] * 4), may_be_whole=False)
     model = scalar_model(pooling)
     its = of_its_loss(its_loss(libauc, pooling, 0.9), raw_prediction(model, batch.x, 4), batch.labels)
     its_gradient = torch.cat([g.flatten() for g in torch.autograd.grad(its, list(model.parameters()))])
@@ -164,6 +165,7 @@ def truth(pooling: str, instances: list[list[list[float]]]) -> Tensor:
     """Our gradient in float64."""
     bags = Bags.from_list([torch.tensor(bag, dtype=torch.float64).numpy() for bag in instances], labels=list(LABELS))
     model, batch = scalar_model(pooling).double(), sampled_batch(bags, [range(2)] * 4)
+    batch = replace(batch, may_be_whole=False)
     loss = our_loss(pooling, model, batch)
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
 
@@ -226,8 +228,7 @@ def test_the_modules_follow_its_loss_in_a_bare_loop(libauc: SimpleNamespace, poo
     """The page "coming from LibAUC": its loss on raw means, ours on logits and values, for the same draws."""
     gamma, labels, index = 0.9, torch.tensor(LABELS), torch.arange(4)
     theirs, ours = its_loss(libauc, pooling, gamma), MinMaxAUCLoss(center_start=0.0, margin=MARGIN)
-    pool = TrackedPooling(pooling, num_bags=4, state_rate=gamma, state_floor=0.0)
-    pool.fresh_first = False
+    pool = TrackedPooling(pooling, num_bags=4, state_rate=gamma, relative=False)
     pool.bag_state.copy_(our_estimator(pooling, gamma).bag_state)
     layer = nn.Linear(3, 2)
     for step in range(5):

@@ -87,7 +87,8 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
     [
         (["--hidden", "[64,32]"], "hidden", [64, 32]),
         (["--ignore+", "site"], "ignore", ["site"]),
-        (["--lag"], "lag", True),
+        (["--state-rate", "auto"], "state_rate", "auto"),
+        (["--estimator-args.lag", "true"], "estimator_args", {"lag": True}),
         (["--standardize", "false"], "standardize", False),
         (["--no-baseline"], "baseline", False),
         (["--patience", "null"], "patience", None),

@@ -3,17 +3,21 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from tests.reference.cases import (
     ALL,
+    COLUMNED,
     OBJECTIVES,
     SIZES,
+    SMOOTH,
     exact_gradient,
     full_sample,
     gradient,
     make_bags,
+    make_columns,
     make_model,
     make_objective,
     parameters,
@@ -27,11 +31,15 @@ from torch.testing import assert_close
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.stream import stream_bags
-from midam.functional.logmean import moving_average, point_weights, rate_of, reduce, track
+from midam.functional.logmean import linearize, moving_average, point_weights, reduce, track
+from midam.nn.objectives import PairwiseAUCLoss
 from midam.nn.pooling import make_pooling
-from midam.nn.scorer import BagScorer
-from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
+from midam.nn.scorer import BagOutput, BagScorer, rows_of
+from midam.nn.tracked import settled_rate, usual_rate
+from midam.train.estimators import AsPrinted, Estimator, MiniBatch, VarianceReduced
 
+# Smooth poolings of three score columns, and how their weights go by column where there is a choice.
+SHIFTED = [case for case in COLUMNED if case[0] in SMOOTH]
 OPTIONS = {"smoothed-max": {"learn_temperature": True}, "generalized-mean": {"learn_exponent": True}}
 
 
@@ -45,17 +53,13 @@ def test_whole_bags_with_gamma0_of_one_give_the_exact_gradient(pooling: str, obj
     batch = full_sample(bags)
     estimators: list[Estimator] = [MiniBatch()]
     if model.pooling.statistic.trackable:
-        rules = {"fresh_first": False, "fresh_whole": False}
-        estimators += [
-            VarianceReduced(len(bags), model.pooling.value_size, state_rate=1.0, **rules).double(),
-            VarianceReduced(len(bags), model.pooling.value_size, state_rate=1.0, lag=True, **rules).double(),
-            VarianceReduced(len(bags), model.pooling.value_size, state_rate=0.1).double(),
-        ]
+        size = model.pooling.value_size
+        for make in (VarianceReduced, AsPrinted, partial(AsPrinted, lag=True)):
+            estimators += [make(len(bags), size, state_rate=rate).double() for rate in (1.0, 0.1, "auto")]
     for estimator in estimators:
         if isinstance(estimator, VarianceReduced):
             estimator.bag_state.normal_()  # Whatever was tracked must be forgotten.
-            if estimator.fresh_whole:
-                estimator.bag_state[:, 0] = 5.0
+            estimator.bag_state[:, 0] = 5.0
         loss = loss_of(estimator(model, batch), batch.labels)
         assert loss.item() == pytest.approx(want_loss.item(), rel=1e-12)
         assert relative(gradient(loss, parameters(model, loss_of)), want) < 1e-12
@@ -118,8 +122,8 @@ def test_state_is_written_by_commit_alone_and_once() -> None:
     committed = estimator.bag_state.clone()
     z, v = model.instances(batch.x)
     sample = reduce(z.view(2, 2), v.view(2, 2, 1))
-    assert_close(committed[[2, 0], 1], sample.l.detach())
-    assert_close(committed[[2, 0], 2:], sample.r.detach())
+    assert_close(committed[[2, 0], 1], (sample.l - sample.l.mean()).detach())
+    assert_close(committed[[2, 0], 2:], (sample.r - sample.r.mean(dim=0)).detach())
     assert committed[:, 0].tolist() == [1, 0, 1, 0, 0, 0]
     assert not committed[[1, 3, 4, 5]].any()
     estimator.commit(torch.tensor(1.0))
@@ -148,7 +152,7 @@ def test_evaluation_changes_no_state() -> None:
     assert all(torch.equal(after[name], x) for name, x in before.items())
 
 
-def rates(estimator: VarianceReduced, *, visits: int, draws: int = 2, size: int = 12) -> list[float]:
+def rates(estimator: AsPrinted, *, visits: int, draws: int = 2, size: int = 12) -> list[float]:
     """The gamma0 in force at each visit, read off a state that moves from exp(l) = 1 towards the sample."""
     model = BagScorer(nn.Identity(), make_pooling("smoothed-max", 1, temperature=1.0, squash=False)).double()
     with torch.no_grad():
@@ -169,17 +173,17 @@ def rates(estimator: VarianceReduced, *, visits: int, draws: int = 2, size: int 
 
 
 def test_first_visit_and_whole_bag_rules() -> None:
-    def rate(visits: int, *, draws: int = 2, size: int = 12, **options: object) -> list[float]:
-        return rates(VarianceReduced(1, 0, **options).double(), visits=visits, draws=draws, size=size)
+    def rate(visits: int, *, draws: int = 2, size: int = 12) -> list[float]:
+        return rates(AsPrinted(1, 0, state_rate=0.2).double(), visits=visits, draws=draws, size=size)
 
-    assert rate(3, state_rate=0.2) == pytest.approx([1.0, 0.2, 0.2], rel=1e-9)
-    assert rate(3, state_rate=0.2, fresh_first=False) == pytest.approx([0.2] * 3, rel=1e-9)
-    assert rate(3, state_rate=0.2, draws=4, size=4) == pytest.approx([1.0] * 3, rel=1e-9)
-    assert rate(3, state_rate=0.2, draws=4, size=4, fresh_whole=False) == pytest.approx([1.0, 0.2, 0.2], rel=1e-9)
+    assert rate(3) == pytest.approx([1.0, 0.2, 0.2], rel=1e-9)
+    assert rate(3, draws=4, size=4) == pytest.approx([1.0] * 3, rel=1e-9)
 
 
 def test_weighted_draws_do_not_count_as_the_whole_bag() -> None:
-    model, estimator, bags = tracked(state_rate=0.5, fresh_first=False)
+    model, bags = make_model("attention"), make_bags()
+    estimator = AsPrinted(6, 1, state_rate=0.5).double()
+    estimator.bag_state[:, 0] = 1.0
     slots = [[0, 1, 1]]  # A bag of three, drawn with replacement.
     plain = sampled_batch(bags, slots, index=[1])
     weighted = replace(plain, log_ratio=torch.zeros(1, 3, dtype=torch.float64))
@@ -193,7 +197,7 @@ def test_lag_linearizes_at_the_old_state_and_counts_clips() -> None:
     model = make_model("attention")
     bags = make_bags()
     batch = sampled_batch(bags, [[0, 1, 2], [3, 4, 5]], index=[0, 2])
-    estimator = VarianceReduced(6, 1, lag=True, state_rate=0.5).double()
+    estimator = AsPrinted(6, 1, lag=True, state_rate=0.5).double()
     estimator.bag_state[:, 0] = 1.0
     estimator.bag_state[0, 1:] = torch.tensor([0.25, 0.75])
     estimator.bag_state[2, 1:] = torch.tensor([-50.0, 0.125])
@@ -209,7 +213,7 @@ def test_lag_linearizes_at_the_old_state_and_counts_clips() -> None:
 def test_clips_of_masked_slots_do_not_count() -> None:
     model, bags = make_model("attention"), make_bags()
     batch = sampled_batch(bags, [[0, 1, 2], [3]], index=[0, 2])
-    estimator = VarianceReduced(6, 1, lag=True, state_rate=0.5).double()
+    estimator = AsPrinted(6, 1, lag=True, state_rate=0.5).double()
     estimator.bag_state[:, 0] = 1.0
     estimator.bag_state[:, 1] = -50.0
     estimator(model, batch)
@@ -223,7 +227,7 @@ def test_stationary_variance_is_gamma_over_two_minus_gamma_of_the_minibatch_s() 
     model = make_model("smoothed-max", temperature=0.5)
     z, _ = model.instances(torch.from_numpy(bags.instances))
     z = z.detach()
-    estimator = VarianceReduced(num, 0, state_rate=gamma0).double()
+    estimator = AsPrinted(num, 0, state_rate=gamma0).double()
     generator = torch.Generator().manual_seed(0)
     batch = sampled_batch(bags, [[0, 0, 0]] * num, index=[0] * num)
     batch = replace(batch, index=torch.arange(num))
@@ -251,48 +255,160 @@ def test_a_state_rate_out_of_range_is_refused(rate: float) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_track_is_reduce_moving_average_and_weights_in_one(masked: bool) -> None:
     generator = torch.Generator().manual_seed(0)
-    z, v, l_old, r_old = (
-        torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((3, 4), (3, 4, 2), (3, 1), (3, 2))
-    )
+    z, v, old = (torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((3, 4), (3, 4, 2), (3, 3)))
     mask = torch.tensor([[True] * 4, [True, True, False, False], [True] * 3 + [False]]) if masked else None
     gamma0 = torch.tensor([[1.0], [0.5], [0.1]], dtype=torch.float64)
     low = z if mask is None else z.masked_fill(~mask, torch.finfo(z.dtype).min / 4)
-    got_l, got_r, got_w = track(low, v, l_old, r_old, rate=rate_of(gamma0), mask=mask)
+    got_l, got_r, kept = track(low.requires_grad_(), v, old, gamma0=gamma0, mask=mask)
     sample = reduce(z, v, mask=mask)
-    want_l, want_r = moving_average(l_old[:, 0], r_old, sample.l, sample.r, gamma0=gamma0[:, 0])
-    torch.testing.assert_close((got_l[:, 0], got_r), (want_l, want_r), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(got_w, point_weights(z, want_l, sample.n, mask=mask), rtol=1e-9, atol=1e-12)
+    want_l, want_r = moving_average(old[:, 0], old[:, 1:], sample.l, sample.r, gamma0=gamma0[:, 0])
+    torch.testing.assert_close((got_l, got_r), (want_l, want_r), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(kept, torch.cat([want_l.unsqueeze(1), want_r], dim=1), rtol=1e-9, atol=1e-12)
+    (weights,) = torch.autograd.grad(got_l.sum(), low)
+    torch.testing.assert_close(weights, point_weights(z, want_l, sample.n, mask=mask), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("floor", [0.1, 0.5, 0.8])
+# What the state remembers is relative to the step.
+
+
+def definition(
+    z: Tensor, v: Tensor, old: Tensor, gamma0: float, *, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`track` with a level, by its definition: a printed state of logits and values that count from the level."""
+    sample = reduce(z, v, mask=mask)
+    level_l, level_r = sample.l.mean(), sample.r.mean(dim=0)
+    z, v = z - level_l, v - level_r
+    l, r = moving_average(  # noqa: E741
+        old[:, 0], old[:, 1:], *(x.detach() for x in reduce(z, v, mask=mask)[1:]), gamma0=gamma0
+    )
+    w = point_weights(z, l, sample.n, mask=mask)
+    l_hat, r_hat = linearize(z, v, l, r, w)
+    return l_hat + level_l, r_hat + level_r, torch.cat([l.unsqueeze(1), r], dim=1)
+
+
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_floor_is_the_least_share_of_the_sample_in_a_state_with_values(floor: float, masked: bool) -> None:
-    generator = torch.Generator().manual_seed(0)
-    z, v = torch.randn(6, 4, generator=generator), torch.ones(6, 4, 1)
-    l_old, r_old = torch.tensor([[-math.inf], [-90.0], [0.0], [3.0], [90.0], [900.0]]), torch.zeros(6, 1)
-    mask = torch.arange(4).expand(6, 4) < 3 if masked else None
+@pytest.mark.parametrize("width", [0, 1, 3])
+@pytest.mark.parametrize("gamma0", [0.2, 0.9, 1.0])
+def test_the_relative_state_agrees_with_its_definition(gamma0: float, width: int, masked: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    z, v, old, a, b = (
+        torch.randn(*shape, dtype=torch.float64, generator=rng)
+        for shape in ((5, 4), (5, 4, width), (5, 1 + width), (5,), (5, width))
+    )
+    mask = torch.rand(5, 4, generator=rng).argsort(dim=1) < torch.tensor([[4], [2], [1], [3], [4]]) if masked else None
     z = z if mask is None else z.masked_fill(~mask, torch.finfo(z.dtype).min / 4)
-    gamma0 = torch.tensor([[0.3], [0.3], [0.9], [0.9], [0.9], [0.9]])
-    # Old values are 0 and new ones 1: the new value of the state is the sample's share of it.
-    new, share, w = track(z, v, l_old, r_old, rate=rate_of(gamma0, floor=floor), mask=mask)
-    _, before, _ = track(z, v, l_old, r_old, rate=rate_of(gamma0), mask=mask)
-    least = gamma0.clamp(max=floor)
-    assert torch.isfinite(new).all()
-    torch.testing.assert_close(share, torch.maximum(before, least), rtol=1e-5, atol=0)
-    torch.testing.assert_close((w * gamma0).sum(dim=1, keepdim=True), share, rtol=1e-5, atol=0)
-    assert share[-1].item() == pytest.approx(min(floor, 0.9))
-    assert before[-1].item() == 0
+    inputs = [x.requires_grad_() for x in (z, v)]
+    mean = lambda x: x.mean(dim=0, keepdim=True)  # noqa: E731
+    results = []
+    for l, r, kept in (  # noqa: E741
+        track(z, v, old, gamma0=gamma0, mask=mask, level=mean),
+        definition(z, v, old, gamma0, mask=mask),
+    ):
+        loss = (a * torch.sin(l)).sum() + (b * torch.sin(r)).sum() + (l.unsqueeze(1) * r).sum()
+        grads = torch.autograd.grad(loss, inputs[: 1 + bool(width)])
+        results.append((l, r, kept, *(x if mask is None else x[mask] for x in grads)))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-11)
 
 
-def test_a_state_that_is_the_score_itself_has_no_floor() -> None:
-    z, none = torch.zeros(1, 2), torch.zeros(1, 0)
-    old = torch.full((1, 1), 30.0)
-    gamma0 = torch.full((1, 1), 0.9)
-    found = [track(z, torch.zeros(1, 2, 0), old, none, rate=rate_of(gamma0, floor=f), mask=None) for f in (0.0, 0.5)]
-    assert all(torch.equal(a, b) for a, b in zip(*found))
+@pytest.mark.parametrize(("pooling", "options"), SHIFTED)
+@pytest.mark.parametrize("rate", [0.2, 0.9, "auto"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_shift_of_all_logits_or_values_changes_scores_as_those_of_the_bags(
+    pooling: str, options: dict, rate: float | str, masked: bool
+) -> None:
+    """Steps of two trainings, of which one has logits and values with a constant more at each step."""
+    model, branches = make_columns(pooling, **options), make_columns(pooling, **options).pooling.branches
+    head = model.pooling
+    plain, shifted = (VarianceReduced(6, head.value_size, branches=branches, state_rate=rate).double() for _ in "ab")
+    rng = torch.Generator().manual_seed(0)
+    for step, bags in enumerate(([0, 1, 2, 3, 4, 5], [3, 0, 5, 1], [2, 4, 1, 0], [0, 1, 5, 3])):
+        index = rows_of(torch.tensor(bags), branches)
+        z = torch.randn(len(index), 3, dtype=torch.float64, generator=rng)
+        v = torch.randn(len(index), 3, head.value_size, dtype=torch.float64, generator=rng)
+        mask = torch.ones(z.shape, dtype=torch.bool)
+        mask[: 2 * branches, 1:] = not masked
+        c, d = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (5.0 - 3 * step, 2.0 * step - 1))
+        weights = torch.randn(len(bags), 3, dtype=torch.float64, generator=rng)
+        given = {"sizes": None, "mask": mask if masked else None}
+        low = torch.finfo(torch.float64).min / 4
+
+        def score(l: Tensor, r: Tensor, count: int = len(index)) -> Tensor:  # noqa: E741
+            return BagOutput(l, r, torch.full((count,), 7.0, dtype=torch.float64), head).score
+
+        # If z is 0 for all instances, as in means, there are no logits to be shifted.
+        moves = head.weighted
+        l, r = plain.at_state(z.masked_fill(~mask, low), v, index, **given)  # noqa: E741
+        want = score(l.detach() + (c if moves else 0), r.detach() + d)
+        by_bag = torch.autograd.grad((weights * want).sum(), (c, d), allow_unused=True)
+        l, r = shifted.at_state((z + (c if moves else 0)).masked_fill(~mask, low), v + d, index, **given)  # noqa: E741
+        got = score(l, r)
+        by_state = torch.autograd.grad((weights * got).sum(), (c, d), allow_unused=True)
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
+        for ours, theirs in zip(by_state, by_bag):
+            torch.testing.assert_close(
+                torch.zeros(()).double() if ours is None else ours,
+                torch.zeros(()).double() if theirs is None else theirs,
+                rtol=1e-6,
+                atol=1e-12,
+            )
+        for estimator in (plain, shifted):
+            estimator.commit(torch.tensor(0.0))
+        torch.testing.assert_close(plain.bag_state, shifted.bag_state, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("floor", [-0.1, 1.0])
-def test_a_floor_out_of_range_is_refused(floor: float) -> None:
-    with pytest.raises(ConfigError, match=r"state_floor in \[0, 1\)"):
-        VarianceReduced(3, 1, state_floor=floor)
+@pytest.mark.parametrize(("pooling", "options"), [case for case in SHIFTED if "attention" in case[0]])
+def test_the_bias_of_the_logits_of_attention_has_no_effect_and_no_gradient(pooling: str, options: dict) -> None:
+    bags, model = make_bags(), make_columns(pooling, **options)
+    head = model.pooling
+    estimators = {
+        make: make(len(bags), head.value_size, branches=head.branches, state_rate=0.3).double()
+        for make in (VarianceReduced, AsPrinted)
+    }
+    drift = {}
+    for step in range(3):
+        batch = sampled_batch(bags, [[(step + j) % n for j in range(min(2, n))] for n in SIZES])
+        batch = replace(batch, may_be_whole=False)
+        for make, estimator in estimators.items():
+            scores = []
+            for shift in (0.0, 3.0):
+                with torch.no_grad():
+                    head.attention.bias.add_(shift)
+                output = estimator(model, batch)
+                loss = PairwiseAUCLoss()(output.score[:, 0], batch.labels)
+                (grad,) = torch.autograd.grad(loss, head.attention.bias)
+                scores.append(output.score.detach())
+                with torch.no_grad():
+                    head.attention.bias.sub_(shift)
+            drift[make] = max(grad.abs().max().item(), (scores[1] - scores[0]).abs().max().item())
+            estimator(model, batch)
+            estimator.commit(torch.tensor(0.0))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(0.3 * torch.sin(p))
+    assert drift[VarianceReduced] < 1e-12
+    assert drift[AsPrinted] > 1e-3
+
+
+def test_the_usual_rate_is_equal_for_all_bags_of_a_step_and_falls_with_visits_to_a_memory_of_32_instances() -> None:
+    assert [usual_rate(8, torch.tensor([v, 99.0])).item() for v in (0.0, 2.0, 3.0, 5.0, 9.0)] == pytest.approx(
+        [1.0, 1.0, 0.75, 0.5, 0.4]
+    )
+    # The variance of a moving average is gamma / (2 - gamma) of that of a sample: as of 32 instances.
+    for drawn in (1, 2, 8, 16):
+        rate = settled_rate(drawn)
+        assert drawn * (2 - rate) / rate == pytest.approx(32)
+    assert settled_rate(32) == settled_rate(100) == 1.0
+    estimator = VarianceReduced(3, 0)
+    estimator.bag_state[:, 0] = torch.tensor([40.0, 60.0, 50.0])
+    z, v, index = torch.randn(2, 8), torch.empty(2, 8, 0), torch.tensor([0, 1])
+    for settle in (False, True):  # by the visits of the step, or known to be settled
+        if settle:
+            estimator.start_epoch()
+        estimator.at_state(z, v, index, sizes=None, mask=None)
+        sample = reduce(z, v)
+        want = torch.logaddexp(torch.tensor(0.6).log(), sample.l - sample.l.mean() + math.log(0.4))
+        torch.testing.assert_close(estimator._proposed[0][2][:, 1], want)
+    assert estimator.rate(8) == pytest.approx(0.4)
+    estimator.state_rate = 0.5  # the learning rate has fallen
+    assert estimator.rate(8) == pytest.approx(0.2)

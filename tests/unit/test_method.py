@@ -6,7 +6,7 @@ from midam.nn.encoders.images import ResNet20
 from midam.nn.objectives import BCELoss, MinMaxAUCLoss, PairwiseAUCLoss
 from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.estimators import MiniBatch, VarianceReduced
+from midam.train.estimators import AsPrinted, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
 
 
@@ -16,9 +16,17 @@ def build(**settings):
 
 
 def test_settings_reach_the_parts():
-    method = build(state_rate=0.3, lag=True, margin=0.4, dual_lr=0.2, clip=3.0, hidden=[7, 4])
+    method = build(
+        estimator="vrsp-printed",
+        state_rate=0.3,
+        estimator_args={"lag": True},
+        margin=0.4,
+        dual_lr=0.2,
+        clip=3.0,
+        hidden=[7, 4],
+    )
     estimator, objective = method.estimator, method.objective
-    assert isinstance(estimator, VarianceReduced)
+    assert isinstance(estimator, AsPrinted)
     assert isinstance(objective, MinMaxAUCLoss)
     assert (estimator.state_rate, estimator.lag) == (0.3, True)
     assert estimator.bag_state.shape[0] == 5
@@ -29,7 +37,13 @@ def test_settings_reach_the_parts():
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("vrsp", VarianceReduced), ("minibatch", MiniBatch), ("exact", Exact), ("exact-point", ExactPoint)],
+    [
+        ("vrsp", VarianceReduced),
+        ("vrsp-printed", AsPrinted),
+        ("minibatch", MiniBatch),
+        ("exact", Exact),
+        ("exact-point", ExactPoint),
+    ],
 )
 def test_estimators_by_name(name, kind):
     assert type(build(estimator=name).estimator) is kind

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from torch.testing import assert_close
 
 from midam.data.bags import Bags
 from midam.nn.scorer import BagScorer
-from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
+from midam.train.estimators import AsPrinted, Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
 
 # Numbers that bfloat16 holds exactly, so that autocast sees the same logits: 9984 stands for 1e4.
@@ -81,11 +82,17 @@ def extreme_results(
         (Exact(chunk_size=1024), whole),
     ]
     if model.pooling.statistic.trackable:
-        rules = {"fresh_first": False, "fresh_whole": False, "state_rate": 0.5}
         value_size = model.pooling.value_size
+        tracked = [
+            VarianceReduced(8, value_size, state_rate=0.5),
+            AsPrinted(8, value_size, state_rate=0.5),
+            AsPrinted(8, value_size, state_rate=0.5, lag=True),
+        ]
+        for estimator in tracked:
+            estimator.bag_state[:, 0] = 1.0  # visited, with l = r = 0
+        tracked[0].bag_state[:, 1] = -1e9  # relative to a level of 1e7, a difference of 1 is below float32
         cases += [
-            (VarianceReduced(8, value_size, **rules).to(dtype), sampled),
-            (VarianceReduced(8, value_size, **rules, lag=True).to(dtype), sampled),
+            *((estimator.to(dtype), replace(sampled, may_be_whole=False)) for estimator in tracked),
             (ExactPoint(num_instances=5, chunk_size=4), whole),
         ]
     for estimator, batch in cases:

@@ -44,7 +44,7 @@ def disk(memory, tmp_path, stays):
 def make_config(**settings):
     small = {"epochs": 3, "num_positive": 4, "num_negative": 4, "num_instances": 4, "chunk_size": 64, "lr": 0.01}
     # No floor: under it a state moves to the level of the sample, however small its rate.
-    return Settings(**{**small, "state_floor": 0.0, **settings})
+    return Settings(**{**small, **settings})
 
 
 def states(trainer):

@@ -54,7 +54,7 @@ def test_a_bag_that_is_seen_for_the_first_time_has_the_score_of_its_sample(name)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_are_those_of_the_tracked_state(name):
-    pool = make(name, state_rate=0.3, state_floor=0.0)
+    pool = make(name, state_rate=0.3, relative=False)
     index = torch.tensor([2, 4, 1])
     first, second = sample(seed=1), sample(seed=2)
     pool(*first, index)
@@ -121,7 +121,8 @@ def test_weighted_draws_are_corrected():
     z = torch.tensor([[0.0, 2.0, 1.0]])
     v = torch.tensor([[1.0, 5.0, -2.0]])
     q = torch.tensor([0.2, 0.5, 0.3])
-    pool, rows, whole = make(state_rate=1.0, logits=True), torch.tensor([0]), torch.zeros(2)
+    pool = make(state_rate=1.0, logits=True, relative=False)
+    rows, whole = torch.tensor([0]), torch.zeros(2)
     for drawn, probability in enumerate(q):  # the expectation of exp(l) and exp(l) r over draws of one instance
         ratio = torch.log(3 * probability).view(1, 1)
         pool(z[:, drawn : drawn + 1], v[:, drawn : drawn + 1], rows, log_ratio=ratio)

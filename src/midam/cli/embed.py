@@ -24,7 +24,7 @@ from midam.runs.method import choose_method
 from midam.runs.trust import remember
 from midam.settings import Settings
 from midam.settings.data import CutSettings
-from midam.settings.method import AUTO
+from midam.settings.group import AUTO
 from midam.train.named_methods import DEFAULT, is_shorthand
 
 if TYPE_CHECKING:

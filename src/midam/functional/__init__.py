@@ -4,7 +4,7 @@ The functions hold no state and import nothing but torch.
 """
 
 from midam.functional import columns, logmean, maximum, objectives, pairs, partial_auc, poolings, summary
-from midam.functional.logmean import BagStatistic, track
+from midam.functional.logmean import BagStatistic
 
 __all__ = [
     "BagStatistic",
@@ -16,5 +16,4 @@ __all__ = [
     "partial_auc",
     "poolings",
     "summary",
-    "track",
 ]

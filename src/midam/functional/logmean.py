@@ -13,16 +13,21 @@ logits are exponentiated relative to their maximum.
 
 The paper's gradient estimators (G1, G2, G3) differ only in the point at which `linearize` takes the statistic.
 
+Adding c to all logits of a bag adds c to its l and leaves its r as it is; adding c to all values adds c to its r. A
+moving average answers only in part, with the weight of the new sample. `at_point` lets it answer as the bag does.
+
 Throughout, K bags have samples `z` [K, B] and `v` [K, B, V], and statistics `n` [K], `l` [K], `r` [K, V]. `mask` [K, B]
 (bool, at least one true per row; default: all) marks the slots that hold an instance. Range: finite logits up to 1e30
 in magnitude in float32, bags of at least one instance.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # ruff: noqa: E741
 
@@ -54,17 +59,14 @@ def reduce(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
     >>> stat.l.item(), stat.r.item()
     (0.0, 2.0)
     """
-    if mask is None:
-        n = z.new_full((z.shape[0],), float(z.shape[1]))
-    else:
-        n = mask.sum(dim=-1).to(z.dtype)
-        z = z.masked_fill(~mask, _lowest(z.dtype))
-        v = v.masked_fill(~mask.unsqueeze(-1), 0.0)
-    total = torch.logsumexp(z, dim=-1)
-    weight = torch.exp(z - total.unsqueeze(-1))
-    # Not einsum: autocast would compute the sum in half precision.
-    r = (weight.unsqueeze(-1) * v).sum(dim=1)
-    return BagStatistic(n, total - torch.log(n), r)
+    return _reduce(z, v, mask)[0]
+
+
+def reduce_sample(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> BagStatistic:
+    """Return the same as `reduce`, with the gradient of `linearize` at the sample's own point: one node, not twelve."""
+    with torch.no_grad():
+        (n, l, r), w = _reduce(z, v, mask)
+    return BagStatistic(n, *linearize(z, v, l, r, w))
 
 
 def reduce_segments(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
@@ -112,11 +114,11 @@ def identity(num_bags: int, value_size: int, *, like: Tensor) -> BagStatistic:
 
 
 def moving_average(
-    l_old: Tensor, r_old: Tensor, l_new: Tensor, r_new: Tensor, *, gamma0: Tensor
+    l_old: Tensor, r_old: Tensor, l_new: Tensor, r_new: Tensor, *, gamma0: Tensor | float
 ) -> tuple[Tensor, Tensor]:
     """Update the paper's moving average (eq. ui, sm, ab) in log space: s = (1 - gamma0) s_old + gamma0 s_new.
 
-    `gamma0` [K] is in (0, 1]; at 1 the old state, whose l may be -inf, has no effect. `track` takes a whole sample.
+    `gamma0` [K], or a number for all bags, is in (0, 1]; at 1 the old state, whose l may be -inf, has no effect.
 
     Examples
     --------
@@ -125,7 +127,9 @@ def moving_average(
     >>> l.item()
     1.0
     """
-    return _mix(l_old + torch.log1p(-gamma0), r_old, l_new + torch.log(gamma0), r_new)
+    rate = gamma0 if isinstance(gamma0, float) else gamma0.unsqueeze(-1)
+    l, share = _level(l_old.unsqueeze(-1), l_new.unsqueeze(-1), rate)
+    return l.squeeze(-1), torch.lerp(r_old, r_new, share)
 
 
 def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
@@ -187,16 +191,139 @@ def linearize(z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Te
     >>> l_hat.item(), z.grad.tolist()
     (3.0, [[0.5, 0.5]])
     """
-    w, r_hat = w.detach(), r.detach()
-    weighted = w * z
-    l_hat = weighted.sum(dim=1)
-    # The sum carries the gradient to the sample; its value is replaced by that of the point.
-    l_hat.detach().copy_(l)
-    if v.shape[-1]:
-        pull = (v.detach() - r_hat.unsqueeze(1)) * weighted.unsqueeze(-1)
-        r_hat = torch.addcmul(pull, w.unsqueeze(-1), v).sum(dim=1)
-        r_hat.detach().copy_(r)
+    l_hat, r_hat = _AtPoint.apply(z, v, l.detach(), r.detach(), w.detach())  # type: ignore[no-untyped-call]
     return l_hat, r_hat
+
+
+class _AtPoint(torch.autograd.Function):
+    """Returns the point; its backward pass is that of `cotangents`."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, v: Tensor, l: Tensor, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004, PLR0917
+        ctx.save_for_backward(v, r, w)
+        ctx.set_materialize_grads(False)
+        return l.clone(), r.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_l: Tensor | None, grad_r: Tensor | None) -> tuple[Tensor | None, ...]:
+        v, r, w = ctx.saved_tensors
+        if grad_r is None or v.shape[-1] == 0:
+            return None if grad_l is None else w * grad_l.unsqueeze(1), None, None, None, None
+        level = w.new_zeros(()) if grad_l is None else grad_l.unsqueeze(1)
+        return *cotangents(v, r.unsqueeze(1), w, level, grad_r.unsqueeze(1)), None, None, None
+
+
+def track(
+    z: Tensor,
+    v: Tensor,
+    old: Tensor,
+    *,
+    gamma0: Tensor | float,
+    mask: Tensor | None = None,
+    level: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Merge samples into remembered statistics; return l [K] and r [K, V] with the gradient of the samples.
+
+    `old` [K, 1 + V] are the remembered l and r; the third result are the new ones. With the statistics (l_S, r_S) of
+    the samples, l and r are their `moving_average` (eq. ui, sm, ab), and the gradient is that of `linearize` at this
+    point. The weights sum to ``m = exp(l_S - l)``, which is at most 1 / gamma0:
+
+        l_hat = l + m d(l_S)
+        r_hat = r + m [ d(r_S) + (r_S - r) d(l_S) ]                    d(x) = x - sg x
+
+    This is the state as the paper prints it. Add a constant to all logits of a bag: its l rises by it and its r stays.
+    Add one to all values: its r rises by it. The printed state rises by a part only, and its gradient is m instead of
+    1, or not 0. With a `level`, the mean of (l_S, r_S) over the bags of the step, what is remembered is the difference
+    from it, and the level of the current step is added again, with its gradient:
+
+        l_hat = l + m d(l_S) + (1 - m) d(level l)
+        r_hat = r + m [ d(r_S) + (r_S - r) d(l_S - level l) ] + (1 - m) d(level r)
+
+    So l and r answer such constants as those of the whole bag do. At gamma0 = 1 the level has no effect.
+
+    Parameters
+    ----------
+    z, v, mask
+        As in the module; `z` is very low where `mask` is false.
+    old : Tensor [K, 1 + V]
+        l, and r; relative to the level of an earlier step if there is a `level`.
+    gamma0 : Tensor [K, 1] or float
+        In (0, 1]; at 1 `old` has no effect.
+    level : callable, optional
+        Returns the mean over the bags of the step, for each row, of numbers [K, 1 + V], as [K, 1 + V] or [1, 1 + V].
+
+    Examples
+    --------
+    All logits of a step rise by 3, and so does l:
+
+    >>> z, v, old = torch.zeros(2, 4), torch.zeros(2, 4, 0), torch.tensor([[1.0], [-1.0]])
+    >>> mean = lambda x: x.mean(dim=0, keepdim=True)
+    >>> [track(x, v, old, gamma0=0.5, level=mean)[0].round(decimals=2).tolist() for x in (z, z + 3)]
+    [[0.62, -0.38], [3.62, 2.62]]
+    """
+    l, r, new = _Track.apply(z, v, old, gamma0, mask, level)  # type: ignore[no-untyped-call]
+    return l, r, new
+
+
+class _Track(torch.autograd.Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917
+        ctx: Any,
+        z: Tensor,
+        v: Tensor,
+        old: Tensor,
+        gamma0: Tensor | float,
+        mask: Tensor | None,
+        level: Callable[[Tensor], Tensor] | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        l_s, r_s, weight = _sample(z, v, mask)
+        sample = torch.cat([l_s, r_s], dim=1) if v.shape[-1] else l_s
+        base = None if level is None else level(sample)
+        if base is not None:
+            old = old + base
+        l, share = _level(old.narrow(1, 0, 1), l_s, gamma0)
+        new, pull = l, None
+        m = share / gamma0
+        if v.shape[-1]:
+            r_old = old.narrow(1, 1, v.shape[-1])
+            r = torch.lerp(r_old, r_s, share)
+            new, pull = torch.cat([l, r], dim=1), m * (r_s - r)
+        ctx.level = level
+        ctx.save_for_backward(weight, v, r_s, m, pull)
+        ctx.set_materialize_grads(False)
+        kept = new.clone() if base is None else new - base
+        ctx.mark_non_differentiable(kept)
+        return l.squeeze(1), r if v.shape[-1] else r_s, kept
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_l: Tensor | None, grad_r: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        weight, v, r_s, m, pull = ctx.saved_tensors
+        grad_l = torch.zeros_like(m) if grad_l is None else grad_l.unsqueeze(1)
+        to_l = m * grad_l
+        if v.shape[-1] == 0:
+            to_l = to_l if ctx.level is None else to_l + ctx.level(grad_l - to_l)
+            return weight * to_l, None, None, None, None, None
+        grad_r = torch.zeros_like(r_s) if grad_r is None else grad_r
+        to_l, to_r = to_l + (pull * grad_r).sum(dim=1, keepdim=True), m * grad_r
+        if ctx.level is not None:
+            rest = ctx.level(torch.cat([grad_l - to_l, grad_r - to_r], dim=1))
+            to_l, to_r = to_l + rest[:, :1], to_r + rest[:, 1:]
+        return *cotangents(v, r_s.unsqueeze(1), weight, to_l, to_r.unsqueeze(1)), None, None, None, None
+
+
+def _level(l_old: Tensor, l_new: Tensor, gamma0: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Return the moving average of l [K, 1], and the share [K, 1] of the new values in it."""
+    kept: Tensor | float
+    taken: Tensor | float
+    if isinstance(gamma0, float):
+        kept, taken = math.log1p(-gamma0) if gamma0 < 1 else -math.inf, math.log(gamma0)
+    else:
+        kept, taken = torch.log1p(-gamma0), torch.log(gamma0)
+    l = torch.logaddexp(l_old + kept, l_new + taken)  # noqa: E741
+    # Not exp(l_new + taken - l): logits of 1e7 in float32 leave no digit of it.
+    return l, torch.sigmoid(l_new - l_old + (taken - kept))
 
 
 def _mix(a: Tensor, r_a: Tensor, b: Tensor, r_b: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,76 +335,31 @@ def _mix(a: Tensor, r_a: Tensor, b: Tensor, r_b: Tensor) -> tuple[Tensor, Tensor
     return level, torch.exp(a - safe).unsqueeze(-1) * r_a + torch.exp(b - safe).unsqueeze(-1) * r_b
 
 
+def _reduce(z: Tensor, v: Tensor, mask: Tensor | None) -> tuple[BagStatistic, Tensor]:
+    """Return the statistic of padded rows, and the weights [K, B] of its instances, which sum to 1."""
+    l, r, weight = _sample(z, v, mask)
+    n = z.new_full((len(z),), float(z.shape[1])) if mask is None else mask.sum(dim=-1).to(z.dtype)
+    return BagStatistic(n, l.squeeze(1), r), weight
+
+
+def _sample(z: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return l [K, 1] and r [K, V] of padded rows, and the weights [K, B] of their instances, which sum to 1."""
+    log_n: Tensor | float = math.log(z.shape[1])
+    if mask is not None:
+        log_n = torch.log(mask.sum(dim=1, keepdim=True).to(z.dtype))
+        z = z.masked_fill(~mask, _lowest(z.dtype))
+        v = v.masked_fill(~mask.unsqueeze(-1), 0.0)
+    # Not logsumexp and softmax, which take twice as long together. Relative to the maximum, logits of 1e7 in float32
+    # keep all digits of the weights.
+    top = z.detach().amax(dim=1, keepdim=True)
+    weight = torch.exp(z - top)
+    total = weight.sum(dim=1, keepdim=True)
+    weight = weight / total
+    # Not einsum: autocast would compute the sum in half precision.
+    r = (weight.unsqueeze(-1) * v).sum(dim=1) if v.shape[-1] else v[:, 0]
+    return torch.log(total) + top - log_n, r, weight
+
+
 def _lowest(dtype: torch.dtype) -> float:
     # A masked logit stays finite: -inf would turn z - max(z) into NaN in a row that autograd still visits.
     return torch.finfo(dtype).min / 4
-
-
-class Rate(NamedTuple):
-    """Weight of a new sample, and its logarithms."""
-
-    gamma0: Tensor
-    log_old: Tensor  # log(1 - gamma0)
-    log_new: Tensor  # log(gamma0)
-    log_each: Tensor | None = None  # log(gamma0 / B), computed once
-    # log((1 - f) / f): largest log ratio of the old state to a sample whose share is at least f; None: no bound
-    log_most: Tensor | None = None
-
-
-def rate_of(gamma0: Tensor, *, drawn: int | None = None, floor: float = 0.0) -> Rate:
-    """Return the `Rate` of weights in (0, 1], for samples of `drawn` instances if their number is known.
-
-    `floor` in [0, 1) is the minimum share of the sample in a state with values, at most gamma0; 0 in the paper.
-    """
-    log_new = torch.log(gamma0)
-    log_each = None if drawn is None else log_new - math.log(drawn)
-    least = gamma0.clamp(max=floor)
-    return Rate(gamma0, torch.log1p(-gamma0), log_new, log_each, torch.log1p(-least) - least.log() if floor else None)
-
-
-def track(
-    z: Tensor, v: Tensor, l_old: Tensor, r_old: Tensor, *, rate: Rate, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the tracked statistic after a sample, l [K, 1] and r [K, V], and the weights w [K, B] for `linearize`.
-
-    One softmax does the work of `reduce`, `moving_average` and `point_weights` (eq. ui, sm and ab of the paper),
-    because each step of the variance-reduced estimator needs all three. The old values of a state have the weight
-    exp(l). If the weights of a bag have fallen since its last visit, the old values outweigh the sample, which then
-    gets no gradient. Therefore the sample has a minimum share of a state with values, the floor of `rate`. The state of
-    smoothed-max is l alone, without values, and has no floor.
-
-    The new state is the log-mean of the old state, with weight 1 - gamma0, and of B instances, with weight gamma0 / B
-    each. The share of an instance is gamma0 w. If the sample's share of a state with values would fall below the floor,
-    the old state gets less weight. `z` [K, B] is very low where `mask` [K, B] is false, `l_old` [K, 1] is -inf for
-    s = 0, and the rate is [K, 1], or [1, 1] for all bags.
-
-    Examples
-    --------
-    >>> none = torch.zeros(1, 0)
-    >>> l, _, w = track(torch.zeros(1, 2), torch.zeros(1, 2, 0), torch.zeros(1, 1), none,
-    ...                 rate=rate_of(torch.full((1, 1), 0.5)), mask=None)
-    >>> l.item(), w.tolist()
-    (0.0, [[0.5, 0.5]])
-    >>> stale = torch.tensor([[50.0]]), torch.zeros(1, 1)
-    >>> track(torch.zeros(1, 1), torch.ones(1, 1, 1), *stale, mask=None,
-    ...       rate=rate_of(torch.full((1, 1), 0.9), floor=0.5))[1].item()
-    0.5
-    """
-    log_each = rate.log_each
-    if log_each is None or mask is not None:
-        log_n = math.log(z.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True).to(z.dtype).log()
-        log_each = rate.log_new - log_n
-    new, old = z + log_each, l_old + rate.log_old
-    if rate.log_most is not None and v.shape[-1]:
-        old = torch.minimum(old, new.logsumexp(dim=1, keepdim=True) + rate.log_most)
-    parts = torch.cat([old, new], dim=1)
-    top = parts.amax(dim=1, keepdim=True)
-    share = torch.exp_(parts - top)
-    total = share.sum(dim=1, keepdim=True)
-    share /= total
-    w = share.narrow(1, 1, z.shape[1]) / rate.gamma0
-    if v.shape[-1] == 0:
-        return top + total.log_(), r_old, w
-    # Not einsum: autocast would compute the sum in half precision.
-    r = (share.unsqueeze(-1) * torch.cat([r_old.unsqueeze(1), v], dim=1)).sum(dim=1)
-    return top + total.log_(), r, w

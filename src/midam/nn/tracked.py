@@ -3,11 +3,17 @@
 `TrackedStatistic` is the moving average of eq. ui, sm and ab of the paper, with the gradient of a sample at this
 average (G1 to G3), computed by `midam.functional.logmean`. The estimator ``vrsp`` of `midam fit` and `TrackedPooling`
 are both built on it.
+
+A bag's score answers a constant that is added to the logits, or to the values, of all instances. The moving average as
+printed does so only in part, and drifts: a common shift of the logits, which changes no score, changes its gradient. So
+it is kept relative to the level of the step, the means of l and r over the samples of its bags, and the level of the
+current step is added again (`midam.functional.logmean.track`).
 """
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -15,22 +21,65 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from midam.errors import ConfigError, require, require_counts, require_positive
-from midam.functional.logmean import MAX_LAG_EXPONENT, Rate, importance_logits, linearize, point_weights, rate_of, track
+from midam.functional.logmean import importance_logits, track
 from midam.nn.objectives import Objective, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling, upcast
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
-from midam.process_group import joined
+from midam.process_group import Ranks, joined
+
+AUTO: Final = "auto"
+# Chosen on splits and seeds that `python -m studies tracked` does not judge.
+_MEMORY = 32  # instances that a state averages over
+_VISITS = 3.0  # the share of its visits that a state remembers is at most about 2 / _VISITS
+
+
+def usual_rate(drawn: int, visits: Tensor) -> Tensor:
+    """Return gamma0 [] for samples of `drawn` instances of bags that have been visited `visits` times [K].
+
+    It is equal for all bags of a step: bags of the rarer class are visited more often, and with a memory of their own
+    they would differ from the others by memory alone. A state averages over about 32 instances, but not over the first
+    third of the visits of the bag that was visited least.
+
+    Examples
+    --------
+    >>> usual_rate(8, torch.tensor([100.0, 200.0])).item()
+    0.4
+    >>> usual_rate(8, torch.tensor([4.0, 200.0])).item()
+    0.6
+    """
+    return (_VISITS / (1 + visits.amin())).clamp(min=settled_rate(drawn), max=1.0)
+
+
+def settled_rate(drawn: int) -> float:
+    """Return gamma0 with which a state averages over about 32 instances, for samples of `drawn`; at most 1."""
+    return min(1.0, 2 * drawn / (_MEMORY + drawn))
+
+
+def mean_over_rows(x: Tensor) -> Tensor:
+    """Return the mean [1, D] of rows x [K, D]."""
+    return x.sum(dim=0, keepdim=True) / len(x)  # faster than mean
+
+
+def mean_over_bags(x: Tensor, *, branches: int, ranks: Ranks | None) -> Tensor:
+    """Return the mean of rows x [K * G, D] over the bags of a step in all processes, of each branch, for each row."""
+    of_bags = x.view(-1, branches, x.shape[1])
+    total, count = of_bags.sum(dim=0), x.new_tensor(len(of_bags))
+    if ranks is not None:
+        everyone = ranks.total(torch.cat([total.flatten(), count.view(1)]))
+        total, count = everyone[:-1].view_as(total), everyone[-1]
+    return (total / count).repeat(len(of_bags), 1)
 
 
 class TrackedStatistic(nn.Module):
     """Moving average of each training bag's statistic, in log space (eq. ui, sm, ab); proposed, then committed.
 
-    `bag_state` holds a row per bag, or per branch of a bag: visits, l, r. The parameters are those of
-    `midam.train.estimators.VarianceReduced`.
+    `bag_state` holds a row per bag, or per branch of a bag: visits, l, r, the last two relative to the level of the
+    step that wrote them. The parameters are those of `midam.train.estimators.VarianceReduced`; without `relative` the
+    state is that of the paper, with absolute l and r. The attribute `state_rate` is gamma0, or with "auto" a factor of
+    `usual_rate`, 1 at first: lower it when the learning rate falls.
     """
 
     bag_state: Tensor
-    clips: Tensor
 
     def __init__(
         self,
@@ -38,31 +87,22 @@ class TrackedStatistic(nn.Module):
         value_size: int,
         *,
         branches: int = 1,
-        state_rate: float = 0.9,
-        state_floor: float = 0.1,
-        lag: bool = False,
-        fresh_first: bool = True,
-        fresh_whole: bool = True,
+        state_rate: float | Literal["auto"] = AUTO,
+        relative: bool = True,
     ) -> None:
         super().__init__()
         require_counts(0, num_bags=num_bags, value_size=value_size)
         require_counts(branches=branches)
-        require_positive("1 forgets the past, 0.1 averages over ten visits", most=1, state_rate=state_rate)
-        require(state_floor, float, "state_floor", "give one in [0, 1)")
-        if not 0 <= state_floor < 1:
-            raise ConfigError(f"Expected state_floor in [0, 1), got {state_floor}; 0 is none.")
+        if state_rate != AUTO:
+            require_positive("1 forgets the past, 0.1 averages over ten visits", most=1, state_rate=state_rate)
         self.branches = branches
-        self.state_rate = state_rate
-        self.state_floor = state_floor
-        self.lag = lag
-        self.fresh_first = fresh_first
-        self.fresh_whole = fresh_whole
+        self.usual = state_rate == AUTO
+        self.state_rate = 1.0 if state_rate == AUTO else state_rate
+        self.relative = relative
         self.register_buffer("bag_state", torch.zeros(num_bags * branches, 2 + value_size))
-        self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
         # In a list: setting an attribute of a module takes longer than most kernels here.
         self._proposed: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._all_visited = False
-        self._constant = (1.0, 1), rate_of(torch.ones(1, 1))
+        self._fewest = 0.0  # visits that each bag is known to have
 
     def at_state(
         self, z: Tensor, v: Tensor, index: Tensor, *, sizes: Tensor | None, mask: Tensor | None
@@ -71,18 +111,15 @@ class TrackedStatistic(nn.Module):
 
         The gradient is that of the sample. `sizes` [K] are the numbers of instances of the whole bags; None if no
         sample is a whole bag. `z` [K, B] is very low where `mask` [K, B] is False. The new state waits for `commit`.
+        If `torch.distributed` is set up, the level of the step is that of the bags of all processes.
         """
-        with torch.no_grad():
-            old = self.bag_state.index_select(0, index)
-            visits, l_old, r_old = old.narrow(1, 0, 1), old.narrow(1, 1, 1), old.narrow(1, 2, old.shape[1] - 2)
-            rate = self._rate(visits, sizes, drawn=z.shape[1])
-            l, r, w = track(z, v, l_old, r_old, rate=rate, mask=mask)  # noqa: E741
-            new = torch.cat([visits + 1, l, r], dim=1)
-            self._proposed[:] = [(index, old, new)]
-            if self.lag:
-                fresh = rate.gamma0 >= 1
-                l, r, w = self._lagged(z, old, new, fresh=fresh, mask=mask)  # noqa: E741
-        return linearize(z, v, l.squeeze(1), r, w)
+        ranks = joined(z.device) if self.relative else None
+        old = self.bag_state.index_select(0, index)
+        visits = old[:, :1]
+        gamma0 = self._rate(visits, sizes, drawn=z.shape[1], ranks=ranks)
+        l, r, kept = track(z, v, old[:, 1:], gamma0=gamma0, mask=mask, level=self._level(ranks))  # noqa: E741
+        self._proposed[:] = [(index, old, torch.cat([visits + 1, kept], dim=1))]
+        return l, r
 
     def commit(self, loss: Tensor) -> None:
         """Write the proposed rows of the state, unless the loss is not finite."""
@@ -99,32 +136,33 @@ class TrackedStatistic(nn.Module):
         self.bag_state.index_copy_(0, index, rows)
 
     def start_epoch(self) -> None:
-        """Check whether each bag has been visited, so that the steps need not check."""
-        self._all_visited = bool((self.bag_state[:, 0] > 0).all())
+        """Note how often each bag has been visited at least, so that the steps need not look."""
+        self._fewest = float(self.bag_state[:, 0].min())
 
-    def _rate(self, visits: Tensor, sizes: Tensor | None, *, drawn: int) -> Rate:
-        if not self.fresh_whole:
-            sizes = None
-        if self._all_visited and sizes is None:
-            if self._constant[0] != (self.state_rate, drawn):
-                gamma0 = visits.new_full((1, 1), self.state_rate)
-                self._constant = (self.state_rate, drawn), rate_of(gamma0, drawn=drawn, floor=self.state_floor)
-            return self._constant[1]
-        gamma0 = torch.full_like(visits, self.state_rate)
-        if self.fresh_first:
-            gamma0.masked_fill_(visits == 0, 1.0)
-        if sizes is not None:
-            gamma0.masked_fill_(sizes.unsqueeze(1) <= drawn, 1.0)
-        return rate_of(gamma0, floor=self.state_floor)
+    def rate(self, drawn: int) -> float:
+        """Return gamma0 of bags that have been visited before, for samples of `drawn` instances, in this epoch."""
+        return float(self._step_rate(self.bag_state.new_tensor([self._fewest]), drawn=drawn, ranks=None))
 
-    def _lagged(
-        self, z: Tensor, old: Tensor, new: Tensor, *, fresh: Tensor, mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        point = torch.where(fresh, new, old)
-        l, r = point[:, 1:2], point[:, 2:]  # noqa: E741
-        self.clips += (z - l > MAX_LAG_EXPONENT).sum()
-        n = z.new_full((1,), z.shape[1]) if mask is None else mask.sum(dim=1)
-        return l, r, point_weights(z, l.squeeze(1), n, mask=mask, max_exponent=MAX_LAG_EXPONENT)
+    def _level(self, ranks: Ranks | None) -> Callable[[Tensor], Tensor] | None:
+        if not self.relative:
+            return None
+        plain = self.branches == 1 and ranks is None
+        return mean_over_rows if plain else partial(mean_over_bags, branches=self.branches, ranks=ranks)
+
+    def _rate(self, visits: Tensor, sizes: Tensor | None, *, drawn: int, ranks: Ranks | None) -> Tensor | float:
+        """Return gamma0, a number or [K, 1]: 1 at a first visit, and for a bag that is sampled whole."""
+        gamma0 = self._step_rate(visits, drawn=drawn, ranks=ranks)
+        if self._fewest and sizes is None:
+            return gamma0
+        fresh = visits == 0 if sizes is None else (visits == 0) | (sizes.unsqueeze(1) <= drawn)
+        return torch.where(fresh, torch.ones_like(visits), gamma0 * torch.ones_like(visits))
+
+    def _step_rate(self, visits: Tensor, *, drawn: int, ranks: Ranks | None) -> Tensor | float:
+        if not self.usual:
+            return self.state_rate
+        if self._fewest >= _VISITS / settled_rate(drawn) - 1:
+            return self.state_rate * settled_rate(drawn)
+        return self.state_rate * usual_rate(drawn, visits if ranks is None else ranks.least(visits))
 
 
 class TrackedPooling(TrackedStatistic):
@@ -152,17 +190,20 @@ class TrackedPooling(TrackedStatistic):
         Number C of scores of a bag.
     logits : bool
         Return logits instead of scores in [0, 1], for `BCELoss`, `CrossEntropyLoss`, `CoxLoss` and the losses of torch.
-    state_rate : float
-        gamma0 in (0, 1], the weight of the new sample. Lower it when the learning rate falls.
-    state_floor : float
-        Minimum share, in [0, 1), of the new sample in the state of attention and means; 0 in the paper.
+    state_rate : float or "auto"
+        gamma0 in (0, 1], the weight of the new sample; "auto" is `usual_rate`.
+    relative : bool
+        Keep the state relative to the level of the step, so that it answers shifts of logits and values as the bag
+        does; False is the state as the paper prints it. With one bag per step and process there is nothing to compare
+        it with: nothing is remembered then.
     **options
         Options of a pooling that is given by name, such as ``temperature=0.1``.
 
     Attributes
     ----------
     bag_state : Tensor [N, 2 + V], float32
-        Visits, l and r of each bag: a buffer, which moves, saves and loads with the module.
+        Visits, l and r of each bag, relative to the level of the step that wrote them: a buffer, which moves, saves and
+        loads with the module.
 
     Examples
     --------
@@ -185,8 +226,8 @@ class TrackedPooling(TrackedStatistic):
         sizes: ArrayLike | None = None,
         columns: int = 1,
         logits: bool = False,
-        state_rate: float = 0.9,
-        state_floor: float = 0.1,
+        state_rate: float | Literal["auto"] = AUTO,
+        relative: bool = True,
         **options: Any,
     ) -> None:
         if isinstance(pooling, str):
@@ -195,7 +236,7 @@ class TrackedPooling(TrackedStatistic):
         if not pooling.statistic.trackable:
             raise ConfigError(f"Expected a smooth pooling, got {pooling.name!r}; use 'smoothed-max'.")
         super().__init__(
-            num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate, state_floor=state_floor
+            num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate, relative=relative
         )
         self.pooling, self.logits = pooling, logits
         counts = None if sizes is None else torch.as_tensor(np.asarray(sizes)).reshape(-1)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, build, typed
 from midam.settings import Settings
-from midam.settings.method import AUTO, are_pixels
+from midam.settings.group import AUTO
+from midam.settings.method import are_pixels
 from midam.train.named_methods import DEFAULT, is_shorthand, known_methods, method_settings
 
 if TYPE_CHECKING:

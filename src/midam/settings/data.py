@@ -8,8 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from midam.errors import ConfigError
 from midam.names import name_of
 from midam.registry import READERS, TARGETS
-from midam.settings.group import LARGEST_COUNT, Count, Named, Positive, SettingsGroup
-from midam.settings.method import AUTO
+from midam.settings.group import AUTO, LARGEST_COUNT, Count, Named, Positive, SettingsGroup
 
 PATCHES = ("patch_size", "stride", "tissue")
 VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "volume_size")

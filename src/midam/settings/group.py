@@ -6,21 +6,42 @@ from functools import reduce
 from numbers import Integral, Real
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    ValidationError,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from midam.errors import ConfigError, fault_list, nearest, option_advice
 from midam.registry import Registry, typed
 
+AUTO: Final = "auto"
 LARGEST_COUNT = 2**31 - 1  # that torch takes everywhere
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Rate = Annotated[float, Field(gt=0, le=1)]
+
+
+def _word_or_number(value: Any) -> str:
+    return "word" if isinstance(value, str) else "number"
+
+
+# Discriminated by a tag, so that an error names only the type that was meant.
+_Auto = Annotated[Literal["auto"], Tag("word")]
+OpenCount = Annotated[Annotated[Count, Tag("number")] | _Auto, Discriminator(_word_or_number)]
+OpenRate = Annotated[Annotated[Rate, Tag("number")] | _Auto, Discriminator(_word_or_number)]
 # Singular and plural.
 _TYPES = {
     int: ("a whole number", "whole numbers"),

@@ -1,15 +1,14 @@
 """The method: encoder and standardization, pooling x estimator x objective, and how instances are drawn."""
 
 import math
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
 from midam.errors import ConfigError
 from midam.registry import DRAWS, ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, is_network
-from midam.settings.group import Count, Fraction, Named, Positive, SettingsGroup
+from midam.settings.group import AUTO, Count, Fraction, Named, OpenRate, Positive, Rate, SettingsGroup
 
-AUTO: Final = "auto"
 _LEAST_SIDE = 8  # of images, which ResNet20 halves twice
 _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
 # A layer of the mlp as wide as the input learns too little from few features per instance, and is slow for many. 512
@@ -19,7 +18,6 @@ _LEAST_WIDTH, _MOST_WIDTH = 128, 512
 _CENTER_SHALLOW, _CENTER_DEEP = 0.0, 0.5
 _OF_TWO_CLASSES = "minmax-auc"
 Center = Annotated[float, Field(ge=0, le=1)]
-Rate = Annotated[float, Field(gt=0, le=1)]
 
 
 class ModelSettings(SettingsGroup):
@@ -123,18 +121,14 @@ class MethodSettings(SettingsGroup):
     temperature
         tau of smoothed-max; default 0.1.
     estimator
-        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances per bag), "minibatch" (B instances,
-        biased), "exact" (whole bags in two passes), "exact-point" (whole bags without gradient, B instances with
-        gradient).
+        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances per bag), "vrsp-printed" (the same
+        with the state of the paper), "minibatch" (B instances, biased), "exact" (whole bags in two passes),
+        "exact-point" (whole bags without gradient, B instances with gradient).
     estimator_args
-        Further arguments of the estimator.
+        Further arguments of the estimator, such as `lag` of vrsp-printed.
     state_rate
-        gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp.
-    state_floor
-        Minimum share, in [0, 1), of the new sample in the tracked state of poolings with values, such as attention; at
-        most gamma0; paper: 0.
-    lag
-        Linearize at the previous state, as in the paper's Algorithm 1.
+        gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp; "auto": a state averages over about
+        32 instances, fewer while bags have been visited rarely. vrsp-printed takes 0.9 for "auto".
     objective
         Loss; "auto": "minmax-auc", or "pairwise" (squared hinge) for ordered labels.
     objective_args
@@ -184,9 +178,7 @@ class MethodSettings(SettingsGroup):
     temperature: Positive | None = None
     estimator: Annotated[str, Named(ESTIMATORS)] = "vrsp"
     estimator_args: dict[str, Any] = Field(default_factory=dict)
-    state_rate: Rate = 0.9
-    state_floor: Fraction = 0.1
-    lag: bool = False
+    state_rate: OpenRate = AUTO
     objective: Annotated[str, Named(OBJECTIVES, also=(AUTO,))] = AUTO
     objective_args: dict[str, Any] = Field(default_factory=dict)
     margin: Positive = 1.0

@@ -5,12 +5,11 @@ import re
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from midam.errors import ConfigError
 from midam.registry import LOGGERS
-from midam.settings.group import LARGEST_COUNT, Count, Fraction, Named, Positive, SettingsGroup
-from midam.settings.method import AUTO
+from midam.settings.group import AUTO, LARGEST_COUNT, Count, Fraction, Named, OpenCount, Positive, SettingsGroup
 
 # Learning rates of the mlp, and of deep encoders.
 _RATES: dict[str, tuple[float, float]] = {"sgd": (0.05, 0.01), "adam": (0.001, 0.0003)}
@@ -24,16 +23,6 @@ _RULE = re.compile(
     r"|cost=(?P<missed>\d*\.?\d+):(?P<alarm>\d*\.?\d+)"
 )
 Threads = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
-
-
-def _word_or_number(value: Any) -> str:
-    return "word" if isinstance(value, str) else "number"
-
-
-# Discriminated by a tag, so that an error names only the type that was meant.
-OpenCount = Annotated[
-    Annotated[Count, Tag("number")] | Annotated[Literal["auto"], Tag("word")], Discriminator(_word_or_number)
-]
 
 
 def threshold_rule(text: str) -> tuple[str, float]:

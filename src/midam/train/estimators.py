@@ -3,7 +3,8 @@
 | estimator         | point                                    | sample            | batch        |
 |-------------------|------------------------------------------|-------------------|--------------|
 | `MiniBatch`       | the (l, r) of the sample; biased         | B drawn instances | SampledBatch |
-| `VarianceReduced` | the bag's tracked (l, r) (eq. ui, sm, ab) | B drawn instances | SampledBatch |
+| `VarianceReduced` | the bag's tracked (l, r), relative to the step | B drawn instances | SampledBatch |
+| `AsPrinted`       | the bag's tracked (l, r) (eq. ui, sm, ab) | B drawn instances | SampledBatch |
 | `Exact`           | the whole bag's (l, r), streamed         | all, by chunks    | WholeBatch   |
 | `ExactPoint`      | the whole bag's (l, r), streamed         | B drawn instances | WholeBatch   |
 
@@ -11,19 +12,20 @@ The last two are in `midam.train.exact`.
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.errors import ConfigError, require_counts_if_given
-from midam.functional.logmean import importance_logits
+from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
 from midam.nn.scorer import BagOutput, BagScorer, each, fold_slots, rows_of
-from midam.nn.tracked import TrackedStatistic
+from midam.nn.tracked import AUTO, TrackedStatistic
 from midam.process_group import Ranks
 from midam.registry import NamedPart
 
+_PRINTED_RATE = 0.9
 _LARGEST_SEEN = torch.finfo(torch.float16).max
 
 
@@ -161,10 +163,11 @@ class MiniBatch(Estimator):
 
 
 class VarianceReduced(TrackedStatistic, Estimator):
-    """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM.
+    """Variance-reduced stochastic pooling (VRSP), the estimator of MIDAM, with a state that follows the model.
 
     The tracked statistic of each training bag is a moving average in log space (eq. ui, sm, ab); the gradient of the
-    batch is taken at this statistic. `bag_state` holds a row per bag, or per branch of a bag: visits, l, r.
+    batch is taken at this statistic. It is kept relative to the level of the step (`midam.nn.tracked`). `bag_state`
+    holds a row per bag, or per branch of a bag: visits, l, r.
 
     Parameters
     ----------
@@ -174,18 +177,9 @@ class VarianceReduced(TrackedStatistic, Estimator):
         V of the pooling head.
     branches : int
         G of the pooling head.
-    state_rate : float
-        gamma0 in (0, 1], the weight of the new sample.
-    state_floor : float
-        Minimum share, in [0, 1), of the new sample in a tracked state with values (attention, and all poolings whose
-        score is not l itself); at most gamma0. 0 is no minimum, as in the paper.
-    lag : bool
-        Linearize at s^{t-1}, as Algorithm 1 is printed, not at s^t, as in the authors' code. The exponent z - l is then
-        clipped at 20, and `clips` counts how often.
-    fresh_first : bool
-        gamma0 = 1 at a bag's first visit (a state of 0 has no logarithm).
-    fresh_whole : bool
-        gamma0 = 1 when the sample is the whole bag.
+    state_rate : float or "auto"
+        gamma0 in (0, 1], the weight of the new sample; "auto" is `midam.nn.tracked.usual_rate`. It is 1 at the first
+        visit of a bag, and when the sample is the whole bag.
 
     Examples
     --------
@@ -209,6 +203,16 @@ class VarianceReduced(TrackedStatistic, Estimator):
     rates = ("state_rate",)
     batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
 
+    def __init__(
+        self,
+        num_bags: int,
+        value_size: int,
+        *,
+        branches: int = 1,
+        state_rate: float | Literal["auto"] = AUTO,
+    ) -> None:
+        super().__init__(num_bags, value_size, branches=branches, state_rate=state_rate)
+
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Return the bag output at the point of the estimator, with the gradient of the sample."""
         z, v = encoded_sample(model, batch)
@@ -216,6 +220,57 @@ class VarianceReduced(TrackedStatistic, Estimator):
         whole = batch.sizes if batch.log_ratio is None and batch.may_be_whole else None
         l_hat, r_hat = self.at_state(z, v, batch.index, sizes=whole, mask=batch.mask)
         return BagOutput(l_hat, r_hat, batch.sizes.to(z.dtype), model.pooling)
+
+
+class AsPrinted(VarianceReduced):
+    """VRSP as the paper prints it: the state holds absolute l and r, for the paper's tables and theory.
+
+    With attention it drifts: a common shift of the logits changes no score, but the weight of this state.
+
+    Parameters
+    ----------
+    num_bags, value_size, branches
+        As in `VarianceReduced`.
+    state_rate : float or "auto"
+        gamma0 in (0, 1]; "auto" is 0.9, as in the authors' code.
+    lag : bool
+        Linearize at s^{t-1}, as Algorithm 1 is printed, not at s^t, as in the authors' code. The exponent z - l is then
+        clipped at 20, and `clips` counts how often. A bag whose sample is the whole state has its s^t.
+    """
+
+    name = "vrsp-printed"
+    clips: Tensor
+
+    def __init__(
+        self,
+        num_bags: int,
+        value_size: int,
+        *,
+        branches: int = 1,
+        state_rate: float | Literal["auto"] = AUTO,
+        lag: bool = False,
+    ) -> None:
+        rate = _PRINTED_RATE if state_rate == AUTO else state_rate
+        super().__init__(num_bags, value_size, branches=branches, state_rate=rate)
+        self.relative, self.lag = False, lag
+        self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
+
+    def at_state(
+        self, z: Tensor, v: Tensor, index: Tensor, *, sizes: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Update the state of the rows `index` [K]; return its l [K] and r [K, V], or with `lag` those before."""
+        now = super().at_state(z, v, index, sizes=sizes, mask=mask)
+        if not self.lag:
+            return now
+        with torch.no_grad():
+            _, old, new = self._proposed[0]
+            gamma0 = self._rate(old[:, :1], sizes, drawn=z.shape[1], ranks=None)
+            point = torch.where(gamma0 * torch.ones_like(old[:, :1]) < 1, old, new)
+            l, r = point[:, 1], point[:, 2:]  # noqa: E741
+            self.clips += (z - l.unsqueeze(1) > MAX_LAG_EXPONENT).sum()
+            n = z.new_full((1,), z.shape[1]) if mask is None else mask.sum(dim=1)
+            w = point_weights(z, l, n, mask=mask, max_exponent=MAX_LAG_EXPONENT)
+        return linearize(z, v, l, r, w)
 
 
 def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tensor]:

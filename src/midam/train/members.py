@@ -24,7 +24,8 @@ from midam.nn.objectives import Objective
 from midam.nn.scorer import BagScorer
 from midam.registry import DRAWS, OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
-from midam.settings.method import AUTO, MethodSettings
+from midam.settings.group import AUTO
+from midam.settings.method import MethodSettings
 from midam.targets import Target, target_of
 from midam.targets.binary import Binary
 from midam.train.build import build_method, build_part

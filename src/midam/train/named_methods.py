@@ -23,6 +23,7 @@ _PREFIXES = {
     "dam-mb": ("minibatch", "minmax-auc"),
     "ce-vrsp": ("vrsp", "bce"),
     "midam": ("vrsp", "minmax-auc"),
+    "midam-printed": ("vrsp-printed", "minmax-auc"),
     "ce-point": ("exact-point", "bce"),
     "dam-point": ("exact-point", "minmax-auc"),
 }

@@ -23,7 +23,7 @@ from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
 from midam.processes import Processes
 from midam.settings import ResolvedSettings, Settings
-from midam.settings.method import AUTO
+from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
 from midam.train.batch_size import choose_batch_size
@@ -246,6 +246,7 @@ class Trainer:
         row: dict[str, Any] = {
             "epoch": self.epoch,
             **rates,
+            **self.members[0].state_rate(),
             "loss": float(np.mean([result.loss for result in results])),
             f"train_{self.target.metric}": float(np.mean([result.metric for result in results])),
             self.validated: self._validate(),

@@ -16,8 +16,10 @@ from midam.data.free_memory import fits
 from midam.data.on_disk import on_disk
 from midam.errors import ConfigError
 from midam.nn.encoders import batch_norms
+from midam.nn.tracked import TrackedStatistic
 from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings
+from midam.settings.group import AUTO
 from midam.targets import target_of
 from midam.train.build import build_optimizer
 from midam.train.members import Member
@@ -103,12 +105,18 @@ class Training:
         return make(self._reader, self.sampler, self._labels, self.covariates, weights=self.weights, ranks=self.ranks)
 
     def rates(self, falls: int) -> dict[str, float]:
-        """Return the learning rate and the rates of the method (state_rate, dual_lr) by name, after `falls` drops."""
-        method_rates = {
-            name: getattr(self.config.method, name) * 0.5**falls
-            for name in (*self.estimator.rates, *self.objective.rates)
-        }
+        """Return the learning rate and the rates of the method (state_rate, dual_lr) by name, after `falls` drops.
+
+        A state_rate of "auto" is a factor, 1 at first.
+        """
+        given = {name: getattr(self.config.method, name) for name in (*self.estimator.rates, *self.objective.rates)}
+        method_rates = {name: (1.0 if value == AUTO else value) * 0.5**falls for name, value in given.items()}
         return {"lr": self.config.training.lr * 0.1**falls, **method_rates}
+
+    def state_rate(self) -> dict[str, float]:
+        """Return gamma0 in the last epoch by its name, if the estimator is one of midam that tracks a state."""
+        drawn = self.config.training.batch[2]
+        return {"state_rate": self.estimator.rate(drawn)} if isinstance(self.estimator, TrackedStatistic) else {}
 
     def set_rates(self, falls: int) -> None:
         """Set the rates after `falls` drops."""

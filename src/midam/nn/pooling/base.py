@@ -110,12 +110,6 @@ class MaximumTotal(Total):
         return (positions == self.where).to(z.dtype)
 
 
-def _linearized_sample(z: Tensor, v: Tensor, *, mask: Tensor | None) -> BagStatistic:
-    n, l, r = logmean.reduce(z.detach(), v.detach(), mask=mask)  # noqa: E741
-    w = logmean.point_weights(z, l, n, mask=mask)
-    return BagStatistic(n, *logmean.linearize(z, v, l, r, w))
-
-
 @dataclass(frozen=True)
 class Statistic:
     """Statistic (n, l, r) of the instances of a bag: a `midam.functional.logmean.BagStatistic`.
@@ -155,7 +149,7 @@ class Statistic:
         return self.carrier is None
 
 
-LOG_MEAN = Statistic(_linearized_sample, logmean.reduce_segments, logmean.merge, MeanTotal)
+LOG_MEAN = Statistic(logmean.reduce_sample, logmean.reduce_segments, logmean.merge, MeanTotal)
 MAXIMUM = Statistic(maximum.reduce, maximum.reduce_segments, maximum.merge, MaximumTotal, carrier=maximum.first_maximum)
 
 
