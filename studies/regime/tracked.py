@@ -1,49 +1,60 @@
 """`python -m studies tracked`: where remembering a bag pays.
 
 **Question.** A step reads B instances of a bag. `minibatch` pools them as if they were the bag; `vrsp` (MIDAM) keeps a
-tracked state of the bag beside them. Where does the state raise the test AUROC, both tuned alike?
+tracked state of the bag beside them, relative to the level of the step. Where does the state raise the test AUROC, both
+tuned alike, and is it behind anywhere?
 
-**Rules of decision**, fixed before the first run.
+**Rules of decision**, fixed before the first run of this form of the study.
 
-1. Primary comparison: `vrsp` with the library's floor minus `minibatch`, the mean over all tasks and both poolings at
-   B = 1, 2 and 4 (attention has no `minibatch` at B = 1). Remembering pays on these tasks if the 95% interval lies
-   above 0.
+1. Primary comparison: `vrsp`, gamma0 by the library's rule, minus `minibatch`, the mean over all tasks and both
+   poolings at B = 1, 2 and 4 (attention has no `minibatch` at B = 1). Remembering pays on these tasks if the 95%
+   interval lies above 0.
 2. A cell (task, pooling, B) is ahead or behind where its p-value, after Holm's correction over all cells, is below .05.
-   Every cell is printed.
+   Every cell is printed. The rule for gamma0 stays the default only if `vrsp` is behind in no cell.
 3. Advice for users is given by pooling and B: remember where the mean over tasks is ahead with its interval above 0 and
-   no task is behind; else it makes no difference that this study can tell. (Its mirror for losses was added when the
-   first tasks had been judged.)
+   no task is behind; a mini-batch where it is below 0 and no task is ahead; else it makes no difference that this study
+   can tell.
 
-**Tuning.** Each arm has six settings (optimizer, rate, momentum and gamma0) and four trainings for each of them, on
-bags that are not judged, two at B = 2 and two at B = 8; the highest mean validation AUROC takes it for all B, the first
-of equals. Then ten trainings are judged, seeds 0 to 9, by the scores after the last step: nothing is chosen in them.
+**Tuning.** One grid of six optimizers and one budget for all arms: four trainings of each optimizer on bags that are
+not judged, two at B = 2 and two at B = 8; the highest mean validation AUROC takes it for all B, the first of equals.
+`vrsp, any gamma0` chooses among the same six with gamma0 0.3 or 0.9, the rule, or 1 (which is `minibatch`, and stands
+for it), four trainings each: it contains the other two arms and has four times their budget, to show what a choice of
+gamma0 gives; it decides nothing. Then ten trainings are judged, seeds 0 to 9, by the scores after the last step:
+nothing is chosen in them.
 
 **Budget.** Steps of 8 + 8 bags, as many for each B on vectors; on images as many up to B = 4, and fewer above, so that
-no cell costs more. `exact` has whole epochs of whole bags for what the cell's instances cost; where that buys none it
-is left out. `--size small` leaves out the tasks that are trained from pixels.
+no cell costs more. `exact` has whole epochs of whole bags, 1 + 1 a step, for what the cell's instances cost; where that
+buys none it is left out. `exact, as many steps` reads 8 + 8 whole bags in each step, whatever it costs, and is left out
+for bags of more than 1000 instances. `--size small` leaves out the tasks that are trained from pixels, and B = 16.
 """
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from midam.compare.engine import Group, Row
-from midam.errors import ConfigError
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, WholeBatch
+from midam.errors import ConfigError, DivergedError
 from midam.evaluate.ranking import auroc
+from midam.evaluate.stream import stream_instances
+from midam.nn.ensemble import scorers_of
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.regime.references import reference_aurocs
 from studies.regime.run import run_design
-from studies.regime.tracked_page import Cell, Outcomes, body, plot_gains
-from studies.regime.tracked_sets import CHOOSING, Digits, Real, Split
+from studies.regime.tracked_page import ANY, Cell, Outcomes, body, plot_gains
+from studies.regime.tracked_sets import CHOOSING, Customers, Digits, Real, Split
 from studies.registry import as_study
 
 NAME, REFERENCE = "tracked", "tracked-reference"
@@ -52,6 +63,8 @@ _BAGS = 8  # of each class in a step
 _WHOLE_BAGS = 1  # of each class in a step of whole bags
 _CHOICE_AT: tuple[int, ...] = (2, 8)  # B of the trainings that choose
 _LONGEST = 4  # B above which trainings on images have fewer steps
+_COUNTED, _CHUNK = 50, 4096  # bags whose attention is counted, and instances at a time
+_LARGEST = 1000  # instances of a bag on average, above which no step reads sixteen whole bags
 
 
 def _adam(lr: float) -> Mapping[str, Any]:
@@ -63,28 +76,46 @@ def _sgd(lr: float) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Arm:
-    """A way to pool a sample, and the settings that it may be trained with, as many for each arm."""
+class Way:
+    """A way to pool a sample, as its trials name it."""
 
     name: str
     settings: Mapping[str, Any] = field(hash=False)
-    gammas: tuple[float, ...] = ()
-
-    def options(self, *, deep: bool) -> list[Mapping[str, Any]]:
-        """Return the six settings. What remembers has three optimizers and two gamma0, what does not six optimizers."""
-        shared = [_adam(0.001), _adam(0.003), _sgd(0.03)] if deep else [_adam(0.003), _adam(0.01), _sgd(0.1)]
-        if self.gammas:
-            return [{**option, "state_rate": gamma} for option in shared for gamma in self.gammas]
-        return shared + ([_adam(0.0003), _sgd(0.01), _sgd(0.1)] if deep else [_adam(0.001), _sgd(0.03), _sgd(0.3)])
 
 
-_GAMMAS = (0.3, 0.9)
-MINIBATCH = Arm("minibatch", {"estimator": "minibatch"})
-VRSP = Arm("vrsp", {"estimator": "vrsp"}, _GAMMAS)
-PAPER = Arm("vrsp, no floor", {"estimator": "vrsp", "state_floor": 0.0}, _GAMMAS)
-EXACT = Arm("exact", {"estimator": "exact", "num_positive": _WHOLE_BAGS, "num_negative": _WHOLE_BAGS})
-# The floor changes attention alone.
-ARMS: Mapping[str, tuple[Arm, ...]] = {SMX: (MINIBATCH, VRSP, EXACT), ATT: (MINIBATCH, VRSP, PAPER, EXACT)}
+def optimizers(*, deep: bool) -> list[Mapping[str, Any]]:
+    """Return the six optimizers of all arms."""
+    if deep:
+        return [_adam(0.001), _adam(0.003), _sgd(0.03), _adam(0.0003), _sgd(0.01), _sgd(0.1)]
+    return [_adam(0.003), _adam(0.01), _sgd(0.1), _adam(0.001), _sgd(0.03), _sgd(0.3)]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Ways to pool a sample, each with every optimizer, among which validation bags choose."""
+
+    name: str
+    ways: tuple[Way, ...]
+
+    def options(self, *, deep: bool) -> list[tuple[Way, Mapping[str, Any]]]:
+        """Return each way with each optimizer."""
+        return [(way, optimizer) for way in self.ways for optimizer in optimizers(deep=deep)]
+
+
+_MINIBATCH = Way("minibatch", {"estimator": "minibatch"})
+_RULE, _LONG, _SHORT = (Way("vrsp", {"estimator": "vrsp", "state_rate": gamma0}) for gamma0 in ("auto", 0.3, 0.9))
+_PRINTED = Way("vrsp-printed", {"estimator": "vrsp-printed", "state_rate": 0.9})
+_EXACT = Way("exact", {"estimator": "exact", "num_positive": _WHOLE_BAGS, "num_negative": _WHOLE_BAGS})
+_STEPS = Way("exact, as many steps", {"estimator": "exact"})
+MINIBATCH, VRSP, EXACT, STEPS = (Arm(way.name, (way,)) for way in (_MINIBATCH, _RULE, _EXACT, _STEPS))
+ARMS = (
+    MINIBATCH,
+    VRSP,
+    Arm(ANY, (_RULE, _SHORT, _LONG, _MINIBATCH)),
+    Arm(_PRINTED.name, (_PRINTED,)),
+    EXACT,
+    STEPS,
+)
 
 
 @dataclass(frozen=True)
@@ -92,7 +123,7 @@ class Task:
     """Bags, the network that is trained on them, and for how many steps."""
 
     name: str
-    data: Digits | Real
+    data: Customers | Digits | Real
     steps: int
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     deep: bool = False  # trained from the pixels of images
@@ -102,16 +133,18 @@ class Task:
         """Return the steps of a training of B instances a bag."""
         return self.steps * _LONGEST // instances if self.deep and instances > _LONGEST else self.steps
 
-    def config(self, cell: Cell, arm: Arm, option: Mapping[str, Any], split: Split) -> Settings | None:
+    def config(self, cell: Cell, way: Way, optimizer: Mapping[str, Any], split: Split) -> Settings | None:
         """Return the settings of a training, or None where the budget buys no epoch of whole bags."""
-        drawn = {"num_instances": cell.instances, "num_positive": _BAGS, "num_negative": _BAGS}
+        drawn = {"num_positive": _BAGS, "num_negative": _BAGS}
         length, sizes = self.length(cell.instances), split.bags.sizes[split.train]
         epochs = length / max(1, len(sizes) // (2 * _BAGS))
-        if arm == EXACT:
+        if way == _EXACT:
             spent = length * 2 * _BAGS * np.minimum(sizes, cell.instances).mean()
-            epochs, drawn = spent / sizes.sum(), {}
-            if epochs < 1:
-                return None
+            epochs = spent / sizes.sum()
+        elif way != _STEPS:
+            drawn["num_instances"] = cell.instances
+        if epochs < 1 or (way == _STEPS and sizes.mean() > _LARGEST):
+            return None
         return Settings(
             **{
                 "pooling": cell.pooling,
@@ -121,8 +154,8 @@ class Task:
                 "accelerator": "cpu",
                 "center_start": 0.5,
                 **drawn,
-                **arm.settings,
-                **option,
+                **way.settings,
+                **optimizer,
                 **self.settings,
             }
         )
@@ -134,6 +167,7 @@ _CONV = {"encoder": "studies.regime.real_sets.SmallConv"}
 _COLOR = {**_CONV, "encoder_args": {"in_channels": 3}}
 _HALF = 1 / 3  # a quarter of the bags tests, three train
 TASKS = (
+    Task("customers", Customers(), 3000, {"hidden": [128]}),
     Task("digits, bags of 200", Digits(200), 1500, _PIXELS),
     Task("digits, bags of 1000", Digits(1000, 0.03, train=200), 1500, _PIXELS),
     Task("digits, bags of 5000", Digits(5000, 0.02, train=200, score=100), 1500, _PIXELS),
@@ -157,12 +191,13 @@ class Design:
 
     def cells(self) -> list[Cell]:
         """Return all cells."""
-        return [Cell(t.name, pooling, b) for t in self.tasks for pooling in ARMS for b in self.instances]
+        return [Cell(t.name, pooling, b) for t in self.tasks for pooling in (SMX, ATT) for b in self.instances]
 
-    def arms(self, cell: Cell) -> list[Arm]:
-        """Return the arms of a cell: a sample of one instance gives attention without a state no gradient."""
+    def options(self, cell: Cell, arm: Arm) -> list[tuple[Way, Mapping[str, Any]]]:
+        """Return the options of an arm: a sample of one instance gives attention without a state no gradient."""
         alone = cell.pooling == ATT and cell.instances == 1
-        return [arm for arm in ARMS[cell.pooling] if not (alone and arm == MINIBATCH)]
+        options = arm.options(deep=self.task(cell).deep)
+        return [(way, optimizer) for way, optimizer in options if not (alone and way == _MINIBATCH)]
 
     def tried(self, cell: Cell) -> list[tuple[Cell, int]]:
         """Return the cell and the repeat of each training that chooses for a cell."""
@@ -175,7 +210,8 @@ class Design:
 
 
 FULL = Design(TASKS, (1, 2, 4, 8, 16), tuple(range(10)))
-QUICK = Design((replace(TASKS[0], steps=200),), (2, 8), (0, 1, 2), CHOOSING[:1])
+SMALL = replace(FULL, tasks=tuple(task for task in TASKS if not task.deep), instances=(1, 2, 4, 8))
+QUICK = Design((replace(TASKS[1], steps=200),), (2, 8), (0, 1, 2), CHOOSING[:1])
 SMALLER = Design((Task("digits", Digits(20, 0.2, train=16, score=10), 4, _PIXELS),), (1, 4), (0, 1), CHOOSING[:1])
 _SHOWS = (
     "A step reads B instances of a bag. `minibatch` pools them as if they were the bag; `vrsp` (MIDAM) keeps a tracked "
@@ -189,8 +225,8 @@ class _Work:
 
     design: Design
     cell: Cell
-    arm: Arm
-    option: int  # among those of the arm
+    way: Way
+    optimizer: Mapping[str, Any] = field(hash=False)
     repeat: int
     folder: Path = field(compare=False)  # of vectors that are made once
 
@@ -198,16 +234,16 @@ class _Work:
     def name(self) -> Row:
         """What the trial is known by."""
         task = self.design.task(self.cell)
-        option = self.arm.options(deep=task.deep)[self.option]
-        settings = {**self.arm.settings, **option, **task.settings, "pooling": self.cell.pooling}
+        settings = {**self.way.settings, **self.optimizer, **task.settings, "pooling": self.cell.pooling}
+        rate = {"state_rate": self.way.settings["state_rate"]} if "state_rate" in self.way.settings else {}
         return trial_name(
             NAME,
             task=task.name,
             pooling=self.cell.pooling,
-            instances=self.cell.instances,
+            instances=0 if self.way == _STEPS else self.cell.instances,
             steps=task.length(self.cell.instances),
-            arm=self.arm.name,
-            option={key: value for key, value in option.items() if key != "decay_at"},
+            arm=self.way.name,
+            option={key: value for key, value in self.optimizer.items() if key != "decay_at"} | rate,
             repeat=self.repeat,
             data=str(task.data),
             settings=settings_hash(Settings(**settings)),
@@ -234,9 +270,10 @@ def run(options: StudyOptions) -> None:
     if options.size not in (None, "full", "small"):
         raise ConfigError(f"Expected the size full or small, got {options.size!r}; name one of them.")
     small = options.size == "small"
-    part = replace(FULL, tasks=tuple(task for task in FULL.tasks if not task.deep)) if small else FULL
-    shows = f"{_SHOWS} The tasks trained from the pixels of images are left out (`--size small`)." if small else _SHOWS
-    run_design(options, NAME, (part, QUICK, SMALLER), study, title="Where remembering pays", shows=shows)
+    shows = f"{_SHOWS} The tasks trained from pixels, and B = 16, are left out (`--size small`)." if small else _SHOWS
+    run_design(
+        options, NAME, (SMALL if small else FULL, QUICK, SMALLER), study, title="Where remembering pays", shows=shows
+    )
 
 
 # By cell and arm: which of its options, and its mean validation AUROC.
@@ -251,30 +288,36 @@ def choose(design: Design, store: Store, folder: Path) -> Chosen:
     """
     chosen: Chosen = {}
     for cell in design.cells():
-        for arm in design.arms(cell):
+        for arm in ARMS:
             means = []
-            for option in range(len(arm.options(deep=design.task(cell).deep))):
-                names = [_Work(design, at, arm, option, repeat, folder).name for at, repeat in design.tried(cell)]
+            for way, optimizer in design.options(cell, arm):
+                tried = design.tried(cell)
+                names = [_Work(design, at, way, optimizer, repeat, folder).name for at, repeat in tried]
                 rows = [row for row in store.find(names) if row is not None]
                 aurocs = [0.5 if row["auroc"] is None else row["auroc"] for row in rows]
                 means.append(float(np.mean(aurocs)) if aurocs else 0.0)
-            chosen[cell, arm.name] = int(np.argmax(means)), max(means)
+            if means:
+                chosen[cell, arm.name] = int(np.argmax(means)), max(means)
     return chosen
 
 
 def outcomes(design: Design, chosen: Chosen, store: Store, folder: Path) -> list[Outcomes]:
     """Return the test AUROC of each judged training, a cell at a time; a training that diverged counts as chance."""
-    cells, judged = [], _judged(design, chosen, folder)
+    cells = []
+    judged = _judged(design, chosen, folder)
     for cell in design.cells():
-        tests, options, validation = {}, {}, {}
-        for arm in design.arms(cell):
-            works = judged[cell, arm.name]
+        tests, options, validation, spread = {}, {}, {}, {}
+        for arm in ARMS:
+            works = judged.get((cell, arm.name), [])
             rows = [row for row in store.find([work.name for work in works]) if row is not None]
             if rows and not any(row.get("skipped") for row in rows):
                 tests[arm.name] = np.array([0.5 if row["auroc"] is None else row["auroc"] for row in rows])
                 options[arm.name] = works[0].name["option"]
                 validation[arm.name] = chosen[cell, arm.name][1]
-        cells.append(Outcomes(cell, tests, options, design.task(cell).overlap, validation))
+                counts = [row["effective"] for row in rows if row.get("effective") is not None]
+                if counts:
+                    spread[arm.name] = float(np.mean(counts))
+        cells.append(Outcomes(cell, tests, options, design.task(cell).overlap, validation, spread))
     return cells
 
 
@@ -308,12 +351,11 @@ def _refer(work: tuple[Task, int]) -> list[Row]:
 
 def _tried(design: Design, folder: Path) -> list[_Work]:
     works = [
-        _Work(design, at, arm, option, repeat, folder)
+        _Work(design, at, way, optimizer, repeat, folder)
         for cell in design.cells()
         for at, repeat in design.tried(cell)
-        for arm in design.arms(cell)
-        if arm in design.arms(at)
-        for option in range(len(arm.options(deep=design.task(cell).deep)))
+        for arm in ARMS
+        for way, optimizer in design.options(at, arm)
     ]
     return list({str(work.name): work for work in works}.values())
 
@@ -321,16 +363,18 @@ def _tried(design: Design, folder: Path) -> list[_Work]:
 def _judged(design: Design, chosen: Chosen, folder: Path) -> Judged:
     return {
         (cell, arm.name): [
-            _Work(design, cell, arm, chosen[cell, arm.name][0], repeat, folder) for repeat in design.repeats
+            _Work(design, cell, *design.options(cell, arm)[chosen[cell, arm.name][0]], repeat, folder)
+            for repeat in design.repeats
         ]
         for cell in design.cells()
-        for arm in design.arms(cell)
+        for arm in ARMS
+        if (cell, arm.name) in chosen
     }
 
 
 def _complete(works: Iterable[_Work], store: Store, options: StudyOptions) -> None:
     """Compute what is missing, trainings on the same bags one after the other: a process keeps what it read last."""
-    works = sorted(works, key=lambda work: work.repeat)
+    works = sorted({str(work.name): work for work in works}.values(), key=lambda work: work.repeat)
     groups = [Group([work.name], [work]) for work in works]
     missing = {work.design.task(work.cell) for group in store.missing(groups) for work in group.tasks}
     for task in missing:
@@ -342,13 +386,31 @@ def _complete(works: Iterable[_Work], store: Store, options: StudyOptions) -> No
 def _train(work: _Work) -> list[Row]:
     task = work.design.task(work.cell)
     split = _load(task, work.repeat, work.folder)
-    config = task.config(work.cell, work.arm, work.arm.options(deep=task.deep)[work.option], split)
+    config = task.config(work.cell, work.way, work.optimizer, split)
     if config is None:
         return [{"auroc": None, "skipped": True, "seconds": 0.0}]
-    (result,) = train_trials(config, split.bags, [Trial(split.train, split.score, work.repeat)])
-    labels, scores = split.bags.require_labels()[split.score], result.scores[-1]
+    trainer = Trainer(config.replace(seed=work.repeat), split.bags.subset(split.train))
+    scored = split.bags.subset(split.score)
+    started, scores = time.perf_counter(), np.full(len(scored), np.nan)
+    with suppress(DivergedError):
+        trainer.fit()
+        scores = trainer.scores(scored, trainer.reader(scored))
     finite = bool(np.isfinite(scores).all())
-    return [{"auroc": auroc(labels, scores) if finite else None, "seconds": result.seconds}]
+    found: Row = {"auroc": auroc(scored.require_labels(), scores) if finite else None}
+    if finite and work.cell.pooling == ATT:
+        found["effective"] = _effective(trainer, scored)
+    return [{**found, "seconds": time.perf_counter() - started}]
+
+
+def _effective(trainer: Trainer, bags: Bags) -> float:
+    """Return the effective number 1 / sum(w^2) of instances of the attention, the mean over some bags."""
+    (model,), reader = scorers_of(trainer.reported), InstanceReader(bags)
+    counts = []
+    for number in range(min(_COUNTED, len(bags))):
+        batch = WholeBatch.unlabeled(reader, torch.tensor([number]))
+        z = torch.cat([z for _, _, z, _ in stream_instances(model, batch, chunk_size=_CHUNK)])
+        counts.append(float(1 / torch.softmax(z.double(), 0).square().sum()))
+    return float(np.mean(counts))
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""The bags of the study of remembering: digits of which no two are alike, tables, histology, volumes and their vectors.
+"""The bags of the study of remembering: a made table, digits of which no two are alike, tables, histology, volumes.
 
 No test bag is among those on which settings were chosen. Of sets without a published split one half of the bags
 chooses, by four folds, and test bags come from the other half. Of the digits a third of the images is for test bags
@@ -30,6 +30,7 @@ NETWORK = "efficientnet-lite0"
 _NINE, _SIDE = 9, 8
 _TURN, _STRETCH, _SHIFT, _NOISE = 15.0, 0.15, 1.0, 1.0  # degrees, share, pixels, shades of 16
 _IMAGES_AT_ONCE = 20_000
+_FEATURES, _SPREAD, _SHIFTS, _ALONE = 12, 0.5, (1.8, 1.5, -1.5), 0.03  # of the made table
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,38 @@ class Digits:
             source="distorted nines",
         )
         return Split(bags, np.arange(self.train), np.arange(self.train, total), np.concatenate(nines))
+
+
+@dataclass(frozen=True)
+class Customers:
+    """Bags of rows of a made table, few of them positive: in 1 to 3 rows of these three features are shifted together.
+
+    An ordinary row may have one of the three shifted. Bags differ in level.
+    """
+
+    train: int = 6000  # bags
+    score: int = 1500
+    size: int = 30
+    share: float = 0.12  # of positive bags
+
+    def load(self, repeat: int, folder: Path) -> Split:  # noqa: ARG002
+        """Draw the bags of a repeat."""
+        rng, total = np.random.default_rng([repeat, self.size]), self.train + self.score
+        labels = (rng.random(total) < self.share).astype(np.int64)
+        x = rng.normal(size=(total, self.size, _FEATURES)) + rng.normal(0, _SPREAD, (total, 1, _FEATURES))
+        found = np.arange(self.size) < rng.integers(1, 4, total)[:, None]
+        witness = rng.permuted(found & (labels[:, None] == 1), axis=1)
+        for column, shift in enumerate(_SHIFTS):
+            alone = (rng.random(witness.shape) < _ALONE) & ~witness
+            x[..., column] += shift * (witness | alone)
+        bags = Bags(
+            x.reshape(-1, _FEATURES).astype(np.float32),
+            starts=np.arange(total) * self.size,
+            sizes=np.full(total, self.size),
+            labels=labels,
+            source="customers",
+        )
+        return Split(bags, np.arange(self.train), np.arange(self.train, total), witness.reshape(-1))
 
 
 @dataclass(frozen=True)

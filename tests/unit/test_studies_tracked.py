@@ -13,9 +13,9 @@ from studies.differences import Difference
 from studies.options import StudyOptions
 from studies.regime import tracked_sets
 from studies.regime.references import reference_aurocs
-from studies.regime.tracked import ARMS, EXACT, FULL, SMALLER, Cell, run
-from studies.regime.tracked_page import PAPER, Outcomes, body, corrected, over_tasks, task_gains
-from studies.regime.tracked_sets import CHOOSING, Digits, Real
+from studies.regime.tracked import ANY, ARMS, EXACT, FULL, MINIBATCH, SMALLER, VRSP, Cell, run
+from studies.regime.tracked_page import PRINTED, Outcomes, body, corrected, over_tasks, task_gains
+from studies.regime.tracked_sets import CHOOSING, Customers, Digits, Real
 
 
 def test_no_two_digits_of_a_set_are_alike():
@@ -40,16 +40,30 @@ def test_no_test_bag_has_chosen(monkeypatch, tmp_path, groups):
         assert sorted([*split.train, *split.score]) == list(range(80))
 
 
-def test_each_arm_has_as_many_settings():
-    for deep in (False, True):
-        assert {len({str(option) for option in arm.options(deep=deep)}) for arm in ARMS["attention"]} == {6}
+def test_arms_have_one_grid_and_the_richest_contains_the_others():
+    by_name = {arm.name: arm.options(deep=False) for arm in ARMS}
+    grid = [optimizer for _, optimizer in by_name[MINIBATCH.name]]
+    assert len(grid) == 6
+    for name, options in by_name.items():
+        assert [optimizer for _, optimizer in options] == grid * (4 if name == ANY else 1)
+    richest = by_name.pop(ANY)
+    assert all(option in richest for name in (MINIBATCH.name, VRSP.name) for option in by_name[name])
 
 
 def test_what_another_process_is_sent_trains_as_long():
-    sent = pickle.loads(pickle.dumps(EXACT))
-    task, split = FULL.tasks[0], Digits(20, 0.2, train=400, score=10).load(0, None)
+    (exact,) = EXACT.ways
+    task, split = FULL.tasks[1], Digits(20, 0.2, train=400, score=10).load(0, None)
     cell = Cell(task.name, "attention", 2)
-    assert task.config(cell, sent, {}, split) == task.config(cell, EXACT, {}, split)
+    sent = pickle.loads(pickle.dumps(exact))
+    assert task.config(cell, sent, {}, split) == task.config(cell, exact, {}, split)
+
+
+def test_customers_hide_one_to_three_rows_in_few_bags():
+    split = Customers(train=400, score=100).load(0, None)
+    counts, labels = split.witness.reshape(500, 30).sum(axis=1), split.bags.labels
+    assert set(counts[labels == 1]) == {1, 2, 3}
+    assert not counts[labels == 0].any()
+    assert labels.mean() == pytest.approx(0.12, abs=0.05)
 
 
 def test_labels_of_instances_find_the_nines_and_are_not_needed_by_the_others():
@@ -97,22 +111,13 @@ def test_advice_follows_the_tasks(gains, advice):
     assert advice in row
 
 
-def test_the_arm_without_a_floor_is_compared_too():
+def test_the_printed_state_is_compared_too():
     step = np.linspace(-0.01, 0.01, 10)
-    found = [
-        outcome(task, 2, 0.0, **{PAPER: 0.7 + gain + step, "exact": 0.7 + step})
-        for task, gain in (("a", 0.2), ("b", 0.0))
-    ]
+    found = [outcome(task, 2, 0.0, **{PRINTED: 0.7 + gain + step}) for task, gain in (("a", 0.2), ("b", 0.0))]
     text = "\n".join(body(found, {}, "x.png"))
-    assert (
-        "`vrsp, no floor` is ahead of `minibatch`, after Holm's correction, in 1 of 2 cells: a, attention, B = 2"
-        in text
-    )
-    table = text.partition("## Without a floor")[2].partition("\n## ")[0]
-    assert re.search(
-        r"\| a \| attention \| 2 \| \+0\.\d+ \[.*\] \| < 0\.001 \| \+0\.200 \[\+0\.200, \+0\.200\] \|", table
-    )
-    assert "| b | attention | 2 |" in table
+    rows = text.partition("## The arm `vrsp-printed`")[2].partition("\n## ")[0]
+    assert re.search(r"\| a \| attention \| 2 \| \+0\.\d+ \[.*\] \| < 0\.001 \| -0\.\d+ \[.*\] \| < 0\.001 \|", rows)
+    assert "| b | attention | 2 |" in rows
 
 
 @pytest.mark.drawn
@@ -124,14 +129,16 @@ def test_a_trial_writes_the_page_and_goes_on_from_its_trials(tmp_path):
     for title in (
         "By pooling and B",
         "All cells",
-        "Without a floor, as in the paper",
+        "The arm `vrsp-printed`",
         "What the digits allow",
         "What was chosen",
         "Do validation bags show which is better?",
     ):
         assert f"## {title}\n" in text
-    assert text.count("| digits | smoothed-max | 4 |") == 1
-    assert text.count("| digits | smoothed-max |") == 4
+    cells = text.partition("## All cells\n")[2].partition("\n## ")[0]
+    assert [
+        cells.count(f"| digits | {pooling} | {b} |") for pooling in ("smoothed-max", "attention") for b in (1, 4)
+    ] == [1] * 4
     assert (tmp_path / "out" / "tracked.png").stat().st_size > 5000
     trials = (tmp_path / "cache" / "tracked-smaller.jsonl").read_text()
     run(options)
