@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from midam.errors import OneClassError as OneClassError
     from midam.errors import RunExistsError as RunExistsError
     from midam.errors import RunStoppedError as RunStoppedError
+    from midam.errors import StaleStateError as StaleStateError
     from midam.errors import StoreError as StoreError
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong

@@ -77,6 +77,10 @@ class DivergedError(MidamError):
     """The loss or the weights are no longer finite."""
 
 
+class StaleStateError(DivergedError):
+    """A training climbed at the tracked state of its bags, but the whole bags do not rank so: no model came of it."""
+
+
 class RunStoppedError(MidamError):
     """The run was stopped; it can be resumed."""
 

@@ -6,7 +6,7 @@ import torch
 from tests.trainings import outcome_bags, train, weights, witness_bags
 
 from midam.data.bags import Bags
-from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, OneClassError
+from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, OneClassError, StaleStateError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
@@ -388,3 +388,26 @@ def test_the_reported_auroc_is_that_of_the_scores_that_the_loss_saw(pooling, obj
     expected = Trainer(config, bags).train_epoch()["train_auroc"]
     assert expected == result.metric
     assert train_trials(config, bags, [trial])[0].train_auroc[0] == expected
+
+
+@pytest.mark.parametrize("pooling", ["attention", "smoothed-max"])
+@pytest.mark.parametrize("estimator", ["vrsp", "vrsp-printed"])
+def test_a_state_that_the_bags_do_not_have_is_an_error(pooling, estimator):
+    rng = np.random.default_rng(0)
+    bags = Bags.from_list([rng.normal(size=(4, 3)) for _ in range(60)], [i % 2 for i in range(60)])
+
+    def remember_labels(trainer, _):
+        (member,) = trainer.members
+        labels = np.arange(len(member.estimator.bag_state)) % 2
+        member.estimator.bag_state[:, 1:] = torch.from_numpy(labels).float().unsqueeze(1)
+
+    config = Settings(pooling=pooling, estimator=estimator, epochs=1, members=1, num_instances=4, lr=1e-6)
+    (honest,) = Trainer(config, bags).fit().states
+    assert (honest.bags, honest.told) == (40, True)
+    assert honest.l < 1e-4  # a sample is the whole bag, the weights hardly move; levels of steps differ
+    assert honest.tracked == pytest.approx(honest.whole, abs=0.02)
+    with pytest.raises(StaleStateError, match=r"of 40 whole training bags, 1\.000 at the state.*minibatch"):
+        Trainer(config, bags).fit(callbacks=[remember_labels])
+    (few,) = Trainer(config, bags.subset(np.arange(30))).fit(callbacks=[remember_labels]).states
+    assert (few.tracked, few.told) == (1, False)
+    assert not Trainer(config.replace(estimator="minibatch"), bags).fit().states

@@ -14,7 +14,7 @@ logits are exponentiated relative to their maximum.
 The paper's gradient estimators (G1, G2, G3) differ only in the point at which `linearize` takes the statistic.
 
 Adding c to all logits of a bag adds c to its l and leaves its r as it is; adding c to all values adds c to its r. A
-moving average answers only in part, with the weight of the new sample. `at_point` lets it answer as the bag does.
+moving average answers only in part, with the weight of the new sample. With a level, `track` answers as the bag does.
 
 Throughout, K bags have samples `z` [K, B] and `v` [K, B, V], and statistics `n` [K], `l` [K], `r` [K, V]. `mask` [K, B]
 (bool, at least one true per row; default: all) marks the slots that hold an instance. Range: finite logits up to 1e30
@@ -321,7 +321,7 @@ def _level(l_old: Tensor, l_new: Tensor, gamma0: Tensor | float) -> tuple[Tensor
         kept, taken = math.log1p(-gamma0) if gamma0 < 1 else -math.inf, math.log(gamma0)
     else:
         kept, taken = torch.log1p(-gamma0), torch.log(gamma0)
-    l = torch.logaddexp(l_old + kept, l_new + taken)  # noqa: E741
+    l = torch.logaddexp(l_old + kept, l_new + taken)
     # Not exp(l_new + taken - l): logits of 1e7 in float32 leave no digit of it.
     return l, torch.sigmoid(l_new - l_old + (taken - kept))
 
@@ -344,8 +344,10 @@ def _reduce(z: Tensor, v: Tensor, mask: Tensor | None) -> tuple[BagStatistic, Te
 
 def _sample(z: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return l [K, 1] and r [K, V] of padded rows, and the weights [K, B] of their instances, which sum to 1."""
-    log_n: Tensor | float = math.log(z.shape[1])
-    if mask is not None:
+    log_n: Tensor | float
+    if mask is None:
+        log_n = math.log(z.shape[1])
+    else:
         log_n = torch.log(mask.sum(dim=1, keepdim=True).to(z.dtype))
         z = z.masked_fill(~mask, _lowest(z.dtype))
         v = v.masked_fill(~mask.unsqueeze(-1), 0.0)

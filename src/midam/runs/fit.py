@@ -10,7 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from midam._version import __version__
-from midam.errors import CheckpointError, ConfigError, DivergedError, MidamError, RankLostError, RunStoppedError
+from midam.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    MidamError,
+    RankLostError,
+    RunStoppedError,
+    StaleStateError,
+)
 from midam.files import write_text
 from midam.processes import Processes
 from midam.runs.data import Callbacks, Reading, SplitBags, split_parts, write_left_out
@@ -335,7 +343,7 @@ class _Training:
             way_out = "start it again" if trainer.epoch == 0 else f"continue with {command}"
             raise RankLostError(f"{error}; {state}: {way_out}, on any number of processes", error.lost) from error
         except DivergedError as error:
-            if trainer.epoch == 0:
+            if trainer.epoch == 0 or isinstance(error, StaleStateError):
                 raise
             raise DivergedError(f"{error} {folder.last} holds epoch {trainer.epoch}, the last good one.") from error
         except OSError as error:

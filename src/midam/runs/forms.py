@@ -154,6 +154,14 @@ class _Covariates(Form):
         return self
 
 
+class _State(Form):
+    bags: Positive
+    tracked: Number
+    whole: Number
+    l: Number  # noqa: E741
+    r: Number | None
+
+
 class _Tried(Form):
     method: str
     auroc: Share | None = None
@@ -210,6 +218,7 @@ class _Summary(Form):
     method: dict[str, str] = Field(default_factory=dict)
     members: Positive = 1
     epochs: Count = 0
+    state: _State = _ABSENT
     baseline: _Compared | None = None
     baseline_note: str = _ABSENT
     covariates: _Covariates = _ABSENT

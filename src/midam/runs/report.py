@@ -243,7 +243,7 @@ class _Run:
             "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
             "history": _read_history(self.folder.metrics) if self.folder.metrics.exists() else [],
             "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
-            "selected": summary.get("selected", {}),
+            "selected": {**summary.get("selected", {}), "state": summary.get("state")},
             "chosen": summary.get("auto"),
             "importance": summary.get("importance"),
             "changed": [(name, value_text(value), value_text(defaults[name])) for name, value in changed.items()],

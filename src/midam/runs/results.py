@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -228,9 +228,19 @@ def _of_training(
         "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
         "members": trainer.config.training.members,
         "epochs": trainer.epoch,
+        **_of_states(trainer),
         "baseline": baseline.entry,
         **({} if baseline.note is None else {"baseline_note": baseline.note}),
     }
+
+
+def _of_states(trainer: Trainer) -> dict[str, Any]:
+    """Return the entry on the tracked states of training bags beside the bags, the mean over the members."""
+    if not trainer.states:
+        return {}
+    found = [{key: value for key, value in asdict(state).items() if key != "told"} for state in trainer.states]
+    entry = {key: None if found[0][key] is None else float(np.mean([row[key] for row in found])) for key in found[0]}
+    return {"state": {**entry, "bags": found[0]["bags"]}}
 
 
 def _of_data(

@@ -121,9 +121,9 @@ class MethodSettings(SettingsGroup):
     temperature
         tau of smoothed-max; default 0.1.
     estimator
-        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances per bag), "vrsp-printed" (the same
-        with the state of the paper), "minibatch" (B instances, biased), "exact" (whole bags in two passes),
-        "exact-point" (whole bags without gradient, B instances with gradient).
+        How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances per bag), "vrsp-printed" (the
+        paper's state), "minibatch" (B instances, biased), "exact" (whole bags in two passes), "exact-point" (whole
+        bags, with the gradient of B instances).
     estimator_args
         Further arguments of the estimator, such as `lag` of vrsp-printed.
     state_rate

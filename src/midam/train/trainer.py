@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, usable_device
 from midam.data.missing import align_features
-from midam.errors import BagDataError, CheckpointError, ConfigError, DivergedError, require, require_counts_if_given
+from midam.errors import (
+    BagDataError,
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    StaleStateError,
+    require,
+    require_counts_if_given,
+)
 from midam.evaluate.predict import covariates_of, predict, saved_coder
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
@@ -30,7 +38,15 @@ from midam.train.batch_size import choose_batch_size
 from midam.train.members import build_members, refuse_half_volumes, with_objective
 from midam.train.standardizing import fit_standardizers
 from midam.train.step import WeightAverage
-from midam.train.training import EpochResult, Training, labels_of, open_reader, standardized_once, weights_of
+from midam.train.training import (
+    EpochResult,
+    StateError,
+    Training,
+    labels_of,
+    open_reader,
+    standardized_once,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -83,6 +99,8 @@ class Trainer:
         With another target, its metric replaces auroc.
     config : ResolvedSettings
         The settings, with numbers instead of "auto".
+    states : list of StateError
+        After the last epoch of `fit`, the tracked state of each member beside whole training bags; empty without one.
     chosen : str or None
         A line about the chosen numbers, with the reason; None if no setting was "auto".
     trained_s : float
@@ -154,6 +172,7 @@ class Trainer:
         options["weights"] = weights_of(train, self._reader)
         self.members = [Training(member, self._reader, labels, **options) for member in members]
         self.epoch, self.stopped = 0, False
+        self.states: list[StateError] = []
         self.history: list[dict[str, Any]] = []
         self.trained_s = 0.0
         self._copy_leading_weights()
@@ -206,7 +225,9 @@ class Trainer:
         """Train until `finished`, or for `epochs` more epochs; every training in midam runs this loop.
 
         After each epoch all `callbacks` are called in turn, with the trainer and the new row of `history`, to log,
-        write checkpoints, show progress, or `stop` the training.
+        write checkpoints, show progress, or `stop` the training. At the end `states` holds what the tracked state of
+        training bags is worth; a `StaleStateError` is raised if the training has climbed at a state that the bags no
+        longer have.
 
         Examples
         --------
@@ -224,6 +245,8 @@ class Trainer:
             row = self.train_epoch()
             for callback in callbacks:
                 callback(self, row)
+        if self.finished and self.epoch:
+            self._check_states()
         return self
 
     def stop(self) -> None:
@@ -279,6 +302,18 @@ class Trainer:
             member.load_state_dict(part)
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
+
+    def _check_states(self) -> None:
+        found = [member.state_error() for member in self.members]
+        self.states = [state for state in found if state is not None]
+        for member, state in zip(self.members, found, strict=True):
+            if state is not None and state.wrong:
+                raise StaleStateError(
+                    f"Expected training bags to rank as their tracked state does, got {self.target.metric} "
+                    f"{state.whole:.3f} of {state.bags} whole training bags, {state.tracked:.3f} at the state: what is "
+                    "remembered is out of date, and the model has fitted that. Take estimator='minibatch' or 'exact', "
+                    f"or lower lr (now {member.config.training.lr:g})."
+                )
 
     def _copy_leading_weights(self) -> None:
         """Copy the weights of the leading process to all: on different machines, rounding may differ."""

@@ -200,7 +200,7 @@ def _training(study: Study) -> Section:
         for title, lines in learning_panels(history):
             if any(row.get(key) is not None for key in lines for row in history):
                 curves.append((title, plot_learning(history, (title, lines), best_epoch=study.best_epoch)))
-        selected = {"epoch": None, "weights": None, **study.selected}
+        selected = {"epoch": None, "weights": None, "state": None, **study.selected}
         content = {"curves": curves, "selected": selected, "epochs": len(history), "metric": study.training_metric}
     return Section("training", "Training", "common.html", content)
 
