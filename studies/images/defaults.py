@@ -16,7 +16,7 @@ from studies.page import table, write_page
 from studies.registry import as_study
 
 NAME = "image-defaults"
-METHOD = "midam-att"
+METHOD = "midam-printed-att"
 SETS = ("breast", "colon", "adrenal")
 # Fixed before the first run: the old default between two other rates, and Adam's usual rate between two other rates.
 CANDIDATES: tuple[tuple[Literal["sgd", "adam"], float], ...] = (

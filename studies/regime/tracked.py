@@ -391,10 +391,10 @@ def _train(work: _Work) -> list[Row]:
         return [{"auroc": None, "skipped": True, "seconds": 0.0}]
     trainer = Trainer(config.replace(seed=work.repeat), split.bags.subset(split.train))
     scored = split.bags.subset(split.score)
-    started, scores = time.perf_counter(), np.full(len(scored), np.nan)
+    started = time.perf_counter()
     with suppress(DivergedError):
         trainer.fit()
-        scores = trainer.scores(scored, trainer.reader(scored))
+    scores = trainer.scores(scored, trainer.reader(scored))
     finite = bool(np.isfinite(scores).all())
     found: Row = {"auroc": auroc(scored.require_labels(), scores) if finite else None}
     if finite and work.cell.pooling == ATT:

@@ -34,7 +34,7 @@ FEATURE_BASELINES = (
     "mi-kernel-svm",
     "instance-logistic-max",
 )
-FIRST = "midam-att"
+FIRST = "midam-printed-att"
 _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling in ("mean", "max", "smx", "att"))
 
 

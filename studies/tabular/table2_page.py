@@ -199,7 +199,7 @@ def _firsts(rows: Sequence[Row]) -> str:
         if not paper or not own.keys() >= paper.keys():
             return ""
         ours.append(max(own, key=own.__getitem__).startswith("midam-"))
-        theirs.append(max(paper, key=paper.__getitem__).startswith("midam-"))
+        theirs.append(max(paper.values()) == max(paper[method] for method in paper if method.startswith("midam-")))
     return f" A MIDAM row is first on {sum(theirs)} of {len(theirs)} sets in the paper, and on {sum(ours)} here."
 
 
@@ -281,7 +281,7 @@ def _paired(rows: Sequence[Row]) -> list[list[str]]:
     by = {(row.name, row.method): row for row in rows if row.splits >= 2}
     pairs = []
     for (name, method), row in by.items():
-        other = by.get((name, method.replace("midam-", "dam-")))
+        other = by.get((name, method.replace("midam-printed-", "dam-")))
         if not method.startswith("midam-printed-") or other is None or other.splits != row.splits:
             continue
         theirs, without = printed(name, method), printed(name, other.method)

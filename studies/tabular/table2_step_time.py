@@ -15,7 +15,7 @@ from studies.protocol import EPOCHS, paper_config, steps
 from studies.splits import paper_splits
 from studies.tabular.table2_trials import Plan, select_rows
 
-_METHOD = "midam-att"
+_METHOD = "midam-printed-att"
 
 
 def measure_libauc(sets: Mapping[str, Bags], *, store: Store) -> None:

@@ -109,7 +109,7 @@ def test_the_cross_validation_has_a_page_of_its_own(tmp_path, sets):
     assert "- Command: `python -m studies table2 --protocol cv" in text
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         "## AUROC",
-        "## Paired difference to midam-att",
+        "## Paired difference to midam-printed-att",
         "## Time",
         "## How this page was made",
     ]
@@ -199,7 +199,7 @@ def test_more_splits_come_block_by_block_and_are_timed_apart(five, sets):
 
 @pytest.mark.long
 def test_a_set_is_shown_once_every_method_has_trials(tmp_path, five, sets):
-    without(five, tmp_path, lambda row: (row.get("set"), row.get("method")) == ("two", "midam-att"))
+    without(five, tmp_path, lambda row: (row.get("set"), row.get("method")) == ("two", "midam-printed-att"))
     table2.write(options(tmp_path), sets)
     assert "| one, MIDAM (smx) |" in page(tmp_path, "table2")
     assert "| two, MIDAM (smx) |" not in page(tmp_path, "table2")
@@ -207,7 +207,7 @@ def test_a_set_is_shown_once_every_method_has_trials(tmp_path, five, sets):
 
 @pytest.mark.long
 def test_further_splits_are_shown_once_every_set_and_method_has_them(tmp_path, five, sets):
-    late = {"set": "two", "method": "midam-att", "split": 4, "fold": 1, "lr": 0.1}
+    late = {"set": "two", "method": "midam-printed-att", "split": 4, "fold": 1, "lr": 0.1}
     without(five, tmp_path, lambda row: late.items() <= row.items())
     table2.write(options(tmp_path, splits=5), sets)
     text = page(tmp_path, "table2")
@@ -347,5 +347,5 @@ def test_the_published_trials_of_table2_are_all_there(tmp_path, data_root, margi
 
 def test_the_settings_of_the_published_trials_have_kept_their_digests():
     # Of settings alone: the digests beside the trials are of the real bags too.
-    found = [settings_hash(paper_config(method, lr=0.1)) for method in ("ce-mean", "dam-mb-smx", "midam-att")]
+    found = [settings_hash(paper_config(method, lr=0.1)) for method in ("ce-mean", "dam-mb-smx", "midam-printed-att")]
     assert found == ["bfb38783f546", "e92e67777f3d", "49164867a979"]

@@ -135,13 +135,14 @@ def _paper() -> dict[tuple[str, str], float]:
     """Mean AUROC that the paper prints, which the record page repeats."""
     text = (ROOT / "records" / "table2.md").read_text("utf-8").partition("## Over 30 splits, margin 0.1\n")[2]
     lines = re.findall(r"^\| (\w+), (\w+) \((\w+)\) \| 30 \|[^|]*\|[^|]*\|[^|]*\| (\d\.\d+) \|", text, flags=re.M)
-    return {(name, f"{objective.lower()}-{pooling}"): float(value) for name, objective, pooling, value in lines}
+    objectives = {"CE": "ce", "DAM": "dam", "MIDAM": "midam-printed"}
+    return {(name, f"{objectives[objective]}-{pooling}"): float(value) for name, objective, pooling, value in lines}
 
 
 def _midam_minus_dam(margin: float) -> list[float]:
     means = _table2(margin)
     return [
-        float((means.loc[name, f"midam-{pooling}"] - means.loc[name, f"dam-{pooling}"]).mean())
+        float((means.loc[name, f"midam-printed-{pooling}"] - means.loc[name, f"dam-{pooling}"]).mean())
         for name in _SETS
         for pooling in ("smx", "att")
     ]

@@ -61,7 +61,8 @@ def test_all_members_follow_the_schedule():
     last = trainer.history[-1]
     for member in trainer.members:
         assert {group["lr"] for group in member.optimizer.param_groups} == {last["lr"]}
-        assert (member.estimator.state_rate, member.objective.dual_lr) == (last["state_rate"], last["dual_lr"])
+        in_force = member.estimator.rate(member.config.training.batch[2])
+        assert (in_force, member.objective.dual_lr) == (last["state_rate"], last["dual_lr"])
 
 
 def test_members_share_nothing_but_the_bags():

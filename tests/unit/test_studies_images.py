@@ -232,11 +232,11 @@ def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few, monkeypatc
     trials = [row for row in rows if "wall" not in row]
     assert {row["method"] for row in trials} == {*METHODS, *COLOR_BASELINES, *VOXEL_BASELINES}
     assert len(trials) == 3 * len(METHODS) + 2 * len(COLOR_BASELINES) + len(VOXEL_BASELINES)
-    lost = next(row for row in trials if row["method"] == "midam-att")
+    lost = next(row for row in trials if row["method"] == "midam-printed-att")
     path.write_text("".join(json.dumps(row) + "\n" for row in rows if row is not lost))
     table3.study(options(tmp_path), few)
     added = [json.loads(line) for line in path.read_text().splitlines()][len(rows) - 1 :]
-    assert [row.get("method") for row in added] == ["midam-att", None]
+    assert [row.get("method") for row in added] == ["midam-printed-att", None]
     assert added[0]["test_last"] == lost["test_last"]
 
 
@@ -254,7 +254,13 @@ def test_the_rows_that_the_small_table3_leaves_out_have_a_page(tmp_path, few):
 def written(sets, scores):
     """The page of a study whose test scores are given: a function of method and labels."""
     recipe = Recipe(
-        ("dam-mb-att", "midam-att"), COLOR_BASELINES, epochs=1, instances=2, search=0.1, lrs=(0.1,), margins=(1.0,)
+        ("dam-mb-att", "midam-printed-att"),
+        COLOR_BASELINES,
+        epochs=1,
+        instances=2,
+        search=0.1,
+        lrs=(0.1,),
+        margins=(1.0,),
     )
     design = Design("full", {"colon": recipe})
     own = {"colon": sets["colon"]}
@@ -268,12 +274,12 @@ def written(sets, scores):
     return "\n".join(body(design, own, jobs, rows, expected=expected))
 
 
-@pytest.mark.parametrize(("best", "verdict"), [("midam-att", "Target met"), ("rgb-trees", "Target not met")])
+@pytest.mark.parametrize(("best", "verdict"), [("midam-printed-att", "Target met"), ("rgb-trees", "Target not met")])
 def test_the_verdict_on_colon_is_that_of_the_scores(sets, best, verdict):
     rng = np.random.default_rng(0)
     text = written(sets, lambda method, y: y + 0.5 * rng.random(len(y)) if method == best else rng.random(len(y)))
     assert verdict in text
-    sign = "+" if best == "midam-att" else "-"
+    sign = "+" if best == "midam-printed-att" else "-"
     assert re.search(
         rf"colon, MIDAM \(att\) minus {'rgb-trees' if sign == '-' else 'rgb-logistic'} \| 5 \| \d+ \| \{sign}0\.", text
     )
@@ -290,25 +296,29 @@ def test_equal_scores_resolve_nothing_and_do_not_meet_the_target(sets):
 
 
 def test_trials_that_diverged_are_left_out_of_both_methods(sets):
-    recipe = Recipe(("dam-mb-att", "midam-att"), (), epochs=1, instances=2, search=0.1)
+    recipe = Recipe(("dam-mb-att", "midam-printed-att"), (), epochs=1, instances=2, search=0.1)
     jobs = make_jobs("colon", sets["colon"], recipe)
     rows = {}
     for job in jobs:
-        found = None if (job.method, job.split.fold) == ("midam-att", 2) else np.arange(len(job.split.test)).tolist()
+        found = (
+            None
+            if (job.method, job.split.fold) == ("midam-printed-att", 2)
+            else np.arange(len(job.split.test)).tolist()
+        )
         rows.setdefault((job.name, job.method), []).append((job, {"test_best": found, "test_last": found}))
     results = Results(sets, rows)
-    assert results.compare("colon", "midam-att", "dam-mb-att").trials == 4
+    assert results.compare("colon", "midam-printed-att", "dam-mb-att").trials == 4
     assert results.compare("colon", "dam-mb-att").trials == 5
 
 
 def test_pairs_of_a_recipe():
     assert pairs(DESIGNS["small"].recipes["breast"]) == [
-        ("midam-smx", "dam-mb-smx"),
-        ("midam-smx", "rgb-logistic"),
-        ("midam-smx", "rgb-trees"),
-        ("midam-att", "dam-mb-att"),
-        ("midam-att", "rgb-logistic"),
-        ("midam-att", "rgb-trees"),
+        ("midam-printed-smx", "dam-mb-smx"),
+        ("midam-printed-smx", "rgb-logistic"),
+        ("midam-printed-smx", "rgb-trees"),
+        ("midam-printed-att", "dam-mb-att"),
+        ("midam-printed-att", "rgb-logistic"),
+        ("midam-printed-att", "rgb-trees"),
     ]
 
 
@@ -318,7 +328,7 @@ def test_each_printed_row_is_a_row_of_the_study():
 
 
 def test_a_trial_is_the_same_in_another_process(sets):
-    recipe = dataclasses.replace(SMALLER.recipes["breast"], methods=("midam-att", STACKED[0]), baselines=())
+    recipe = dataclasses.replace(SMALLER.recipes["breast"], methods=("midam-printed-att", STACKED[0]), baselines=())
     for job in make_jobs("breast", sets["breast"], recipe):
         there = pickle.loads(pickle.dumps(job))
         assert there.trial == job.trial
@@ -481,7 +491,7 @@ def few_rows(design, methods, *, name="breast"):
 
 
 def test_table3_on_features_has_rows_by_group_and_as_the_paper(tmp_path):
-    found, methods = {"breast": vectors(0)}, ("dam-3d", "midam-att", "ce-smx")
+    found, methods = {"breast": vectors(0)}, ("dam-3d", "midam-printed-att", "ce-smx")
     design = few_rows(features.FEATURES, methods)
     features.study(options(tmp_path), found, design)
     text = page(tmp_path, "table3-features")
@@ -500,7 +510,7 @@ def test_table3_on_features_takes_private_sets_where_they_are(tmp_path, monkeypa
     monkeypatch.setenv("MIDAM_DATA", str(tmp_path))
     monkeypatch.setenv("MIDAM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(features, "_RECIPES", {})
-    monkeypatch.setattr(features, "FEATURES", few_rows(features.FEATURES, ("midam-att",), name="oct"))
+    monkeypatch.setattr(features, "FEATURES", few_rows(features.FEATURES, ("midam-printed-att",), name="oct"))
     features.run(options(tmp_path))
     head = re.search(r"^\| method \|.*", page(tmp_path, "table3-features"), re.MULTILINE).group()
     assert "oct, by group | oct, as the paper | oct, paper |" in head
@@ -516,7 +526,8 @@ def test_fine_tuning_is_beside_the_frozen_vectors_of_the_same_patches(tmp_path):
     kept = {name: recipe for name, recipe in design.recipes.items() if name.startswith("breast")}
     fine_tuning.study(options(tmp_path), {"breast": (images, one)}, dataclasses.replace(design, recipes=kept))
     text = page(tmp_path, "fine-tuning")
-    assert re.search(r"^\| breast, fine-tuned \| MIDAM \(att\) \| 1 \| \d", text, re.MULTILINE)
+    for method in ("MIDAM (att)", "MIDAM (att), relative"):
+        assert re.search(rf"^\| breast, fine-tuned \| {re.escape(method)} \| 1 \| \d", text, re.MULTILINE)
     assert "breast, fine-tuned: MIDAM (att) minus frozen: MIDAM (att) | 1 |" in text
 
 
