@@ -1,4 +1,4 @@
-"""Net benefit, conformal sets, thresholds, shares, bands and subgroups: against oracles and simulations."""
+"""Net benefit, thresholds, shares, bands and subgroups: against oracles and simulations."""
 
 import warnings
 
@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
 from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_curve
 
 from midam.errors import ConfigError
 from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.calibrate import ConformalSets, calibration_interval, coverage_range, reliability_bins
+from midam.evaluate.calibrate import calibration_interval, reliability_bins
 from midam.evaluate.intervals import fold_interval
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, operating_points, proportion
@@ -51,62 +50,11 @@ def test_a_threshold_probability_of_one_is_refused():
         net_benefit([0, 1], [0.2, 0.8], [0.5, 1.0])
 
 
-@pytest.mark.parametrize(("calibration", "error"), [(30, 0.1), (19, 0.2), (100, 0.05), (12, 0.1)])
-def test_conformal_coverage_over_2000_draws(calibration, error):
-    rng = np.random.default_rng(calibration)
-    labels = np.repeat([0, 1], calibration)
-    covered = np.zeros((2, 2000), bool)
-    for draw in range(2000):
-        sets = ConformalSets().fit(rng.normal(size=2 * calibration) + labels, labels)
-        new = sets.predict(rng.normal(size=2) + np.array([0, 1]), error=error)
-        covered[:, draw] = new[0, 0], new[1, 1]
-    promised = 1 - np.floor(error * (calibration + 1) + 1e-9) / (calibration + 1)
-    low, high = binom.ppf([0.0005, 0.9995], 2000, promised)
-    for of_class in covered:
-        assert low <= of_class.sum() <= high
-        assert promised >= 1 - error
-
-
-def test_conformal_coverage_of_one_validation_set_is_in_its_range():
-    rng, inside = np.random.default_rng(3), 0
-    low, high = coverage_range(40, 60, error=0.1)
-    labels = np.repeat([0, 1], [60, 40])
-    for _ in range(2000):
-        sets = ConformalSets().fit(rng.normal(size=100) + labels, labels)
-        inside += low <= sets.predict(rng.normal(size=60) + 1, error=0.1)[:, 1].mean() <= high
-    assert binom.ppf(0.0005, 2000, 0.95) <= inside
-    assert coverage_range(5, 60, error=0.1) == (1.0, 1.0)
-
-
 def grouped(rng, patients, *, spread=2.0):
     """Scores of bags of patients who differ in size and, much more than their bags, in score; and the patients."""
     sizes = rng.integers(1, 12, patients)
     own = np.repeat(spread * rng.normal(size=patients), sizes)
     return own + 0.3 * rng.normal(size=own.size), np.repeat(np.arange(patients), sizes)
-
-
-def test_conformal_sets_keep_their_promise_for_patients():
-    rng, by_patient, by_bag = np.random.default_rng(5), [], []
-    for _ in range(2000):
-        scores, patients = grouped(rng, 25)
-        new, _ = grouped(rng, 1)
-        labels, everything = np.append(np.ones(scores.size, int), [0, 0]), np.append(scores, [-9.0, -8.0])
-        units = np.append(patients, [25, 26])
-        for groups, into in ((units, by_patient), (None, by_bag)):
-            sets = ConformalSets().fit(everything, labels, groups=groups)
-            into.append(sets.predict(new[:1], error=0.1)[0, 1])
-    assert sum(by_patient) >= binom.ppf(0.0005, 2000, 0.9)
-    assert sum(by_bag) < sum(by_patient)
-    assert sets.counts == (2, scores.size)
-
-
-def test_conformal_sets_know_no_scale():
-    labels, scores, _ = sample(60)
-    new = np.random.default_rng(1).normal(size=30)
-    plain = ConformalSets().fit(scores, labels).predict(new)
-    np.testing.assert_array_equal(plain, ConformalSets().fit(np.exp(scores), labels).predict(np.exp(new)))
-    with pytest.raises(ConfigError, match="fit first"):
-        ConformalSets().predict(new)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 8)), min_size=2, max_size=30), st.floats(0.05, 1.0))

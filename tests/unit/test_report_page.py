@@ -328,31 +328,17 @@ def test_what_a_run_has_tried_and_its_budget_stand_on_its_page(made, tmp_path):
     assert "--budget" not in "".join(Reader(run / "report.html").text)
 
 
-def items(page):
-    """Where each item of TRIPOD+AI is answered, by its number; an empty text where it is left to others."""
-    text = report_page(page).partition('id="tripod"')[2]
-    rows = re.findall(r'<tr><th scope="row">(\d+[a-g]?)</th><td>(.*?)</td>', text)
-    return {number: "".join(re.findall(r'href="#(\w+)"', cell)) for number, cell in rows}
-
-
 @pytest.mark.parametrize(
-    ("column", "sites", "asked"),
-    [
-        (BY_SIZE, False, False),
-        (BY_GROUP, False, False),
-        ("website_visits", False, True),
-        ("sex", False, True),
-        ("clinic_id", True, True),
-        ("Hospital", True, True),
-    ],
+    ("column", "sites"),
+    [(BY_SIZE, False), (BY_GROUP, False), ("website_visits", False), ("clinic_id", True), ("Hospital", True)],
 )
-def test_subgroups_answer_what_their_column_is_about(column, sites, asked):
+def test_subgroups_are_titled_by_what_their_column_is_about(column, sites):
     levels = {column: np.array(["a", "b"] * 4)}
-    page = study([0, 0, 1, 1] * 2, np.arange(8), columns=levels)
-    found, heading = items(page), "Site by site" if sites else "By"
-    assert {found[number] for number in ("12d", "23b", "6a")} == ({"subgroups"} if sites else {""})
-    assert found["14"] == ("subgroups" if asked else "")
-    assert f"{heading}: {column}" in report_page(page) or f"{heading} {column}" in report_page(page)
+    text, heading = (
+        report_page(study([0, 0, 1, 1] * 2, np.arange(8), columns=levels)),
+        "Site by site" if sites else "By",
+    )
+    assert f"{heading}: {column}" in text or f"{heading} {column}" in text
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 15])

@@ -132,7 +132,7 @@ def test_the_page_stands_alone_and_counts_every_bag(made, target):
     content, page = (made / target / "report.html").read_text(), Reader(made / target / "report.html")
     assert re.findall(r"(?:https?:)?//[a-z]", content) == []
     assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= page.ids
-    assert {"summary", "flow", "ranking", "subgroups", "errors", "training", "provenance", "tripod"} <= page.ids
+    assert {"summary", "flow", "ranking", "subgroups", "errors", "training", "provenance"} <= page.ids
     assert all(image["aria-label"] and image["role"] == "img" for image in page.images)
     assert content.count("<caption>") == content.count("<table")
     assert len(content) < 300_000

@@ -171,7 +171,7 @@ _PARTS = {
         "missing_counts",
         "read_npz",
     ],
-    "midam.evaluate": ["coverage_range", "net_benefit_of_all", "operating_point", "proportion"],
+    "midam.evaluate": ["net_benefit_of_all", "operating_point", "proportion"],
 }
 _HELD = {name: getattr(midam, name) for name in midam.__all__}
 _ERRORS = {name for name, value in _HELD.items() if isinstance(value, type) and issubclass(value, Exception)}

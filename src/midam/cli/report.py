@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from midam.runs.data import SubgroupTable
 
 _TEXT = """Write one HTML page to forward: flow of bags, ROC, precision-recall, calibration, net benefit, operating
-points, subgroups, abstention, errors, settings, and what TRIPOD+AI asks for. Without DATA, it is about the test bags
+points, subgroups, errors and settings. Without DATA, it is about the test bags
 of the run, and nothing is computed again; with DATA, about the run tested on it; for the folder of a comparison, about
 its methods. The page is one file and needs no network."""
 

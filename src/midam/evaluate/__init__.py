@@ -9,11 +9,9 @@ if TYPE_CHECKING:
     from midam.evaluate.bands import curve_bands as curve_bands
     from midam.evaluate.bands import net_benefit as net_benefit
     from midam.evaluate.bands import net_benefit_of_all as net_benefit_of_all
-    from midam.evaluate.calibrate import ConformalSets as ConformalSets
     from midam.evaluate.calibrate import PlattCalibrator as PlattCalibrator
     from midam.evaluate.calibrate import calibration_interval as calibration_interval
     from midam.evaluate.calibrate import calibration_line as calibration_line
-    from midam.evaluate.calibrate import coverage_range as coverage_range
     from midam.evaluate.calibrate import reliability_bins as reliability_bins
     from midam.evaluate.classes import class_aurocs as class_aurocs
     from midam.evaluate.classes import class_intervals as class_intervals

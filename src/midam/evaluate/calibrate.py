@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from midam.data.validate import as_array
-from midam.errors import ConfigError, require, require_counts
+from midam.errors import ConfigError
 from midam.evaluate.proportions import RULES, Estimate, operating_points, proportion
 from midam.evaluate.ranking import FEW_BAGS, Scores, check_bags, check_probabilities, check_two_classes, units_of
 from midam.lazy_imports import torch
@@ -399,86 +399,3 @@ def calibration_interval(
     half: NDArray[np.float64] = scipy.stats.norm.ppf(0.975) * np.sqrt(np.diag(covariance))
     pairs = zip((slope, intercept), half.tolist())
     return Line(*(Estimate(value, value - width, value + width, y.size) for value, width in pairs))
-
-
-class ConformalSets:
-    """Sets of labels that miss the true label with a probability of at most `error` in each class.
-
-    The p-value of label 1 is the share of positive validation bags, including the new bag, that score no higher; the
-    p-value of label 0 is the share of negative bags that score no lower. The set holds the labels whose p-value exceeds
-    `error` (Vovk 2012, Mondrian conformal). If groups hold several bags, each group has the same weight, shared by its
-    bags, and the guarantee is for a bag of a new group (Lee, Barber and Willett 2023). The guarantee is a mean over
-    validation sets; with a single validation set the coverage varies around it, see `coverage_range`.
-
-    References
-    ----------
-    Vovk (2012), Asian Conference on Machine Learning, PMLR 25:475. Lee, Barber and Willett (2023), arXiv 2306.06342.
-
-    Examples
-    --------
-    >>> sets = ConformalSets().fit([0.1, 0.2, 0.3, 0.6, 0.5, 0.7, 0.8, 0.9], [0, 0, 0, 0, 1, 1, 1, 1])
-    >>> sets.predict([0.05, 0.55, 0.95], error=0.3).tolist()
-    [[True, False], [True, True], [False, True]]
-    """
-
-    def fit(self, scores: ArrayLike, labels: ArrayLike, *, groups: ArrayLike | None = None) -> Self:
-        """Store the scores [N] and labels [N], 0 or 1, of validation bags of both classes, and their groups [N]."""
-        y, s = check_bags(labels, scores)
-        check_two_classes(y)
-        units, _ = units_of(groups, y.size)
-        # For each class: its scores in ascending order, the most typical last, and their cumulative weights.
-        self._classes = []
-        for label, sign in ((0, -1.0), (1, 1.0)):
-            typical, class_units = sign * s[y == label], units[y == label]
-            order = np.argsort(typical, kind="stable")
-            weights = 1.0 / np.bincount(class_units)[class_units]
-            self._classes.append((sign, typical[order], np.append(0.0, np.cumsum(weights[order]))))
-        return self
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Numbers of independent units (groups, or else bags) of the negative and of the positive validation bags."""
-        first, second = (round(float(total[-1])) for _, _, total in self._fitted())
-        return first, second
-
-    def p_values(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Return the p-values of label 0 and of label 1 for each score, [N, 2]."""
-        s = np.asarray(scores, dtype=np.float64)
-        columns = []
-        for sign, typical, total in self._fitted():
-            below = total[np.searchsorted(typical, sign * s, side="right")]
-            columns.append((below + 1) / (total[-1] + 1))
-        return np.stack(columns, axis=-1)
-
-    def predict(self, scores: ArrayLike, *, error: float = 0.1) -> NDArray[np.bool_]:
-        """Return whether label 0 and label 1 are in the set of each score, [N, 2]."""
-        if not 0 < error < 1:
-            raise ConfigError(f"Expected an error in (0, 1), got {error}; pass for example error=0.1.")
-        # A p-value equal to the error is left out, whatever the rounding of the two.
-        return np.asarray(self.p_values(scores) > error * (1 + 1e-12))
-
-    def _fitted(self) -> list[tuple[float, NDArray[np.float64], NDArray[np.float64]]]:
-        if not hasattr(self, "_classes"):
-            raise ConfigError("Expected fitted conformal sets, got unfitted ones; call fit first.")
-        return self._classes
-
-
-def coverage_range(calibration: int, tested: int, *, error: float = 0.1, level: float = 0.95) -> tuple[float, float]:
-    """Return the range of the coverage of `tested` bags of a class, with probability `level`, if the guarantee holds.
-
-    With `calibration` independent validation bags of the class, the coverage has a beta distribution, and the share of
-    tested bags a beta-binomial one (Angelopoulos and Bates 2023, Foundations and Trends in Machine Learning 16:494).
-
-    Examples
-    --------
-    >>> [round(bound, 2) for bound in coverage_range(50, 100, error=0.1)]
-    [0.79, 0.98]
-    """
-    require_counts(calibration=calibration, tested=tested)
-    for name, share in (("error", error), ("level", level)):
-        require(share, float, name, "give a share between 0 and 1")
-    out = int(np.floor(error * (calibration + 1) + 1e-9))
-    if out == 0:
-        return 1.0, 1.0
-    low, high = scipy.stats.betabinom.ppf([(1 - level) / 2, (1 + level) / 2], tested, calibration + 1 - out, out)
-    return float(low / tested), float(high / tested)

@@ -203,16 +203,6 @@ class VarianceReduced(TrackedStatistic, Estimator):
     rates = ("state_rate",)
     batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
 
-    def __init__(
-        self,
-        num_bags: int,
-        value_size: int,
-        *,
-        branches: int = 1,
-        state_rate: float | Literal["auto"] = AUTO,
-    ) -> None:
-        super().__init__(num_bags, value_size, branches=branches, state_rate=state_rate)
-
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Return the bag output at the point of the estimator, with the gradient of the sample."""
         z, v = encoded_sample(model, batch)

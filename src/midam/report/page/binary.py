@@ -1,4 +1,4 @@
-"""Page of two classes: ranking with bands, calibration, usefulness, operating points, abstention, errors."""
+"""Page of two classes: ranking with bands, calibration, usefulness, operating points, errors."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -80,13 +80,12 @@ class BinaryPage(TargetPage):
         return {"positive": positives, "share": Number(positives / len(values) if len(values) else None, ".1%")}
 
     def sections(self) -> list[Section]:
-        """Return the sections from ranking to abstention."""
+        """Return the sections from ranking to operating points."""
         return [
             Section("ranking", "Ranking: do positive bags score above negative ones?", "binary.html", self._ranking()),
             Section("calibration", "Calibration: do probabilities come true?", "binary.html", self._calibration()),
             Section("usefulness", "Usefulness: is acting on it better than not?", "binary.html", self._usefulness()),
             Section("operating", "Operating points", "binary.html", self._operating()),
-            Section("abstention", "Abstention: leaving unsure bags to a person", "binary.html", self._abstention()),
         ]
 
     def _rate(self, label: int, threshold: float | None) -> Estimate | None:
@@ -180,40 +179,6 @@ class BinaryPage(TargetPage):
         notes = [point.note for point in choice.points if point.note]
         content = {"table": table, "known": choice, "share": share, "notes": notes}
         return {**content, "trained": self.study.part == "train"}
-
-    def _abstention(self) -> dict[str, Any]:
-        tested, val = self.tested, self._validation
-        if val is None:
-            return {}
-        sets = calibrate.ConformalSets().fit(val.scores, val.values, groups=val.groups)
-        units = dict(zip((0, 1), sets.counts))
-        rows, off = [], False
-        for error in _ERRORS:
-            compatible = sets.predict(tested.scores, error=error)
-            covered = compatible[np.arange(len(tested)), tested.values]
-            decided = compatible.sum(axis=1) == 1
-            cells: list[Any] = [Number(1 - error, ".0%")]
-            for label in (1, 0):
-                of_class = tested.values == label
-                share = proportion(covered, groups=tested.groups, among=of_class)
-                cells.append([Number(share, key=f"conformal.{error:g}.{label}")])
-                if share is not None and not tested.grouped and not val.grouped:
-                    low, high = calibrate.coverage_range(units[label], int(of_class.sum()), error=error)
-                    inside = low - 1e-9 <= share.value <= high + 1e-9
-                    off = off or not inside
-                    cells[-1].append(f"({'as' if inside else 'not as'} expected: {low:.2f} to {high:.2f})")
-            cells.append(proportion(decided, groups=tested.groups))
-            cells.append(proportion(~covered, groups=tested.groups, among=decided))
-            cells.append(f"{int((compatible.sum(axis=1) == 2).sum())} / {int((~compatible.any(axis=1)).sum())}")
-            rows.append(cells)
-        heads = ["promised coverage", "coverage, positive bags", "coverage, negative bags", "bags decided"]
-        heads += ["wrong among decided", "left: both labels / none fits"]
-        caption = f"Conformal sets from validation bags ({val.counts()}), on {tested.counts()}"
-        needed, best = int(np.ceil(1 / min(_ERRORS) - 1)), self.study.selected.get("weights") == "best"
-        rare = [(units[label], name) for label, name in ((1, "positive"), (0, "negative")) if units[label] < needed]
-        content = {"table": Table(caption, heads, rows), "off": off, "external": self.study.external, "best": best}
-        content |= {"grouped": val.grouped or tested.grouped, "rare": rare, "needed": needed}
-        return {**content, "most": f"{1 - min(_ERRORS):.0%}"}
 
     def errors(self) -> Section:
         """Return the section of the bags that are furthest on the wrong side of the threshold."""

@@ -18,7 +18,7 @@ from midam.report.page.classes import ClassesPage, LabelsPage
 from midam.report.page.ordered import GradesPage, NumbersPage
 from midam.report.page.render import Number, Section, Table, interval, render
 from midam.report.page.survival import SurvivalPage
-from midam.report.page.target_page import BY_GROUP, BY_SIZE, MOST_NAMES, ScoredBags, Study, TargetPage
+from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
 from midam.targets import Target
@@ -40,17 +40,13 @@ def report_page(study: Study) -> str:
     sections = [Section("summary", "In short", "common.html", _summary(study, page))]
     sections.append(Section("flow", "Data: what was trained and tested on", "common.html", _flow(study, page)))
     if page.ranked:
-        by_name = {section.name: section for section in page.sections()}
-        last = by_name.pop("abstention", None)
         columns = [_column(study, page, name, levels) for name, levels in study.columns.items()]
-        sections += by_name.values()
+        sections += page.sections()
         sections.append(Section("subgroups", "Subgroups: is it as good for everyone?", "common.html", columns))
-        sections += [] if last is None else [last]
     sections += [] if errors is None else [errors]
     sections += [] if study.importance is None else [_features(study)]
     sections.append(_training(study) if study.chosen is None else _tried(study.chosen))
     sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", study))
-    sections.append(_checklist(study, page, {section.name for section in sections}))
     kind, middot = "External evaluation" if study.external else "Report of a run", "\N{MIDDLE DOT}"
     title, kicker = f"{study.data}: {study.method}", f"midam {middot} {kind}"
     if study.external:
@@ -249,11 +245,3 @@ def _tried(auto: Mapping[str, Any]) -> Section:
         chart = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
     content = {"note": auto["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
     return Section("tried", "What was tried: each method, and why this was taken", "common.html", content)
-
-
-def _checklist(study: Study, page: TargetPage, names: set[str]) -> Section:
-    """Return the section of the TRIPOD+AI items."""
-    requested, sites = bool(set(study.columns) - {BY_GROUP, BY_SIZE}), any(map(names_sites, study.columns))
-    content = {"target": page.of_target, "names": names, "external": study.external}
-    content |= {"sites": sites, "asked": requested}
-    return Section("tripod", "TRIPOD+AI: what a published report needs", "tripod.html", content)
