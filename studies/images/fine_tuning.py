@@ -91,7 +91,8 @@ RULE = (
     "Written before the first run. Fine-tuning pays on a set where MIDAM (att) trained on from the pretrained weights "
     "has a higher test AUROC than MIDAM (att) on the frozen vectors of the same patches or slices, with an interval "
     "of the paired difference above 0. The tracked state pays there if MIDAM (att) is above DAM-MB (att), mini-batches "
-    "of the same instances, in the same way. So for MIDAM (att), relative, which came in later. Each method has its rate by the validation bags of each trial."
+    "of the same instances, in the same way. So for MIDAM (att), relative, which came in later. Each method has its rate "
+    "by the validation bags of each trial."
 )
 
 
@@ -102,7 +103,8 @@ _SHOWS = {
     "step. Colon is left out: on frozen vectors all methods are at .99 and above ([Table 3 on "
     "vectors](table3-features.md)), so that nothing can be told apart. 'MIDAM (att), relative' is the library's "
     "MIDAM, 'MIDAM (att)' has the state that the paper prints. Frozen rows train with Adam, as the others do: with "
-    "momentum SGD, their rows in Table 3 on vectors are higher on adrenal, and fine-tuning is judged by those too. A step on whole bags costs "
+    "momentum SGD, their rows in Table 3 on vectors are higher on adrenal, and fine-tuning is judged by those too. A "
+    "step on whole bags costs "
     "some twenty times that of a few instances: one epoch, at one rate.",
     "full": f"Test AUROC of {NETWORK} (ImageNet) trained on, all its layers, on the objective of whole bags, of which "
     "a step sees four slices a bag, beside training on the vectors of the frozen network: adrenal. 'MIDAM "

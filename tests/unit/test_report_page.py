@@ -334,10 +334,8 @@ def test_what_a_run_has_tried_and_its_budget_stand_on_its_page(made, tmp_path):
 )
 def test_subgroups_are_titled_by_what_their_column_is_about(column, sites):
     levels = {column: np.array(["a", "b"] * 4)}
-    text, heading = (
-        report_page(study([0, 0, 1, 1] * 2, np.arange(8), columns=levels)),
-        "Site by site" if sites else "By",
-    )
+    text = report_page(study([0, 0, 1, 1] * 2, np.arange(8), columns=levels))
+    heading = "Site by site" if sites else "By"
     assert f"{heading}: {column}" in text or f"{heading} {column}" in text
 
 

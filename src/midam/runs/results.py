@@ -238,9 +238,9 @@ def _of_states(trainer: Trainer) -> dict[str, Any]:
     """Return the entry on the tracked states of training bags beside the bags, the mean over the members."""
     if not trainer.states:
         return {}
-    found = [{key: value for key, value in asdict(state).items() if key != "told"} for state in trainer.states]
-    entry = {key: None if found[0][key] is None else float(np.mean([row[key] for row in found])) for key in found[0]}
-    return {"state": {**entry, "bags": found[0]["bags"]}}
+    rows = [{key: value for key, value in asdict(state).items() if key != "enough"} for state in trainer.states]
+    means = {key: None if rows[0][key] is None else float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    return {"state": {**means, "bags": rows[0]["bags"]}}
 
 
 def _of_data(

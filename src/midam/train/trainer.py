@@ -304,9 +304,9 @@ class Trainer:
         self.history = [dict(row) for row in state["history"]]
 
     def _check_states(self) -> None:
-        found = [member.state_error() for member in self.members]
-        self.states = [state for state in found if state is not None]
-        for member, state in zip(self.members, found, strict=True):
+        errors = [member.state_error() for member in self.members]
+        self.states = [state for state in errors if state is not None]
+        for member, state in zip(self.members, errors, strict=True):
             if state is not None and state.wrong:
                 raise StaleStateError(
                     f"Expected training bags to rank as their tracked state does, got {self.target.metric} "

@@ -56,7 +56,7 @@ class StateError:
     l, r : float
         Mean squared errors of l and r (None without values); of a relative state up to a shift common to all bags,
         which its level adds in a step.
-    told : bool
+    enough : bool
         Whether there are enough bags to tell.
     """
 
@@ -65,12 +65,12 @@ class StateError:
     whole: float
     l: float  # noqa: E741
     r: float | None
-    told: bool
+    enough: bool
 
     @property
     def wrong(self) -> bool:
         """Whether the training has climbed at its state, and not on the bags."""
-        return self.told and self.tracked - self.whole > _MOST_APART
+        return self.enough and self.tracked - self.whole > _MOST_APART
 
 
 class Training:
@@ -162,7 +162,7 @@ class Training:
         estimator, model = self.estimator, self.model
         if not isinstance(estimator, TrackedStatistic):
             return None
-        index, told = self._compared(estimator)
+        index, enough = self._compared(estimator)
         batch = WholeBatch.unlabeled(self._reader, index, self.covariates)
         values = self._labels[index.to(self._labels.device)].cpu().numpy()
         if not len(index) or not self._target.has_metric(values):
@@ -181,7 +181,7 @@ class Training:
         metrics = [self._target.metric_value(values, scores) for scores in seen]
         squares = (state - want).double().square()
         r = float(squares[:, 1:].mean()) if squares.shape[1] > 1 else None
-        return StateError(len(index), metrics[0] or 0.0, metrics[1] or 0.0, float(squares[:, 0].mean()), r, told)
+        return StateError(len(index), metrics[0] or 0.0, metrics[1] or 0.0, float(squares[:, 0].mean()), r, enough)
 
     def _compared(self, estimator: TrackedStatistic) -> tuple[Tensor, bool]:
         """Return the visited bags [K] that are scored, and whether they are enough to tell."""
@@ -190,8 +190,8 @@ class Training:
         order = np.random.default_rng(self.config.run.seed).permutation(np.flatnonzero(visited))
         rank = np.empty(len(order), dtype=np.int64)  # within the stratum
         for stratum in np.unique(strata):
-            own = strata[order] == stratum
-            rank[own] = np.arange(own.sum())
+            inside = strata[order] == stratum
+            rank[inside] = np.arange(inside.sum())
         order = order[np.argsort(rank, kind="stable")]
         rank = np.sort(rank, kind="stable")
         sizes = self._reader.sizes.numpy()[order]
