@@ -91,8 +91,8 @@ RULE = (
     "Written before the first run. Fine-tuning pays on a set where MIDAM (att) trained on from the pretrained weights "
     "has a higher test AUROC than MIDAM (att) on the frozen vectors of the same patches or slices, with an interval "
     "of the paired difference above 0. The tracked state pays there if MIDAM (att) is above DAM-MB (att), mini-batches "
-    "of the same instances, in the same way. So for MIDAM (att), relative, which came in later. Each method has its rate "
-    "by the validation bags of each trial."
+    "of the same instances, in the same way. So for MIDAM (att), relative, which came in later. Each method has its "
+    "rate by the validation bags of each trial."
 )
 
 

@@ -148,6 +148,15 @@ def _midam_minus_dam(margin: float) -> list[float]:
     ]
 
 
+def firsts_of_entropy() -> list[str]:
+    """Splits, and the sets on which a row of cross-entropy has the highest mean, at the paper's margin and at 1."""
+    counts = []
+    for margin in (0.1, 1.0):
+        means = _table2(margin).mean(axis=1)
+        counts.append(sum(means.loc[name].idxmax().startswith("ce-") for name in _SETS))
+    return [_splits(0.1), *map(str, counts)]
+
+
 def outside_the_paper() -> list[str]:
     """Means of the paper outside the interval in which the mean of three splits of ours falls, and of how many."""
     means, paper = _table2(0.1), _paper()
