@@ -15,12 +15,12 @@ import torch
 from benchmarks.shared import memory_mib, sparse_store
 from numpy.lib.format import open_memmap
 
-from midam.compare.libauc import load_libauc, load_torchmil
 from midam.data.store import open_store
 from midam.evaluate.predict import predict
 from midam.settings import Settings
 from midam.train.build import build_ensemble
 from midam.train.trainer import Trainer
+from studies.peers import load_libauc, load_torchmil
 
 BAGS, WIDTH, HIDDEN, DRAWN, CHUNK = 32, 1024, 1024, 64, 128
 STEPS = 10

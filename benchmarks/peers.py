@@ -1,5 +1,5 @@
 """LibAUC for the benchmarks and the tests; its loader is in the package."""
 
-from midam.compare.libauc import libauc_folder, load_libauc
+from studies.peers import libauc_folder, load_libauc
 
 __all__ = ["libauc_folder", "load_libauc"]

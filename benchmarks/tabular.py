@@ -28,13 +28,13 @@ import torch
 from joblib import Parallel, delayed
 
 import midam
-from midam.compare.libauc import LibAUCAttention
 from midam.compare.summary import corrected_interval
 from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
+from studies.peers import LibAUCAttention
 
 SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
 FOLDS = 10

@@ -332,9 +332,6 @@ BASELINES = Registry(
         "rgb-trees": "midam.compare.baselines.ColorTrees",
         "patch-statistics-extratrees": "midam.compare.baselines.PatchStatisticsTrees",
         "voxel-logistic": "midam.compare.baselines.VoxelLogistic",
-        "libauc-midam-att": "midam.compare.libauc.LibAUCAttention",
-        "libauc-midam-smx": "midam.compare.libauc.LibAUCSmoothedMax",
-        "torchmil-abmil": "midam.compare.libauc.TorchMILABMIL",
     },
     base="midam.compare.baselines.Baseline",
 )

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from midam.compare.engine import Group, Row
-from midam.compare.libauc import LibAUCAttention, libauc_folder
 from midam.data.bags import Bags
 from midam.train.trials import Trial
 from studies.engine import Store, settings_hash
 from studies.page import duration, section, table
+from studies.peers import LibAUCAttention, libauc_folder
 from studies.protocol import EPOCHS, paper_config, steps
 from studies.splits import paper_splits
 from studies.tabular.table2_trials import Plan, select_rows

@@ -142,8 +142,8 @@ CLAIMS = [
     ),
     Claim(
         _FINDINGS,
-        "MIDAM is ahead of mini-batches by {}. The rate of the mini-batches was the lowest of the grid. With one in 500 "
-        "it is at chance, and drawing by remembered scores is ahead of uniform samples by {} (",
+        "MIDAM is ahead of mini-batches by {}. The rate of the mini-batches was the lowest of the grid. With one in "
+        "500 it is at chance, and drawing by remembered scores is ahead of uniform samples by {} (",
         metrics.needle,
     ),
     Claim(

@@ -26,6 +26,7 @@ from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.train.trials import Trial, every_epoch, train_trials
+from studies.peers import PEERS
 
 QUICK = Settings(epochs=2)
 OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil")  # of images, and of other libraries
@@ -204,7 +205,7 @@ def test_libauc_learns(name, capsys):
     assert libauc_folder() is not None
     bags = witness_bags(120, shift=6.0)
     train, test = halves(bags)
-    assert auroc(bags.labels[test], BASELINES.find(name)().score(bags, Trial(train, test, 0))) > 0.7
+    assert auroc(bags.labels[test], PEERS[name]().score(bags, Trial(train, test, 0))) > 0.7
     assert capsys.readouterr().out == ""
 
 
@@ -212,7 +213,7 @@ def test_torchmil_learns():
     pytest.importorskip("torchmil")
     bags = witness_bags(120, shift=6.0)
     train, test = halves(bags)
-    assert auroc(bags.labels[test], BASELINES.find("torchmil-abmil")().score(bags, Trial(train, test, 0))) > 0.7
+    assert auroc(bags.labels[test], PEERS["torchmil-abmil"]().score(bags, Trial(train, test, 0))) > 0.7
 
 
 def test_names_are_checked():

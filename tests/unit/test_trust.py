@@ -332,13 +332,12 @@ IMPORTS = {
         *(
             "cli/app.py",
             "cli/completion.py",
-            "compare/libauc.py",
             "compare/workers.py",
             "errors.py",
         ),
         *("export/onnx.py", "export/run.py", "lazy_imports.py", "registry.py"),
     },
-    "find_spec": {"compare/libauc.py", "embed/kinds.py", "runs/trust.py"},
+    "find_spec": {"embed/kinds.py", "runs/trust.py"},
 }
 
 

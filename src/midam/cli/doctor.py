@@ -39,7 +39,7 @@ EXTRAS = {
     "track": "TensorBoard",
     "mlflow": "MLflow",
     "wandb": "Weights & Biases",
-    "peers": "torchmil, for comparisons",
+    "peers": "torchmil, for studies",
     "dask": "comparisons on a Dask cluster",
     "ray": "comparisons on a Ray cluster",
 }

@@ -150,7 +150,7 @@ class Comparison:
             "",
             f"{self.basis} Seconds per trial, selection included; peak MiB of one training above libraries and data. "
             "Methods that choose settings on validation bags train on the rest of the training part; `midam`, "
-            "baselines and peers train on all of it.",
+            "baselines train on all of it.",
         ]
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
 
