@@ -262,7 +262,7 @@ def _limits(design: Design, results: Results) -> list[str]:
     }
     told = [f"{name} {' to '.join(map(str, sorted({own[0], own[-1]})))}" for name, own in counts.items() if own]
     tracked = any(JUDGED in recipe.methods for recipe in design.recipes.values())
-    lines = ["- The tracked state has no floor, as in the paper; the library's default is 0.1."] if tracked else []
+    lines = ["- The tracked state of MIDAM is the paper's; 'relative' is the library's."] if tracked else []
     lines += ["- Volumes are at half their resolution, means of 2 x 2 x 2 voxels."] if design.halve else []
     lines += [f"- Steps of a training: {', '.join(told)}."] if told else []
     for name in design.recipes:

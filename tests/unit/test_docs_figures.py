@@ -95,7 +95,6 @@ SOURCES: dict[str, list[tuple[str, str, dict[str, str]]]] = {
             "fine-tuning fine-tuning-full",
             {
                 "fine-tuned, mini-batches": r"adrenal, fine-tuned \| DAM \(MB-att\)",
-                "fine-tuned, MIDAM with the default floor": r"adrenal, fine-tuned, floor .1 \| MIDAM \(att\)",
                 "fine-tuned, MIDAM as in the paper": r"adrenal, fine-tuned \| MIDAM \(att\)",
                 "frozen vectors, MIDAM, Adam": r"adrenal, frozen \| MIDAM \(att\)",
                 "frozen vectors, MIDAM, momentum SGD": r"adrenal, frozen, momentum \| MIDAM \(att\)",
