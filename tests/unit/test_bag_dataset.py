@@ -216,3 +216,23 @@ def test_a_pooling_of_one_score_takes_the_index_second():
     scores, index = torch.rand(2, 3), torch.tensor([1, 3])
     first = pool(scores, index)
     assert torch.equal(first, TrackedPooling("smoothed-max", num_bags=4)(scores, index=index))
+
+
+@pytest.mark.parametrize(("given", "reads"), [(None, 6), ([5] * 6, 0)])
+def test_a_cohort_that_reads_lazily_is_asked_once_for_each_bag_or_not_at_all(given, reads):
+    asked = []
+
+    class Cohort:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            if index >= len(self):
+                raise IndexError(index)
+            asked.append(index)
+            return np.full((5, 3), index, dtype=np.float32)
+
+    train = BagDataset(Cohort(), np.arange(6) % 2, num_instances=2, sizes=given)
+    assert len(asked) == reads
+    assert train.sizes.tolist() == [5] * 6
+    assert train[4][0].unique().tolist() == [4.0]

@@ -190,14 +190,19 @@ def test_nothing_is_kept_of_a_loss_that_is_not_finite():
     z, v = sample()
     loss = loss_fn(pool(z, v * torch.nan, index), labels)
     assert math.isnan(loss.item())
-    commit(pool, loss_fn)
+    with pytest.warns(UserWarning, match="the loss is not finite, so no state was written"):
+        commit(pool, loss_fn)
     assert not pool.bag_state.any()
     assert not loss_fn.dual.any()
     pool(z, v * torch.nan, index)
     commit(pool)  # with a loss of one's own, what is proposed is looked at
     assert not pool.bag_state.any()
     pool(z, v, index)
-    commit(pool, loss=torch.tensor(torch.inf))
+    with pytest.warns(UserWarning, match="the loss is not finite"):
+        commit(pool, loss=torch.tensor(torch.inf))
+    assert not pool.bag_state.any()
+    (pool(z, v, index).sum() * torch.nan).backward()
+    commit(pool)  # so is the gradient of a loss of one's own
     assert not pool.bag_state.any()
     pool(z, v, index)
     commit(pool)
@@ -308,6 +313,7 @@ def test_losses_of_other_labels():
         (lambda: make()(*sample(), torch.arange(3), mask=torch.ones(3, 5).bool()), r"\[3, 5\], None\]; give all"),
         (lambda: MinMaxAUCLoss()(torch.zeros(3), torch.zeros(4)), r"got scores \[3\] and labels \[4\]"),
         (lambda: PairwiseAUCLoss(columns=2, pairs="labels")(torch.zeros(3), torch.zeros(3, 2)), "Expected 2 scores"),
+        (lambda: CoxLoss()(torch.zeros(2), torch.zeros(2)), r"Expected labels \[K, 2\] for 'cox', time and event"),
         (lambda: AveragePrecisionLoss(num_bags=3)(torch.zeros(2), torch.zeros(2)), "call it with .scores, labels, in"),
     ],
 )
@@ -324,3 +330,55 @@ def test_half_precision_is_pooled_in_float32():
     loss_fn(scores, torch.tensor([1, 0, 1])).backward()
     assert z.grad.dtype == torch.bfloat16
     assert AttentionPooling(4).without_layers().score(torch.zeros(1), torch.zeros(1, 1), torch.ones(1)).item() == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_module_in_half_precision_keeps_its_state_in_float32(dtype):
+    pool, loss_fn = make().to(dtype), MinMaxAUCLoss().to(dtype)
+    assert {pool.bag_state.dtype, loss_fn.dual.dtype, loss_fn.positive_center.dtype} == {
+        torch.float64 if dtype == torch.float64 else torch.float32
+    }
+    z, v = (x.detach().to(dtype).requires_grad_() for x in sample())
+    loss_fn(pool(z, v, torch.arange(3)), torch.tensor([1, 0, 1])).backward()
+    commit(pool, loss_fn)
+    assert z.grad.dtype == dtype
+    assert pool.bag_state[:3, 0].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_of_a_mask_without_instances_is_refused(name):
+    mask = torch.tensor([[True] * 4, [False] * 4, [True] * 4])
+    pool, values = make(name), sample() if name == "attention" else sample()[:1]
+    for call in (lambda: pool(*values, torch.arange(3), mask=mask), lambda: pool.eval()(*values, mask=mask)):
+        with pytest.raises(ConfigError, match=r"Expected an instance in each row of mask, got none \(in row 1\)"):
+            call()
+
+
+def test_a_bag_that_fills_half_of_its_slots_is_not_drawn_whole():
+    pool = make(num_bags=2, sizes=[4, 4], state_rate=0.5)
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    rates = []
+    for seed in range(2):
+        _, old, _ = (pool(*sample(2, seed=seed), torch.arange(2), mask=mask), *pool._proposed)[1]
+        rates.append(pool._rate(old[:, :1], pool.sizes, drawn=4, mask=mask, ranks=None).flatten().tolist())
+        commit(pool)
+    assert rates == [[1, 1], [1, 0.5]]
+
+
+def test_parameters_that_no_optimizer_has_are_said_once():
+    pool, loss_fn, labels = make(), MinMaxAUCLoss(), torch.tensor([1, 0, 1])
+
+    def steps(optimizer=None):
+        for _ in range(60):
+            loss_fn(pool(*sample(), torch.arange(3)), labels).backward()
+            if optimizer is not None:
+                optimizer.step()
+            commit(pool, loss_fn)
+
+    with pytest.warns(
+        UserWarning, match=r"no parameter of MinMaxAUCLoss has moved .* give loss_fn.parameters\(\)"
+    ) as said:
+        steps()
+    assert len(said) == 1
+    loss_fn = MinMaxAUCLoss()
+    steps(torch.optim.SGD(loss_fn.parameters(), lr=0.01))  # warnings are errors here

@@ -31,6 +31,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         Numbers that the loss accepts, such as 0 and 1.
     num_instances : int
         B.
+    sizes : array of int [N], optional
+        Numbers of instances; default: each bag is asked for its length and shape, once.
     transform : callable, optional
         Function of the tensor x [B, ...]; returns a tensor.
 
@@ -54,13 +56,15 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         labels: ArrayLike,
         *,
         num_instances: int = 8,
+        sizes: ArrayLike | None = None,
         transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         require_counts(num_instances=num_instances)
         self.bags, self.num_instances, self.transform = bags, num_instances, transform
         values = as_array(labels)
         try:
-            self.sizes = np.array([len(bag) for bag in bags], dtype=int)
+            known = [(len(bag), getattr(bag, "shape", None)) for bag in bags] if sizes is None else []
+            self.sizes = np.array([size for size, _ in known] if sizes is None else sizes, dtype=int)
         except TypeError as error:
             raise BagDataError(f"Expected a list of arrays, one per bag ({first_line(error)}); give one.") from None
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
@@ -71,7 +75,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         self.labels = torch.as_tensor(values)
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
-        shapes = [tuple(bag.shape[1:]) for bag in bags if hasattr(bag, "shape")]
+        shapes = [tuple(shape[1:]) for _, shape in known if shape is not None]
         odd = next((i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]), None)
         if odd is not None:
             raise BagDataError(

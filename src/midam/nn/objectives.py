@@ -6,8 +6,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from midam.errors import ConfigError, require, require_choice, require_counts, r
 from midam.functional import columns as per_column
 from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
-from midam.nn.pooling.base import upcast
+from midam.nn.pooling.base import upcast, wide_enough
 from midam.nn.scorer import BagOutput, SeenBags
 from midam.process_group import joined
 from midam.registry import OBJECTIVES, NamedPart
@@ -32,6 +32,7 @@ _KINDS: dict[str, str] = {
     "survival": "bags with a time and an event",
 }
 _BINARY = frozenset({"binary"})
+_STILL = 50  # commits in which a parameter with a gradient does not move
 _COLUMNS = frozenset({"binary", "classes", "labels"})
 
 
@@ -99,6 +100,7 @@ class Objective(NamedPart, nn.Module):
         self._proposed: dict[str, Tensor] = {}
         self._checked = self._warned = False
         self.last: list[Tensor] = []  # the loss that waits for `commit`
+        self._commits, self._start = 0, torch.empty(0)
 
     @classmethod
     def check_pairs(cls, pairs: str) -> None:
@@ -238,8 +240,13 @@ class Objective(NamedPart, nn.Module):
             return output
         return output.score if self.squash else output.logit
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the module as torch does, but keep its numbers in at least float32, as the loss is."""
+        return super()._apply(lambda x: wide_enough(fn(x), x), recurse)  # type: ignore[no-untyped-call]
+
     def commit(self, loss: Tensor) -> None:
         """Write the values that the last batch proposed, unless its loss is not finite."""
+        self._look_for_still_parameters()
         self.last.clear()
         if not self._proposed:
             return
@@ -252,6 +259,20 @@ class Objective(NamedPart, nn.Module):
                 continue
             torch.where(finite, new, old, out=old)
         self._proposed.clear()
+
+    def _look_for_still_parameters(self) -> None:
+        """Warn once if parameters that have a gradient never move: no optimizer has them."""
+        if self._commits < 0 or any(x.grad is None or x.is_cuda for x in self.parameters()):
+            return
+        values = torch.cat([torch.empty(0), *(x.detach().flatten() for x in self.parameters())])
+        if not len(values) or (self._commits and not torch.equal(values, self._start)):
+            self._commits = -1
+            return
+        self._commits, self._start = self._commits + 1, values
+        if self._commits > _STILL:
+            self._commits = -1
+            advice = "give loss_fn.parameters() to the optimizer"
+            warnings.warn(f"no parameter of {type(self).__name__} has moved in {_STILL} steps: {advice}", stacklevel=4)
 
 
 class MinMaxAUCLoss(Objective):
@@ -485,4 +506,9 @@ class CoxLoss(Objective):
             self._warned = True
             message = "the loss of 'cox' on a batch of one bag is 0: use at least two bags per batch"
             warnings.warn(message, stacklevel=3)
+        if labels.shape[1:] != (2,):
+            raise ConfigError(
+                f"Expected labels [K, 2] for {self.name!r}, time and event of each bag, got {list(labels.shape)}; "
+                "stack the two columns."
+            )
         return f.cox(h.squeeze(1), labels[:, 0], labels[:, 1]), {}

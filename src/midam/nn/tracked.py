@@ -11,9 +11,10 @@ current step is added again (`midam.functional.logmean.track`).
 """
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from midam.errors import ConfigError, require, require_counts, require_positive
 from midam.functional.logmean import importance_logits, track
 from midam.nn.objectives import Objective, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling, upcast
+from midam.nn.pooling.base import wide_enough
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
 from midam.process_group import Ranks, joined
 
@@ -116,7 +118,7 @@ class TrackedStatistic(nn.Module):
         ranks = joined(z.device) if self.relative else None
         old = self.bag_state.index_select(0, index)
         visits = old[:, :1]
-        gamma0 = self._rate(visits, sizes, drawn=z.shape[1], ranks=ranks)
+        gamma0 = self._rate(visits, sizes, drawn=z.shape[1], mask=mask, ranks=ranks)
         l, r, kept = track(z, v, old[:, 1:], gamma0=gamma0, mask=mask, level=self._level(ranks))  # noqa: E741
         self._proposed[:] = [(index, old, torch.cat([visits + 1, kept], dim=1))]
         return l, r
@@ -135,6 +137,13 @@ class TrackedStatistic(nn.Module):
     def _write(self, index: Tensor, rows: Tensor) -> None:
         self.bag_state.index_copy_(0, index, rows)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the module as torch does, but keep the state in at least float32: it sums over many steps."""
+        state = self.bag_state
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.bag_state = wide_enough(self.bag_state, state)
+        return self
+
     def start_epoch(self) -> None:
         """Note how often each bag has been visited at least, so that the steps need not look."""
         self._fewest = float(self.bag_state[:, 0].min())
@@ -149,12 +158,16 @@ class TrackedStatistic(nn.Module):
         plain = self.branches == 1 and ranks is None
         return mean_over_rows if plain else partial(mean_over_bags, branches=self.branches, ranks=ranks)
 
-    def _rate(self, visits: Tensor, sizes: Tensor | None, *, drawn: int, ranks: Ranks | None) -> Tensor | float:
+    def _rate(
+        self, visits: Tensor, sizes: Tensor | None, *, drawn: int, mask: Tensor | None, ranks: Ranks | None
+    ) -> Tensor | float:
         """Return gamma0, a number or [K, 1]: 1 at a first visit, and for a bag that is sampled whole."""
         gamma0 = self._step_rate(visits, drawn=drawn, ranks=ranks)
         if self._fewest and sizes is None:
             return gamma0
-        fresh = visits == 0 if sizes is None else (visits == 0) | (sizes.unsqueeze(1) <= drawn)
+        fresh = visits == 0
+        if sizes is not None:
+            fresh |= sizes.unsqueeze(1) <= (drawn if mask is None else mask.sum(dim=1, keepdim=True))
         return torch.where(fresh, torch.ones_like(visits), gamma0 * torch.ones_like(visits))
 
     def _step_rate(self, visits: Tensor, *, drawn: int, ranks: Ranks | None) -> Tensor | float:
@@ -248,6 +261,7 @@ class TrackedPooling(TrackedStatistic):
                 "give sizes=[...]."
             )
         self.register_buffer("sizes", counts, persistent=False)
+        self._pulls: list[Tensor] = []  # sums of the gradient of the scores since the last step
 
     def forward(
         self,
@@ -284,6 +298,11 @@ class TrackedPooling(TrackedStatistic):
                 f"{shapes}; give all for the same instances."
             )
         if mask is not None:
+            if mask.device.type == "cpu" and not bool(mask.any(dim=1).all()):  # a GPU would have to synchronize
+                empty = int((~mask.any(dim=1)).nonzero()[0])
+                raise ConfigError(
+                    f"Expected an instance in each row of mask, got none (in row {empty}); drop this bag."
+                )
             mask = mask.to(z.device, torch.bool)
             # An empty slot may hold any value, which must not reach a gradient.
             z, v = _filled(z, mask, 0.0), None if v is None else _filled(v, mask, 0.0)
@@ -302,7 +321,11 @@ class TrackedPooling(TrackedStatistic):
         sizes = None if self.sizes is None else self.sizes[torch.div(index, self.branches, rounding_mode="floor")]
         l, r = self.at_state(z, v, index, sizes=None if log_ratio is not None else sizes, mask=mask)  # noqa: E741
         n = z.new_full((len(z),), z.shape[1]) if mask is None else mask.sum(dim=1)
-        return self._scores(l, r, (n if sizes is None else sizes).to(z.dtype))
+        scores = self._scores(l, r, (n if sizes is None else sizes).to(z.dtype))
+        self._pulls.clear()
+        if scores.requires_grad:
+            scores.register_hook(lambda gradient: self._pulls.append(gradient.sum()))  # type: ignore[no-untyped-call]
+        return scores
 
     @torch.no_grad()
     def evaluate(self, chunks: Iterable[Tensor | tuple[Tensor, Tensor | None]]) -> Tensor:
@@ -327,9 +350,9 @@ class TrackedPooling(TrackedStatistic):
         return self._scores(l, r, n).squeeze(0)
 
     def commit(self, loss: Tensor | None = None) -> None:
-        """Write the proposed rows, unless the `loss` (by default the sum of the rows) is not finite."""
+        """Write the proposed rows, unless the `loss` is not finite; by default, the rows and the gradient of scores."""
         if self._proposed:
-            super().commit(self._proposed[0][2].sum() if loss is None else loss)
+            super().commit(self._proposed[0][2].sum() + sum(self._pulls) if loss is None else loss)
 
     def _write(self, index: Tensor, rows: Tensor) -> None:
         ranks = joined(rows.device)
@@ -409,6 +432,8 @@ def commit(*modules: nn.Module, loss: Tensor | None = None) -> None:
     losses = [part.last[0] for part in parts if isinstance(part, Objective) and part.last]
     if loss is None and losses:
         loss = torch.stack(losses).sum()
+    if loss is not None and loss.device.type == "cpu" and not bool(loss.isfinite()):
+        warnings.warn("the loss is not finite, so no state was written: look at x, or lower the rate", stacklevel=2)
     for part in parts:
         if isinstance(part, TrackedPooling):
             part.commit(loss)

@@ -254,7 +254,7 @@ class AsPrinted(VarianceReduced):
             return now
         with torch.no_grad():
             _, old, new = self._proposed[0]
-            gamma0 = self._rate(old[:, :1], sizes, drawn=z.shape[1], ranks=None)
+            gamma0 = self._rate(old[:, :1], sizes, drawn=z.shape[1], mask=mask, ranks=None)
             point = torch.where(gamma0 * torch.ones_like(old[:, :1]) < 1, old, new)
             l, r = point[:, 1], point[:, 2:]  # noqa: E741
             self.clips += (z - l.unsqueeze(1) > MAX_LAG_EXPONENT).sum()

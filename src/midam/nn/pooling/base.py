@@ -312,6 +312,11 @@ def upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def wide_enough(new: Tensor, old: Tensor) -> Tensor:
+    """Return a moved or cast tensor, but `old` on its device if it was cast to half precision."""
+    return old.to(new.device) if upcast(new) is not new else new
+
+
 def one_a_column(start: Tensor, columns: int) -> Tensor:
     """Return the initial value of a learnable number [] of a pooling; with several columns one for each, [C]."""
     return start if columns == 1 else start.repeat(columns)
