@@ -34,7 +34,7 @@ from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds, inner_trials
 from midam.data.bags import Bags
 from midam.data.sets import catalog
-from midam.errors import CheckpointError, ConfigError
+from midam.errors import CheckpointError, ConfigError, DivergedError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import paired_delong
 from midam.evaluate.predict import predict
@@ -292,6 +292,26 @@ def test_a_candidate_that_diverges_is_left_out():
     assert [row.note for row in found.tried] == [None, DIVERGED]
     assert found.tried[1].auroc is None
     assert found.taken == [VECTORS[0]]
+
+
+def test_a_model_of_all_bags_that_contradicts_its_folds_is_left_out(monkeypatch):
+    bags, fit = make_bags(shift=3.0), Candidate.fit
+    name = Auto().choose(bags, seed=0).parts[0]["method"]
+
+    def turned(candidate, train, **how):
+        """As if its labels had been exchanged when it was fitted again."""
+        of = train.replace(labels=1 - train.labels) if candidate.name in wrong else train
+        return fit(candidate, of, **how)
+
+    monkeypatch.setattr(Candidate, "fit", turned)
+    wrong = {name}
+    chosen = Auto().choose(bags, seed=0)
+    assert name not in {part["method"] for part in chosen.parts}
+    assert f"{name} is left out: Expected an AUROC of the training bags near that of the inner" in chosen.about["note"]
+    assert chosen.model.weights.sum().item() == pytest.approx(1)
+    wrong = set(VECTORS)
+    with pytest.raises(DivergedError, match=r"left out: .*left out: "):
+        Auto().choose(bags, seed=0)
 
 
 def test_what_does_not_take_the_bags_is_left_out_with_its_reason():

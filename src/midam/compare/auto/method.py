@@ -13,8 +13,9 @@ from midam.compare.auto.candidates import make_candidate, usual_candidates
 from midam.compare.auto.search import OnCandidate, SearchResult, search
 from midam.compare.baselines import Baseline, ModelBaseline
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.errors import ConfigError, DivergedError
 from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import BagEnsemble, member_weights, scorers_of
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
@@ -24,6 +25,7 @@ from midam.train.build import build_ensemble
 from midam.train.trials import Trial
 
 _INNER = "pooling.inner."
+_CONTRADICTS = 0.1  # AUROC of the training bags below that of held-out bags
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,8 @@ class Auto(Baseline):
     ) -> Chosen:
         """Search on these bags, and train the chosen candidates on all of them; arguments are as in `search`.
 
-        Candidates use the instances without covariates.
+        Candidates use the instances without covariates. One that diverges, or that ranks the bags that it has seen much
+        worse than its folds ranked bags that they had not, is left out; if none remains, a `DivergedError` is raised.
         """
         bags = bags.replace(covariates=None)
         candidates = usual_candidates(bags.instance_shape, len(bags))
@@ -80,17 +83,28 @@ class Auto(Baseline):
         weights: list[float] = []
         parts: list[dict[str, Any]] = []
         by_name = {candidate.name: candidate for candidate in candidates}
-        epochs = {row.method: row.epochs for row in result.tried}
+        rows = {row.method: row for row in result.tried}
+        faults: list[str] = []
         for number, (name, line) in enumerate(zip(result.taken, result.mixture.lines)):
             candidate = by_name[name]
             if on_candidate is not None:
                 on_candidate(f"{candidate.name}, on all training bags", number, len(result.taken))
-            scorers = candidate.fit(bags, seed=seed, epochs=epochs[name])
+            try:
+                scorers = candidate.fit(bags, seed=seed, epochs=rows[name].epochs)
+                _check_rank(scorers, bags, rows[name].auroc)
+            except DivergedError as error:
+                faults.append(f"{name} is left out: {error}")
+                continue
             members += [_rescaled(scorer, line.slope, line.intercept) for scorer in scorers]
             weights += [float(result.mixture.weights[number]) / len(scorers)] * len(scorers)
             config = None if candidate.config is None else candidate.config.flat()
             parts.append({"method": candidate.name, "config": config, "scorers": len(scorers)})
-        return Chosen(BagEnsemble(members, weights), parts, _summary_entries(result), result.out_of_fold)
+        if not members:
+            raise DivergedError(" ".join(faults))
+        about = _summary_entries(result)
+        about["note"] = " ".join([about["note"], *faults])
+        weights = [weight / sum(weights) for weight in weights] if faults else weights
+        return Chosen(BagEnsemble(members, weights), parts, about, result.out_of_fold)
 
     def model(
         self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor], parts: Sequence[Mapping[str, Any]]
@@ -116,6 +130,16 @@ class Auto(Baseline):
             return BagEnsemble(members, weights["weights"])
         except ConfigError as error:  # the weights come from a file, so advice on settings is useless
             raise ValueError(str(error)) from error
+
+
+def _check_rank(scorers: Sequence[BagScorer], bags: Bags, held_out: float | None) -> None:
+    """Refuse scorers that rank their own training bags far below the AUROC of held-out bags of the inner folds."""
+    trained = auroc(bags.require_labels(), predict(BagEnsemble(scorers), bags))
+    if held_out is not None and trained < held_out - _CONTRADICTS:
+        raise DivergedError(
+            f"Expected an AUROC of the training bags near that of the inner folds, {held_out:.3f}, got {trained:.3f}; "
+            "train another method, or midam with other settings."
+        )
 
 
 def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
