@@ -40,7 +40,7 @@ def make_bags(covariates=VALUES, **known):
         (["f", None, float("nan")], "category", ["f", None, None]),
         (["1", "2", "4a"], "category", ["1", "2", "4a"]),
         ([1, 2.0, "4a"], "category", ["1", "2", "4a"]),
-        (["1.0", "01", "x"], "category", ["1", "1", "x"]),
+        (["1.0", "01", "1", "1E0", "x"], "category", ["1.0", "01", "1", "1E0", "x"]),
         (["1_000", "2", "3"], "category", ["1_000", "2", "3"]),
         ([b"f", b"\xc3\xa4", b""], "category", ["f", "\N{LATIN SMALL LETTER A WITH DIAERESIS}", None]),
         (pd.array([1, None, 3], dtype="Int64"), "number", [1.0, None, 3.0]),

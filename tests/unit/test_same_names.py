@@ -5,6 +5,8 @@ import subprocess
 import sys
 import unicodedata
 import warnings
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -16,6 +18,7 @@ import midam
 from midam.cli import main
 from midam.data import Bags, open_store, write_store
 from midam.data.bags import warn_of_alike_names
+from midam.data.column_codes import ColumnCoder
 from midam.data.sources import read_bags
 from midam.data.sources.torchmil import from_torchmil
 from midam.data.target_labels import TargetLabels
@@ -537,3 +540,93 @@ def test_a_torch_file_that_claims_to_span_disks_is_refused_by_its_name(tmp_path)
     path.write_bytes(path.read_bytes()[:-22] + b"PK\6\7" + bytes(12) + b"\2\0\0\0" + b"PK\5\6" + bytes(18))
     with pytest.raises(BagDataError, match=r"a whole \.pt file, got: .* disks .*a\.pt"):
         read_bags(tmp_path / "files", require_labels=False)
+
+
+CODES = [("0117", "117"), ("250.10", "250.1"), ("1E5", "100000"), ("250.0", "250"), ("+5", "5"), ("1e400", "inf5")]
+TABLES = ["csv", "tsv", "semicolon", "xlsx", "parquet", "frame"]
+
+
+def read_as(form: str, folder: Path, frame: pd.DataFrame, **how: Any) -> Bags:
+    """Read a frame in a format."""
+    path = folder / f"t.{form.replace('semicolon', 'csv')}"
+    if form == "frame":
+        return Bags.from_dataframe(frame, **how)
+    if form in ("xlsx", "parquet"):
+        (frame.to_excel if form == "xlsx" else frame.to_parquet)(path, index=False)
+    else:
+        frame.to_csv(path, index=False, sep={"csv": ",", "tsv": "\t", "semicolon": ";"}[form])
+    return read_bags(path, **how)
+
+
+def of_codes(one: str, other: str) -> pd.DataFrame:
+    """Eight bags of two rows, whose names differ in zeros alone; the texts alternate over the bags."""
+    codes = np.repeat([one, other] * 4, 2)
+    ids = [f"{'0' * (number // 2)}{number % 2 + 1}" for number in range(8)]
+    frame = pd.DataFrame({"bag": np.repeat(ids, 2), "a": np.arange(16.0), "code": codes, "site": codes, "icd": codes})
+    return frame.assign(group=frame.bag)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pair", CODES, ids="-".join)
+@pytest.mark.parametrize("form", TABLES)
+def test_text_of_tables_is_no_number_before_it_is_a_name(tmp_path, form, pair):
+    table = of_codes(*pair)
+    options = {"group_column": "group", "site_column": "site", "categories": ["code"], "covariates": ["icd"]}
+    if form == "frame":
+        table["icd"] = ["V45"] * 2 + table.icd.tolist()[2:]
+    else:  # new bags of a run, which may hold only such codes
+        options["kinds"] = {"a": "number", "code": "category", "icd": "category"}
+        options |= {"features": ["a", "code"], "require_labels": False}
+    bags = read_as(form, tmp_path, table, **options)
+    assert bags.ids.tolist() == bags.groups.tolist() == table.bag[::2].tolist()
+    assert set(bags.columns[1].words) == set(bags.sites.tolist()) == {*pair}
+    assert bags.covariates.columns[0].tolist() == table.icd[::2].tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pair", CODES[:3], ids="-".join)
+@pytest.mark.parametrize("form", [*TABLES, "label table", "npz"])
+def test_text_of_labels_is_no_number_before_it_is_a_class(tmp_path, form, pair):
+    table = of_codes(*pair)[["bag", "a"]].assign(label=of_codes(*pair).code, event=1, time=2.5)
+    table["event"] = table.label
+
+    def read(**how: Any) -> Bags:
+        if form == "npz":
+            bag, y = pd.factorize(table.bag)[0], table.label[::2].to_numpy(dtype=np.str_)
+            arrays = {"time": table.time[::2], "event": y} if how.get("target") == "survival" else {"y": y}
+            np.savez(tmp_path / "t.npz", X=table[["a"]], bag=bag, **arrays)
+            return read_bags(tmp_path / "t.npz", **how)
+        if form == "label table":
+            (tmp_path / "f").mkdir(exist_ok=True)
+            for name in table.bag.unique():
+                np.save(tmp_path / "f" / f"{name}.npy", np.ones((2, 2)))
+            table.groupby("bag", as_index=False).first().drop(columns="a").to_csv(tmp_path / "l.csv", index=False)
+            columns = {"label_column": "time,event"} if how.get("target") == "survival" else {}
+            return read_bags(tmp_path / "f", labels=tmp_path / "l.csv", **columns, **how)
+        others = ["label"] if how.get("target") == "survival" else ["time", "event"]
+        return read_as(form, tmp_path, table.drop(columns=others), **how)
+
+    of_bag = dict(zip(table.bag, table.label == pair[0]))
+    bags = read(positive=pair[0])
+    assert set(bags.classes) == {*pair}
+    assert bags.labels.tolist() == [of_bag[name] for name in (bags.ids if form != "npz" else table.bag[::2])]
+    assert set(read(target="multiclass").outcome.names) == {*pair}
+    assert set(read(target="ordinal", grades=pair).outcome.names) == {*pair}
+    assert read(target="survival", positive=pair[0]).outcome.values[:, 1].tolist() == bags.labels.tolist()
+
+
+@pytest.mark.parametrize("values", [["1.0", "0.0"], ["1", "0"], ["+1", "-0"[1:]], ["1.000e+00", "0.000e+00"]], ids=str)
+def test_labels_as_programs_write_the_numbers_0_and_1_are_these(tmp_path, values):
+    table = pd.DataFrame({"bag": [*"abcd"], "label": values * 2, "a": np.arange(4.0)})
+    assert read_as("csv", tmp_path, table).labels.tolist() == [1, 0, 1, 0]
+
+
+def test_a_category_that_pandas_writes_with_a_decimal_is_the_one_of_training(tmp_path):
+    """A column of whole numbers with gaps is one of decimals to pandas."""
+    for first, second in ((["7.0", "8.0", ""], ["7", "8", "9"]), (["7", "8", "9"], ["7.0", "8.0", ""])):
+        tables = [pd.DataFrame({"bag": [*"abc"] * 3, "code": words * 3, "a": 1.0}) for words in (first, second)]
+        train, new = (read_as("csv", tmp_path, t, categories=["code"], require_labels=False) for t in tables)
+        coder = ColumnCoder.fit(train.replace(instances=np.repeat(train.instances, 3, 0)[:9]), Settings().data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert coder.encode(new)[0].tolist() == coder.encode(train)[0].tolist()

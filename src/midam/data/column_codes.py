@@ -292,7 +292,7 @@ def _one_hot(code: Code, column: Column, x: NDArray[Any], rows: NDArray[np.int64
     words: tuple[str, ...] = column.words
     if column.kind != "category":  # bags read without the run may hold only numbers, or nothing
         values, of_row = np.unique(np.where(np.isnan(x), np.nan, x), return_inverse=True)
-        words, x = tuple(category_of(repr(float(value))) for value in values), of_row.astype(np.float64)
+        words, x = tuple(category_of(float(value)) for value in values), of_row.astype(np.float64)
     return code.one_hot(words, x.astype(np.int64), used=rows, kind="column", source=bags.source)
 
 

@@ -65,6 +65,8 @@ class Code:
         Warn about missing and new words among the `used` rows; `kind` is "covariate", of bags, or "column".
         """
         unit = "bag" if kind == "covariate" else "instance"
+        known_words = {*(self.categories or ()), *self.rare}
+        words = [twin if word not in known_words and (twin := _twin(word)) in known_words else word for word in words]
         place_of = {word.casefold(): place for place, word in enumerate(self.categories or ())}
         # The last column is for rare and unknown words; an empty one has none.
         place_of_word = [place_of.get(word.casefold(), len(place_of)) if word else -1 for word in words]
@@ -74,6 +76,14 @@ class Code:
         _warn_of_unseen(self, words, np.bincount(known, minlength=len(words)), unit, source)
         encoded = np.asarray(places[:, None] == np.arange(len(place_of) + 1), dtype=np.float64)
         return np.column_stack([encoded, places < 0]) if self.missing else encoded
+
+
+def _twin(word: str) -> str:
+    """Return 7.0 for 7 and 7 for 7.0: pandas writes the whole numbers of a column with gaps as decimals."""
+    whole = word.removesuffix(".0")
+    if not whole.isdecimal():
+        return word
+    return f"{word}.0" if whole == word else whole
 
 
 @dataclass(frozen=True)

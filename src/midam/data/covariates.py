@@ -3,7 +3,7 @@
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Literal, NamedTuple, Self
@@ -47,15 +47,19 @@ class Covariates(BriefRepr):
     columns: tuple[NDArray[Any], ...]
 
     @classmethod
-    def of(cls, columns: Mapping[str, ArrayLike], *, source: str = "memory") -> Self:
+    def of(cls, columns: Mapping[str, ArrayLike], *, categories: Collection[str] = (), source: str = "memory") -> Self:
         """Make covariates from columns [N] by name: numbers, strings, booleans or None.
+
+        Columns among `categories` hold categories, even if all their values look like numbers.
 
         A `BagDataError` names a value that does not fit its column, such as infinity or a word among numbers.
 
-        1, 1.0 and "1" are the same category, and so are words that differ only in case or in blanks around them.
+        1, 1.0 and "1" are the same category, and so are words that differ only in case or in blanks around them; texts
+        that differ in zeros, such as "1" and "01", are different ones.
         """
         names = tuple(map(name_of, columns))
-        return cls(names, tuple(_column(name, values, source) for name, values in zip(names, columns.values())))
+        pairs = zip(names, columns.values())
+        return cls(names, tuple(_column(name, values, source, worded=name in categories) for name, values in pairs))
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -122,12 +126,15 @@ def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def category_of(value: object) -> str:
-    """Return a value as a category: text without blanks around it, a number in its shortest form, "" if missing."""
+    """Return a value as a category: text as it is written, without blanks around it; a number in its shortest form.
+
+    A missing value is "".
+    """
     text = "" if value is None else text_of(name_of(value if isinstance(value, bytes) else str(value)))
     if is_missing(text) or text.casefold() in _MISSING:
         return ""
-    if text.isdecimal():
-        return str(int(text))  # exact, however long
+    if isinstance(value, str | bytes) or text.removeprefix("-").isdecimal():
+        return text  # 0117 and 117 are two codes; long whole numbers stay exact
     number = number_of(text)
     return text if number is None else str(int(number)) if number == int(number) else repr(number)
 
@@ -141,7 +148,7 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) and "_" not in text else None  # Python reads 1_000 as a number
 
 
-def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
+def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArray[Any]:
     array = as_array(values)
     if array.dtype.kind == "M":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
@@ -149,25 +156,25 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
     if array.dtype.kind == "m":
         return array / np.timedelta64(1, "s")
     large = array.dtype.kind in "iu" and bool((array >= EXACT).any())
-    if array.dtype.kind in "biuf" and not large:
+    if array.dtype.kind in "biuf" and not (large or worded):
         numbers = array.astype(np.float64)
         _check_usable(name, numbers, source)
         note_of_packed_dates(numbers, name, source)
         return numbers
     try:
-        words = [category_of(value) for value in array.ravel().tolist()]
+        words = [category_of(value) for value in as_array(values, object).ravel().tolist()]
     except BagDataError as error:
         raise BagDataError(with_place(error, f"in {source}, covariate {name}")) from None
     nonempty = [word for word in words if word]
     parsed = {word: number_of(word) for word in nonempty}
-    texts = [word for word, number in parsed.items() if number is None]
+    texts = nonempty if worded else [word for word, number in parsed.items() if number is None]
     if not texts:
         _check_usable(name, np.array([parsed[word] for word in nonempty], dtype=np.float64), source)
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
         note_of_packed_dates(numbers, name, source)
         return numbers.reshape(array.shape)
-    if texts:  # other columns hold whole numbers that float64 cannot distinguish: names
+    if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names
         days = days_of(words, name, source)
         if days is not None:
             return days.reshape(array.shape)
@@ -178,7 +185,7 @@ def _column(name: str, values: ArrayLike, source: str) -> NDArray[Any]:
 
 
 def _check_usable(name: str, numbers: NDArray[np.float64], source: str) -> None:
-    """Refuse infinite numbers, and numbers beyond float32, in which models compute."""
+    """Refuse infinite numbers, and numbers too large for models."""
     for got in numbers[~usable(numbers) & ~np.isnan(numbers)][:1]:
         advice = "correct it, or leave the field empty where the value is not known"
         raise BagDataError(f"Expected {wanted(got)} in the covariate {name!r}, got {got:g} (in {source}); {advice}.")

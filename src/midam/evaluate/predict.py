@@ -282,7 +282,7 @@ def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:
     return None if state is None else coder_of(state, CovariateCoder)
 
 
-def covariate_names(model: BagScorer | BagEnsemble) -> tuple[str, ...]:
-    """Return the names of the covariates that a model takes."""
+def covariate_kinds(model: BagScorer | BagEnsemble) -> dict[str, str]:
+    """Return the covariates that a model takes, and the kind of each, "number" or "category"."""
     term = scorers_of(model)[0].covariates
-    return () if term is None else term.coder.names
+    return {} if term is None else dict(zip(term.coder.names, term.coder.kinds))

@@ -11,7 +11,7 @@ from typing import Any
 
 from midam._version import __version__
 from midam.errors import CheckpointError, ExportError, RunExistsError, check_each, nearest, need_package, path_of
-from midam.evaluate.predict import covariate_names
+from midam.evaluate.predict import covariate_kinds
 from midam.export.card import card_text
 from midam.files import held, write_bytes, write_json, write_text
 from midam.names import nearby
@@ -234,7 +234,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
 
 def refuse_covariates(run: LoadedRun) -> None:
     """Raise an `ExportError` for a run with covariates or encoded columns, which no format can hold."""
-    names = covariate_names(run.model)
+    names = covariate_kinds(run.model)
     if names:
         raise ExportError(
             f"Expected a model without covariates to export, got one with {', '.join(names)}; score bags with `midam "

@@ -22,7 +22,7 @@ from midam.embed.bags import RECIPE, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
 from midam.evaluate.metrics import check_metric
-from midam.evaluate.predict import covariate_names, encoded, prepared
+from midam.evaluate.predict import covariate_kinds, encoded, prepared
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS
@@ -74,7 +74,7 @@ def read_for(
     options: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
     options |= {"classes": None if classes is None else tuple(classes)}
-    options |= {"features": list(kinds) or names, "kinds": kinds}
+    options |= {"features": list(kinds) or names, "kinds": kinds | covariate_kinds(run.model)}
     outcome = run.data.get("outcome")
     if outcome is not None:
         options["classes"] = known_names(TargetLabels.of(outcome["target"], [], names=outcome["names"]))
@@ -109,7 +109,7 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     changes: dict[str, Any] = {"split_file": None, "fold": None, "positive": None}
     if not is_run_data:
         changes |= {"labels": None, "slides": None, "sheet": None}
-    used, outcome = covariate_names(run.model), run.data.get("outcome")
+    used, outcome = tuple(covariate_kinds(run.model)), run.data.get("outcome")
     # The model uses neither the site column nor covariates that were constant in training; they are not features
     # either.
     columns = (*run.settings.data.covariates, run.settings.training.balance)

@@ -14,7 +14,7 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.request import Request
 from midam.errors import BagDataError, Note, given, listed
 from midam.lazy_imports import pandas as pd
-from midam.names import merge_words
+from midam.names import merge_words, warn_of_alike
 from midam.synonyms import is_id_like
 
 MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
@@ -194,6 +194,7 @@ def _places(
     """Return the place of each row's category, -1 if missing, and the categories, which ignore case."""
     spelled = merge_words([word for word in words if word], f"categories of column {name}", source=where)
     names = tuple(sorted(spelled.values()))
+    warn_of_alike({f"categories of column {name}": names}, source=where)
     place = {word.casefold(): number for number, word in enumerate(names)}
     return np.array([place.get(word.casefold(), -1) for word in words], dtype=np.float64)[of_row], names
 

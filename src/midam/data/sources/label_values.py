@@ -8,9 +8,10 @@ The rules, in this order:
 4. in a plain pair, a word of `NEGATIVE` is 0 and a word of `POSITIVE` is 1, with a note; so are -1 and 1;
 5. anything else is refused without `positive`.
 
-Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "1" are one value.
+Upper and lower case, and blanks around a word, make no difference; 1, 1.0 and "1" are one value, "01" is another.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -18,7 +19,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import number_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames
@@ -36,6 +36,7 @@ POSITIVE = (
 )
 _PLAIN = {**dict.fromkeys(NEGATIVE, 0), **dict.fromkeys(POSITIVE, 1)}
 PLAIN_WORDS = frozenset(_PLAIN)
+_WHOLE = re.compile(r"^\+?(-?\d+)(\.0*)?(e[+-]?0+)?$", re.IGNORECASE)
 _SHOWN = 8
 _OTHERS = " Or choose another `target`: multiclass, ordinal or continuous."
 
@@ -59,12 +60,8 @@ def code_labels(
 
 
 def word_of(value: object) -> str:
-    """Return a value as text in the form of names; a whole number has no decimal point."""
-    text = name_of(value)
-    if text.isdecimal():
-        return str(int(text))
-    number = number_of(text)
-    return text if number is None or number != int(number) else str(int(number))
+    """Return a value as text in the form of names; a whole number has no decimals, exponent of 0 or plus sign."""
+    return _WHOLE.sub(r"\1", name_of(value))
 
 
 def plain_pair(words: Iterable[str]) -> bool:
@@ -119,7 +116,7 @@ def place_of(row: int, request: Request, ids: Sequence[str]) -> str:
 def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[str, int], TwoNames | None]:
     """Return the code of each value, and the names of the classes."""
     known, where = sorted(names), request.where
-    shown = ", ".join(_brief(names[key]) for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    shown = ", ".join(names[key] for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
     got = f"in {origin}, got {shown} (in {where})"
     positive = None if request.positive is None else word_of(request.positive)
     pair = None if request.classes is None or len(request.classes) != 2 else (request.classes[0], request.classes[1])
@@ -143,7 +140,7 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
     words = {code: names[key] for key, code in codes.items()}
     if len(codes) < len(known) or len(words) < len(known):
         wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
-        such = given(positive=_brief(names[max(known, key=lambda key: (_PLAIN.get(key, 0.5), key))]))
+        such = given(positive=names[max(known, key=lambda key: (_PLAIN.get(key, 0.5), key))])
         raise BagDataError(
             f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
             f"{_OTHERS if len(known) > 2 and wanted == '' else ''}"
@@ -154,12 +151,6 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
         text = f"{words[1]} is positive (1) and {words[0]} negative (0) in {origin} (in {where})"
         warnings.warn(f"{text}; {given(positive=words[0])} swaps them", Note, stacklevel=6)
     return codes, (words[0], words[1])
-
-
-def _brief(word: str) -> str:
-    """Return a word, or a number without the decimals that its type adds."""
-    number = number_of(word)
-    return word if number is None else f"{number:g}"
 
 
 def _rest(name: object) -> str:

@@ -166,6 +166,12 @@ class Request:
         site = [] if self.site_column is None else [("site_column", self.site_column)]
         return [*(("covariates", name) for name in self.covariates), *site]
 
+    @property
+    def category_columns(self) -> set[str]:
+        """Columns whose values are names, even if all look like numbers: categories, and the site."""
+        known = [name for name, kind in (self.kinds or {}).items() if kind == "category"]
+        return {*self.categories, *known, *filter(None, [self.site_column])}
+
 
 def file_suffix(path: Path) -> str:
     """Return the suffix of a file in lower case; both parts for packed files: ``.nii.gz``, ``.csv.gz``, ``.tsv.gz``."""

@@ -279,7 +279,8 @@ def read_covariates(columns: Any, request: Request) -> Covariates | None:
         return None
     where = request.where
     require_columns(columns, request.named_covariates, where)
-    covariates = Covariates.of({name: columns[name] for name in request.covariate_columns}, source=where)
+    values = {name: columns[name] for name in request.covariate_columns}
+    covariates = Covariates.of(values, categories=request.category_columns, source=where)
     for name, column in zip(covariates.names, covariates.columns):
         missing_words = words_for_none(np.asarray(columns[name]).ravel().tolist())
         words = request.read_as_missing.get(name) or ", ".join(map(repr, missing_words))

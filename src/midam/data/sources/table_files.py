@@ -38,7 +38,7 @@ def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ..
 
 
 def read_instances(path: Path, request: Request) -> "pd.DataFrame":
-    """Read a table of numbers, in which bags, labels, groups and splits stay text: the bag 007 keeps its zeros.
+    """Read a table of numbers, in which names (bags, labels, groups, categories) stay text: 007 keeps its zeros.
 
     Words such as NA are missing values, but not yet in `worded_columns`, which
     `midam.data.sources.table_columns.without_words` handles. The index counts the rows of the file from 0. Columns
@@ -48,7 +48,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     require_file(path)
     suffix = file_suffix(path)
     ids = {request.bag_column, *group_parts(request.group_column)}
-    as_text = {*(getattr(request, name) for name in COLUMNS), *ids}
+    as_text = {*(getattr(request, name) for name in COLUMNS), *ids, *request.category_columns}
     if suffix == ".parquet":
         sheet_of(request, path)
         require_fits(path)
@@ -59,6 +59,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
 
     def options(header: Sequence[str]) -> dict[str, Any]:
         worded = worded_columns(map(name_of, header), request)
+        as_text.update(label_columns(map(name_of, header), request)[1:])  # the event; the first may be a time
         words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
         return {"dtype": {name: str for name in header if name_of(name) in as_text}, "na_values": words}
 
