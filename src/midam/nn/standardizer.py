@@ -269,7 +269,9 @@ def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust
     # Whole numbers do not vary by rounding: up to a magnitude they are exact, above it their differences are lost.
     whole = alike & (columns + base == (columns + base).round()).all(dim=0) if alike.any() else alike
     noise, lost = alike & ~whole, whole & (largest > spread.exact)
-    flat = ~(scale >= _LEAST) | (~whole & (kept.amax(dim=0) - kept.amin(dim=0) <= spread.rounding))
+    low, high = kept.amin(dim=0), kept.amax(dim=0)
+    size = torch.maximum((low + base).abs(), (high + base).abs())  # one value beyond them must not hide differences
+    flat = ~(scale >= _LEAST) | (~whole & ((high - low) * largest <= size * spread.rounding))
     if flat.any():
         scale = torch.where(flat, columns.std(dim=0, correction=0), scale)
     none = spread.constant | noise
