@@ -457,7 +457,7 @@ class Bags:
             self._check_values(missing=missing)
 
     def _check_values(self, *, missing: bool) -> None:
-        """Read the bags by chunks; refuse values beyond float32, infinity and, unless values may be `missing`, NaN."""
+        """Read the bags by chunks; refuse values beyond 1.8e19 and, unless values may be `missing`, NaN."""
         order = np.argsort(self.starts, kind="stable")
         for first, last in validate.row_chunks(self.instances, self.starts[order], self.sizes[order]):
             chunk = self.instances[first:last]

@@ -129,11 +129,11 @@ class TargetLabels(BriefRepr):
             yield ~((x == 0) | (x == 1) | np.isnan(x)).all(axis=1), "labels 0, 1 or NaN", "recode the labels"
             yield np.isnan(x).all(axis=1), "at least one known label of each bag", "leave such bags out"
         elif self.target == "continuous":
-            wanted = "a number for each bag that is finite in float32 (at most 3.4e38)"
+            wanted = "a number of at most 1.8e19 for each bag"
             yield ~usable(x).all(axis=1), wanted, correct
         elif self.target == "survival":
             yield ~(first > 0), "times above 0 and an event of 0 or 1", correct
-            wrong, wanted = ~usable(first) | (first < _LEAST), "times that float32 holds, 1.2e-38 to 3.4e38"
+            wrong, wanted = ~usable(first) | (first < _LEAST), "times of 1.2e-38 to 1.8e19"
             yield wrong, wanted, "correct the time, or give it in another unit"
             wanted = "a time and an event of 0 (censored) or 1"
             advice = "recode the event: a competing one, such as a transplant, counts as 0"

@@ -26,7 +26,7 @@ SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
 TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
 LARGEST = np.iinfo(np.int64).max  # largest whole number
-_MOST = float(np.finfo(np.float32).max)
+_MOST = 2.0**64  # above it, float32 overflows when it squares a number; marks of no data such as 1e20 are larger
 _IDS_AT_A_TIME = 1 << 16
 FEATURES_SHOWN = 3
 _LAST_CHARACTER = 0x10FFFF  # of Unicode
@@ -436,7 +436,7 @@ def require_both(positives: int, negatives: int, source: str) -> None:
 
 
 def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether each number is finite also in float32, in which networks compute."""
+    """Return whether each number is finite, and its square too, also in float32, in which networks compute."""
     if numbers.dtype.kind != "f":
         return np.asarray(numbers <= LARGEST) if numbers.dtype == np.uint64 else np.ones(numbers.shape, dtype=np.bool_)
     return np.abs(numbers) <= min(_MOST, float(np.finfo(numbers.dtype).max))
@@ -446,7 +446,7 @@ def wanted(value: float | np.number[Any]) -> str:
     """Return words for the numbers that a message expects instead of one that is not usable."""
     if isinstance(value, np.integer):
         return "whole numbers below 2^63"
-    return "numbers of at most 3.4e38, the largest of float32" if np.isfinite(value) else "finite numbers"
+    return "numbers of at most 1.8e19 (larger ones mark missing data)" if np.isfinite(value) else "finite numbers"
 
 
 def row_chunks(
