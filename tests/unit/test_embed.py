@@ -684,6 +684,43 @@ def test_an_onnx_file(images):
         midam.load_network("onnx:bad.onnx")
 
 
+def test_external_weights_of_an_onnx_file_are_in_its_digest(images, monkeypatch):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    make, digests, x = onnx.helper, [], torch.rand(1, 3, 32, 32)
+    for value in (0.5, 2.0):
+        held = [onnx.numpy_helper.from_array(np.full((5, 3, 16, 16), value, np.float32), "w")]
+        node = make.make_node("Conv", ["x", "w"], ["y"], strides=[STRIDE] * 2)
+        sides = [make.make_tensor_value_info(n, 1, ["M", d, "h", "w"]) for n, d in (("x", 3), ("y", 5))]
+        graph = make.make_graph([node], "g", sides[:1], sides[1:], held)
+        model = make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], ir_version=8)
+        (images / f"net{value}").mkdir()
+        more = {"save_as_external_data": True, "location": "n.onnx.data", "size_threshold": 0}
+        onnx.save_model(model, f"net{value}/n.onnx", **more)
+        network = midam.load_network(f"onnx:net{value}/n.onnx")
+        digests.append(network.weights)
+        total = torch.nn.functional.avg_pool2d(x.sum(1), STRIDE) * STRIDE**2 * value
+        torch.testing.assert_close(network.maps(x)[:, 0], total, rtol=1e-4, atol=1e-3)
+    assert (images / "net0.5/n.onnx").read_bytes() == (images / "net2.0/n.onnx").read_bytes()
+    assert digests[0] != digests[1]
+    (images / "net2.0/n.onnx.data").unlink()
+    monkeypatch.chdir("net0.5")  # the weights of another network in the working folder are not taken
+    with pytest.raises(ConfigError, match="Expected an ONNX file, got another or none: FileNotFoundError"):
+        midam.load_network("onnx:../net2.0/n.onnx")
+
+
+def test_an_onnx_file_with_channels_last_is_refused(images):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    make = onnx.helper
+    node = make.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2], keepdims=0)
+    x, y = make.make_tensor_value_info("x", 1, ["M", "h", "w", 3]), make.make_tensor_value_info("y", 1, ["M", 3])
+    graph = make.make_graph([node], "g", [x], [y])
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], ir_version=8), "last.onnx")
+    with pytest.raises(ConfigError, match=r"Expected a network for images \[1, 3, 224, 224\], got an error of onnx:"):
+        midam.load_network("onnx:last.onnx")
+
+
 def test_a_model_of_transformers_from_its_folder(images, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: hf: is not tested")

@@ -205,20 +205,23 @@ class OnnxNetwork(_Tried):
         super().__init__()
         source = str(Path(source).resolve())
         self.name = f"onnx:{source}"
-        onnx = need_package("onnxruntime", f"for {self.name}", extra="export")
+        runtime, onnx = (need_package(name, f"for {self.name}", extra="export") for name in ("onnxruntime", "onnx"))
         content = Path(source).read_bytes() if Path(source).is_file() else b""
-        self.weights = hashlib.sha256(content).hexdigest()
-        options = onnx.SessionOptions()
+        digest, options = hashlib.sha256(content), runtime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         try:
-            self._session = onnx.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            tensors = onnx.external_data_helper._get_all_tensors(onnx.load_model_from_string(content))
+            entries = [entry for tensor in tensors for entry in tensor.external_data]
+            for name in sorted({entry.value for entry in entries if entry.key == "location"}):
+                digest.update((Path(source).parent / name).read_bytes())
+            self._session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            shape = self._session.get_inputs()[0].shape
+            self._single, side = shape[0] == 1, shape[-2]
         except Exception as error:  # onnxruntime raises its own errors
             raise ConfigError(
                 f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path."
             ) from None
-        shape = self._session.get_inputs()[0].shape
-        self._single = shape[0] == 1
-        self.sides = (shape[-1], shape[-1]) if isinstance(shape[-1], int) else None
+        self.weights, self.sides = digest.hexdigest(), (side, side) if isinstance(side, int) else None
         self.tried()
         self.stride = None if self.sides is not None else self.stride  # it takes only images of this size
 
