@@ -747,6 +747,26 @@ def test_a_model_of_transformers_from_its_folder(images, monkeypatch):
         midam.load_network("hf:eyes")
 
 
+class Shuffled(Tiny):
+    """Cells in a random order."""
+
+    def forward(self, x):
+        return self.conv(x)[:, torch.randperm(5)] * torch.rand(1)
+
+
+class ChannelsLast(Tiny):
+    """A map [M, h, w, D]."""
+
+    def forward(self, x):
+        return self.conv(x).permute(0, 2, 3, 1)
+
+
+def test_outputs_at_random_or_with_channels_last_are_refused():
+    for name, error in (("Shuffled", "one output for one image"), ("ChannelsLast", r"square .* got \[1, 14, 14, 5\]")):
+        with pytest.raises(ConfigError, match=error):
+            midam.load_network(typed(f"{HERE}.{name}"))
+
+
 TIMM_CONFIG = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.2, 0.1], "num_classes": 3}
 
 

@@ -26,7 +26,7 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest, stamp
-from midam.embed.network import Network, assembled, intensities, standardized
+from midam.embed.network import Network, assembled, intensities, passed, standardized
 from midam.embed.others import known_network, load_network
 from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require, require_counts
 from midam.files import write_text
@@ -145,9 +145,9 @@ class EmbeddedRows(Rows):
         with torch.inference_mode():
             x = standardized(torch.from_numpy(intensities(images, span)).to(device_of(network) or "cpu"), self._recipe)
             with turn:
-                y = network.maps(x).flatten(2)[0].T if self._cells else network.vectors(x)
+                y = passed(network.maps if self._cells else network.vectors, x, network.name)
             del x
-            vectors = y.float().cpu().numpy()
+            vectors = (y.flatten(2)[0].T if self._cells else y).float().cpu().numpy()
         if vectors.shape != (high - low, self.shape[1]):
             raise ConfigError(
                 f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(vectors.shape)} (of "

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, MidamError, first_line
 
 
 class Network(nn.Module):
@@ -78,6 +78,19 @@ class Network(nn.Module):
             return None
         side, step = min(max(*shape[-2:], self.sides[0]), self.sides[1]), self.stride or 1
         return -(-side // step) * step
+
+
+def passed(layers: Callable[[Tensor], Tensor], images: Tensor, name: str) -> Tensor:
+    """Pass images through layers of the network `name`, whose code may raise any error."""
+    try:
+        return layers(images)
+    except (MidamError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"Expected a network for images {list(images.shape)}, got an error of {name}: {first_line(error)}; use "
+            "another network, or images or patches of another size."
+        ) from error
 
 
 def weights_digest(module: nn.Module) -> str:

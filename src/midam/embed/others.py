@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from midam.embed.network import Network, standardized, weights_digest
+from midam.embed.network import Network, passed, standardized, weights_digest
 from midam.errors import ConfigError, first_line, need_package, require
 from midam.nn.encoders.custom import make_module
 from midam.reading import parse_json, read_bytes
@@ -64,23 +64,20 @@ class _Tried(Network):
 
     @torch.inference_mode()
     def tried(self) -> None:
-        """Set width and stride by a trial with an image of zeros."""
+        """Set width and stride by two trials with one image."""
         side = _SIDE if self.sides is None else self.sides[1]
-        try:
-            output = self.eval().output(torch.zeros(1, 3, side, side))
-        except Exception as error:  # foreign code may raise any error
-            raise ConfigError(
-                f"Expected a network for images [1, 3, {side}, {side}], got an error of {self.name}: "
-                f"{first_line(error)}; use another network."
-            ) from error
+        image = torch.linspace(0, 1, 3 * side**2).reshape(1, 3, side, side)
+        output, again = (passed(self.eval().output, image, self.name) for _ in range(2))
         shape = list(output.shape) if isinstance(output, Tensor) else [type(output).__name__]
-        if len(shape) not in (2, 4) or shape[0] != 1:
+        if len(shape) not in (2, 4) or shape[0] != 1 or (len(shape) == 4 and shape[2] != shape[3]):
             raise ConfigError(
-                f"Expected vectors [1, D] or a feature map [1, D, h, w] of one image, got {shape} (of {self.name}); "
-                "use a network that returns one tensor."
+                f"Expected vectors [1, D] or a square feature map [1, D, h, h] of one image, got {shape} (of "
+                f"{self.name}); use a network that returns one of them, such as a token for each patch."
             )
+        if not torch.allclose(output.float(), again.float(), 1e-2, 1e-3):
+            raise ConfigError(f"Expected one output for one image, got two (of {self.name}); use another network.")
         self.width = int(shape[1])
-        if len(shape) == 4 and shape[2] == shape[3] and side % int(shape[2]) == 0:
+        if len(shape) == 4 and side % int(shape[2]) == 0:
             self.stride = side // int(shape[2])
 
 
