@@ -25,6 +25,7 @@ from midam.embed import bags as embed_bags_module
 from midam.embed.bags import check_recipe, embedded, make_recipe
 from midam.embed.kinds import data_kind, fitting_patch, usual_network
 from midam.embed.lite0 import lite0_layers
+from midam.embed.network import standardized
 from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
 from midam.registry import typed
 
@@ -747,6 +748,93 @@ def test_a_model_of_transformers_from_its_folder(images, monkeypatch):
         midam.load_network("hf:eyes")
 
 
+SIDE = 64
+VIT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "patch_size": 8}
+SHRINKING = {"embed_dim": 16, "depths": [1, 1, 1], "patch_size": 4}
+COLORS = {"do_normalize": True, "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.25, 0.3]}
+SQUARE = {"height": SIDE, "width": SIDE}
+PROCESSOR = {"image_processor_type": "ViTImageProcessor", "size": SQUARE, "resample": 2, **COLORS}
+
+
+def folder_of(place, kind, settings, processor=PROCESSOR):
+    """A small model of transformers with random weights in a folder; the model."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: hf: is not tested")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{kind}Config")(**{"image_size": SIDE, **settings})
+        model = getattr(transformers, f"{kind}Model")(config).eval()
+    model.save_pretrained(place)
+    (Path(place) / "preprocessor_config.json").write_text(json.dumps(processor))
+    return model
+
+
+def without(place, part):
+    """Remove the weights whose names have the part from a folder."""
+    from safetensors.torch import load_file, save_file
+
+    kept = {name: value for name, value in load_file(f"{place}/model.safetensors").items() if part not in name}
+    save_file(kept, f"{place}/model.safetensors", metadata={"format": "pt"})
+
+
+def test_weights_that_a_folder_lacks_are_named_unless_they_are_not_used(images):
+    model = folder_of("eyes", "ViT", VIT)
+    without("eyes", "pooler")
+    first, second = midam.load_network("hf:eyes"), midam.load_network("hf:eyes")
+    assert first.weights == second.weights
+    x = torch.rand(1, 3, SIDE, SIDE)
+    torch.testing.assert_close(first.vectors(x), model(pixel_values=x).last_hidden_state[:, 0].detach())
+    without("eyes", "layernorm_after")
+    with pytest.raises(ConfigError, match=r"got none for '.*eyes': ValueError: no weights for .*layernorm_after.*bias"):
+        midam.load_network("hf:eyes")
+
+
+def test_attention_and_precision_do_not_depend_on_the_machine(images):
+    folder_of("eyes", "ViT", VIT).half().save_pretrained("eyes")
+    network = midam.load_network("hf:eyes")
+    assert network.model.config._attn_implementation == "eager"
+    assert {value.dtype for value in network.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("Swin", {**SHRINKING, "num_heads": [1, 2, 4], "window_size": 2}),
+        ("Swinv2", {**SHRINKING, "num_heads": [1, 2, 4], "window_size": 2}),
+        ("FocalNet", {**SHRINKING, "focal_levels": [2] * 3, "focal_windows": [3] * 3}),
+    ],
+)
+def test_cells_of_networks_whose_grid_shrinks(images, kind, settings):
+    model = folder_of("eyes", kind, settings)
+    network = midam.load_network("hf:eyes")
+    assert (network.width, network.stride) == (SIDE, 16)
+    x = torch.rand(2, 3, 96, 64)
+    with torch.inference_mode():
+        tokens = model(pixel_values=x).last_hidden_state
+        torch.testing.assert_close(network.maps(x).flatten(2).transpose(1, 2), tokens)
+        torch.testing.assert_close(network.vectors(x), tokens.mean(1))
+        near = x.clone()
+        near[:, :, 64:80, 16:32] += 1  # the cell of row 4, column 1
+        change = (network.maps(near) - network.maps(x)).abs().sum(1).flatten(1)
+    assert change.argmax(1).tolist() == [4 * 4 + 1] * 2
+
+
+@pytest.mark.parametrize(("kind", "settings"), [("ViTMAE", VIT), ("Yolos", {**VIT, "image_size": [SIDE, SIDE]})])
+def test_tokens_that_are_not_the_cells_are_refused(images, kind, settings):
+    folder_of("eyes", kind, settings)
+    with pytest.raises(ConfigError, match=r"Expected vectors .* a square feature map .*, got \[1, \d+, 32\]"):
+        midam.load_network("hf:eyes")
+
+
+def test_images_that_a_network_does_not_take_are_refused(images, capsys):
+    folder_of("eyes", "Swin", {**SHRINKING, "num_heads": [1, 2, 4], "window_size": 4})
+    assert embed("s.store", encoder="hf:eyes") == 2  # a window is larger than the grid of the last stage
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    text = (
+        r"midam: error: Expected a network for images \[1, 3, \d+, \d+\], got an error of hf:.*; use another network, "
+    )
+    assert re.match(text, error)
+
+
 class Shuffled(Tiny):
     """Cells in a random order."""
 
@@ -765,6 +853,105 @@ def test_outputs_at_random_or_with_channels_last_are_refused():
     for name, error in (("Shuffled", "one output for one image"), ("ChannelsLast", r"square .* got \[1, 14, 14, 5\]")):
         with pytest.raises(ConfigError, match=error):
             midam.load_network(typed(f"{HERE}.{name}"))
+
+
+CLIP = {"image_processor_type": "CLIPImageProcessor", "crop_size": SQUARE, "size": {"shortest_edge": SIDE}}
+FLIPS = {"image_processor_type": "MobileViTImageProcessor", "do_flip_channel_order": True}
+PLAIN = {"image_processor_type": "ViTImageProcessor", "size": SQUARE}
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        PROCESSOR,
+        PLAIN,
+        {**PROCESSOR, **CLIP, "resample": 3},
+        {**PROCESSOR, **CLIP, "crop_size": {"height": 9, "width": 9}, "do_center_crop": False},
+        {**PROCESSOR, "resample": 0},
+        {**PROCESSOR, "do_normalize": False},
+        {**PROCESSOR, "do_rescale": False},
+        {**PROCESSOR, "rescale_factor": 1 / 127.5},
+        {**FLIPS, "size": {"shortest_edge": SIDE}, "crop_size": SQUARE},
+    ],
+)
+def test_images_are_prepared_as_the_processor_of_the_network_does(images, processor):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed: hf: is not tested")
+    model = folder_of("eyes", "ViT", VIT, processor)
+    network, prepare = midam.load_network("hf:eyes"), transformers.AutoImageProcessor.from_pretrained("eyes")
+    assert network.sides == (SIDE, SIDE)
+    blocks = np.random.default_rng(0).integers(60, 200, (6, 6, 3)).astype(np.uint8)
+    for side in (SIDE, 96):
+        pixels = blocks.repeat(16, 0).repeat(16, 1)[:side, :side]
+        wanted = torch.as_tensor(np.asarray(prepare(images=[pixels], return_tensors="np")["pixel_values"]))
+        recipe = {"size": list(network.sides), "mean": network.mean, "std": network.std, "resample": network.resample}
+        x = standardized(torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None].float() / 255, recipe)
+        with torch.inference_mode():
+            tokens = model(pixel_values=wanted.float()).last_hidden_state
+            if side == SIDE:
+                torch.testing.assert_close(network.vectors(x), tokens[:, 0], rtol=1e-3, atol=1e-3)
+        x = x.flip(1) if "BGR" in network.layer else x
+        # Pillow rounds to whole gray levels, once for each direction in which it resizes.
+        assert (x - wanted).abs().max() * min(network.std) * 255 < (1e-2 if side == SIDE else 2.5)
+    assert ("BGR" in network.layer) == ("do_flip_channel_order" in processor)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"resample": 1},
+        {"size": {"height": SIDE, "width": 32}},
+        {"size": "large"},
+        {"image_std": [0, 1, 1]},
+        {"image_mean": "dark"},
+        {"rescale_factor": 0},
+        {"image_processor_type": "EfficientNetImageProcessor", "include_top": True},
+        {"image_processor_type": "EfficientNetImageProcessor", "rescale_offset": True},
+        {"image_processor_type": "SuperPointImageProcessor", "do_grayscale": True},
+    ],
+)
+def test_settings_of_a_processor_that_are_not_supported_are_refused(images, change):
+    folder_of("eyes", "ViT", VIT, {**PROCESSOR, **change})
+    with pytest.raises(ConfigError, match=r"Expected a model of transformers, got none for '.*eyes': \w+: .*; name a"):
+        midam.load_network("hf:eyes")
+
+
+def test_the_interpolation_is_in_the_recipe_unless_bilinear(images):
+    folder_of("eyes", "ViT", VIT, {**PROCESSOR, "resample": 3})
+    network, bags = midam.load_network("hf:eyes"), read(32)
+    recipe = make_recipe(bags, network)
+    assert recipe["resample"] == "bicubic"
+    assert "resample" not in make_recipe(read(8), network)  # cells are not resized
+    with pytest.raises(BagDataError, match="Expected vectors of resample None, on which run was trained, got bicubic"):
+        check_recipe({**recipe, "resample": None}, recipe, run="run", data="images")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "preprocessor_config.json"])
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"null", b"\xff\x00" * 50, 0.5])
+def test_a_damaged_folder_ends_in_one_line(images, capsys, name, content):
+    folder_of("eyes", "ViT", VIT)
+    path = images / "eyes" / name
+    sound = path.read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(sound[: len(sound) // 2] if content == 0.5 else content)
+    capsys.readouterr()
+    assert embed("d.store", encoder="hf:eyes") == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+    assert line.startswith("midam: error: Expected a model of transformers, got none for '")
+    assert "; name a folder with config.json, " in line
+
+
+@pytest.mark.parametrize(
+    "change", [{"hidden_size": "wide"}, {"hidden_size": 64}, {"num_attention_heads": 0}, {"model_type": 3}]
+)
+def test_a_wrong_configuration_ends_in_one_line(images, capsys, change):
+    folder_of("eyes", "ViT", VIT)
+    config = json.loads((images / "eyes/config.json").read_text())
+    (images / "eyes/config.json").write_text(json.dumps({**config, **change}))
+    capsys.readouterr()
+    assert embed("d.store", encoder="hf:eyes") == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
+    assert line.startswith("midam: error: Expected a ")
 
 
 TIMM_CONFIG = {"mean": [0.5, 0.4, 0.3], "std": [0.25, 0.2, 0.1], "num_classes": 3}

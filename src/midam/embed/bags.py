@@ -35,7 +35,7 @@ from midam.reading import parse_json, read_bytes
 Dtype = Literal["float16", "float32"]
 
 # Keys of `Bags.cut` for vectors, in addition to keys on how their images were cut.
-RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype")
+RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype", "resample")
 _KEYS = "files.json"  # in a store of vectors: a key that identifies each bag
 _CELLS = 1024  # of an image in one pass: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices in one pass
@@ -194,7 +194,7 @@ def way_of(bags: Bags, network: Network) -> str:
 
 
 def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size: int | None = None) -> dict[str, Any]:
-    """Return the recipe by which the instances of bags are embedded; its keys are `RECIPE`."""
+    """Return the recipe by which the instances of bags are embedded; its keys are `RECIPE`, mostly without the last."""
     way = way_of(bags, network)
     if size is not None and (way == "cells" or not 1 <= size <= _LARGEST_SIDE):
         raise ConfigError(
@@ -205,7 +205,8 @@ def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size:
     side = None if way == "cells" else network.side(bags.instance_shape) if size is None else size
     shape, square = list(bags.instance_shape), None if side is None else [side, side]
     values = (network.name, network.weights, network.layer, way, shape, square, network.mean, network.std, dtype)
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in zip(RECIPE, values, strict=True)}
+    recipe = {name: list(v) if isinstance(v, tuple) else v for name, v in zip(RECIPE, values, strict=False)}
+    return recipe if square is None or network.resample == "bilinear" else recipe | {"resample": network.resample}
 
 
 def described(recipe: Mapping[str, Any]) -> str:
@@ -394,7 +395,7 @@ def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run:
 def _require_recipe(cut: Mapping[str, Any], run: str) -> None:
     """Refuse the incomplete recipe of a damaged or forged run."""
     names, size = ("network", "weights", "dtype"), cut.get("size")
-    sound = all(isinstance(cut.get(name), str) for name in names) and set(RECIPE) <= set(cut)
+    sound = all(isinstance(cut.get(name), str) for name in names) and set(RECIPE[:-1]) <= set(cut)
     if not sound or not (size is None or (isinstance(size, list) and len(size) == 2 and type(size[0]) is int)):
         raise CheckpointError(f"Expected complete embedding settings, got a part or none (in {run}); train again.")
 

@@ -33,6 +33,8 @@ class Network(nn.Module):
         Mean and deviation of each color, by which images in [0, 1] are standardized.
     sides : tuple of two ints, optional
         Range of the side of the squares to which patches and slices are resized; None: they are not resized.
+    resample : {"bilinear", "bicubic", "nearest-exact"}
+        Interpolation by which they are resized.
     layer : str
         Layer that gives the vectors.
     repeatable : bool
@@ -60,6 +62,7 @@ class Network(nn.Module):
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     sides: tuple[int, int] | None = None
+    resample: str = "bilinear"
     layer: str = "last"
     repeatable: bool = False
 
@@ -126,6 +129,7 @@ def standardized(x: Tensor, recipe: Mapping[str, Any]) -> Tensor:
         more = abs(rows - columns)
         before = [more // 2, more - more // 2]
         x = pad(x, [*before, 0, 0] if rows > columns else [0, 0, *before]) if more else x
-        x = interpolate(x, size=recipe["size"], mode="bilinear", antialias=True, align_corners=False).clamp(0, 1)
+        mode = recipe.get("resample", "bilinear")
+        x = interpolate(x, size=recipe["size"], mode=mode, antialias=mode != "nearest-exact").clamp(0, 1)
     mean, std = (torch.tensor(recipe[name], dtype=x.dtype, device=x.device)[:, None, None] for name in ("mean", "std"))
     return (x.sub_(mean) if x.shape[1] == 3 else x - mean).div_(std)

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from midam.embed.network import Network, passed, standardized, weights_digest
-from midam.errors import ConfigError, first_line, need_package, require
+from midam.errors import ConfigError, first_line, listed, need_package, require
 from midam.nn.encoders.custom import make_module
-from midam.reading import parse_json, read_bytes
 from midam.registry import NETWORKS, typed
 
 _SIDE = 224  # side of the image with which a network is tried
+_RESAMPLES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, torch's names
+_COLORS = np.array([[0, 0, 0], [250, 120, 30]], np.uint8)
+_MOST_FIRST = 16  # class and register tokens come first; more are tokens of objects, which come last
 
 
 def load_network(name: str) -> Network:
@@ -105,7 +107,8 @@ class OwnModule(_Tried):
 class TransformersNetwork(_Tried):
     """A vision model of transformers by its name on the hub or its folder: only safetensors, and no code of the hub.
 
-    The vector of a patch or slice is the class token if the model has one, else the mean of the cells.
+    The vector of a patch or slice is the class token if the model has one, else the mean of the cells. Colors, side and
+    interpolation are those of its processor, but images are never cropped.
     """
 
     layer = "last_hidden_state"
@@ -116,45 +119,73 @@ class TransformersNetwork(_Tried):
         self.name = f"hf:{source}"
         package = need_package("transformers", f"for {self.name}", extra="transformers")
         package.utils.logging.disable_progress_bar()  # loading is too short for a bar
+        package.utils.logging.set_verbosity_error()  # it warns of missing weights, which are an error here
+        options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         try:
-            model = package.AutoModel.from_pretrained(source, use_safetensors=True, trust_remote_code=False)
-            file = package.utils.cached_file(source, "preprocessor_config.json")
-        except (OSError, ValueError, ImportError, KeyError) as error:
+            # Eager: the attention that transformers chooses depends on what is installed.
+            model, report = package.AutoModel.from_pretrained(source, attn_implementation="eager", **options)
+            self.model: nn.Module = getattr(model, "vision_model", model).float()
+            prefix = "" if self.model is model else "vision_model."
+            missing = sorted(name for name in report["missing_keys"] if name.startswith(prefix))
+            if needed := [name for name in missing if "pooler" not in name]:
+                raise ValueError(f"no weights for {listed(needed, most=3)}")
+            for name in missing:  # not used, but part of the digest
+                model.get_parameter(name).data.zero_()
+            self._prepare(package.AutoImageProcessor.from_pretrained(source, trust_remote_code=False))
+        except Exception as error:  # the hub, transformers and readers of weights may raise any error
             raise ConfigError(
                 f"Expected a model of transformers, got none for {source!r}: {first_line(error)}; name a folder with "
                 "config.json, model.safetensors and preprocessor_config.json, or one of the hub, and log in if it asks "
                 "for a token."
             ) from None
-        self.model: nn.Module = getattr(model, "vision_model", model)
         patch = getattr(model.config, "patch_size", getattr(self.model.config, "patch_size", None))
-        self._patch = patch if isinstance(patch, int) else None
+        self._patch = patch if isinstance(patch, int) else 0
         takes = inspect.signature(self.model.forward).parameters
         self._options = {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in takes else {}
-        config: dict[str, Any] = parse_json(read_bytes(Path(file), error=ConfigError))
-        self.mean, self.std = (tuple(config.get(f"image_{name}", getattr(self, name))) for name in ("mean", "std"))
-        side = _side(config.get("crop_size") or config.get("size"))
-        self.sides, self.weights = (side, side), weights_digest(self.model)
+        self.weights = weights_digest(self.model)
         self.tried()
 
     def output(self, images: Tensor) -> Tensor:
         """Return the feature map of the images, or the tokens as a map."""
-        tokens = self._tokens(images)
-        if self._patch is None or tokens.ndim != 3:
-            return tokens
-        height, width = (side // self._patch for side in images.shape[2:])
-        return tokens[:, -height * width :].transpose(1, 2).reshape(len(tokens), -1, height, width)
+        return self._map(self._tokens(images), images)
 
     def vectors(self, images: Tensor) -> Tensor:
         """Return class tokens of the images, or means of their cells."""
         tokens = self._tokens(images)
-        if tokens.ndim != 3:
-            return tokens.mean((2, 3)) if tokens.ndim == 4 else tokens
-        cells = np.prod([side // (self._patch or 1) for side in images.shape[2:]])
-        return tokens[:, 0] if tokens.shape[1] > cells else tokens.mean(1)
+        output = self._map(tokens, images)
+        if output.ndim == 4 and tokens.ndim == 3 and tokens.shape[1] > output[0, 0].numel():
+            return tokens[:, 0]
+        return output.mean((2, 3)) if output.ndim == 4 else output
 
     def _tokens(self, images: Tensor) -> Tensor:
+        images = images.flip(1) if self._flips else images
         tokens: Tensor = self.model(pixel_values=images, **self._options).last_hidden_state
         return tokens
+
+    def _map(self, tokens: Tensor, images: Tensor) -> Tensor:
+        """Return tokens [M, T, D] as a map; unchanged if T fits no grid of patches whose sides are halved k times."""
+        for k in range(6 if tokens.ndim == 3 and self._patch else 0):
+            height, width = (side // (self._patch << k) for side in images.shape[2:])
+            if 0 <= tokens.shape[1] - height * width <= (0 if k else _MOST_FIRST):
+                return tokens[:, -height * width :].transpose(1, 2).reshape(len(tokens), -1, height, width)
+        return tokens
+
+    def _prepare(self, processor: Any) -> None:
+        """Take colors, side and interpolation of a processor; refuse one that makes anything else of two colors."""
+        scale = 255 * (processor.rescale_factor if processor.do_rescale else 1)
+        mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ([0.0] * 3, [1.0] * 3)
+        self.mean, self.std = (tuple(value / scale for value in values) for values in (mean, std))
+        self.resample = _RESAMPLES.get(processor.resample if processor.do_resize else 2, "")
+        if min(self.std) <= 0:
+            raise ValueError(f"image_std {std}")
+        images = [np.full((_SIDE, _SIDE, 3), color, np.uint8) for color in _COLORS]
+        made = np.asarray(processor(images=images, return_tensors="np")["pixel_values"])
+        colors, expected = made.mean((2, 3)), (_COLORS / 255 - self.mean) / self.std
+        same, self._flips = (np.allclose(colors[:, ::step], expected, 1e-3, 1e-3) for step in (1, -1))
+        if made.shape[2] != made.shape[3] or not self.resample or not (same or self._flips):
+            settings = [f"{name} {value}" for name, value in processor.to_dict().items() if value not in (None, False)]
+            raise ValueError(f"steps or sides of a processor that are not supported: {listed(settings, most=20)}")
+        self.sides, self.layer = made.shape[2:], f"{self.layer}{' of BGR' if self._flips else ''}"
 
 
 class TimmNetwork(_Tried):
@@ -261,16 +292,10 @@ class FineTuned(nn.Module):
             raise ConfigError(f"Expected a network that can be trained, got {network!r}; use another one.")
         side = self.network.side(instance_shape)
         size = None if side is None else [side, side]
-        self._recipe = {"size": size, "mean": self.network.mean, "std": self.network.std}
+        self._recipe = {"size": size} | {name: getattr(self.network, name) for name in ("mean", "std", "resample")}
         self.out_features = self.network.width
         self.repeatable = type(self.network).repeatable
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode instances x [M, C, H, W], with intensities from 0 to 1, as [M, D]."""
         return self.network.vectors(standardized(x.clamp(0, 1), self._recipe))
-
-
-def _side(size: Any) -> int:
-    """Return the side of the images in the configuration of a preprocessor."""
-    values = list(size.values()) if isinstance(size, dict) else [size]
-    return next((value for value in values if isinstance(value, int) and value > 0), _SIDE)
