@@ -103,6 +103,18 @@ def test_gray_deep_indexed_and_transparent_images(tmp_path):
     assert np.unique(read_pixels(tmp_path / "bits.png")).tolist() == [0, 255]
 
 
+@pytest.mark.parametrize("options", [{}, {"rowsperstrip": 4}, {"compression": "zlib"}, {"tile": (16, 16)}], ids=str)
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])
+def test_white_is_zero_where_a_tiff_says_so(tmp_path, kind, options):
+    stored = noise(channels=1).astype(kind)
+    tifffile.imwrite(tmp_path / "a.tif", stored, photometric="miniswhite", **options)
+    expected = -stored if kind == np.float32 else np.iinfo(kind).max - stored
+    whole = read_pixels(tmp_path / "a.tif")
+    assert whole.dtype == kind
+    np.testing.assert_array_equal(whole, expected[None])
+    np.testing.assert_array_equal(np.concatenate([*pixel_strips(tmp_path / "a.tif", 4)], axis=1), whole)
+
+
 def test_the_orientation_of_a_photograph_is_applied(tmp_path):
     array = np.zeros((16, 24, 3), dtype=np.uint8)
     array[:8, :8] = 255  # top left; turned by 90 degrees clockwise it is top right

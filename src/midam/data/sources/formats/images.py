@@ -20,7 +20,7 @@ from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError, with_article
 from midam.settings.data import PATCHES
 
-_WIDTH, _HEIGHT, _BITS, _ORIENTATION = 256, 257, 258, 274  # the tags of EXIF and TIFF
+_WIDTH, _HEIGHT, _BITS, _WHITE, _ORIENTATION = 256, 257, 258, 262, 274  # the tags of EXIF and TIFF
 # Modes of Pillow.
 _GRAY = ("1", "L", "LA", "La")
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
@@ -138,7 +138,7 @@ def pixel_strips(path: Path, rows: int) -> Iterator[NDArray[Any]]:
             boxes = ((0, top, opened.width, min(top + rows, opened.height)) for top in range(0, opened.height, rows))
             strips = (opened.crop(box) for box in boxes)
         for strip in strips:
-            yield _pixels_of(strip, path)
+            yield _pixels_of(strip, path, opened)
 
 
 def read_pixels(path: Path) -> NDArray[Any]:
@@ -148,7 +148,7 @@ def read_pixels(path: Path) -> NDArray[Any]:
     with _open(path) as opened, sound("a whole image", path):
         _require_image(opened, path)
         ImageOps.exif_transpose(opened, in_place=True)
-        return _pixels_of(opened, path)
+        return _pixels_of(opened, path, opened)
 
 
 def _require_image(opened: Any, path: Path) -> None:
@@ -164,13 +164,14 @@ def _require_image(opened: Any, path: Path) -> None:
         )
 
 
-def _pixels_of(image: Any, path: Path) -> NDArray[Any]:
+def _pixels_of(image: Any, path: Path, opened: Any) -> NDArray[Any]:
+    """Return the pixels [C, H, W] of an image, or of a part of it, whose tags are those of the `opened` file."""
     from PIL import Image
 
-    if image.mode in _DEEP:
-        return _deep(np.asarray(image), path)
-    if image.mode == "F":
-        return np.asarray(image, dtype=np.float32)[None]
+    if image.mode in _WIDE:
+        array = np.asarray(image, dtype=np.float32)[None] if image.mode == "F" else _deep(np.asarray(image), path)
+        inverted = opened.format == "TIFF" and opened.tag_v2.get(_WHITE) == 0  # Pillow itself inverts up to 8 bits
+        return (0 if image.mode == "F" else np.iinfo(np.uint16).max) - array if inverted else array
     gray = image.mode in _GRAY
     if image.has_transparency_data:
         layer = image.convert("RGBA")
