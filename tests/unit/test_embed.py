@@ -219,8 +219,8 @@ def test_images_of_one_bag_pass_one_by_one(images):
     np.testing.assert_array_equal(both[0], np.concatenate([one[0], one[6]]))
 
 
-@pytest.mark.parametrize("bag_by", [None, "patient"])
-def test_each_image_is_decoded_once(images, monkeypatch, bag_by):
+@pytest.mark.parametrize(("bag_by", "first"), [(None, ["i00.png"]), ("patient", ["i00.png", "i06.png"])])
+def test_each_image_is_decoded_once_and_the_first_bag_also_for_its_depth(images, monkeypatch, bag_by, first):
     decoded = []
     bags, decode = read(bag_by=bag_by), read_pixels
     monkeypatch.setattr(
@@ -229,7 +229,7 @@ def test_each_image_is_decoded_once(images, monkeypatch, bag_by):
     monkeypatch.setattr("midam.embed.bags._CELLS", 6)  # an image passes in several blocks
     monkeypatch.setattr("midam.embed.bags.EmbeddedRows.chunk_bytes", 40)  # four vectors
     midam.embed_bags(bags, TINY, "d.store")
-    assert sorted(decoded) == [f"i{number:02d}.png" for number in range(12)]
+    assert sorted(decoded) == sorted([*first, *(f"i{number:02d}.png" for number in range(12))])
 
 
 def test_memory_does_not_grow_with_the_images_of_a_bag(tmp_path):
@@ -274,6 +274,70 @@ def test_bags_in_memory_pass_once(tmp_path, monkeypatch):
     calls.clear()
     midam.embed_bags(bags, network, tmp_path / "m.store")
     assert sorted(calls) == list(range(1, 10))
+
+
+_TOPS = [(1, "u1"), (15, "u1"), (255, "u1"), (1023, "u2"), (4095, "u2"), (65535, "u2")]
+
+
+def gray_images(folder, top, kind, count=8):
+    """Gray images whose brightest pixel is `top`, except the first, which is a quarter as bright; their table."""
+    from PIL import Image
+
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(count):
+        share = np.append(rng.random(48 * 32 - 1), 1).reshape(48, 32) * (1 if number else 0.249)
+        Image.fromarray(np.round(share * top).astype(kind)).save(folder / f"i{number}.png")
+    rows = [f"i{number},{number % 2}" for number in range(count)]
+    folder.with_suffix(".csv").write_text("\n".join(["bag,label", *rows]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(("top", "kind"), _TOPS)
+def test_intensities_are_shares_of_the_bits_of_the_brightest_image(tmp_path, top, kind):
+    folder = gray_images(tmp_path / "gray", top, kind)
+    bags = midam.read_bags(folder, require_labels=False, images=ImageOptions(patch_size=STRIDE))
+    found = midam.embed_bags(bags, TINY, tmp_path / "v", dtype="float32")
+    assert (found.cut["pixels"], found.cut["bits"]) == (np.dtype(kind).name, top.bit_length())
+    for number in range(len(bags)):
+        pixels = read_pixels(folder / f"i{number}.png").astype(np.float32) * (255 / top)
+        np.testing.assert_allclose(found[number], vectors_of(pixels), rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_in_a_volume_is_black_and_white(tmp_path):
+    mask = np.random.default_rng(0).random((3, 16, 16)) > 0.5
+    for name, volume in (("zero-one", mask), ("black-white", mask * np.uint8(255))):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "a.npy", volume)
+    made = [
+        midam.embed_bags(midam.read_bags(tmp_path / name, require_labels=False), f"{HERE}.Flat", tmp_path / f"{name}.v")
+        for name in ("zero-one", "black-white")
+    ]
+    np.testing.assert_array_equal(made[0][0], made[1][0])
+    assert [one.cut["bits"] for one in made] == [1, 8]
+
+
+@pytest.mark.parametrize("encoder", [TINY, "resnet20"])
+def test_a_run_takes_only_pixels_of_its_type_and_depth(encoder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
+    folder = gray_images(tmp_path / "deep", 4095, "u2", count=12)
+    words = ["--patch-size", str(STRIDE), "--epochs", "1", "--members", "1", "--no-baseline"]
+    assert main(["fit", "deep", "--labels", "deep.csv", "--encoder", encoder, *words, "--out", "run"]) == 0
+    for top, kind, got in ((255, "u1", "uint8 with 8"), (65535, "u2", "uint16 with 16")):
+        gray_images(tmp_path / kind, top, kind)
+        capsys.readouterr()
+        assert main(["predict", "run", kind, "--out", "p.csv", "--trust"]) == 2
+        error = f"Expected pixels of uint16 with 12 bits, on which run was trained, got {got} (in {kind})"
+        assert error in capsys.readouterr().err
+    assert main(["predict", "run", "deep", "--out", "all.csv", "--trust"]) == 0
+    assert "the brightest pixel has" not in capsys.readouterr().err
+    (tmp_path / "dark").mkdir()
+    shutil.copy(folder / "i0.png", tmp_path / "dark")
+    assert main(["predict", "run", "dark", "--out", "dark.csv", "--trust"]) == 0
+    assert "the brightest pixel has 10 bits, in the training of run 12" in capsys.readouterr().err
+    assert scores("dark.csv") == [row for row in scores("all.csv") if row[0] == "i0"]
 
 
 def test_some_of_the_bags_are_embedded_alone(tmp_path):

@@ -35,11 +35,19 @@ def test_a_network_that_is_trained_on_starts_from_the_vectors_of_the_frozen_one(
     np.testing.assert_allclose(found, vectors.instances[:], atol=1e-4)
 
 
-@pytest.mark.parametrize(("stored", "low", "high"), [(np.int16, -1000, 3000), (np.float32, 0.0, 1.0)])
+@pytest.mark.parametrize(
+    ("stored", "low", "high"), [(np.int16, -1000, 3000), (np.float32, 0.0, 1.0), (np.float32, 0.0, 1e25)]
+)
 def test_other_numbers_than_bytes_are_cut_at_percentiles(stored, low, high):
     x = torch.from_numpy(np.linspace(low, high, 1001).astype(stored).reshape(-1, 1, 1, 1))
     found = Intensities((1, 1, 1)).fit(x)(torch.tensor([[[[low]]], [[[high]]]])).flatten()
     np.testing.assert_allclose(found, [-0.005 / 0.99, 1.0], atol=1e-3)
+
+
+@pytest.mark.parametrize("top", [1, 15, 255])
+def test_bytes_are_shares_of_the_bits_of_the_brightest_pixel(top):
+    x = torch.tensor([0, top], dtype=torch.uint8).reshape(-1, 1, 1, 1)
+    assert Intensities((1, 1, 1)).fit(x)(x).flatten().tolist() == [0.0, 1.0]
 
 
 @pytest.mark.filterwarnings("ignore:Expected scores that rank")

@@ -26,16 +26,18 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest, stamp
+from midam.data.validate import row_chunks
 from midam.embed.network import Network, assembled, intensities, passed, standardized
 from midam.embed.others import known_network, load_network
 from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require, require_counts
 from midam.files import write_text
+from midam.nn.standardizer import DEPTHS, bits_of
 from midam.reading import parse_json, read_bytes
 
 Dtype = Literal["float16", "float32"]
 
 # Keys of `Bags.cut` for vectors, in addition to keys on how their images were cut.
-RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype", "resample")
+RECIPE = ("network", "weights", "layer", "way", "shape", "size", "mean", "std", "dtype", "resample", "pixels", "bits")
 _KEYS = "files.json"  # in a store of vectors: a key that identifies each bag
 _CELLS = 1024  # of an image in one pass: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices in one pass
@@ -165,10 +167,9 @@ class EmbeddedRows(Rows):
         return vectors.astype(self.dtype)
 
     def _span(self, low: int) -> tuple[float, float]:
-        """Return the intensities that become 0 and 1: the range of the type, or for floats percentiles 0.5 and 99.5."""
-        kind = self._raw.dtype
-        if kind.kind != "f":
-            return 0.0, float(np.iinfo(kind).max)
+        """Return the intensities that become 0 and 1: the range of the bits, or the percentiles 0.5 and 99.5."""
+        if self._raw.dtype.kind in "bu":
+            return 0.0, 2.0 ** self._recipe["bits"] - 1
         if (self._bags.cut or {}).get("window") is not None:
             return 0.0, 1.0
         part = int(np.searchsorted(self._bounds, low, side="right"))
@@ -194,7 +195,7 @@ def way_of(bags: Bags, network: Network) -> str:
 
 
 def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size: int | None = None) -> dict[str, Any]:
-    """Return the recipe by which the instances of bags are embedded; its keys are `RECIPE`, mostly without the last."""
+    """Return the recipe by which the instances of bags are embedded: `RECIPE`, without the `pixel_facts`."""
     way = way_of(bags, network)
     if size is not None and (way == "cells" or not 1 <= size <= _LARGEST_SIDE):
         raise ConfigError(
@@ -204,9 +205,37 @@ def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size:
         raise ConfigError(f"Expected `dtype` float16 or float32, got {dtype!r}; choose one of them.")
     side = None if way == "cells" else network.side(bags.instance_shape) if size is None else size
     shape, square = list(bags.instance_shape), None if side is None else [side, side]
-    values = (network.name, network.weights, network.layer, way, shape, square, network.mean, network.std, dtype)
-    recipe = {name: list(v) if isinstance(v, tuple) else v for name, v in zip(RECIPE, values, strict=False)}
-    return recipe if square is None or network.resample == "bilinear" else recipe | {"resample": network.resample}
+    of_network = (network.name, network.weights, network.layer)
+    values = (*of_network, way, shape, square, network.mean, network.std, dtype, network.resample)
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in zip(RECIPE[:-2], values, strict=True)}
+
+
+def pixel_facts(bags: Bags) -> dict[str, Any]:
+    """Return the type of the pixels of bags, float32 for all floats, and the bits that hold the brightest pixel.
+
+    Numbers with a sign, and floats, have the bits of the type. `RECIPE` ends with these keys.
+    """
+    kind = bags.instances.dtype if bags.instances.dtype.kind != "f" else np.dtype(np.float32)
+    bits = 1 if kind.kind in "bu" else 8 * kind.itemsize
+    chunks = (part for i in range(len(bags)) for part in row_chunks(bags.instances, bags.starts[[i]], bags.sizes[[i]]))
+    while bits < 8 * kind.itemsize and (part := next(chunks, None)):  # bag by bag: mostly the first image says all
+        bits = max(bits, bits_of(int(np.max(bags.instances[slice(*part)]))))
+    return {"pixels": kind.name, "bits": bits}
+
+
+def check_pixels(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
+    """Refuse pixels of another type, or of more bits, than the `pixel_facts` of a run; warn of fewer bits."""
+    if "pixels" not in known:
+        return
+    kind, bits = pixel_facts(bags).values()
+    if kind != known["pixels"] or bits > known["bits"]:
+        raise BagDataError(
+            f"Expected pixels of {known['pixels']} with {known['bits']} bits, on which {run} was trained, got {kind} "
+            f"with {bits} (in {bags.source}); convert the files, or train on files like these."
+        )
+    if bits < known["bits"]:
+        text = f"the brightest pixel has {bits} bits, in the training of {run} {known['bits']} (in {bags.source})"
+        warnings.warn(f"{text}: if these files have another depth, their scores are wrong; convert them", stacklevel=3)
 
 
 def described(recipe: Mapping[str, Any]) -> str:
@@ -222,6 +251,7 @@ def embedded(
     bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto", devices: int = 1
 ) -> Bags:
     """Return bags of vectors that are computed when they are read; their `cut` holds the recipe."""
+    recipe = recipe if "bits" in recipe else {**recipe, **pixel_facts(bags)}
     rows = EmbeddedRows(bags, _copies(network, accelerator, devices), recipe=recipe)
     return bags.replace(instances=rows, cut={**(bags.cut or {}), **recipe}, digests=None)
 
@@ -358,7 +388,9 @@ def embed_like(
     _require_recipe(cut, run)
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
+    recipe |= {name: cut[name] for name in RECIPE[-2:]}
     check_recipe(cut, recipe, run=run, data=bags.source)
+    check_pixels(bags.subset(only), cut, run=run)
     lazy = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
     rows: Any = lazy.instances
     count = int(rows.take_kept(lazy, place).sum())
@@ -395,7 +427,7 @@ def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run:
 def _require_recipe(cut: Mapping[str, Any], run: str) -> None:
     """Refuse the incomplete recipe of a damaged or forged run."""
     names, size = ("network", "weights", "dtype"), cut.get("size")
-    sound = all(isinstance(cut.get(name), str) for name in names) and set(RECIPE[:-1]) <= set(cut)
+    sound = all(isinstance(cut.get(name), str) for name in names) and {*RECIPE} <= {*cut} and cut["bits"] in DEPTHS
     if not sound or not (size is None or (isinstance(size, list) and len(size) == 2 and type(size[0]) is int)):
         raise CheckpointError(f"Expected complete embedding settings, got a part or none (in {run}); train again.")
 

@@ -129,7 +129,7 @@ def standardized(x: Tensor, recipe: Mapping[str, Any]) -> Tensor:
         more = abs(rows - columns)
         before = [more // 2, more - more // 2]
         x = pad(x, [*before, 0, 0] if rows > columns else [0, 0, *before]) if more else x
-        mode = recipe.get("resample", "bilinear")
+        mode = recipe["resample"]
         x = interpolate(x, size=recipe["size"], mode=mode, antialias=mode != "nearest-exact").clamp(0, 1)
     mean, std = (torch.tensor(recipe[name], dtype=x.dtype, device=x.device)[:, None, None] for name in ("mean", "std"))
     return (x.sub_(mean) if x.shape[1] == 3 else x - mean).div_(std)

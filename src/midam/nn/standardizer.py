@@ -27,6 +27,7 @@ _WIDE = (torch.float64, torch.int32, torch.int64)  # hold numbers that float32 d
 _ROUNDING = {torch.float16: 0.0, torch.bfloat16: 0.0, torch.float32: 2**-21, torch.float64: 2**-46}
 _NEAR = 1e-3
 _FAR = 2.0**30
+DEPTHS = (1, 2, 4, 8, 10, 12, 14, 16, 32, 64)  # bits of a pixel that cameras and files have
 _LEAST, _MOST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
@@ -192,8 +193,8 @@ class Standardizer(nn.Module):
 class Intensities(Standardizer):
     """Intensities from 0 to 1, for networks that were trained on photographs: ``clip((x - low) / span)``.
 
-    In 8-bit images 0 and 255 become 0 and 1; otherwise the percentiles 0.5 and 99.5 of the training instances do.
-    Results are clipped to [-1, 1].
+    In 8-bit images 0 and 255 become 0 and 1, or the largest number of the `bits_of` their brightest pixel; otherwise
+    the percentiles 0.5 and 99.5 of the training instances do. Results are clipped to [-1, 1].
 
     Examples
     --------
@@ -208,13 +209,25 @@ class Intensities(Standardizer):
     @torch.no_grad()
     def fit(self, x: Tensor, *, names: Sequence[str] | None = None, source: str = "memory") -> "Intensities":  # noqa: ARG002
         """Set the intensities that become 0 and 1 from instances x [M, ...], M >= 1."""
-        low, high = 0.0, 255.0
-        if x.dtype != torch.uint8:
+        if x.dtype == torch.uint8:
+            low, high = 0.0, 2.0 ** bits_of(int(x.max())) - 1
+        else:
             low, high = (float(percentile) for percentile in np.percentile(x.float().numpy(), [0.5, 99.5]))
             low, high = (low, high) if high > low else (float(x.min()), float(x.max()))
         self.center.fill_(low)
         self.scale.fill_(high - low if high > low else 1.0)
         return self
+
+
+def bits_of(brightest: int) -> int:
+    """Return the bits of a pixel, one of `DEPTHS`, that hold the brightest one.
+
+    Examples
+    --------
+    >>> bits_of(1), bits_of(200), bits_of(3071), bits_of(65535)
+    (1, 8, 12, 16)
+    """
+    return next(bits for bits in DEPTHS if brightest < 2**bits)
 
 
 def standardized_alike(one: nn.Module | None, other: nn.Module | None) -> bool:

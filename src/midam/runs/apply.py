@@ -18,7 +18,7 @@ from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.target_labels import TargetLabels
-from midam.embed.bags import RECIPE, check_recipe, embed_like
+from midam.embed.bags import RECIPE, check_pixels, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
 from midam.evaluate.metrics import check_metric
@@ -98,6 +98,7 @@ def read_for(
             f"Expected instances of shape {list(expected)}, on which {run.source} was trained, got "
             f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run."
         )
+    check_pixels(bags, run.data, run=run.source)
     return prepared(run.model, bags)
 
 

@@ -173,6 +173,8 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     "contents" the digest of its instances (for equal bags, to the split nearest to training). "groups" lists the groups
     of the training and validation bags.
     """
+    from midam.embed.bags import pixel_facts
+
     bags, names = parts.bags, parts.bags.feature_names
     digests = np.array(bag_digests(bags))
     contents: dict[str, str] = {}
@@ -182,6 +184,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     groups = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     data: dict[str, Any] = {"source": bags.source, "place": str(Path(bags.source).resolve())}
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
+    data |= pixel_facts(bags) if len(bags.instance_shape) > 1 else {}
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {
