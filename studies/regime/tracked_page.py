@@ -98,6 +98,7 @@ def corrected(found: Found, arm: str = "vrsp", other: str = "minibatch") -> dict
 def body(found: Found, references: Mapping[str, Mapping[str, NDArray[np.float64]]], figure: str) -> Iterator[str]:
     """Lines of the page."""
     cells = corrected(found)
+    arms = [arm for arm in _ARMS if any(arm in outcome.test for outcome in found)]
     chosen: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for outcome in found:
         chosen.setdefault(outcome.cell[:2], {}).update(outcome.option)
@@ -115,8 +116,8 @@ def body(found: Found, references: Mapping[str, Mapping[str, NDArray[np.float64]
         "'Effective': the effective number 1 / sum(w^2) of instances of the attention of `vrsp` on test bags. `-`: not "
         "run, see the end of the page.",
         table(
-            ["task", "pooling", "B", *_ARMS, "`vrsp` minus `minibatch`", "p", "effective"],
-            (_row(outcome, cells.get(outcome.cell)) for outcome in found),
+            ["task", "pooling", "B", *arms, "`vrsp` minus `minibatch`", "p", "effective"],
+            (_row(outcome, arms, cells.get(outcome.cell)) for outcome in found),
         ),
     )
     for arm, about in _OTHERS.items():
@@ -150,9 +151,9 @@ def body(found: Found, references: Mapping[str, Mapping[str, NDArray[np.float64]
     yield from section(
         "What was chosen",
         table(
-            ["task", "pooling", *_ARMS],
+            ["task", "pooling", *arms],
             (
-                [task, pooling, *(_chosen(option.get(arm)) for arm in _ARMS)]
+                [task, pooling, *(_chosen(option.get(arm)) for arm in arms)]
                 for (task, pooling), option in chosen.items()
             ),
         ),
@@ -272,8 +273,8 @@ def _validation_gaps(found: Found) -> Iterator[tuple[str, str, float, Difference
             yield task, pooling, seen["vrsp"] - seen["minibatch"], gap
 
 
-def _row(outcome: Outcomes, gap: tuple[Difference, float] | None) -> list[str]:
-    means = [f"{outcome.test[arm].mean():.3f}" if arm in outcome.test else "-" for arm in _ARMS]
+def _row(outcome: Outcomes, arms: Sequence[str], gap: tuple[Difference, float] | None) -> list[str]:
+    means = [f"{outcome.test[arm].mean():.3f}" if arm in outcome.test else "-" for arm in arms]
     effective = f"{outcome.effective['vrsp']:.1f}" if "vrsp" in outcome.effective else "-"
     if gap is None:
         return [*map(str, outcome.cell), *means, "-", "-", effective]
@@ -325,6 +326,7 @@ def plot_gains(found: Found, path: Path) -> None:
         axes.set_ylabel("minus minibatch")
     for axes in grid[-1]:
         axes.set_xlabel("B, instances of a bag in a step")
-        axes.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+        values = sorted({outcome.cell.instances for outcome in found})
+        axes.set_xticks(values, [str(value) for value in values])
     add_legend(figure, columns=len(lines))
     save_figure(figure, path)
