@@ -36,12 +36,12 @@ def draws_on_volumes() -> list[str]:
 _SHARED = dict.fromkeys(("MUSK2", "intensive care", "colon, patches of 16", "breast, patches of 32"), 1 / 3)
 
 
-def _remembered(arm: str = "vrsp", **values: object) -> dict[str, tuple[float, float, float]]:
-    """By task: an arm minus `minibatch`, the mean over the cells that are picked, and its interval."""
+def _remembered(other: str = "minibatch", **values: object) -> dict[str, tuple[float, float, float]]:
+    """By task: `vrsp` minus another arm, the mean over the cells that are picked, and its interval."""
     rows = where(trials("tracked"), **values)
     rows = rows[rows["repeat"] < 100].astype({"auroc": float}).fillna({"auroc": 0.5})
     cells = rows.pivot(index=["task", "pooling", "instances", "arm"], columns="repeat", values="auroc").unstack("arm")
-    gaps = (cells.xs(arm, level="arm", axis=1) - cells.xs("minibatch", level="arm", axis=1)).dropna()
+    gaps = (cells.xs("vrsp", level="arm", axis=1) - cells.xs(other, level="arm", axis=1)).dropna()
     return {
         str(task): t_interval(own.mean(axis=0).to_numpy(), overlap=_SHARED.get(str(task), 0.0))
         for task, own in gaps.groupby(level="task")
@@ -54,29 +54,25 @@ def _over_tasks(gains: dict[str, tuple[float, float, float]]) -> str:
     return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
 
 
+def _remembered_in(task: str, **values: object) -> str:
+    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*_remembered(task=task, **values)[task])
+
+
 def remembering() -> list[str]:
-    """The primary comparison: both poolings at one, two and four instances a step, over the tasks."""
-    return [_over_tasks(_remembered(instances=[1, 2, 4]))]
-
-
-def _remembered_in(task: str, arm: str = "vrsp", **values: object) -> str:
-    return "{:+.3f} [{:+.3f}, {:+.3f}]".format(*_remembered(arm, task=task, **values)[task])
-
-
-def without_a_floor() -> list[str]:
-    """Attention at two instances a step, on volumes and on colon tiles from pixels."""
-    tasks = ("adrenal, half resolution", "colon, patches of 16")
-    return [_remembered_in(task, "vrsp, no floor", pooling="attention", instances=2) for task in tasks]
-
-
-def remembering_volumes() -> list[str]:
-    """Vectors of volumes, attention, eight instances a step."""
-    return [_remembered_in("adrenal, frozen vectors", pooling="attention", instances=8)]
+    """The primary comparison, at one, two and four instances a step, over the tasks; and the default."""
+    usual = _over_tasks(_remembered(pooling="attention", instances=8))
+    return [_over_tasks(_remembered(instances=[1, 2, 4])), usual]
 
 
 def remembering_by_size() -> list[str]:
-    """Attention, mean over the instances of a step, in bags of 5000 and of 200 digits."""
-    return [_remembered_in(f"digits, bags of {size}", pooling="attention") for size in (5000, 200)]
+    """At one, two and four instances a step, in bags of 5000 and of 200 digits; volumes with smoothed-max at eight."""
+    digits = [_remembered_in(f"digits, bags of {size}", instances=[1, 2, 4]) for size in (5000, 200)]
+    return [*digits, _remembered_in("adrenal, frozen vectors", pooling="smoothed-max", instances=8)]
+
+
+def relative_minus_printed() -> list[str]:
+    """At one, two and four instances a step, over the tasks."""
+    return [_over_tasks(_remembered("vrsp-printed", instances=[1, 2, 4]))]
 
 
 # Other studies of draws and labels.

@@ -106,8 +106,8 @@ SOURCES: dict[str, list[tuple[str, str, dict[str, str]]]] = {
             "Where remembering",
             "tracked",
             {
-                **{f"smoothed-max, {b}": rf"smoothed-max \| {b}" for b in (1, 4, 16)},
-                **{f"attention, {b}": rf"attention \| {b}" for b in (2, 4, 16)},
+                **{f"smoothed-max, {b}": rf"smoothed-max \| {b}" for b in (1, 2, 4, 8)},
+                **{f"attention, {b}": rf"attention \| {b}" for b in (2, 4)},
                 "attention, 8 (default)": r"attention \| 8",
             },
         ),
