@@ -90,8 +90,8 @@ class Limits:
 
 # Lines: a reading of every file for what stands twice, passes on or cannot happen took 450 of 34 450. What is left are
 # features and checks of what a stranger may pass in; fewer lines mean fewer of these.
-# Since then 150 came in that say what was wrong in silence: a stale state, a contradicted model, pixels of another depth,
-# networks without weights, a bare loop that spoils its state.
+# Since then 160 came in that say what was wrong in silence: a stale state, a contradicted model, pixels of another
+# depth, networks without weights, a bare loop that spoils its state.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
     lines=34_160,

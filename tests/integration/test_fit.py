@@ -114,7 +114,7 @@ def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
     assert set(summary) == {
         *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "baseline"),
-        *("seconds", "version", "environment", "thresholds"),
+        *("seconds", "version", "environment", "thresholds", "state"),
     }
     chosen = summary["thresholds"]
     assert (chosen["bags"], chosen["positives"], chosen["out_of_fold"]) == (60, 30, 0)

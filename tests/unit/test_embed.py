@@ -979,14 +979,13 @@ def test_settings_of_a_processor_that_are_not_supported_are_refused(images, chan
         midam.load_network("hf:eyes")
 
 
-def test_the_interpolation_is_in_the_recipe_unless_bilinear(images):
+def test_the_interpolation_is_in_the_recipe(images):
     folder_of("eyes", "ViT", VIT, {**PROCESSOR, "resample": 3})
     network, bags = midam.load_network("hf:eyes"), read(32)
     recipe = make_recipe(bags, network)
     assert recipe["resample"] == "bicubic"
-    assert "resample" not in make_recipe(read(8), network)  # cells are not resized
-    with pytest.raises(BagDataError, match="Expected vectors of resample None, on which run was trained, got bicubic"):
-        check_recipe({**recipe, "resample": None}, recipe, run="run", data="images")
+    with pytest.raises(BagDataError, match="Expected vectors of resample bilinear, on which run was trained, got bic"):
+        check_recipe({**recipe, "resample": "bilinear"}, recipe, run="run", data="images")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "preprocessor_config.json"])

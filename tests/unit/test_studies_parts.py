@@ -82,11 +82,11 @@ def _row(method, values, *, name="musk1"):
 
 def test_midam_is_paired_with_dam_by_split():
     rows = [
-        _row("midam-att", [0.9, 0.8, 0.85]),
+        _row("midam-printed-att", [0.9, 0.8, 0.85]),
         _row("dam-att", [0.8, 0.6, 0.7]),
-        _row("midam-smx", [0.7, 0.8, 0.9]),
+        _row("midam-printed-smx", [0.7, 0.8, 0.9]),
         _row("dam-smx", [0.6, 0.7]),
-        _row("midam-att", [0.5, 0.75], name="new"),
+        _row("midam-printed-att", [0.5, 0.75], name="new"),
         _row("dam-att", [0.5, 0.75], name="new"),
     ]
     found = [line for line in paired_section(rows, margin=1.0) if line.startswith(("| musk1", "| new"))]
@@ -148,7 +148,7 @@ def test_splits_are_disjoint_stratified_and_cover_the_training_part():
 
 
 def test_the_papers_settings_do_not_follow_the_defaults():
-    config = paper_config("midam-att", lr=0.1, margin=0.1)
+    config = paper_config("midam-printed-att", lr=0.1, margin=0.1)
     wanted = {"lr": 0.1, "margin": 0.1, "state_rate": 0.9, "dual_lr": 1.0, "num_instances": 4, "weight_decay": 1e-4}
     assert {name: config.flat()[name] for name in wanted} == wanted
     assert (config.training.decays(49), config.training.decays(50), config.training.decays(75)) == (0, 1, 2)

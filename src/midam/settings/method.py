@@ -122,8 +122,8 @@ class MethodSettings(SettingsGroup):
         tau of smoothed-max; default 0.1.
     estimator
         How a step estimates the pooling: "vrsp" (MIDAM: tracked state, B instances per bag), "vrsp-printed" (the
-        paper's state), "minibatch" (B instances, biased), "exact" (whole bags in two passes), "exact-point" (whole
-        bags, with the gradient of B instances).
+        paper's state), "minibatch" (B instances, biased), "exact" (whole bags in two passes), "exact-point" (B
+        instances at the value of whole bags).
     estimator_args
         Further arguments of the estimator, such as `lag` of vrsp-printed.
     state_rate

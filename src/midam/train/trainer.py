@@ -307,7 +307,7 @@ class Trainer:
         errors = [member.state_error() for member in self.members]
         self.states = [state for state in errors if state is not None]
         for member, state in zip(self.members, errors, strict=True):
-            if state is not None and state.wrong:
+            if state is not None and state.wrong and self.config.training.select == "last":
                 raise StaleStateError(
                     f"Expected training bags to rank as their tracked state does, got {self.target.metric} "
                     f"{state.whole:.3f} of {state.bags} whole training bags, {state.tracked:.3f} at the state: what is "

@@ -30,7 +30,7 @@ from midam.train.step import train_step
 
 _MOST_READ_ONCE = 2**29  # bytes
 _LEAST_SCORED, _MOST_SCORED = 20, 100  # training bags of a stratum, scored after a training
-_MOST_APART = 0.15  # of the metric at the tracked state above that of whole bags
+_MOST_APART = 0.25  # of the metric at the tracked state above that of whole bags
 _STATEFUL = ("estimator", "objective", "optimizer", "sampler")
 
 
