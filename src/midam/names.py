@@ -14,6 +14,8 @@ from midam.errors import BagDataError, Note, listed
 
 # Zero-width characters (with the byte order mark) and marks of text direction, without the joiners of some scripts.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+# They move the cursor, reverse the text or end its line; lone surrogates cannot be printed. Tab and line feed stay.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _JOINERS = "\u200c\u200d"
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
@@ -66,6 +68,17 @@ def text_of(value: object) -> str:
         got = f"{error.reason} at position {error.start}"
         raise BagDataError(f"Expected text in valid Unicode, got: {got}; write it in UTF-8, or leave it out.") from None
     return text
+
+
+def visible(text: str) -> str:
+    r"""Return text with control characters, which a terminal would obey, as their escapes.
+
+    Examples
+    --------
+    >>> visible("a\x1b[2J") == r"a\x1b[2J"
+    True
+    """
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def is_missing(value: object, named: Collection[str] = ()) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from midam.errors import CheckpointError, MidamError, fault_list
-from midam.names import plain_cell
+from midam.names import plain_cell, visible
 
 DEEPEST, MOST_VALUES, LARGEST = 64, 20_000_000, 2**64  # depth of nesting, number of values, size of a whole number
 _MOST_BYTES = 1 << 30
@@ -171,6 +171,8 @@ def read_columns(
     `optional` columns may be missing.
     """
     header, rows = _table(path, error)
+    shown = {visible(name): name for name in form}  # as `midam.runs.folder.csv_text` writes them
+    header = [shown.get(name, name) for name in header]
     missing = [name for name in form if name not in header and name not in optional]
     if missing:
         names = f"column{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"

@@ -477,3 +477,12 @@ def test_the_operations_that_onnx_lacks_are_made_of_others():
         x = torch.from_numpy(rng.integers(-2, 24, (3, 500)).astype(np.float32))
         for right in (False, True):
             assert torch.equal(_searchsorted(knots, x, right=right), torch.searchsorted(knots, x, right=right))
+
+
+def test_a_card_shows_control_characters(tmp_path):
+    run = made(members=1)
+    data = {**run.data, "source": "a\x1b[2J", "classes": ["a\u202e", "b\x1b]0;t\x07"]}
+    write_export(replace(run, data=data), SUMMARY, tmp_path, formats=["safetensors"])
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert r"b\x1b]0;t\x07" in text
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)

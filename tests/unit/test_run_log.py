@@ -113,3 +113,10 @@ def test_the_command_logs_what_it_says(tmp_path, capsys):
     assert main(["fit", "--resume", str(out)]) == 0
     assert lines(folder)[:before] == found
     assert lines(folder)[before + 3] == "continues attention x vrsp x minmax-auc"
+
+
+def test_control_characters_are_escapes_in_the_log(tmp_path):
+    folder = begun(tmp_path)
+    with folder.held(), RunLog(folder) as log:
+        log.add("class b\x1b[2J\r\x85\udcff\nnext\ttab")
+    assert lines(folder)[-2:] == [r"class b\x1b[2J\r\x85\udcff", "next\ttab"]

@@ -1,7 +1,10 @@
 import numpy as np
+import pandas as pd
 import pytest
 
+from midam.compare.trials import safe_frame
 from midam.errors import RunExistsError
+from midam.reading import ids, numbers, read_columns
 from midam.runs.folder import RunFolder, csv_text, free_folder
 
 
@@ -35,3 +38,11 @@ def test_csv_tells_any_two_float32_apart():
 
 def test_csv_leaves_unknown_values_empty():
     assert csv_text(["a", "b", "c"], [{"a": 1, "b": None, "c": 0.5}, {"a": 2}]) == "a,b,c\n1,,0.5\n2,,\n"
+
+
+def test_a_header_shows_control_characters_and_is_read_again(tmp_path):
+    score = "score_b\x1b[2J"
+    (tmp_path / "x.csv").write_text(csv_text(["bag", score], [{"bag": "a", score: 0.5}]))
+    assert (tmp_path / "x.csv").read_text() == "bag,score_b\\x1b[2J\na,0.5\n"
+    assert read_columns(tmp_path / "x.csv", {"bag": ids, score: numbers})[score].tolist() == [0.5]
+    assert safe_frame(pd.DataFrame({score: [0.5]})).columns.tolist() == [r"score_b\x1b[2J"]

@@ -4,9 +4,11 @@ import re
 import numpy as np
 import pytest
 from rich.console import Console
+from rich.table import Table
 
 from midam.data.sets import catalog
 from midam.report import describe, terminal
+from midam.report.program import VisibleConsole
 
 
 def plain():
@@ -267,3 +269,18 @@ def test_plain_lines_tell_the_time_left(monkeypatch):
         "scoring 75/100 bags, 0:01:00 left",
         "scoring 100/100 bags",
     ]
+
+
+def test_a_console_shows_control_characters_of_names():
+    name, file = "b\x1b]0;title\x1b[2J\x9b\u202e\udcff", io.StringIO()
+    console = VisibleConsole(file=file, width=120, force_terminal=True, highlight=False)
+    console.print(f"[red]class:[/] {name}\nnext")
+    table = Table(name)
+    table.add_row(name)
+    console.print(table)
+    with terminal.LiveProgress(name, console=console) as bar:
+        bar._bar.refresh()
+    text = re.sub(r"\x1b\[(\?25[hl]|2K|1A|[\d;]*m)", "", file.getvalue())  # colors, and the codes of the bar
+    assert text.count(r"b\x1b]0;title\x1b[2J\x9b\u202e\udcff") >= 4
+    assert set(text) & {*name} == set(r"b]0;title[2J")
+    assert "\nnext\n" in text

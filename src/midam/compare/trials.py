@@ -21,7 +21,7 @@ from midam.compare.folds import Fold
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, with_article
 from midam.files import write_text
-from midam.names import safe_cell
+from midam.names import safe_cell, visible
 from midam.reading import Form, Number, check_form, counts, ids, known_numbers, numbers, one_of, read_columns, texts
 from midam.runs.forms import read_target
 from midam.runs.trust import check_code
@@ -121,7 +121,7 @@ def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
     texts = [str(name) for name, dtype in frame.dtypes.items() if not pd.api.types.is_numeric_dtype(dtype)]
     safe = {name: [safe_cell(x) if isinstance(x, str) else x for x in frame[name]] for name in texts}
     made = {name: pd.Series(values, index=frame.index, dtype=frame[name].dtype) for name, values in safe.items()}
-    return frame.assign(**made).rename(columns=safe_cell)
+    return frame.assign(**made).rename(columns=lambda name: safe_cell(visible(name)))
 
 
 def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:

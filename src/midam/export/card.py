@@ -11,6 +11,7 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from midam.evaluate.decisions import RISKS
+from midam.names import visible
 from midam.nn.ensemble import scorers_of
 from midam.report.words import METRIC_NAMES, PART_NAMES, as_flags, mean_words
 from midam.runs.folder import SPLITS
@@ -59,7 +60,7 @@ def card_text(
         attention=any(scorer.pooling.name.endswith("attention") for scorer in scorers_of(run.model)),
     )
     # The card contains no HTML; tags in names of the data are escaped.
-    return re.sub(r"\n{3,}", "\n\n", text.lstrip()).replace("<", "&lt;")
+    return visible(re.sub(r"\n{3,}", "\n\n", text.lstrip()).replace("<", "&lt;"))
 
 
 def _front(

@@ -11,16 +11,26 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from midam.errors import Note, with_file
+from midam.names import visible
 
 _RESULT: dict[str, Any] = {}
 _PLAIN_WIDTH = 120
 
 
+class VisibleConsole(Console):
+    """Console that shows control characters in texts of others as their escapes."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text as rich prints it; rich calls this for each text, also for those of tables and bars."""
+        return super().render_str(visible(text), **options)
+
+
 def stdout_console() -> Console:
     """Return a console for results, plain if the output is not a terminal."""
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
+    console = VisibleConsole(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, _PLAIN_WIDTH)
     return console
@@ -44,7 +54,7 @@ def remark(console: Console, message: object, kind: str = "note") -> None:
 @contextmanager
 def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     """Yield a console on stderr that shows each `UserWarning` once, shortened by `shorten`, and no others."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    console = VisibleConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *position: Any, **_: Any) -> None:

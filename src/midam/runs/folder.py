@@ -20,7 +20,7 @@ from pydantic import Field
 from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
 from midam.files import held, is_left
-from midam.names import advice_on, safe_cell
+from midam.names import advice_on, safe_cell, visible
 from midam.plain_files import open_own, open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form, read_text
 from midam.runs.trust import check_code
@@ -217,7 +217,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, heade
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     if header:
-        writer.writerow(map(safe_cell, columns))
+        writer.writerow(map(safe_cell, map(visible, columns)))
     writer.writerows([_field(row.get(key)) for key in columns] for row in rows)
     return lines.getvalue()
 
@@ -253,7 +253,7 @@ class RunLog:
     def add(self, text: str) -> None:
         """Add a text with the current time in UTC before each line."""
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        self._waiting += [f"{now} {line}".rstrip() + "\n" for line in text.rstrip().splitlines()]
+        self._waiting += [f"{now} {line}".rstrip() + "\n" for line in visible(text).rstrip().splitlines()]
         if not (self._folder.was_held and self._folder.config.exists()):
             return
         try:

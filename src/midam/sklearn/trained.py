@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags, warn_of_alike_names
@@ -18,6 +17,7 @@ from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
 from midam.nn.ensemble import BagEnsemble
+from midam.report.program import VisibleConsole
 from midam.report.terminal import FitProgress
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.fit_at_once import fit_baseline, has_few
@@ -267,7 +267,7 @@ class TrainedEstimator(BagEstimator):
         with ExitStack() as stack:
             on_candidate = None
             if self.show_progress or self.verbose:
-                on_candidate = stack.enter_context(FitProgress(1, console=Console(stderr=True))).candidate
+                on_candidate = stack.enter_context(FitProgress(1, console=VisibleConsole(stderr=True))).candidate
             config = settings.resolve(train.instance_shape)
             fitted = fit_baseline(method, config, train, few=few, on_candidate=on_candidate)
         self.model_, self.settings_, self._fitted = fitted.reported.eval(), fitted.config, (method, fitted.parts)
@@ -311,7 +311,7 @@ class TrainedEstimator(BagEstimator):
         callbacks: list[Callback] = [keep_best]
         with ExitStack() as stack:
             if self.show_progress or self.verbose:
-                bar = FitProgress(trainer.config.training.epochs, console=Console(stderr=True))
+                bar = FitProgress(trainer.config.training.epochs, console=VisibleConsole(stderr=True))
                 progress = stack.enter_context(bar)
                 callbacks.insert(0, lambda _, row: progress.update(row))
             trainer.fit(callbacks=callbacks)
