@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
-from midam.errors import BagDataError, Note, listed
+from midam.errors import BagDataError, Note, listed, with_place
 
 # Zero-width characters (with the byte order mark) and marks of text direction, without the joiners of some scripts.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
@@ -54,9 +54,19 @@ def name_of(value: object) -> str:
             )
         value = int(number) if number.is_integer() else value
     text = text_of(value) if isinstance(value, bytes) else str(value)  # names of files may be no valid Unicode
+    if "\0" in text:
+        raise BagDataError(f"Expected names without NUL, got {text[:40]!r}; rename it.")
     if not text.isascii():
         text = _SPACES.sub(" ", _INVISIBLE.sub("", unicodedata.normalize("NFC", text))).strip(_JOINERS)
     return plain_cell(text.strip())
+
+
+def names_of(values: Iterable[object], where: object) -> list[str]:
+    """Return values as names in valid Unicode; the error on one that is no name says `where` they are."""
+    try:
+        return [text_of(name_of(value)) for value in values]
+    except BagDataError as error:
+        raise BagDataError(with_place(error, f"in {where}")) from None
 
 
 def text_of(value: object) -> str:

@@ -88,6 +88,13 @@ TABLES = {
         lambda f: f.assign(sex=[f"f{i}" for i in range(len(f))]),
         ["column sex", "'f0'", "line 2", "--ignore sex"],
     ),
+    "NUL in a bag": (put(slice(3, 5), "bag", "b01\0z"), ["without NUL", r"'b01\x00z'", "in t.csv, column bag"]),
+    "NUL in a label": (put(4, "label", "1\0"), ["without NUL", "in t.csv, column label"]),
+    "NUL in a column": (lambda f: f.rename(columns={"f1": "f\0x"}), ["without NUL", "in t.csv"]),
+    "NUL in a category": (
+        lambda f: f.assign(stain=["u", "v\0w"] * (len(f) // 2)),
+        ["without NUL", "in t.csv, column stain"],
+    ),
     "no feature": (lambda f: f[["bag", "label"]], ["feature column"]),
     "no row": (lambda f: f[:0], ["one row"]),
     "too few bags": (lambda f: f[:9], ["both classes"]),

@@ -630,3 +630,30 @@ def test_a_category_that_pandas_writes_with_a_decimal_is_the_one_of_training(tmp
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert coder.encode(new)[0].tolist() == coder.encode(train)[0].tolist()
+
+
+@pytest.mark.parametrize("ids", [["a\0", "b"], ["a", "b\0c"], np.array(["a", "b\0c"]), np.array(["é\0e", "b"])])
+def test_a_bag_whose_name_holds_nul_is_refused(ids):
+    with pytest.raises(BagDataError, match=r"without NUL, got '.*x00.*\(in memory\); rename it"):
+        Bags.from_list([[[0.0]], [[1.0]]], ids=ids)
+
+
+@pytest.mark.parametrize("names", ["feature_names", "classes"])
+def test_features_and_classes_whose_names_hold_nul_are_refused(names):
+    with pytest.raises(BagDataError, match=r"without NUL, got 'x\\x00y' \(in memory\); rename it"):
+        Bags.from_arrays(np.zeros((2, 2)), [0, 1], [0, 1], **{names: ["a", "x\0y"]})
+
+
+def test_hdf5_names_with_nul_are_refused(tmp_path):
+    for name in ("a", "b"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["features"] = np.ones((2, 2))
+            file["feature_names"] = np.array([b"area", b"x\0y"])
+    with pytest.raises(BagDataError, match=r"without NUL, got 'x\\x00y' \(in .*a\.h5.*\); rename it"):
+        read_bags(tmp_path, require_labels=False)
+    for name in ("a", "b"):
+        with h5py.File(tmp_path / f"{name}.h5", "a") as file:
+            del file["feature_names"]
+            file.attrs["label"] = np.bytes_(b"x\0y")
+    with pytest.raises(BagDataError, match=r"without NUL, got 'x\\x00y' \(in .*\); rename it"):
+        read_bags(tmp_path)

@@ -16,7 +16,7 @@ from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError
-from midam.names import name_of, warn_of_alike
+from midam.names import names_of, warn_of_alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,7 @@ class Bags:
         self.coords = coords
         self.witnesses = None if witnesses is None else validate.witness_array(witnesses, len(instances), source)
         self.digests = None if digests is None else validate.digest_array(digests, source)
-        self.feature_names = None if feature_names is None else tuple(map(name_of, feature_names))
+        self.feature_names = None if feature_names is None else tuple(names_of(feature_names, source))
         self.columns = None if columns is None else tuple(columns)
         self.sources = None if sources is None else validate.text_array(sources)
         self.attributes = None if attributes is None else validate.text_array(attributes)

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
 from midam.data.validate import as_array, check_length, usable, wanted
-from midam.errors import BagDataError, Note, listed, nearest, with_place
-from midam.names import EXACT, is_missing, merge_words, name_of, text_of
+from midam.errors import BagDataError, Note, listed, nearest
+from midam.names import EXACT, is_missing, merge_words, name_of, names_of
 
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
@@ -125,12 +125,12 @@ def missing_of(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.isnan(column) if column.dtype.kind == "f" else column == ""
 
 
-def category_of(value: object) -> str:
+def category_of(value: object, where: str = "memory") -> str:
     """Return a value as a category: text as it is written, without blanks around it; a number in its shortest form.
 
     A missing value is "".
     """
-    text = "" if value is None else text_of(name_of(value if isinstance(value, bytes) else str(value)))
+    text = "" if value is None else names_of([value if isinstance(value, bytes) else str(value)], where)[0]
     if is_missing(text) or text.casefold() in _MISSING:
         return ""
     if isinstance(value, str | bytes) or text.removeprefix("-").isdecimal():
@@ -161,10 +161,8 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
         _check_usable(name, numbers, source)
         note_of_packed_dates(numbers, name, source)
         return numbers
-    try:
-        words = [category_of(value) for value in as_array(values, object).ravel().tolist()]
-    except BagDataError as error:
-        raise BagDataError(with_place(error, f"in {source}, covariate {name}")) from None
+    flat = as_array(values, object).ravel().tolist()
+    words = [category_of(value, f"{source}, covariate {name}") for value in flat]
     nonempty = [word for word in words if word]
     parsed = {word: number_of(word) for word in nonempty}
     texts = nonempty if worded else [word for word, number in parsed.items() if number is None]

@@ -20,7 +20,7 @@ from midam.errors import (
     nearest_columns,
     with_place,
 )
-from midam.names import EXACT, MISSING, is_missing, name_of, text_of
+from midam.names import EXACT, MISSING, is_missing, name_of, names_of, text_of
 
 SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
@@ -119,24 +119,16 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     if array.ndim == 0:
         raise BagDataError(f"Expected a list of names, got {type(values).__name__} (in {source}); give one per bag.")
     if array.dtype.kind == "U":
-        _check_unicode(array, source)
+        # Arrays lose NUL at the end of a text.
+        names_of([name for name in values if "\0" in str(name)] if isinstance(values, list | tuple) else (), source)
+        if not all(is_unicode(part) for part in _parts(array)):
+            raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
         if all(_plain(part) for part in _parts(array)):
             return array
     if array.dtype.kind in "biu":  # such numbers already have the form of `name_of`
         return array.astype(np.str_)
-    try:
-        flat = list(array.ravel()) if array.dtype.kind == "f" else array.ravel().tolist()
-        names = [name_of(name) for name in flat]
-    except BagDataError as error:
-        raise BagDataError(with_place(error, f"in {source}")) from None
-    named = np.array(names, dtype=np.str_).reshape(array.shape)
-    _check_unicode(named, source)
-    return named
-
-
-def _check_unicode(names: NDArray[np.str_], source: str) -> None:
-    if not all(is_unicode(part) for part in _parts(names)):
-        raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
+    flat = list(array.ravel()) if array.dtype.kind == "f" else array.ravel().tolist()
+    return np.array(names_of(flat, source), dtype=np.str_).reshape(array.shape)
 
 
 def _letters(names: NDArray[np.str_]) -> NDArray[np.uint32]:
@@ -153,7 +145,7 @@ def is_unicode(names: NDArray[np.str_]) -> bool:
 def _plain(names: NDArray[np.str_]) -> bool:
     """Return whether names have the form of `name_of` already: ASCII letters without blanks around them."""
     letters = _letters(names)
-    if (letters > 126).any():
+    if (letters > 126).any() or np.char.str_len(names).sum() > np.count_nonzero(letters):  # the latter: a NUL inside
         return False
     return not ((letters <= 32) & (letters != 0)).any() or bool((np.char.strip(names) == names).all())
 
@@ -240,7 +232,7 @@ def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
     """Return the names of label 0 and of label 1, as Python strings, numbers or booleans."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
-    names = tuple(text_of(name_of(name)) if isinstance(name, str) else name for name in names)
+    names = tuple(names_of([name], source)[0] if isinstance(name, str) else name for name in names)
     if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):
         raise BagDataError(f"Expected two names of classes, label 0 first, got {names} (in {source}); name both.")
     return names[0], names[1]
@@ -300,7 +292,7 @@ def check_feature_names(names: Sequence[str], width: int, source: str, *, kind: 
     """Return names in the form of `name_of`; refuse duplicates, and more or fewer names than features or labels."""
     if len(names) != width:
         raise BagDataError(f"Expected names of {width} {kind}, got {len(names)} (in {source}); name all or none.")
-    plain = tuple(text_of(name_of(name)) for name in names)
+    plain = tuple(names_of(names, source))
     twice = next((name for name, count in Counter(plain).items() if count > 1), None)
     if twice is not None:
         raise BagDataError(f"Expected unique names of {kind}, got {twice!r} twice (in {source}); rename one.")

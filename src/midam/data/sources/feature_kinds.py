@@ -109,7 +109,7 @@ def read_kinds(
         names: tuple[str, ...] = ()
         made, of_row = None, codes
         if kind == "category" or not pd.api.types.is_numeric_dtype(values):
-            words, of_row = _words(values)
+            words, of_row = _words(values, f"{where}, column {name}")
         kind = kind or _kind(name, values, words, of_row, firsts[codes], labels=None if new else labels)
         try:
             if kind == "category":
@@ -133,10 +133,10 @@ def read_kinds(
     return Kinds(frame.assign(**changed) if changed else frame, kept, None if plain else columns, notes)
 
 
-def _words(values: "pd.Series[Any]") -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def _words(values: "pd.Series[Any]", where: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the distinct values of a column as categories, with "" (missing) last, and the place of each row."""
     of_row, distinct = pd.factorize(values)
-    words = (*(covariates.category_of(value) for value in distinct), "")
+    words = (*(covariates.category_of(value, where) for value in distinct), "")
     return words, np.where(of_row < 0, len(words) - 1, of_row)
 
 

@@ -23,7 +23,7 @@ from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, Note, columns_are, given, with_article
 from midam.lazy_imports import pandas as pd
-from midam.names import name_of
+from midam.names import name_of, names_of
 
 T = TypeVar("T")
 _AT_ONCE = 8  # columns that are compared at a time
@@ -148,7 +148,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     label. Their names are in the column `bag_column` or, without such a column, in the first of two levels of the
     index.
     """
-    where, names = source, [name_of(name) for name in frame.columns]
+    where, names = source, names_of(frame.columns, source)
     label = name_of(columns.get("label_column", "label"))
     has_target = columns.get("target", "auto") != "auto" or len(columns.get("grades", ())) > 0
     needs_labels = label != "label" or label in names or has_target

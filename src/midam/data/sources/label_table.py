@@ -25,7 +25,7 @@ from midam.data.sources.table_files import read_names
 from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
 from midam.lazy_imports import pandas as pd
-from midam.names import name_of
+from midam.names import name_of, names_of
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
 
     If the request ignores bad labels, all files are kept, and columns that some files lack are ignored.
     """
-    texts = [{name_of(key): name_of(value) or None for key, value in entry.items()} for entry in attributes]
     where = request.where
+    texts = [{name_of(key): names_of([x], where)[0] or None for key, x in entry.items()} for entry in attributes]
     frame = pd.DataFrame(texts, index=range(len(names)), dtype=object)
     frame = tables.with_groups(tables.without_words(frame, frame.columns, request), request)
     label = label_columns(frame.columns, request)

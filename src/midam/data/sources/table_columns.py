@@ -18,9 +18,9 @@ from midam.data.sources.label_columns import label_columns
 from midam.data.sources.label_values import gap_advice, named_words
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
-from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article, with_place
+from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article
 from midam.lazy_imports import pandas as pd
-from midam.names import is_missing, name_of
+from midam.names import is_missing, name_of, names_of
 from midam.synonyms import is_id_like
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
@@ -81,10 +81,7 @@ def names_in(values: "pd.Series[Any]", where: object) -> "pd.Series[Any]":
     codes, distinct = pd.factorize(values.astype(object) if isinstance(values.dtype, pd.CategoricalDtype) else values)
     kind = np.dtype(getattr(values.dtype, "numpy_dtype", values.dtype if isinstance(values.dtype, np.dtype) else "O"))
     parts: Any = map(kind.type, distinct) if kind.kind == "f" else distinct  # pandas turns short decimals into float
-    try:
-        names = np.array([*map(name_of, parts), np.nan], dtype=object)
-    except BagDataError as error:
-        raise BagDataError(with_place(error, f"in {where}, column {values.name}")) from None
+    names = np.array([*names_of(parts, f"{where}, column {values.name}"), np.nan], dtype=object)
     return pd.Series(names[codes], index=values.index, dtype=object)
 
 

@@ -20,7 +20,7 @@ from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
 from midam.errors import BagDataError, ConfigError, Note, given, nearest, with_place
 from midam.lazy_imports import pandas as pd
-from midam.names import EXACT, MISSING, name_of, on_disk, text_of
+from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL = ".xlsx"
@@ -130,7 +130,7 @@ def _read(
 
 def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
     """Return a table in the byte order of the machine, with columns named by `name_of`; refuse equal names."""
-    names = [name_of(name) for name in frame.columns]
+    names = names_of(frame.columns, path)
     _refuse_repeated(names, path)
     frame = frame.set_axis(names, axis=1)
     other = [name for name, dtype in frame.dtypes.items() if getattr(dtype, "byteorder", "=") in "<>"]
@@ -222,7 +222,7 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
                 header = next(csv.reader([file.readline(2**20)], delimiter=separator_of(path)), [])
     except Exception:  # its reader reports the fault
         return []
-    return [name_of(name) for name in header]
+    return names_of(header, path)
 
 
 def _read_excel(
@@ -282,7 +282,7 @@ def check_header(header: list[str], path: Path, *, nameless: bool = False) -> No
     """Refuse a header without columns, and nameless or repeated columns, which pandas would rename to features."""
     if not header:
         raise BagDataError(f"Expected the names of the columns in the first line, got none (in {path}); add the line.")
-    names = [name_of(name) for name in header]
+    names = names_of(header, path)
     if "" in names and not nameless:
         raise BagDataError(
             f"Expected a name for each column, got none for column {names.index('') + 1} (in {path}); name the column, "

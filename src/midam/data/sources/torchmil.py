@@ -12,7 +12,7 @@ from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.probe import FileFacts, check_like, facts_of
 from midam.data.validate import as_array, refuse_not_finite
 from midam.errors import BagDataError
-from midam.names import name_of
+from midam.names import names_of
 
 
 class TorchmilDataset(Protocol):
@@ -47,7 +47,7 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
     Bags(2 bags, 1 positive, 6 instances (3,))
     """
     names = getattr(dataset, "bag_names", None)
-    ids = [name_of(name) for name in (names if names is not None else range(len(dataset)))]
+    ids = names_of(range(len(dataset)) if names is None else names, source)
     items = ItemSet(dataset, ids, source)
     bags = Bags(
         FileRows(items),
