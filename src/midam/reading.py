@@ -142,7 +142,7 @@ def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES)
         seen += 1
         if isinstance(value, dict):
             seen += len(value)
-            strange = next((key for key in value if not isinstance(key, str | int | float | None)), None)
+            strange = next((x for x in value if not isinstance(x, str | int | float | None) or "\0" in str(x)), None)
             if strange is not None:
                 return f"the key {str(strange)[:40]!r}"
             left += [(part, depth + 1) for part in value.values()]
@@ -151,8 +151,8 @@ def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES)
         elif isinstance(value, int):
             if abs(value) >= LARGEST:
                 return "a whole number beyond 64 bits"
-        elif not isinstance(value, str | float | None):
-            return type(value).__name__
+        elif "\0" in value if isinstance(value, str) else not isinstance(value, float | None):
+            return "a text with NUL" if isinstance(value, str) else type(value).__name__
         if depth > deepest or seen + len(left) > most:
             return f"parts inside each other, more than {deepest} deep or {most} in all"
     return None

@@ -324,6 +324,10 @@ SETTINGS = {
     "range": ("margin: 0", ["margin", " > 0"]),
     "no YAML": ("a: [1\nb: }", ["YAML", "c.yaml"]),
     "no mapping": ("- epochs", ["key: value", "c.yaml"]),
+    "data as a list": ("data: [x]", ["data as text", "['x']", "c.yaml"]),
+    "data as a number": ("data: 3", ["data as text", "got 3", "c.yaml"]),
+    "NUL": ('data: "x\\0"', ["NUL", "c.yaml"]),
+    "NUL in a key": ('"a\\0": 3', ["key 'a\\x00'", "c.yaml"]),
 }
 
 

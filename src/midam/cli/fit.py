@@ -100,6 +100,8 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     if values.get("fold") == EVERY:
         values.pop("fold")
         words.append("--every_fold")
+    if not isinstance(data := values.get("data"), str | None):
+        raise ConfigError(f"Expected data as text, got {data!r} (in {path}); name a file, a folder or a known set.")
     values = without_removed(values)
     refuse_unknown([key for key in values if key not in ("data", "method", "budget")], SETTINGS, source=str(path))
     network = {"encoder"} if is_network(str(values.get("encoder", ""))) else set()
