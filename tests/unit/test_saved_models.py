@@ -151,3 +151,23 @@ def test_the_export_reads_any_byte_order_and_says_what_it_cannot_read(
         torch.save(other, tmp_path / "other.pt")
         with pytest.raises(ValueError, match=r"Expected one dense tensor of real numbers, got torch.float"):
             script["read_bag"](tmp_path / "other.pt", chunk_size=9)
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"members": 1000}, "the settings have 1000 members, the weights 1"),
+        ({"hidden": [4000, 4000]}, "encoder.layers"),
+    ],
+)
+def test_settings_are_compared_with_the_weights_before_a_model_is_built(
+    change: dict[str, object], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted().save(tmp_path / "model")
+    path = tmp_path / "model" / "model.pt"
+    content = torch.load(path, weights_only=True)
+    torch.save({**content, "config": {**content["config"], **change}}, path)
+    monkeypatch.setattr("midam.train.build.BagEnsemble", None)
+    with pytest.raises(CheckpointError, match=words):
+        load_run(tmp_path / "model")

@@ -154,10 +154,11 @@ def member_mean(model: BagScorer | BagEnsemble, x: Tensor, *, dim: int) -> Tenso
     return x.mean(dim=dim) if weights is None else (x.double().movedim(dim, -1) * weights.to(x.device)).sum(dim=-1)
 
 
-def member_weights(weights: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Return the weights of a member, from 0, in the state of an ensemble, by their names in the member."""
-    prefix = f"members.{number}."
-    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+def all_weights(weights: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Return the weights of each member in the state of an ensemble, by their names in the member."""
+    count = len({name.split(".")[1] for name in weights if name.startswith("members.")})
+    starts = [f"members.{number}." for number in range(count)]
+    return [{name.removeprefix(x): weights[name] for name in weights if name.startswith(x)} for x in starts]
 
 
 def without_standardizer(model: BagEnsemble) -> BagEnsemble:

@@ -162,7 +162,7 @@ class Standardizer(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         if self.scaling != "linear":  # earlier models blended without an offset
-            state_dict.setdefault(f"{prefix}offset", torch.zeros_like(self.offset))
+            state_dict.setdefault(f"{prefix}offset", torch.zeros(self.offset.shape))
         low = state_dict.get(f"{prefix}center_low")
         if isinstance(low, Tensor) and low.dtype == torch.float64:
             self.center_low = self.center_low.double()

@@ -18,7 +18,7 @@ from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import saved_coder
 from midam.names import name_of, nearby
-from midam.nn.ensemble import BagEnsemble, Inputs
+from midam.nn.ensemble import BagEnsemble, Inputs, all_weights
 from midam.reading import read_text
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import SPLITS, RunFolder
@@ -26,7 +26,7 @@ from midam.runs.method import empty_model, method_title
 from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
-from midam.train.build import build_ensemble
+from midam.train.build import fill_ensemble
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint
 from midam.train.step import reported_weights
 
@@ -204,8 +204,8 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
     settings = Settings.from_flat(config, source=str(path), trained=True).resolve(shape)
     with fitting(file):
         if method is None:
-            columns, coder = target.count, saved_coder(content["model"])
-            model = build_ensemble(settings, instance_shape=shape, columns=columns, coder=coder)
+            weights, coder = all_weights(content["model"]), saved_coder(content["model"])
+            model = fill_ensemble(settings, weights, instance_shape=shape, columns=target.count, coder=coder)
         else:
             model = empty_model(method, shape, content["model"], parts)
         model.load_state_dict(content["model"])

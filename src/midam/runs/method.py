@@ -105,12 +105,12 @@ def empty_model(
 
     `parts` are the parts of a model that `auto` chose, as the model file has them.
     """
-    from midam.nn.ensemble import BagEnsemble, member_weights
+    from midam.nn.ensemble import BagEnsemble, all_weights
 
     baseline = make_baseline(name)
     if baseline.chooses:
         return baseline.model(instance_shape, weights, parts or [])
-    return BagEnsemble([baseline.scorer(instance_shape, member_weights(weights, 0))])
+    return BagEnsemble([baseline.scorer(instance_shape, all_weights(weights)[0])])
 
 
 def baseline_names() -> list[str]:

@@ -1,11 +1,12 @@
 """From settings to parts: encoder, scorer, estimator, objective, draw rule and optimizer, each by its name."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from midam.data.covariate_codes import CovariateCoder
 from midam.errors import ConfigError
@@ -22,6 +23,7 @@ from midam.train.step import make_optimizer, parameter_groups
 
 # Settings of encoders only.
 _OF_ENCODERS = ("hidden", "dropout", "norm")
+_WITHOUT_MEMORY = ("mlp", "resnet20", "resnet20-3d")  # encoders that torch builds on its device "meta"
 
 
 @dataclass(frozen=True)
@@ -101,16 +103,28 @@ def _build_standardizer(config: ResolvedSettings, encoder: nn.Module, instance_s
     return Standardizer(instance_shape, clip=model.clip, scaling=model.scaling)
 
 
-def build_ensemble(
-    config: Settings, *, instance_shape: tuple[int, ...], columns: int = 1, coder: CovariateCoder | None = None
-) -> BagEnsemble:
-    """Build the scorers of all members, to load weights into; the global random state does not change."""
+def fill_ensemble(config: ResolvedSettings, weights: Sequence[Mapping[str, Tensor]], **sizes: Any) -> BagEnsemble:
+    """Act as `build_ensemble` for the weights of members; an `Exception` refuses settings that do not fit them.
+
+    With parts of midam, nothing takes memory before the settings fit.
+    """
+    if config.training.members != len(weights):
+        raise ValueError(f"the settings have {config.training.members} members, the weights {len(weights)}")
+    if config.model.encoder in _WITHOUT_MEMORY and "." not in config.method.pooling:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            scorer = build_model(config, pretrained=False, **sizes)
+        scorer.load_state_dict(weights[0], assign=True)
+    return build_ensemble(config, **sizes)
+
+
+def build_ensemble(config: Settings, *, instance_shape: tuple[int, ...], **sizes: Any) -> BagEnsemble:
+    """Build the scorers of all members, to load weights into; the global random state does not change.
+
+    `sizes` are further arguments of `build_model`.
+    """
     count = config.resolve(instance_shape).training.members
     with torch.random.fork_rng(devices=[]):
-        members = [
-            build_model(config, instance_shape=instance_shape, pretrained=False, columns=columns, coder=coder)
-            for _ in range(count)
-        ]
+        members = [build_model(config, instance_shape=instance_shape, pretrained=False, **sizes) for _ in range(count)]
     return BagEnsemble(members)
 
 

@@ -16,12 +16,12 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.nn.ensemble import BagEnsemble, member_weights, scorers_of
+from midam.nn.ensemble import BagEnsemble, all_weights, scorers_of
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.settings import Settings
 from midam.targets import OutOfFold
-from midam.train.build import build_ensemble
+from midam.train.build import fill_ensemble
 from midam.train.trials import Trial
 
 _INNER = "pooling.inner."
@@ -114,17 +114,19 @@ class Auto(Baseline):
         Raises a `ValueError` or `KeyError` if weights and parts do not fit each other.
         """
         members: list[BagScorer] = []
+        states = all_weights(weights)
+        if sum(part["scorers"] for part in parts) != len(states):
+            raise ValueError(f"parts of other than {len(states)} scorers")
         for part in parts:
+            of_part = states[len(members) : len(members) + part["scorers"]]
             if part["config"] is not None:
                 saved = Settings.from_flat(part["config"], trained=True)
                 settings = saved.replace(members=part["scorers"]).resolve(instance_shape)
-                scorers = scorers_of(build_ensemble(settings, instance_shape=instance_shape))
+                inner = [_inner(state) for state in of_part]
+                scorers = scorers_of(fill_ensemble(settings, inner, instance_shape=instance_shape))
             else:
-                scorers = [_empty(part["method"], instance_shape, member_weights(weights, len(members)))]
-            if len(scorers) != part["scorers"]:
-                raise ValueError(f"{part['scorers']} scorers of {part['method']}")
-            for scorer in scorers:
-                line = member_weights(weights, len(members))
+                scorers = [_empty(part["method"], instance_shape, _inner(of_part[0]))]
+            for scorer, line in zip(scorers, of_part):
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:
             return BagEnsemble(members, weights["weights"])
@@ -148,12 +150,17 @@ def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
 
 
 def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-    """Return a model of a baseline to be filled with the weights of a rescaled one."""
+    """Return a model of a baseline to be filled with these weights."""
     baseline = make_candidate(name, instance_shape).baseline
     if not isinstance(baseline, ModelBaseline):
         raise ValueError(f"{name} is no such method")
-    names = {key: key.replace(_INNER, "pooling.") for key in weights if key not in ("pooling.scale", "pooling.offset")}
-    return baseline.scorer(instance_shape, {plain: weights[key] for key, plain in names.items()})
+    return baseline.scorer(instance_shape, weights)
+
+
+def _inner(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a scorer before its pooling was rescaled."""
+    kept = [name for name in weights if name not in ("pooling.scale", "pooling.offset")]
+    return {name.replace(_INNER, "pooling."): weights[name] for name in kept}
 
 
 def _summary_entries(result: SearchResult) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class MLP(nn.Module):
         self.out_features = widths[-1]
         self.repeatable = dropout == 0
         for layer in self.layers:
-            if isinstance(layer, nn.Linear):
+            if isinstance(layer, nn.Linear) and not layer.weight.is_meta:  # torch imports its compiler to draw there
                 nn.init.xavier_normal_(layer.weight)
 
     def forward(self, x: Tensor) -> Tensor:
