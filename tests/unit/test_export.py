@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors import safe_open
 from torch import nn
 
 from midam import Bags, ExportError, MIDAMClassifier, MidamError, Settings, predict
@@ -486,3 +487,26 @@ def test_a_card_shows_control_characters(tmp_path):
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert r"b\x1b]0;t\x07" in text
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+
+
+def test_equal_calls_write_equal_bytes(tmp_path):
+    imputed = {"how": "mean", "values": [0.5, 1.0, 2.0, 3.0]}
+    run = made(members=1)
+    run = replace(run, data={**run.data, "imputed": imputed})
+    exports = set()
+    for number in range(8):
+        write_export(run, SUMMARY, tmp_path / str(number), formats=["safetensors", "python"])
+        files = sorted((tmp_path / str(number)).iterdir())
+        exports.add(tuple((file.name, file.read_bytes()) for file in files))
+    assert len(exports) == 1
+    with safe_open(tmp_path / "0" / "model.safetensors", "pt") as file:
+        assert json.loads(file.metadata()["imputed"]) == imputed
+
+
+@LONG
+def test_equal_calls_write_equal_onnx_files(exported, tmp_path):
+    run, folder = exported
+    write_export(run, SUMMARY, tmp_path, license="mit")
+    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    assert len(files) == 8
+    assert [name for name in files if (tmp_path / name).read_bytes() != (folder / name).read_bytes()] == []

@@ -138,6 +138,11 @@ def _safetensors(run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     if config["data"]["imputed"] is not None:
         known["imputed"] = json.dumps(config["data"]["imputed"])
     content = save(weights, metadata=known)
+    size = int.from_bytes(content[:8], "little")
+    # safetensors orders its metadata at random.
+    head = json.loads(content[8 : 8 + size]) | {"__metadata__": known}
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+    content = content[:8] + text + content[8 + size :]
     config["weights_sha256"] = hashlib.sha256(content).hexdigest()
     write_bytes(folder / "model.safetensors", content)
 
