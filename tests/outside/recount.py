@@ -139,7 +139,7 @@ CLAIMS = [
         "intensive care it makes no difference; on vectors of volumes with smoothed-max it is behind by {} at B = 8",
         metrics.remembering_by_size,
     ),
-    Claim(_FINDINGS, "At B = 1 to 4 the relative one is ahead of it by {}.", metrics.relative_minus_printed),
+    Claim(_FINDINGS, "At B = 1 to 4 the relative one is ahead by {}.", metrics.relative_minus_printed),
     Claim(
         _FINDINGS,
         "MIDAM is ahead of mini-batches by {}. The rate of the mini-batches was the lowest of the grid. With one in "

@@ -65,7 +65,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         try:
             known = [(len(bag), getattr(bag, "shape", None)) for bag in bags] if sizes is None else []
             self.sizes = np.array([size for size, _ in known] if sizes is None else sizes, dtype=int).reshape(-1)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise BagDataError(f"Expected a list of arrays, one per bag ({first_line(error)}); give one.") from None
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
             raise BagDataError(
