@@ -44,10 +44,8 @@ def usual_rate(drawn: int, visits: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> usual_rate(8, torch.tensor([100.0, 200.0])).item()
-    0.4
-    >>> usual_rate(8, torch.tensor([4.0, 200.0])).item()
-    0.6
+    >>> [round(usual_rate(8, torch.tensor([least, 200.0])).item(), 3) for least in (100.0, 4.0)]
+    [0.4, 0.6]
     """
     return (_VISITS / (1 + visits.amin())).clamp(min=settled_rate(drawn), max=1.0)
 
