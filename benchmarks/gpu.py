@@ -36,7 +36,6 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.peers import load_libauc
 from benchmarks.shared import RESULTS, measured_on
 
 from midam.data.bags import Bags
@@ -48,6 +47,7 @@ from midam.settings import Settings
 from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.members import training_scorer
 from midam.train.step import train_step
+from studies.peers import load_libauc
 
 PAGE = RESULTS / "gpu.md"
 _COMMAND = "python benchmarks/gpu.py --write"

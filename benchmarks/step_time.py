@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import midam
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
@@ -43,7 +43,7 @@ from midam.settings.training import TrainingSettings
 from midam.train.step import train_step
 from midam.train.trainer import build_training
 from midam.train.training import Training
-from peers import load_libauc
+from studies.peers import load_libauc
 
 PAGE = Path(__file__).parents[1] / "records" / "step_time.md"
 CASES = {

@@ -16,6 +16,7 @@ import dataclasses
 import datetime
 import json
 import platform
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,6 +28,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import midam
 from midam.compare.summary import corrected_interval
 from midam.data.sets import catalog

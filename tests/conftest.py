@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.peers import libauc_folder
 from hypothesis import settings
 from tests import quick
+
+from studies.peers import libauc_folder
 
 torch.set_num_threads(1)
 quick.install()

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmarks.peers import load_libauc
 from tests.reference.cases import make_bags, make_model, relative, sampled_batch
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.nn.tracked import TrackedPooling, commit
 from midam.train.estimators import AsPrinted
+from studies.peers import load_libauc
 
 pytestmark = pytest.mark.libauc
 

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from benchmarks.peers import libauc_folder
 
 from midam.cli.compare import parse_cv
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
@@ -26,7 +25,7 @@ from midam.evaluate.ranking import auroc
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.train.trials import Trial, every_epoch, train_trials
-from studies.peers import PEERS
+from studies.peers import PEERS, libauc_folder
 
 QUICK = Settings(epochs=2)
 OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil")  # of images, and of other libraries
