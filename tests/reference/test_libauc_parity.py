@@ -251,3 +251,23 @@ def test_the_modules_follow_its_loss_in_a_bare_loop(libauc: SimpleNamespace, poo
         theirs.alpha.data += 0.2
         with torch.no_grad():
             layer.weight += 0.1
+
+
+def test_its_loss_moves_a_constant_on_all_logits_which_no_score_depends_on(libauc: SimpleNamespace) -> None:
+    index, labels, shift = torch.arange(4), torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.zeros((), requires_grad=True)
+    theirs = its_loss(libauc, "attention", 0.9)
+    pools = {kept: TrackedPooling("attention", num_bags=4, state_rate=0.9, relative=kept) for kept in (True, False)}
+    losses = {kept: MinMaxAUCLoss() for kept in pools}
+    pulls: dict[object, float] = {}
+    torch.manual_seed(0)
+    for _ in range(3):
+        z, v = torch.randn(2, 4, 3)
+        weight = torch.exp(z + shift)
+        prediction = (weight * v).mean(dim=1, keepdim=True), weight.mean(dim=1, keepdim=True)
+        pulls["LibAUC"] = torch.autograd.grad(of_its_loss(theirs, prediction, labels), shift)[0].item()
+        for kept, pool in pools.items():
+            pulls[kept] = torch.autograd.grad(losses[kept](pool(z + shift, v, index), labels), shift)[0].item()
+            commit(pool, losses[kept])
+    assert abs(pulls[True]) < 1e-7
+    assert abs(pulls[False]) > 1e-3
+    assert abs(pulls["LibAUC"]) > 1e-3

@@ -128,7 +128,7 @@ def moving_average(
     1.0
     """
     rate = gamma0 if isinstance(gamma0, float) else gamma0.unsqueeze(-1)
-    l, share = _level(l_old.unsqueeze(-1), l_new.unsqueeze(-1), rate)
+    l, share = _average(l_old.unsqueeze(-1), l_new.unsqueeze(-1), rate)
     return l.squeeze(-1), torch.lerp(r_old, r_new, share)
 
 
@@ -283,7 +283,7 @@ class _Track(torch.autograd.Function):
         base = None if level is None else level(sample)
         if base is not None:
             old = old + base
-        l, share = _level(old.narrow(1, 0, 1), l_s, gamma0)
+        l, share = _average(old.narrow(1, 0, 1), l_s, gamma0)
         new, pull = l, None
         m = share / gamma0
         if v.shape[-1]:
@@ -314,7 +314,7 @@ class _Track(torch.autograd.Function):
         return *cotangents(v, r_s.unsqueeze(1), weight, to_l, to_r.unsqueeze(1)), None, None, None, None
 
 
-def _level(l_old: Tensor, l_new: Tensor, gamma0: Tensor | float) -> tuple[Tensor, Tensor]:
+def _average(l_old: Tensor, l_new: Tensor, gamma0: Tensor | float) -> tuple[Tensor, Tensor]:
     """Return the moving average of l [K, 1], and the share [K, 1] of the new values in it."""
     kept: Tensor | float
     taken: Tensor | float

@@ -180,6 +180,8 @@ class VarianceReduced(TrackedStatistic, Estimator):
     state_rate : float or "auto"
         gamma0 in (0, 1], the weight of the new sample; "auto" is `midam.nn.tracked.usual_rate`. It is 1 at the first
         visit of a bag, and when the sample is the whole bag.
+    relative : bool
+        As in `midam.nn.TrackedPooling`.
 
     Examples
     --------
@@ -241,8 +243,8 @@ class AsPrinted(VarianceReduced):
         lag: bool = False,
     ) -> None:
         rate = _PRINTED_RATE if state_rate == AUTO else state_rate
-        super().__init__(num_bags, value_size, branches=branches, state_rate=rate)
-        self.relative, self.lag = False, lag
+        super().__init__(num_bags, value_size, branches=branches, state_rate=rate, relative=False)
+        self.lag = lag
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
 
     def at_state(

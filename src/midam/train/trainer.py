@@ -227,7 +227,7 @@ class Trainer:
         After each epoch all `callbacks` are called in turn, with the trainer and the new row of `history`, to log,
         write checkpoints, show progress, or `stop` the training. At the end `states` holds what the tracked state of
         training bags is worth; a `StaleStateError` is raised if the training has climbed at a state that the bags no
-        longer have.
+        longer have, and no validation bags chose the weights.
 
         Examples
         --------

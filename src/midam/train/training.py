@@ -159,7 +159,7 @@ class Training:
         It scores at most 100 training bags of each stratum, and as many instances as a quarter of those that the
         training has drawn, but at least 20 bags of each stratum.
         """
-        estimator, model = self.estimator, self.model
+        estimator, model = self.estimator, self.trained  # the reader may have standardized the instances already
         if not isinstance(estimator, TrackedStatistic):
             return None
         index, enough = self._compared(estimator)
