@@ -15,12 +15,17 @@ tuned alike, and is it behind anywhere?
    no task is behind; a mini-batch where it is below 0 and no task is ahead; else it makes no difference that this study
    can tell.
 
-**Tuning.** One grid of six optimizers and one budget for all arms: four trainings of each optimizer on bags that are
-not judged, two at B = 2 and two at B = 8; the highest mean validation AUROC takes it for all B, the first of equals.
-`vrsp, any gamma0` chooses among the same six with gamma0 0.3 or 0.9, the rule, or 1 (which is `minibatch`, and stands
-for it), four trainings each: it contains the other two arms and has four times their budget, to show what a choice of
-gamma0 gives; it decides nothing. Then ten trainings are judged, seeds 0 to 9, by the scores after the last step:
-nothing is chosen in them.
+**Tuning.** One grid of optimizers and one budget for all arms: eight trainings of each optimizer on bags that are not
+judged, four folds at B = 2 and at B = 8; the highest mean validation AUROC takes it for all B, the first of equals. The
+grid starts with six; where an arm chooses the lowest or highest rate of a kind, the next one is tried by all arms of
+this task and pooling, until no choice is at an edge. `vrsp, any gamma0` chooses among the same with gamma0 0.3 or 0.9,
+the rule, or 1 (which is `minibatch`, and stands for it), eight trainings each: it contains the other two arms and has
+four times their budget, to show what a choice of gamma0 gives; it decides nothing. Then ten trainings are judged, seeds
+0 to 9, by the scores after the last step: nothing is chosen in them.
+
+**Changed after a first run** of this form, before any training of the new one: with four trainings an optimizer and six
+of them, 26 of 42 choices of `minibatch` and both states lay at an edge (a mini-batch's among them, where the gain was
+largest), and in the task whose two cells were behind, optimizers were told apart by one standard error.
 
 **Budget.** Steps of 8 + 8 bags, as many for each B on vectors; on images as many up to B = 4, and fewer above, so that
 no cell costs more. `exact` has whole epochs of whole bags, 1 + 1 a step, for what the cell's instances cost; where that
@@ -35,7 +40,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -68,12 +73,45 @@ _COUNTED, _CHUNK = 50, 4096  # bags whose attention is counted, and instances at
 _LARGEST = 1000  # instances of a bag on average, above which no step reads sixteen whole bags
 
 
-def _adam(lr: float) -> Mapping[str, Any]:
-    return {"optimizer": "adam", "lr": lr, "decay_at": [0.75, 0.9]}
+class Optimizer(NamedTuple):
+    """An optimizer with its rate at the start, which falls twice by ten."""
+
+    kind: str
+    lr: float
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings of a training."""
+        given = {"optimizer": self.kind, "lr": self.lr}
+        sgd = {"momentum": 0.9, "decay_at": [0.5, 0.75]}
+        return given | (sgd if self.kind == "sgd" else {"decay_at": [0.75, 0.9]})
 
 
-def _sgd(lr: float) -> Mapping[str, Any]:
-    return {"optimizer": "sgd", "lr": lr, "momentum": 0.9, "decay_at": [0.5, 0.75]}
+Grid = tuple[Optimizer, ...]
+_RATES = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+def start_grid(*, deep: bool) -> Grid:
+    """Return the six optimizers with which each choice begins."""
+    adam, sgd = ((0.001, 0.003, 0.0003), (0.03, 0.01, 0.1)) if deep else ((0.003, 0.01, 0.001), (0.1, 0.03, 0.3))
+    return *(Optimizer("adam", lr) for lr in adam), *(Optimizer("sgd", lr) for lr in sgd)
+
+
+def widened(grid: Grid, chosen: Iterable[Optimizer]) -> Grid:
+    """Return a grid with the next rate beyond each edge that was chosen.
+
+    Examples
+    --------
+    >>> widened(start_grid(deep=False), [Optimizer("adam", 0.003), Optimizer("sgd", 0.03)])[6:]
+    (Optimizer(kind='sgd', lr=0.01),)
+    """
+    new = list(grid)
+    for kind, lr in chosen:
+        rates = [one.lr for one in grid if one.kind == kind]
+        for edge, step in ((min(rates), -1), (max(rates), 1)):
+            at = _RATES.index(lr) + step
+            if lr == edge and 0 <= at < len(_RATES):
+                new.append(Optimizer(kind, _RATES[at]))
+    return tuple(dict.fromkeys(new))
 
 
 @dataclass(frozen=True)
@@ -84,13 +122,6 @@ class Way:
     settings: Mapping[str, Any] = field(hash=False)
 
 
-def optimizers(*, deep: bool) -> list[Mapping[str, Any]]:
-    """Return the six optimizers of all arms."""
-    if deep:
-        return [_adam(0.001), _adam(0.003), _sgd(0.03), _adam(0.0003), _sgd(0.01), _sgd(0.1)]
-    return [_adam(0.003), _adam(0.01), _sgd(0.1), _adam(0.001), _sgd(0.03), _sgd(0.3)]
-
-
 @dataclass(frozen=True)
 class Arm:
     """Ways to pool a sample, each with every optimizer, among which validation bags choose."""
@@ -98,9 +129,12 @@ class Arm:
     name: str
     ways: tuple[Way, ...]
 
-    def options(self, *, deep: bool) -> list[tuple[Way, Mapping[str, Any]]]:
+    def options(self, grid: Grid) -> "list[Option]":
         """Return each way with each optimizer."""
-        return [(way, optimizer) for way in self.ways for optimizer in optimizers(deep=deep)]
+        return [(way, optimizer) for way in self.ways for optimizer in grid]
+
+
+Option = tuple[Way, Optimizer]
 
 
 _MINIBATCH = Way("minibatch", {"estimator": "minibatch"})
@@ -134,7 +168,7 @@ class Task:
         """Return the steps of a training of B instances a bag."""
         return self.steps * _LONGEST // instances if self.deep and instances > _LONGEST else self.steps
 
-    def config(self, cell: Cell, way: Way, optimizer: Mapping[str, Any], split: Split) -> Settings | None:
+    def config(self, cell: Cell, way: Way, optimizer: Optimizer, split: Split) -> Settings | None:
         """Return the settings of a training, or None where the budget buys no epoch of whole bags."""
         drawn = {"num_positive": _BAGS, "num_negative": _BAGS}
         length, sizes = self.length(cell.instances), split.bags.sizes[split.train]
@@ -156,7 +190,7 @@ class Task:
                 "center_start": 0.5,
                 **drawn,
                 **way.settings,
-                **optimizer,
+                **optimizer.settings(),
                 **self.settings,
             }
         )
@@ -195,16 +229,15 @@ class Design:
         """Return all cells."""
         return [Cell(t.name, pooling, b) for t in self.tasks for pooling in (SMX, ATT) for b in self.instances]
 
-    def options(self, cell: Cell, arm: Arm) -> list[tuple[Way, Mapping[str, Any]]]:
+    def options(self, cell: Cell, arm: Arm, grid: Grid) -> list[Option]:
         """Return the options of an arm: a sample of one instance gives attention without a state no gradient."""
         alone = cell.pooling == ATT and cell.instances == 1
-        options = arm.options(deep=self.task(cell).deep)
-        return [(way, optimizer) for way, optimizer in options if not (alone and way == _MINIBATCH)]
+        return [(way, optimizer) for way, optimizer in arm.options(grid) if not (alone and way == _MINIBATCH)]
 
     def tried(self, cell: Cell) -> list[tuple[Cell, int]]:
         """Return the cell and the repeat of each training that chooses for a cell."""
         at = [b for b in _CHOICE_AT if b in self.instances] or [self.instances[0]]
-        return [(cell._replace(instances=at[i % len(at)]), repeat) for i, repeat in enumerate(self.choosing)]
+        return [(cell._replace(instances=b), repeat) for repeat in self.choosing for b in at]
 
     def task(self, cell: Cell) -> Task:
         """Return the task of a cell."""
@@ -233,7 +266,7 @@ class _Work:
     design: Design
     cell: Cell
     way: Way
-    optimizer: Mapping[str, Any] = field(hash=False)
+    optimizer: Optimizer
     repeat: int
     folder: Path = field(compare=False)  # of vectors that are made once
 
@@ -241,7 +274,8 @@ class _Work:
     def name(self) -> Row:
         """What the trial is known by."""
         task = self.design.task(self.cell)
-        settings = {**self.way.settings, **self.optimizer, **task.settings, "pooling": self.cell.pooling}
+        optimizer = self.optimizer.settings()
+        settings = {**self.way.settings, **optimizer, **task.settings, "pooling": self.cell.pooling}
         rate = {"state_rate": self.way.settings["state_rate"]} if "state_rate" in self.way.settings else {}
         return trial_name(
             NAME,
@@ -250,7 +284,7 @@ class _Work:
             instances=0 if self.way == _STEPS else self.cell.instances,
             steps=task.length(self.cell.instances),
             arm=self.way.name,
-            option={key: value for key, value in self.optimizer.items() if key != "decay_at"} | rate,
+            option={key: value for key, value in optimizer.items() if key != "decay_at"} | rate,
             repeat=self.repeat,
             data=str(task.data),
             settings=settings_hash(Settings(**settings)),
@@ -265,8 +299,7 @@ def run(options: StudyOptions) -> None:
         chosen: Chosen = {}
         for task in design.tasks:
             part = replace(design, tasks=(task,))
-            _complete(_tried(part, options.cache), store, options)
-            best = choose(part, store, options.cache)
+            best = tune(part, store, options)
             _complete([work for works in _judged(part, best, options.cache).values() for work in works], store, options)
             chosen |= best
         complete(_references(design), _refer, store=store, options=options, section=NAME)
@@ -285,11 +318,25 @@ def run(options: StudyOptions) -> None:
 
 
 # By cell and arm: which of its options, and its mean validation AUROC.
-Chosen = dict[tuple[Cell, str], tuple[int, float]]
+Chosen = dict[tuple[Cell, str], tuple[Option, float]]
 Judged = dict[tuple[Cell, str], "list[_Work]"]
+Grids = dict[tuple[str, str], Grid]  # by task and pooling
 
 
-def choose(design: Design, store: Store, folder: Path) -> Chosen:
+def tune(design: Design, store: Store, options: StudyOptions) -> Chosen:
+    """Run the trainings that choose, and return the choices; no edge of a grid is chosen."""
+    grids = {cell[:2]: start_grid(deep=design.task(cell).deep) for cell in design.cells()}
+    while True:
+        _complete(_tried(design, grids, options.cache), store, options)
+        chosen = choose(design, grids, store, options.cache)
+        picked = {key: [best for (cell, _), ((_, best), _) in chosen.items() if cell[:2] == key] for key in grids}
+        wider = {key: widened(grid, picked[key]) for key, grid in grids.items()}
+        if wider == grids:
+            return chosen
+        grids = wider
+
+
+def choose(design: Design, grids: Grids, store: Store, folder: Path) -> Chosen:
     """Return the option of each arm with the highest mean validation AUROC, the first of equals.
 
     A training that diverged counts as chance.
@@ -297,15 +344,15 @@ def choose(design: Design, store: Store, folder: Path) -> Chosen:
     chosen: Chosen = {}
     for cell in design.cells():
         for arm in design.arms:
-            means = []
-            for way, optimizer in design.options(cell, arm):
+            means: list[tuple[Option, float]] = []
+            for way, optimizer in design.options(cell, arm, grids[cell[:2]]):
                 tried = design.tried(cell)
                 names = [_Work(design, at, way, optimizer, repeat, folder).name for at, repeat in tried]
                 rows = [row for row in store.find(names) if row is not None]
                 aurocs = [0.5 if row["auroc"] is None else row["auroc"] for row in rows]
-                means.append(float(np.mean(aurocs)) if aurocs else 0.0)
+                means.append(((way, optimizer), float(np.mean(aurocs)) if aurocs else 0.0))
             if means:
-                chosen[cell, arm.name] = int(np.argmax(means)), max(means)
+                chosen[cell, arm.name] = max(means, key=lambda option: option[1])
     return chosen
 
 
@@ -357,23 +404,20 @@ def _refer(work: tuple[Task, int]) -> list[Row]:
     return [{"auroc": found, "seconds": time.perf_counter() - started}]
 
 
-def _tried(design: Design, folder: Path) -> list[_Work]:
+def _tried(design: Design, grids: Grids, folder: Path) -> list[_Work]:
     works = [
         _Work(design, at, way, optimizer, repeat, folder)
         for cell in design.cells()
         for at, repeat in design.tried(cell)
         for arm in design.arms
-        for way, optimizer in design.options(at, arm)
+        for way, optimizer in design.options(at, arm, grids[cell[:2]])
     ]
     return list({str(work.name): work for work in works}.values())
 
 
 def _judged(design: Design, chosen: Chosen, folder: Path) -> Judged:
     return {
-        (cell, arm.name): [
-            _Work(design, cell, *design.options(cell, arm)[chosen[cell, arm.name][0]], repeat, folder)
-            for repeat in design.repeats
-        ]
+        (cell, arm.name): [_Work(design, cell, *chosen[cell, arm.name][0], repeat, folder) for repeat in design.repeats]
         for cell in design.cells()
         for arm in design.arms
         if (cell, arm.name) in chosen

@@ -10,10 +10,24 @@ import pytest
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from studies.differences import Difference
+from studies.engine import Store
 from studies.options import StudyOptions
-from studies.regime import tracked_sets
+from studies.regime import tracked, tracked_sets
 from studies.regime.references import reference_aurocs
-from studies.regime.tracked import ANY, ARMS, EXACT, FULL, MINIBATCH, SMALLER, VRSP, Cell, run
+from studies.regime.tracked import (
+    ANY,
+    ARMS,
+    EXACT,
+    FULL,
+    MINIBATCH,
+    SMALLER,
+    VRSP,
+    Cell,
+    Optimizer,
+    run,
+    start_grid,
+    tune,
+)
 from studies.regime.tracked_page import PRINTED, Outcomes, body, corrected, over_tasks, task_gains
 from studies.regime.tracked_sets import CHOOSING, Customers, Digits, Real
 
@@ -41,8 +55,8 @@ def test_no_test_bag_has_chosen(monkeypatch, tmp_path, groups):
 
 
 def test_arms_have_one_grid_and_the_richest_contains_the_others():
-    by_name = {arm.name: arm.options(deep=False) for arm in ARMS}
-    grid = [optimizer for _, optimizer in by_name[MINIBATCH.name]]
+    grid = list(start_grid(deep=False))
+    by_name = {arm.name: arm.options(tuple(grid)) for arm in ARMS}
     assert len(grid) == 6
     for name, options in by_name.items():
         assert [optimizer for _, optimizer in options] == grid * (4 if name == ANY else 1)
@@ -55,7 +69,29 @@ def test_what_another_process_is_sent_trains_as_long():
     task, split = FULL.tasks[1], Digits(20, 0.2, train=400, score=10).load(0, None)
     cell = Cell(task.name, "attention", 2)
     sent = pickle.loads(pickle.dumps(exact))
-    assert task.config(cell, sent, {}, split) == task.config(cell, exact, {}, split)
+    adam = start_grid(deep=False)[0]
+    assert task.config(cell, sent, adam, split) == task.config(cell, exact, adam, split)
+
+
+def test_a_choice_at_an_edge_widens_the_grid_of_all_arms(monkeypatch, tmp_path):
+    best = {"minibatch": Optimizer("sgd", 0.003), "vrsp": Optimizer("adam", 0.03)}
+
+    def train(work):
+        near = best.get(work.way.name, Optimizer("adam", 0.003))
+        apart = abs(np.log10(work.optimizer.lr / near.lr)) + 9 * (work.optimizer.kind != near.kind)
+        return [{"auroc": 1 / (1 + apart), "seconds": 0.0}]
+
+    monkeypatch.setattr(tracked, "_train", train)
+    options = StudyOptions(cache=tmp_path)
+    with Store(tmp_path, "tracked") as store:
+        chosen = tune(replace(SMALLER, instances=(2, 8)), store, options)
+        tried = {arm: set() for arm in ("minibatch", "vrsp", "exact")}
+        for row in store.rows:
+            if row.get("arm") in tried and row["pooling"] == "attention":
+                tried[row["arm"]].add((row["option"]["optimizer"], row["option"]["lr"]))
+    for (_, arm), ((_, optimizer), _) in chosen.items():
+        assert optimizer == best.get(arm, optimizer)
+    assert tried["minibatch"] == tried["vrsp"] == tried["exact"] > {("sgd", 0.001), ("adam", 0.1)}
 
 
 def test_customers_hide_one_to_three_rows_in_few_bags():
