@@ -74,12 +74,13 @@ class TrackedStatistic(nn.Module):
     """Moving average of each training bag's statistic, in log space (eq. ui, sm, ab); proposed, then committed.
 
     `bag_state` holds a row per bag, or per branch of a bag: visits, l, r, the last two relative to the level of the
-    step that wrote them. The parameters are those of `midam.train.estimators.VarianceReduced`; without `relative` the
-    state is that of the paper, with absolute l and r. The attribute `state_rate` is gamma0, or with "auto" a factor of
-    `usual_rate`, 1 at first: lower it when the learning rate falls.
+    step that wrote them. The parameters are those of `midam.train.estimators.VarianceReduced`; where `relative` is
+    False the state is that of the paper, with absolute l and r. The attribute `state_rate` is gamma0, or with "auto" a
+    factor of `usual_rate`, 1 at first: lower it when the learning rate falls.
     """
 
     bag_state: Tensor
+    relative = True
 
     def __init__(
         self,
@@ -88,7 +89,6 @@ class TrackedStatistic(nn.Module):
         *,
         branches: int = 1,
         state_rate: float | Literal["auto"] = AUTO,
-        relative: bool = True,
     ) -> None:
         super().__init__()
         require_counts(0, num_bags=num_bags, value_size=value_size)
@@ -98,7 +98,6 @@ class TrackedStatistic(nn.Module):
         self.branches = branches
         self.usual = state_rate == AUTO
         self.state_rate = 1.0 if state_rate == AUTO else state_rate
-        self.relative = relative
         self.register_buffer("bag_state", torch.zeros(num_bags * branches, 2 + value_size))
         # In a list: setting an attribute of a module takes longer than most kernels here.
         self._proposed: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -246,10 +245,8 @@ class TrackedPooling(TrackedStatistic):
         require(pooling, Pooling, "pooling", "give a name, such as 'attention', or an instance of a `midam.nn.Pooling`")
         if not pooling.statistic.trackable:
             raise ConfigError(f"Expected a smooth pooling, got {pooling.name!r}; use 'smoothed-max'.")
-        super().__init__(
-            num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate, relative=relative
-        )
-        self.pooling, self.logits = pooling, logits
+        super().__init__(num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate)
+        self.pooling, self.logits, self.relative = pooling, logits, relative
         counts = None if sizes is None else torch.as_tensor(np.asarray(sizes)).reshape(-1)
         if counts is not None and len(counts) != num_bags:
             raise ConfigError(f"Expected one size for each of {num_bags} bags, got {len(counts)}; pass all sizes.")

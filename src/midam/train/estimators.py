@@ -180,8 +180,6 @@ class VarianceReduced(TrackedStatistic, Estimator):
     state_rate : float or "auto"
         gamma0 in (0, 1], the weight of the new sample; "auto" is `midam.nn.tracked.usual_rate`. It is 1 at the first
         visit of a bag, and when the sample is the whole bag.
-    relative : bool
-        As in `midam.nn.TrackedPooling`.
 
     Examples
     --------
@@ -231,6 +229,7 @@ class AsPrinted(VarianceReduced):
     """
 
     name = "vrsp-printed"
+    relative = False
     clips: Tensor
 
     def __init__(
@@ -243,7 +242,7 @@ class AsPrinted(VarianceReduced):
         lag: bool = False,
     ) -> None:
         rate = _PRINTED_RATE if state_rate == AUTO else state_rate
-        super().__init__(num_bags, value_size, branches=branches, state_rate=rate, relative=False)
+        super().__init__(num_bags, value_size, branches=branches, state_rate=rate)
         self.lag = lag
         self.register_buffer("clips", torch.zeros((), dtype=torch.int64))
 
