@@ -18,7 +18,8 @@ tuned alike, and is it behind anywhere?
 **Tuning.** One grid of optimizers and one budget for all arms: eight trainings of each optimizer on bags that are not
 judged, four folds at B = 2 and at B = 8; the highest mean validation AUROC takes it for all B, the first of equals. The
 grid starts with six; where an arm chooses the lowest or highest rate of a kind, the next one is tried by all arms of
-this task and pooling, until no choice is at an edge. `vrsp, any gamma0` chooses among the same with gamma0 0.3 or 0.9,
+this task and pooling, until no choice is at an edge. The references that read whole bags choose among the six by four
+trainings, two at each B. `vrsp, any gamma0` chooses among the same with gamma0 0.3 or 0.9,
 the rule, or 1 (which is `minibatch`, and stands for it), eight trainings each: it contains the other two arms and has
 four times their budget, to show what a choice of gamma0 gives; it decides nothing. Then ten trainings are judged, seeds
 0 to 9, by the scores after the last step: nothing is chosen in them.
@@ -70,6 +71,7 @@ _WHOLE_BAGS = 1  # of each class in a step of whole bags
 _CHOICE_AT: tuple[int, ...] = (2, 8)  # B of the trainings that choose
 _LONGEST = 4  # B above which trainings on images have fewer steps
 _COUNTED, _CHUNK = 50, 4096  # bags whose attention is counted, and instances at a time
+_FIRST = 6  # optimizers with which each choice begins
 _LARGEST = 1000  # instances of a bag on average, above which no step reads sixteen whole bags
 
 
@@ -128,10 +130,11 @@ class Arm:
 
     name: str
     ways: tuple[Way, ...]
+    reads_bags: bool = False  # a reference, which chooses with half of the trainings, among the first optimizers
 
     def options(self, grid: Grid) -> "list[Option]":
         """Return each way with each optimizer."""
-        return [(way, optimizer) for way in self.ways for optimizer in grid]
+        return [(way, optimizer) for way in self.ways for optimizer in (grid[:_FIRST] if self.reads_bags else grid)]
 
 
 Option = tuple[Way, Optimizer]
@@ -142,7 +145,8 @@ _RULE, _LONG, _SHORT = (Way("vrsp", {"estimator": "vrsp", "state_rate": gamma0})
 _PRINTED = Way("vrsp-printed", {"estimator": "vrsp-printed", "state_rate": 0.9})
 _EXACT = Way("exact", {"estimator": "exact", "num_positive": _WHOLE_BAGS, "num_negative": _WHOLE_BAGS})
 _STEPS = Way("exact, as many steps", {"estimator": "exact"})
-MINIBATCH, VRSP, EXACT, STEPS = (Arm(way.name, (way,)) for way in (_MINIBATCH, _RULE, _EXACT, _STEPS))
+MINIBATCH, VRSP = (Arm(way.name, (way,)) for way in (_MINIBATCH, _RULE))
+EXACT, STEPS = (Arm(way.name, (way,), reads_bags=True) for way in (_EXACT, _STEPS))
 ARMS = (
     MINIBATCH,
     VRSP,
@@ -234,10 +238,13 @@ class Design:
         alone = cell.pooling == ATT and cell.instances == 1
         return [(way, optimizer) for way, optimizer in arm.options(grid) if not (alone and way == _MINIBATCH)]
 
-    def tried(self, cell: Cell) -> list[tuple[Cell, int]]:
-        """Return the cell and the repeat of each training that chooses for a cell."""
+    def tried(self, cell: Cell, arm: Arm) -> list[tuple[Cell, int]]:
+        """Return the cell and the repeat of each training that chooses for an arm in a cell."""
         at = [b for b in _CHOICE_AT if b in self.instances] or [self.instances[0]]
-        return [(cell._replace(instances=b), repeat) for repeat in self.choosing for b in at]
+        pairs = [(b, repeat) for repeat in self.choosing for b in at]
+        if arm.reads_bags:
+            pairs = [(at[i % len(at)], repeat) for i, repeat in enumerate(self.choosing)]
+        return [(cell._replace(instances=b), repeat) for b, repeat in pairs]
 
     def task(self, cell: Cell) -> Task:
         """Return the task of a cell."""
@@ -329,7 +336,10 @@ def tune(design: Design, store: Store, options: StudyOptions) -> Chosen:
     while True:
         _complete(_tried(design, grids, options.cache), store, options)
         chosen = choose(design, grids, store, options.cache)
-        picked = {key: [best for (cell, _), ((_, best), _) in chosen.items() if cell[:2] == key] for key in grids}
+        picked: dict[tuple[str, str], list[Optimizer]] = {key: [] for key in grids}
+        for (cell, arm), ((_, best), _) in chosen.items():
+            if arm not in (EXACT.name, STEPS.name):
+                picked[cell[:2]].append(best)
         wider = {key: widened(grid, picked[key]) for key, grid in grids.items()}
         if wider == grids:
             return chosen
@@ -346,7 +356,7 @@ def choose(design: Design, grids: Grids, store: Store, folder: Path) -> Chosen:
         for arm in design.arms:
             means: list[tuple[Option, float]] = []
             for way, optimizer in design.options(cell, arm, grids[cell[:2]]):
-                tried = design.tried(cell)
+                tried = design.tried(cell, arm)
                 names = [_Work(design, at, way, optimizer, repeat, folder).name for at, repeat in tried]
                 rows = [row for row in store.find(names) if row is not None]
                 aurocs = [0.5 if row["auroc"] is None else row["auroc"] for row in rows]
@@ -408,8 +418,8 @@ def _tried(design: Design, grids: Grids, folder: Path) -> list[_Work]:
     works = [
         _Work(design, at, way, optimizer, repeat, folder)
         for cell in design.cells()
-        for at, repeat in design.tried(cell)
         for arm in design.arms
+        for at, repeat in design.tried(cell, arm)
         for way, optimizer in design.options(at, arm, grids[cell[:2]])
     ]
     return list({str(work.name): work for work in works}.values())

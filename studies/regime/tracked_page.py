@@ -189,7 +189,8 @@ _HOW = (
     "last step.",
     "Each arm chose among the same optimizers by the mean validation AUROC of eight trainings on bags that are not "
     "judged, four folds at B = 2 and at B = 8, which choose for all B. At first they were six; where an arm chose the "
-    "lowest or highest rate, all arms of this task and pooling tried the next. SGD has a momentum of 0.9.",
+    "lowest or highest rate, all arms of this task and pooling tried the next. The references, `exact`, chose among "
+    "the six by four trainings. SGD has a momentum of 0.9.",
     "Customers: 6000 bags of 30 rows of 12 numbers, 12% positive; 1 to 3 rows of these have three numbers shifted "
     "together, and an ordinary row may have one of them shifted. Digits: 8 x 8 pixels of scikit-learn's 1797, each "
     "instance turned, stretched, shifted and made noisy by amounts of its own, so that no two instances are alike. A "
