@@ -283,7 +283,7 @@ class _Track(torch.autograd.Function):
         base = None if level is None else level(sample)
         if base is not None:
             old = old + base
-        l, share = _average(old.narrow(1, 0, 1), l_s, gamma0)
+        l, share = _average(old.narrow(1, 0, 1) if v.shape[-1] else old, l_s, gamma0)
         new, pull = l, None
         m = share / gamma0
         if v.shape[-1]:
@@ -301,17 +301,20 @@ class _Track(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_l: Tensor | None, grad_r: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         weight, v, r_s, m, pull = ctx.saved_tensors
-        grad_l = torch.zeros_like(m) if grad_l is None else grad_l.unsqueeze(1)
-        to_l = m * grad_l
-        if v.shape[-1] == 0:
-            to_l = to_l if ctx.level is None else to_l + ctx.level(grad_l - to_l)
-            return weight * to_l, None, None, None, None, None
-        grad_r = torch.zeros_like(r_s) if grad_r is None else grad_r
-        to_l, to_r = to_l + (pull * grad_r).sum(dim=1, keepdim=True), m * grad_r
-        if ctx.level is not None:
-            rest = ctx.level(torch.cat([grad_l - to_l, grad_r - to_r], dim=1))
-            to_l, to_r = to_l + rest[:, :1], to_r + rest[:, 1:]
+        grad_l = None if grad_l is None else grad_l.unsqueeze(1)
+        to_l: Any = 0.0 if grad_l is None else m * grad_l
+        if pull is None or grad_r is None:
+            return weight * _answer(to_l, grad_l, ctx.level), None, None, None, None, None
+        to_l = _answer(to_l + (pull * grad_r).sum(dim=1, keepdim=True), grad_l, ctx.level)
+        to_r = _answer(m * grad_r, grad_r, ctx.level)
         return *cotangents(v, r_s.unsqueeze(1), weight, to_l, to_r.unsqueeze(1)), None, None, None, None
+
+
+def _answer(taken: Tensor, grad: Tensor | None, level: Callable[[Tensor], Tensor] | None) -> Tensor:
+    """Return the gradient of the samples' statistic: what the bags take of `grad`, and what the level of the step."""
+    if level is None:
+        return taken
+    return taken + level(-taken if grad is None else grad - taken)
 
 
 def _average(l_old: Tensor, l_new: Tensor, gamma0: Tensor | float) -> tuple[Tensor, Tensor]:

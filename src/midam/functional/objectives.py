@@ -8,10 +8,11 @@ Labels enter as class weights: `class_weights` gives each positive bag 1/P and e
 missing in a batch contributes no loss, and the batch has no gap and no dual step: loss and gradient stay finite.
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 Weight = Literal["paper", "pairwise"]
@@ -82,13 +83,40 @@ def minmax_auc(
     >>> minmax_auc(h, class_weights(torch.tensor([1, 0])), a=one, b=zero, alpha=zero).loss.item()
     0.0
     """
-    to_a, to_b = h - a, h - b
-    scatter = torch.dot(weights.positive * to_a, to_a) + torch.dot(weights.negative * to_b, to_b)
-    gap = torch.dot(weights.contrast, h) + margin
-    if weights.both is not None:
-        gap = weights.both * gap
-    dual = alpha * torch.sub(gap, alpha, alpha=0.5)
-    return MinMax(torch.add(scatter, dual, alpha=1.0 if weight == "paper" else 2.0), gap.detach())
+    loss, gap = _MinMax.apply(h, a, b, alpha, weights, margin, 1.0 if weight == "paper" else 2.0)  # type: ignore[no-untyped-call]
+    return MinMax(loss, gap)
+
+
+class _MinMax(torch.autograd.Function):
+    """One node for about twenty, whose passage took a tenth of the step of a small network."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917
+        ctx: Any, h: Tensor, a: Tensor, b: Tensor, alpha: Tensor, weights: ClassWeights, margin: float, times: float
+    ) -> tuple[Tensor, Tensor]:
+        to_a, to_b = h - a, h - b
+        pull_a, pull_b = weights.positive * to_a, weights.negative * to_b
+        gap = torch.dot(weights.contrast, h) + margin
+        slope = alpha
+        if weights.both is not None:
+            gap, slope = weights.both * gap, weights.both * alpha
+        dual = alpha * torch.sub(gap, alpha, alpha=0.5)
+        ctx.save_for_backward(pull_a, pull_b, weights.contrast, slope)
+        ctx.times = times
+        ctx.mark_non_differentiable(gap)
+        ctx.set_materialize_grads(False)
+        return torch.add(torch.dot(pull_a, to_a) + torch.dot(pull_b, to_b), dual, alpha=times), gap
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 7
+        pull_a, pull_b, contrast, slope = ctx.saved_tensors
+        twice = 2 * grad
+        to_h = (pull_a + pull_b) * twice
+        to_h = torch.addcmul(to_h, contrast, slope * grad, value=ctx.times)
+        return to_h, -pull_a.sum() * twice, -pull_b.sum() * twice, None, None, None, None
 
 
 def dual_step(
