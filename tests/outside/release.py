@@ -2,7 +2,7 @@
 
 python -m tests.outside.release DIST [--all]
 
-Each Python of 3.11 to 3.14 that is found here gets an empty environment for the wheel, the first one another for the
+Each Python of 3.11 to 3.13 that is found here gets an empty environment for the wheel, the first one another for the
 sdist; one that is not found is named, and with --all an error.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from midam._version import __version__
 
 ROOT = Path(__file__).parents[2]
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.11", "3.12", "3.13")
 
 
 def main(dist: Path, *, every: bool) -> int:
