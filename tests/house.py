@@ -306,7 +306,7 @@ def measure_words(root: Path = ROOT) -> Words:
         str(path.relative_to(root)): sum(len(own.split()) > LONG for own in sentences(page))
         for path, page in written.items()
     }
-    readme = len((root / "README.md").read_text(encoding="utf-8").split())
+    readme = len((root / "README.md").read_text(encoding="utf-8").partition("```bibtex")[0].split())
     return Words(len(pages), words, readme, (sum(long.values()), max(long, key=long.__getitem__)))
 
 
