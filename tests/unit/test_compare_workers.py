@@ -1,56 +1,17 @@
-"""Seats: a task whose worker dies is tried again, which GPU a worker gets, and what is said of clusters that fail."""
+"""A task whose worker dies is tried again, which GPU a worker gets, and what is said of clusters that fail."""
 
 import os
 import signal
 import socket
 from contextlib import closing
 from importlib.util import find_spec
+from multiprocessing import current_process
 
 import pytest
 
-from midam.compare.clusters import call
 from midam.compare.engine import Group, TrialStore, compute
-from midam.compare.workers import Farm, Lost, Workers, deal_device, open_farm, run_tasks, visible_devices
+from midam.compare.workers import Workers, run_tasks, visible_devices
 from midam.errors import ConfigError, MidamError, TrialsLostError
-
-
-class Mortal(Farm):
-    """Two seats; the worker of a task dies as often as `deaths` says, and that of "e" before it has begun."""
-
-    def __init__(self, deaths):
-        self.deaths, self.running, self.most, self.tried = dict(deaths), [], 0, []
-        self.gone = ["e"]
-
-    def free_slots(self):
-        return 2 - len(self.running)
-
-    def begin(self, number, function, task):
-        if task in self.gone:
-            self.gone.remove(task)
-            return False
-        self.running.append((number, function, task))
-        self.tried.append(task)
-        self.most = max(self.most, len(self.running))
-        return True
-
-    def ended(self):
-        number, function, task = self.running.pop(0)
-        if self.deaths.get(task, 0) > 0:
-            self.deaths[task] -= 1
-            return [(number, Lost("killed"))]
-        return [(number, function(task))]
-
-    def stop(self):
-        pass
-
-
-def test_a_task_whose_worker_dies_is_tried_three_times_and_costs_no_other():
-    farm = Mortal({"b": 2, "d": 3})
-    found = dict(run_tasks(farm, str.upper, ["a", "b", "c", "d", "e"]))
-    assert found == {0: "A", 1: "B", 2: "C", 3: "killed", 4: "E"}
-    assert isinstance(found[3], Lost)
-    assert [farm.tried.count(task) for task in "abcde"] == [1, 3, 1, 3, 1]
-    assert farm.most == 2
 
 
 def deadly(task):
@@ -87,23 +48,17 @@ def test_what_a_task_raises_is_raised(workers):
         compute([Group([{"n": 0}], [0])], broken, keep=lambda *_: None, workers=workers)
 
 
-def test_each_seat_of_this_machine_has_a_gpu_of_its_own(monkeypatch):
+def devices_of(task):
+    return visible_devices(), current_process().name
+
+
+def test_each_process_of_this_machine_has_a_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
     assert visible_devices() == ["4", "6"]
     assert Workers(jobs=None, gpu=True).here() == 2
-    with open_farm(Workers(jobs=3, gpu=True)) as farm:
-        assert [seat.environment["CUDA_VISIBLE_DEVICES"] for seat in farm._free] == ["4", "6", "4"]
-    with open_farm(Workers(jobs=2)) as farm:
-        assert not any("CUDA_VISIBLE_DEVICES" in seat.environment for seat in farm._free)
-
-
-def test_workers_of_a_cluster_on_one_machine_get_a_gpu_each(monkeypatch):
-    taken = []
-    for _ in range(3):
-        taken.append(deal_device(["0", "1"], taken))
-    assert taken == ["0", "1", "0"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert call(lambda _: visible_devices(), None, "1") == ["1"]
+    found = {tuple(devices) for _, (devices, _) in run_tasks(Workers(jobs=2, gpu=True), devices_of, range(8))}
+    assert found <= {("4",), ("6",)}
+    assert {tuple(devices) for _, (devices, _) in run_tasks(Workers(jobs=2), devices_of, range(2))} == {("4", "6")}
 
 
 def closed_port():
@@ -136,5 +91,5 @@ def test_a_cluster_without_workers_is_given_up():
         n_workers=0, dashboard_address="127.0.0.1:0", protocol="tcp", processes=False
     ) as cluster:
         workers, said = Workers("dask", cluster=cluster.scheduler_address, patience=0.1), r"got none in 0\.1 seconds"
-        with open_farm(workers) as farm, pytest.raises(ConfigError, match=f"a worker in the dask cluster, {said}"):
-            list(run_tasks(farm, abs, [1]))
+        with pytest.raises(ConfigError, match=f"a worker in the dask cluster, {said}"):
+            list(run_tasks(workers, abs, [1]))

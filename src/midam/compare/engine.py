@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from midam.compare.workers import TRIES, Lost, Workers, open_farm, run_tasks
+from midam.compare.workers import TRIES, Lost, Workers, run_tasks
 from midam.errors import CheckpointError, ConfigError, TrialsLostError
 from midam.files import Journal
 
@@ -120,7 +120,7 @@ def compute(
     lost: dict[int, Lost] = {}
     progress = 0.0
     tasks = [groups[g].tasks[t] for g, t in places]
-    with open_farm(workers or Workers()) as farm, closing(run_tasks(farm, function, tasks)) as results:
+    with closing(run_tasks(workers or Workers(), function, tasks)) as results:
         for number, result in results:
             g, t = places[number]
             if isinstance(result, Lost):

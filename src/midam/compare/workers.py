@@ -1,36 +1,33 @@
-"""Run tasks in this process, in processes or threads of this machine, or on the workers of a cluster.
-
-Each backend has seats with one task at a time, so that the task of a dead worker is known and tried again while the
-others continue.
-"""
+"""Run tasks in this process, in processes or threads of this machine, or on the workers of a cluster, by joblib."""
 
 import ctypes
 import os
+import socket
 import sys
 import threading
 import time
 import warnings
-from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from multiprocessing import current_process
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from joblib import cpu_count
-from joblib.externals.loky.process_executor import ProcessPoolExecutor
+from joblib import Parallel, cpu_count, delayed, parallel_config
 
-from midam.errors import ConfigError, need_package, require_choice, require_counts_if_given
+from midam.errors import ConfigError, first_line, need_package, require_choice, require_counts_if_given
 
 # Backends with their package; the extra has the name of the backend.
 BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
 TRIES = 3
-_IDLE_SECONDS = 300.0
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ENVIRONMENT = {"dask": "DASK_SCHEDULER_ADDRESS", "ray": "RAY_ADDRESS"}
+_ANSWER_SECONDS = 5.0
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Workers:
         ``ray://HOST:10001`` or ``auto`` of Ray. Default: ``DASK_SCHEDULER_ADDRESS`` or ``RAY_ADDRESS`` if set, else
         workers on this machine.
     gpu : bool
-        Give each task a GPU.
+        Give each task a GPU: each process of this machine another one, on a cluster workers with the resource GPU.
     patience : float
         Seconds to wait for the first worker of a cluster.
     """
@@ -71,13 +68,38 @@ class Workers:
             )
         if package is not None:
             need_package(package, f"for the backend {self.backend!r}", extra=self.backend)
-            import_module("midam.compare.clusters").check_address(self)
+            self._check_address()
 
     def here(self) -> int:
         """Return the number of parallel tasks on this machine."""
         if self.jobs is not None:
             return self.jobs
         return len(visible_devices()) or 1 if self.gpu else int(cpu_count())
+
+    @property
+    def address(self) -> str | None:
+        """The address of the cluster; None to start one."""
+        return self.cluster or os.environ.get(_ENVIRONMENT[self.backend]) or None
+
+    def _check_address(self) -> None:
+        address = self.address
+        if address is None or (self.backend == "ray" and address in ("auto", "local")):
+            return
+        if self.backend == "dask" and address.endswith(".json"):
+            if not Path(address).is_file():
+                raise ConfigError(
+                    f"Expected a scheduler file of Dask, got none (in {address}); start the scheduler first."
+                )
+            return
+        try:
+            place = urlsplit(address if "://" in address else f"tcp://{address}")
+            socket.create_connection((place.hostname or "", place.port or 0), timeout=_ANSWER_SECONDS).close()
+        except (OSError, ValueError) as error:
+            form = "tcp://HOST:8786" if self.backend == "dask" else "HOST:6379, ray://HOST:10001 or auto"
+            raise ConfigError(
+                f"Expected a {self.backend} cluster at {address}, got no answer ({first_line(error)}); give its "
+                f"address as {form}, and check that it runs and is reachable from here."
+            ) from None
 
 
 class Lost(str):
@@ -86,194 +108,134 @@ class Lost(str):
     __slots__ = ()
 
 
-class Farm(ABC):
-    """Seats for tasks."""
+def run_tasks(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Generator[tuple[int, Any]]:
+    """Yield index and result of each task as it ends; `Lost` if its worker has died `TRIES` times.
 
-    @abstractmethod
-    def free_slots(self) -> int:
-        """Return the number of tasks that can begin now; wait for a first worker, or raise a `ConfigError`."""
+    A worker that dies ends the tasks that are running. These begin again after all others, one at a time, so that a
+    task which kills its worker costs no other. An exception of a task is raised, and stops all tasks.
+    """
+    workers.check()
+    waiting, suspects, deaths = deque(range(len(tasks))), deque[int](), Counter[int]()
+    with _opened(workers, function) as (jobs, broken):
+        while waiting or suspects:
+            queue, ahead = (waiting, 2 * jobs) if waiting else (suspects, 1)
+            calls = (delayed(_numbered)(function, number, tasks[number]) for number in list(queue))
+            # Arrays travel as they are: joblib's memory maps could not be written.
+            run = Parallel(jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=ahead, max_nbytes=None)
+            try:
+                with closing(run(calls)) as results:
+                    for number, result in results:
+                        queue.remove(number)
+                        yield number, result
+            except broken as error:
+                for number in [queue.popleft() for _ in range(min(len(queue), jobs, ahead))]:
+                    deaths[number] += 1
+                    if deaths[number] < TRIES:
+                        suspects.append(number)
+                    else:
+                        yield number, Lost(first_line(error))
 
-    @abstractmethod
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
-        """Start a task under a number; return False if the free worker is gone."""
 
-    @abstractmethod
-    def ended(self) -> list[tuple[int, Any]]:
-        """Return number and result (or `Lost`) of ended tasks; wait a while for a first. Raise exceptions of tasks."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End running tasks, and release the workers."""
+def _numbered(function: Callable[[Any], Any], number: int, task: Any) -> tuple[int, Any]:
+    return number, function(task)
 
 
 @contextmanager
-def open_farm(workers: Workers) -> Iterator[Farm]:
-    """Open seats for tasks; all tasks have ended when the context is left."""
-    workers.check()
-    count, farm = workers.here(), None
-    if BACKENDS[workers.backend] is not None:
-        farm = import_module("midam.compare.clusters").open_cluster(workers)
-    elif count == 1:
-        farm = Here()
-    elif workers.backend == "threading":
-        farm = Local([Seat() for _ in range(count)])
-    else:
-        devices: Sequence[str | None] = visible_devices() if workers.gpu else []
-        share = max(1, cpu_count() // count)
-        farm = Local([_process(i, share, devices[i % len(devices)] if devices else None) for i in range(count)])
+def _opened(workers: Workers, function: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[BaseException], ...]]]:
+    """Set joblib's backend; yield the number of parallel tasks, and what is raised if a worker dies."""
+    jobs, opened = workers.here(), {"dask": _dask, "ray": _ray}.get(workers.backend)
+    with nullcontext((jobs, (BrokenExecutor,))) if opened is None else opened(workers, function) as found:
+        if opened is not None:
+            yield found
+            return
+        options: dict[str, Any] = {}
+        if workers.backend == "loky" and jobs > 1:
+            warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
+            devices = visible_devices() if workers.gpu else []
+            options = {"initializer": _begin, "initargs": (os.getpid(), devices)}
+            options["inner_max_num_threads"] = max(1, cpu_count() // jobs)
+        with parallel_config(workers.backend, n_jobs=jobs, **options):
+            yield found
+
+
+@contextmanager
+def _dask(workers: Workers, function: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[BaseException], ...]]]:
+    distributed, address, local = import_module("distributed"), workers.address, None
+    resources = {"GPU": 1} if workers.gpu else None
     try:
-        yield farm
+        if address is None:
+            local = distributed.LocalCluster(
+                n_workers=workers.here(), threads_per_worker=1, dashboard_address="127.0.0.1:0", resources=resources
+            )
+        connection = {"scheduler_file" if str(address).endswith(".json") else "address": local or address}
+        client = distributed.Client(**connection, set_as_default=False, timeout=2 * _ANSWER_SECONDS)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ConfigError(
+            f"Expected a Dask scheduler at {address or 'this machine'}, got {first_line(error)}; check the address."
+        ) from None
+    try:
+        _await_dask(client, workers)
+        jobs = workers.jobs or len(client.scheduler_info(n_workers=-1)["workers"])
+        options = {"client": client, "scatter": [function]} | ({"resources": resources} if resources else {})
+        with parallel_config("dask", n_jobs=jobs, **options):
+            yield jobs, (distributed.scheduler.KilledWorker, distributed.client.FutureCancelledError)
     finally:
-        farm.stop()
+        client.close()
+        if local is not None:
+            local.close()
 
 
-def run_tasks(farm: Farm, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Generator[tuple[int, Any]]:
-    """Yield index and result of each task as it ends; `Lost` if its worker has died `TRIES` times.
-
-    An exception of a task is raised, and stops all tasks.
-    """
-    waiting, deaths, running = deque(range(len(tasks))), Counter[int](), 0
-    while waiting or running:
-        for _ in range(min(len(waiting), farm.free_slots())):
-            if not farm.begin(waiting[0], function, tasks[waiting[0]]):
-                break
-            waiting.popleft()
-            running += 1
-        for number, result in farm.ended():
-            running -= 1
-            deaths[number] += isinstance(result, Lost)
-            if isinstance(result, Lost) and deaths[number] < TRIES:
-                waiting.append(number)
-            else:
-                yield number, result
+def _await_dask(client: Any, workers: Workers) -> None:
+    try:
+        client.wait_for_workers(1, timeout=workers.patience)
+    except TimeoutError:
+        raise ConfigError(
+            f"Expected a worker in the dask cluster, got none in {workers.patience:g} seconds; start workers, and "
+            "repeat the command to continue."
+        ) from None
 
 
-class Here(Farm):
-    """Farm in this process: a task is computed when its result is requested."""
-
-    def __init__(self) -> None:
-        self._task: tuple[int, Callable[[Any], Any], Any] | None = None
-
-    def free_slots(self) -> int:
-        """Return 1 without a task, else 0."""
-        return int(self._task is None)
-
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
-        """Take the task."""
-        self._task = (number, function, task)
-        return True
-
-    def ended(self) -> list[tuple[int, Any]]:
-        """Compute the task."""
-        if self._task is None:
-            return []
-        (number, function, task), self._task = self._task, None
-        return [(number, function(task))]
-
-    def stop(self) -> None:
-        """Do nothing: no task is running."""
-
-
-class Seat:
-    """A thread of this process or, with an `environment`, a process of this machine that is kept for later tasks.
-
-    Each has its own executor, because an executor with many workers would not show the task of a dead worker.
-    """
-
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
-        self.environment = environment
-        self._executor: Executor | None = None
-
-    def submit(self, function: Callable[[Any], Any], task: Any) -> "Future[Any]":
-        """Start the task."""
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1) if self.environment is None else _new_process(self.environment)
-        return self._executor.submit(function, task)
-
-    def end(self) -> None:
-        """Wait for the running task of the thread, or kill the process."""
-        if self._executor is not None:
-            self._executor.shutdown(**{"cancel_futures" if self.environment is None else "kill_workers": True})
-            self._executor = None
-
-
-def _new_process(environment: dict[str, str]) -> Executor:
-    # A process that has grown in memory is replaced between two tasks, without loss.
-    warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
-    # Without the thread of `end_with`, the process would outlive a killed parent by minutes.
-    return ProcessPoolExecutor(1, timeout=_IDLE_SECONDS, env=environment, initializer=end_with, initargs=(os.getpid(),))
-
-
-class Local(Farm):
-    """Seats of this machine."""
-
-    def __init__(self, seats: Sequence[Seat]) -> None:
-        self._free = list(seats)
-        self._running: dict[Future[Any], tuple[int, Seat]] = {}
-
-    def free_slots(self) -> int:
-        """Return the number of seats without a task."""
-        return len(self._free)
-
-    def begin(self, number: int, function: Callable[[Any], Any], task: Any) -> bool:
-        """Give the task a seat."""
-        seat = self._free.pop()
-        self._running[seat.submit(function, task)] = (number, seat)
-        return True
-
-    def ended(self) -> list[tuple[int, Any]]:
-        """Wait for a first task to end; a new process replaces a dead one."""
-        results = []
-        for future in wait(self._running, return_when=FIRST_COMPLETED).done:
-            number, seat = self._running.pop(future)
-            self._free.append(seat)
-            try:
-                results.append((number, future.result()))
-            except BrokenProcessPool as error:
-                seat.end()
-                results.append((number, Lost(str(error).strip().partition("\n")[0])))
-        return results
-
-    def stop(self) -> None:
-        """End the processes with a task, and all threads."""
-        threads = [seat for seat in self._free if seat.environment is None]
-        for seat in [*(seat for _, seat in self._running.values()), *threads]:
-            seat.end()
-        self._running.clear()
-
-
-# Idle processes are kept for the next call, because a new process has to import torch.
-_PROCESSES: dict[tuple[int, int, int, str | None], Seat] = {}
-
-
-def _process(number: int, threads: int, device: str | None) -> Seat:
-    key = (os.getpid(), number, threads, device)
-    if key not in _PROCESSES:
-        variables = {name: os.environ.get(name, str(threads)) for name in _THREADS}
-        _PROCESSES[key] = Seat(variables if device is None else {**variables, VISIBLE: device})
-    return _PROCESSES[key]
+@contextmanager
+def _ray(workers: Workers, _: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[BaseException], ...]]]:
+    ray, address = import_module("ray"), workers.address
+    opened = not ray.is_initialized()
+    if opened:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "address": address or "local"}
+        if address is None:
+            options |= {"num_cpus": workers.here(), "include_dashboard": False}
+        try:
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"Expected a Ray cluster at {address or 'this machine'}, got {first_line(error)}; check the address, "
+                "and RAY_AUTH_MODE and RAY_AUTH_TOKEN if the cluster needs a token."
+            ) from None
+    try:
+        import_module("ray.util.joblib").register_ray()
+        needs = "GPU" if workers.gpu else "CPU"
+        jobs = workers.jobs or max(1, int(ray.cluster_resources().get(needs, 1)))
+        options = {"ray_remote_args": {"num_gpus": 1}} if workers.gpu else {}
+        with parallel_config("ray", n_jobs=jobs, **options):
+            yield jobs, (ray.exceptions.RayError,)
+    finally:
+        if opened:
+            ray.shutdown()
 
 
 def visible_devices() -> list[str]:
     """Return the names of the GPUs that this process may use, as in ``CUDA_VISIBLE_DEVICES``."""
-    devices = os.environ.get(VISIBLE)
+    devices = os.environ.get(_VISIBLE)
     if devices is not None:
         return [name.strip() for name in devices.split(",") if name.strip()]
     return [str(i) for i in range(import_module("torch").cuda.device_count())]
 
 
-def deal_device(visible: Sequence[str], used: Collection[str]) -> str | None:
-    """Choose the GPU that a worker sees and that the fewest workers of its machine use.
-
-    Examples
-    --------
-    >>> deal_device(["0", "1"], ["0"]), deal_device(["0", "1"], ["0", "1"]), deal_device(["1"], ["1"])
-    ('1', '0', '1')
-    >>> deal_device([], []) is None
-    True
-    """
-    count = Counter(used)
-    return min(visible, key=lambda name: count[name]) if visible else None
+def _begin(parent: int, devices: Sequence[str]) -> None:
+    """Prepare a new process of joblib, which would outlive a killed parent by minutes; give it a GPU by its number."""
+    end_with(parent)
+    if devices:
+        number = int(current_process().name.rpartition("-")[2]) - 1
+        os.environ[_VISIBLE] = devices[number % len(devices)]
 
 
 _EVERY_SECONDS = 0.5
