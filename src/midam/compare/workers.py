@@ -10,7 +10,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import current_process
@@ -141,25 +141,24 @@ def _numbered(function: Callable[[Any], Any], number: int, task: Any) -> tuple[i
 
 
 @contextmanager
-def _opened(workers: Workers, function: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[BaseException], ...]]]:
+def _opened(workers: Workers, function: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[Exception], ...]]]:
     """Set joblib's backend; yield the number of parallel tasks, and what is raised if a worker dies."""
-    jobs, opened = workers.here(), {"dask": _dask, "ray": _ray}.get(workers.backend)
-    with nullcontext((jobs, (BrokenExecutor,))) if opened is None else opened(workers, function) as found:
-        if opened is not None:
+    if BACKENDS[workers.backend] is not None:
+        with (_dask if workers.backend == "dask" else _ray)(workers, function) as found:
             yield found
-            return
-        options: dict[str, Any] = {}
-        if workers.backend == "loky" and jobs > 1:
-            warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
-            devices = visible_devices() if workers.gpu else []
-            options = {"initializer": _begin, "initargs": (os.getpid(), devices)}
-            options["inner_max_num_threads"] = max(1, cpu_count() // jobs)
-        with parallel_config(workers.backend, n_jobs=jobs, **options):
-            yield found
+        return
+    jobs, options = workers.here(), dict[str, Any]()
+    if workers.backend == "loky" and jobs > 1:
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
+        devices = visible_devices() if workers.gpu else []
+        options = {"initializer": _begin, "initargs": (os.getpid(), devices)}
+        options["inner_max_num_threads"] = max(1, cpu_count() // jobs)
+    with parallel_config(workers.backend, n_jobs=jobs, **options):
+        yield jobs, (BrokenExecutor,)
 
 
 @contextmanager
-def _dask(workers: Workers, function: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[BaseException], ...]]]:
+def _dask(workers: Workers, function: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[Exception], ...]]]:
     distributed, address, local = import_module("distributed"), workers.address, None
     resources = {"GPU": 1} if workers.gpu else None
     try:
@@ -196,7 +195,7 @@ def _await_dask(client: Any, workers: Workers) -> None:
 
 
 @contextmanager
-def _ray(workers: Workers, _: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[BaseException], ...]]]:
+def _ray(workers: Workers, _: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[Exception], ...]]]:
     ray, address = import_module("ray"), workers.address
     opened = not ray.is_initialized()
     if opened:
