@@ -80,7 +80,7 @@ def changed(run, case):
 
 def expected(run, x, chunk_size):
     """The row of a bag in `midam predict`."""
-    scores = predict(run.model, Bags.from_list([x]), chunk_size=chunk_size)
+    scores = predict(run.model, Bags.from_list([x], missing=True), chunk_size=chunk_size)
     row = dict(zip(run.target.score_columns, scores.reshape(-1).tolist()))
     made = {} if run.decision is None else run.target.predictions(scores, run.decision)
     return row | {name: value for name, [value] in made.items()}

@@ -188,7 +188,7 @@ def test_what_no_program_holds_is_refused_by_name(tmp_path, part):
         run = replace(run, model=BagEnsemble([BagScorer(Widened(), FeatureSummary(4, Linear))]), method="trees")
     else:
         run = replace(run, decision=Decided(run.decision))
-    with pytest.warns(UserWarning, match=f"without onnx: Expected poolings .* got '{'summary' * (part == 'pooling')}"):
+    with pytest.warns(UserWarning, match=f"Expected poolings .* got '{'summary' * (part == 'pooling')}"):
         assert write_export(run, SUMMARY, tmp_path) == ["safetensors"]
     with pytest.raises(ExportError, match="Expected poolings by the log-weighted mean or the maximum and a decision"):
         write_export(run, SUMMARY, tmp_path / "torch", formats=["torch"])

@@ -116,7 +116,7 @@ def check_programs(form: str, run: LoadedRun, folder: Path, config: dict[str, An
     model, worst = Model(folder, form=form), 0.0
     for bag in (x[:1].astype(config["dtype"]), x[1:].astype(config["dtype"])):
         with warnings.catch_warnings(action="ignore"):
-            wanted = predict(run.model, Bags.from_list([bag]), chunk_size=4).reshape(-1)
+            wanted = predict(run.model, Bags.from_list([bag], missing=True), chunk_size=4).reshape(-1)
         row = model.score(bag, chunk_size=4)
         worst = max(worst, float(np.abs(wanted - [row[column] for column in run.target.score_columns]).max()))
     if not worst <= TOLERANCES[form]:
