@@ -191,12 +191,7 @@ COMPARISON: dict[str, Trick] = {
     "class path as target": _yaml("compare/config.yaml", **_TARGET),
     "class path as method": _yaml("compare/config.yaml", methods=[EVIL, "mi-kernel-svm"]),
 }
-EXPORT: dict[str, Trick] = {
-    **_tricks("export/config.json", "export/model.safetensors", "export.part", "export.export.lock"),
-    "class path as pooling": _json("export/config.json", pooling=EVIL),
-    "class path as target": _json("export/config.json", **_TARGET),
-    "class path as encoder": _json("export/config.json", encoder=EVIL),
-}
+EXPORT: dict[str, Trick] = _tricks("export", "export.part", "export.export.lock", "export/config.json")
 COMMANDS: dict[str, list[list[str]]] = {
     "run": [
         ["report", "run"],
@@ -216,7 +211,7 @@ FOLDERS: dict[str, dict[str, Trick]] = {"run": RUN, "store": STORE, "comparison"
 
 
 def make_sound(folder: Path) -> None:
-    """A run, a store, a comparison and an export, with their data."""
+    """A run, a store and a comparison, with their data."""
     data = table(folder / "bags.csv")
     home = os.getcwd()
     os.chdir(folder)
@@ -225,7 +220,6 @@ def make_sound(folder: Path) -> None:
             ["fit", data.name, *_FIT, "--out", "run"],
             ["data", "import", data.name, "--out", "store"],
             ["compare", data.name, *_COMPARE, "--out", "compare"],
-            ["export", "run", "--format", "python,safetensors", "--out", "export"],
         ):
             if main(words):
                 raise RuntimeError(" ".join(words))

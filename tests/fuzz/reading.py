@@ -212,27 +212,11 @@ def _any_command(words: list[str], written: Sequence[str] = (), config: str | No
 
 
 def _exported() -> str:
-    """Score bags with the code of an export, which knows nothing of midam."""
-    said, words = io.StringIO(), ["score_bags.py", "../bags.csv"]
-    os.chdir("export")
-    sys.argv = words
-    sys.path.insert(0, ".")
+    """Score a bag with the reader of an export, which knows nothing of midam."""
     try:
-        with contextlib.redirect_stdout(said):
-            runpy.run_path("score_bags.py", run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise _CommandError(str(end.code)) from None
-    return hashlib.sha256(said.getvalue().encode()).hexdigest()
-
-
-def _onnx() -> str:
-    """Score a bag with the ONNX of an export."""
-    model_of = runpy.run_path("export/score_onnx.py")["Model"]
-    try:
-        return repr(model_of("export").score(np.ones((4, 4))))
-    except ValueError as error:
-        raise _CommandError(f"config.json: {error}") from None
+        return repr(runpy.run_path("export/reader.py")["Model"]("export").score(np.ones((4, 4))))
+    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+        raise _CommandError(f"export: {error!r}") from None
 
 
 def try_candidates() -> str:
@@ -267,7 +251,6 @@ _TASKS: dict[str, Callable[..., str]] = {
     "explain": _explain,
     "command": _any_command,
     "exported": _exported,
-    "onnx": _onnx,
     "candidates": try_candidates,
     "saved": _saved,
     "weights": _weights,

@@ -226,14 +226,7 @@ def _shards(folder: Path) -> None:
 def _export(folder: Path) -> None:
     _run(folder)
     with contextlib.chdir(folder):
-        _quietly(["export", "run", "--format", "python", "--out", "export"])
-
-
-@_once
-def _onnx(folder: Path) -> None:
-    _outcomes(grade=lambda bag: bag % 3)(folder)
-    with contextlib.chdir(folder):
-        _quietly(["export", "run", "--format", "onnx", "--out", "export"])
+        _quietly(["export", "run", "--format", "torch", "--out", "export"])
 
 
 @_once
@@ -393,7 +386,7 @@ def _written() -> list[Sample]:
     evaluate = ["evaluate", "run", "bags.csv"]
     other = ["report", "run", "bags.csv", "--out", "page.html"]
     explain = ["explain", "run", "bags.csv", "--bags", "b00", "--top", "1", "--out", "why"]
-    export = ["export", "run", "--format", "python", "--out", "export"]
+    export = ["export", "run", "--format", "safetensors", "--out", "export"]
     exported = ["export/config.json", "export/model.safetensors"]
     compared = tuple(f"compare/{name}" for name in ("*.csv", "*.yaml", "*.jsonl", "summary.md"))
     merge = ["predict", "--merge", "p.shard-1-of-2.csv", "p.shard-2-of-2.csv", "--out", "whole.csv"]
@@ -417,8 +410,7 @@ def _written() -> list[Sample]:
         Sample("evaluate", _run, weights, {**run, "words": evaluate}, **bags),
         Sample("explain", _run, (*weights, "run/checkpoints/last.pt"), {**run, "words": explain}, **bags),
         Sample("export", _run, (*tables, *weights), {**run, "words": export, "written": exported}, **bags),
-        Sample("exported", _export, tuple(exported), {"do": "exported"}, ("*.safetensors",), _RUN_TEXTS),
-        Sample("exported onnx", _onnx, ("export/config.json",), {"do": "onnx"}, **bags),
+        Sample("exported", _export, ("export/config.json", "export/*.pt2"), {"do": "exported"}, ("*.pt2",), _RUN_TEXTS),
         Sample("loggers", _logging, ("run/loggers.json",), {"do": "logger"}, **bags),
         Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
         Sample("auto", _candidates, ("candidates.jsonl",), {"do": "candidates"}, text=("*.jsonl",)),

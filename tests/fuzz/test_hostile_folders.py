@@ -1,12 +1,10 @@
 """Folders of strangers: nothing outside changes, no module of theirs is imported, nothing is waited for."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.fuzz.hostile_folders import COMMANDS, FOLDERS, SECONDS, Canaries, in_time, make_sound
+from tests.fuzz.hostile_folders import COMMANDS, FOLDERS, Canaries, in_time, make_sound
 
 from midam.cli import main
 
@@ -39,16 +37,7 @@ def test_a_folder_of_a_stranger(sound, tmp_path, monkeypatch, capsys, trick):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(canaries.place))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    if kind == "export":
-        FOLDERS[kind][name](folder, canaries.place)
-        scored = [sys.executable, "export/score_bags.py", "bags.csv", "--out", "scores.csv"]
-        if not name.endswith(("part", "lock")):
-            done = subprocess.run(scored, capture_output=True, timeout=SECONDS, check=False)
-            assert done.returncode in (0, 1, 2), done.stderr
-            canaries.check()
-            shutil.rmtree(folder / "export")
-    else:
-        FOLDERS[kind][name](folder, canaries.place)
+    FOLDERS[kind][name](folder, canaries.place)
     # What a hard link or a link may show is the trick's, what is written elsewhere is not.
     for words in COMMANDS[kind]:
         with in_time():

@@ -106,7 +106,7 @@ def test_groups_stay_together_and_patients_of_the_run_are_told(tmp_path, capsys)
 
 def test_an_export_holds_the_weights_and_a_card_of_the_method(data, tmp_path):
     fit_run(str(data), Settings(), RunFolder(tmp_path / "run"), method=TREES)
-    with pytest.warns(UserWarning, match="Expected a method that midam trains"):
+    with pytest.warns(UserWarning, match="Expected poolings by the log-weighted mean or the maximum"):
         assert export_run(tmp_path / "run", tmp_path / "out") == ["safetensors"]
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"The method is `{TREES}`" in card

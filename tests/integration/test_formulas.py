@@ -1,10 +1,7 @@
 """Ids that a spreadsheet would run as formulas: every CSV that is written keeps them as text, and reads them back."""
 
 import csv
-import runpy
-import sys
 
-import numpy as np
 import pandas as pd
 import pytest
 from tests.integration.commands import table
@@ -32,15 +29,13 @@ def place(tmp_path_factory):
     assert main(["fit", data, *_FIT, "--out", run]) == 0
     assert main(["predict", run, data, "--out", str(folder / "p.csv"), "--instances", str(folder / "i")]) == 0
     assert main(["explain", run, data, "--top", "2", "--out", str(folder / "why"), "--bags", _NAMES[0], "=1"]) == 0
-    assert main(["export", run, "--out", str(folder / "export"), "--format", "safetensors,python"]) == 0
+    assert main(["export", run, "--out", str(folder / "export"), "--format", "safetensors"]) == 0
     some = ["--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1"]
     assert main(["compare", data, *some, *_FIT[4:], "--out", str(folder / "compare")]) == 0
     return folder
 
 
-def test_no_cell_of_any_table_is_a_formula(place, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["score_bags.py", str(place / "bags.csv"), "--out", str(place / "export/s.csv")])
-    runpy.run_path(str(place / "export/score_bags.py"), run_name="__main__")
+def test_no_cell_of_any_table_is_a_formula(place):
     written = [path for path in place.rglob("*.csv") if path.parent != place or path.name == "p.csv"]
     assert len(written) >= 8, written
     for path in written:
@@ -55,8 +50,6 @@ def test_what_was_written_is_read_back(place):
     for path in (place / "p.csv", place / "run/predictions.csv"):
         assert sorted(read_columns(path, {"bag": texts})["bag"]) == names
         assert sorted(read_names(path)["bag"]) == names
-    scores = [pd.read_csv(place / name)["score"] for name in ("p.csv", "export/s.csv")]
-    np.testing.assert_allclose(*scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize("text", ["", "'", "'a", "=", "'=a", "''=a", "-5", "'-5", "-5e3", "--5", "+", "=1", "\t=1"])

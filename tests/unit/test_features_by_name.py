@@ -2,9 +2,7 @@
 
 import json
 import pickle
-import runpy
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
 from midam.evaluate.predict import instance_scores
 from midam.explain.explanation import explain_bag
-from midam.export import score_bags
 from midam.runs import evaluate_run, load_run, predict_run
 from midam.runs.apply import read_for
 from midam.runs.scoring import Scoring, score_together
@@ -140,19 +137,6 @@ def by_shards(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     return pd.concat([pd.read_csv(path) for path in sorted(folder.glob("s.shard*.csv"))])["score"].to_numpy(dtype=float)
 
 
-def by_export(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
-    if not (folder / "export").exists():
-        assert main(["export", str(run), "--out", str(folder / "export"), "--format", "python"]) == 0
-    frame.to_csv(folder / "other.csv", index=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["score_bags.py", str(folder / "other.csv"), "--out", str(folder / "out.csv")])
-        try:
-            runpy.run_path(str(folder / "export" / "score_bags.py"), run_name="__main__")
-        except SystemExit as end:
-            raise BagDataError(str(end)) from None
-    return pd.read_csv(folder / "out.csv")["score"].to_numpy()
-
-
 WAYS: list[Callable[[Path, pd.DataFrame, Path], Any]] = [
     by_predict_run,
     by_predict,
@@ -166,9 +150,8 @@ WAYS: list[Callable[[Path, pd.DataFrame, Path], Any]] = [
     by_saved_estimator,
     by_command,
     by_shards,
-    by_export,
 ]
-_ALONE = (by_command, by_shards, by_export)  # commands, which print what others raise
+_ALONE = (by_command, by_shards)  # commands, which print what others raise
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -198,8 +181,6 @@ def test_commands_name_a_feature_that_is_missing(
         out = ["--out", str(tmp_path / f"{command}.json")]
         assert main([command, str(run), str(tmp_path / "other.csv"), *out]) != 0
         assert "'area'" in capsys.readouterr().err
-    with pytest.raises(BagDataError, match="area"):
-        by_export(run, renamed(frame), tmp_path)
 
 
 def test_features_beside_are_noted(trained: tuple[Path, pd.DataFrame]) -> None:
@@ -383,23 +364,6 @@ def test_names_on_one_side_alone_are_noted(trained: tuple[Path, pd.DataFrame]) -
         predict_run(loaded, bags.replace(feature_names=None))
     with pytest.warns(Note, match="keep their order: the run has no names: area"):
         assert align_features(bags, None, reference="the run").feature_names is None
-
-
-@pytest.mark.parametrize("form", ["h5", "h5 attribute", "pt"])
-def test_the_exported_script_refuses_features_in_another_order(tmp_path: Path, form: str) -> None:
-    files = write_files(tmp_path / "a", form, lambda _, part: part)
-    path = next(iter(sorted(files.iterdir())))
-    for names, order in ((FEATURES, True), (None, True), (FEATURES[::-1], False), (["x", "y", "z"], False)):
-
-        def read(known: Any = names) -> Any:
-            found = score_bags.read_bag(path, chunk_size=8, names=known)
-            return found if isinstance(found, torch.Tensor) else torch.cat(list(found))
-
-        if order:
-            np.testing.assert_array_equal(read().numpy(), table()[FEATURES].to_numpy()[:4])
-        else:
-            with pytest.raises(ValueError, match=r"Expected the features .* got area, depth, länge"):
-                read()
 
 
 # The order of instances in a bag.

@@ -18,7 +18,7 @@ from midam.cli.app import main
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.errors import BagDataError
-from midam.export.score_bags import Model as PlainModel
+from midam.export.reader import Model
 from midam.sklearn.inputs import bags_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
@@ -122,7 +122,7 @@ def test_far_features_train_as_near_ones_by_other_methods(tmp_path: Path, method
     np.testing.assert_allclose(found[1], found[0], atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["python", pytest.param("onnx", marks=pytest.mark.long)])  # the tracer is slow
+@pytest.mark.parametrize("form", ["torch", pytest.param("onnx", marks=pytest.mark.long)])  # the tracer is slow
 @pytest.mark.parametrize(("offset", "dtype"), [(1.7e9, "i8"), (1e9, "f8")])
 def test_exports_score_far_features_as_near_ones(
     tmp_path: Path, near: np.ndarray, form: str, offset: float, dtype: str
@@ -130,11 +130,7 @@ def test_exports_score_far_features_as_near_ones(
     parts = rows(offset, dtype)
     np.testing.assert_allclose(fit(write(tmp_path / "far", "npy", parts), *ONE), near, atol=TOLERANCE)
     assert main(["export", str(tmp_path / "far-run"), "--out", str(tmp_path / "e"), "--format", form]) == 0
-    if form == "python":
-        scored = [PlainModel(tmp_path / "e").score(torch.from_numpy(x)).score for x in parts]
-    else:
-        onnx = pytest.importorskip("midam.export.score_onnx")
-        scored = [onnx.Model(tmp_path / "e").score(x).score for x in parts]
+    scored = [Model(tmp_path / "e").score(x)["score"] for x in parts]
     np.testing.assert_allclose(scored, near, atol=TOLERANCE)
 
 

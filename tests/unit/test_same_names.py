@@ -1,8 +1,6 @@
 """Names that look the same are one, in every input; those that differ only in case are kept apart, with a warning."""
 
 import gzip
-import subprocess
-import sys
 import unicodedata
 import warnings
 from pathlib import Path
@@ -23,7 +21,6 @@ from midam.data.sources import read_bags
 from midam.data.sources.torchmil import from_torchmil
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, Note
-from midam.export import score_bags
 from midam.names import alike, name_of, on_disk
 from midam.settings import Settings
 from midam.targets import target_named
@@ -255,22 +252,6 @@ def test_a_run_is_trained_and_applied_across_forms(tmp_path, capsys):
     assert main(["explain", run, str(tmp_path / "b.csv"), "--bags", NFD(PLAIN[3]), "--out", str(tmp_path / "e")]) == 0
 
 
-@pytest.mark.long  # scripts that import torch, one after the other
-def test_the_exported_script_reads_names_in_one_form(tmp_path):
-    table = frame(rows=3)[["bag", "lábel", "größe", "b"]]
-    table.to_csv(tmp_path / "a.csv", index=False)
-    other = table.assign(bag=odd(table.bag.tolist(), "decomposed")).drop(columns="lábel")
-    other.columns = [FORMS["no-break"](NFD(name)) for name in other.columns]
-    other.to_csv(tmp_path / "b.csv", index=False)
-    words = ["--epochs", "1", "--members", "1", "--no-baseline", "--label-column", "lábel", "--positive", "évolué"]
-    assert main(["fit", str(tmp_path / "a.csv"), *words, "--out", str(tmp_path / "run")]) == 0
-    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "e")]) == 0
-    script = [sys.executable, str(tmp_path / "e" / "score_bags.py"), str(tmp_path / "b.csv")]
-    done = subprocess.run([*script, "--out", str(tmp_path / "s.csv")], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert pd.read_csv(tmp_path / "s.csv").bag.tolist() == PLAIN
-
-
 def test_paths_in_another_form_or_with_backslashes_are_found(tmp_path):
     (tmp_path / NFD("Größe")).mkdir()
     (tmp_path / NFD("Größe") / "a.csv").write_text("x")
@@ -435,14 +416,6 @@ def test_packed_tables_keep_their_names(tmp_path):
     text = "\ufeffbag ,label,a\nb1 ,0,1\nb2,1,2\n"
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert read_bags(tmp_path / "t.csv.gz").ids.tolist() == ["b1", "b2"]
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "name", ["évolué", "José 1", "'=cmd", "'tis", "a\u200cb", "x\u00ad y\u2003z", "\u202aP1\u202c"]
-)
-def test_the_exported_script_knows_names_as_midam_does(name, form):
-    assert score_bags._name(FORMS[form](name)) == name_of(FORMS[form](name))
 
 
 @pytest.mark.parametrize("form", ["no-break", "zero-width", "mark"])

@@ -1,12 +1,7 @@
 """Estimators that were saved, reports on them, and files of tensors as torch and others write them."""
 
-import csv
-import runpy
-import subprocess
-import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,7 +11,7 @@ import midam
 from midam.cli.app import main
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, RunExistsError
-from midam.runs import load_run, predict_run
+from midam.runs import load_run
 
 COUNT = 24
 
@@ -61,27 +56,6 @@ def test_a_saved_estimator_has_a_report_on_labeled_bags(tmp_path: Path, capsys: 
     assert (tmp_path / "model" / "report-new.csv.html").exists() or list((tmp_path / "model").glob("report-*.html"))
 
 
-@pytest.fixture(scope="module")
-def of_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
-    """A run that was trained on h5 files, with its export; the features of its bags."""
-    folder = tmp_path_factory.mktemp("files")
-    (folder / "h5").mkdir()
-    bags = {f"s{i:02}": np.random.default_rng(i).normal(size=(5, 3)).astype("f4") + i % 2 for i in range(COUNT)}
-    for name, x in bags.items():
-        with h5py.File(folder / "h5" / f"{name}.h5", "w") as file:
-            file["features"] = x[None] if name > "s11" else x
-    pd.DataFrame({"slide": list(bags), "label": np.arange(COUNT) % 2}).to_csv(folder / "labels.csv", index=False)
-    options = ["--labels", str(folder / "labels.csv"), "--epochs", "1", "--members", "1", "--no-baseline"]
-    assert main(["fit", str(folder / "h5"), *options, "--out", str(folder / "run")]) == 0
-    assert main(["export", str(folder / "run"), "--format", "python", "--out", str(folder / "export")]) == 0
-    return folder, bags
-
-
-def exported_scores(folder: Path, files: list[Path]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(folder / "export" / "score_bags.py"), *map(str, files)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def strange_tensors(x: np.ndarray) -> dict[str, object]:
     """The same numbers in tensors whose bits say that they are negated, views, and containers."""
     negated = torch.complex(torch.zeros(x.shape), -torch.from_numpy(x)).conj().imag
@@ -96,20 +70,8 @@ def strange_tensors(x: np.ndarray) -> dict[str, object]:
     }
 
 
-def test_the_export_reads_the_files_of_the_training(of_files: tuple[Path, dict[str, np.ndarray]]) -> None:
-    folder, bags = of_files
-    done = exported_scores(folder, sorted((folder / "h5").iterdir()))
-    assert done.returncode == 0, done.stderr
-    found = [float(row["score"]) for row in csv.DictReader(done.stdout.splitlines())]
-    wanted = predict_run(load_run(folder / "run"), Bags.from_list(list(bags.values())))[0]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
-
-
-def test_tensors_with_any_bits_are_read_as_their_numbers(
-    of_files: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
-) -> None:
-    folder, bags = of_files
-    x = bags["s03"]
+def test_tensors_with_any_bits_are_read_as_their_numbers(tmp_path: Path) -> None:
+    x = np.random.default_rng(3).normal(size=(5, 3)).astype("f4")
     tensors = strange_tensors(x)
     for name, tensor in tensors.items():
         torch.save(tensor, tmp_path / f"{name}.pt")
@@ -117,40 +79,15 @@ def test_tensors_with_any_bits_are_read_as_their_numbers(
     assert len(read) == len(tensors)
     for number in range(len(read)):
         np.testing.assert_array_equal(np.asarray(read[number]), x)
-    done = exported_scores(folder, sorted(tmp_path.iterdir()))
-    assert done.returncode == 0, done.stderr
-    assert len({row["score"] for row in csv.DictReader(done.stdout.splitlines())}) == 1
     own = Bags.from_list([tensors["plain"], tensors["negated"], tensors["grad"]])
     np.testing.assert_array_equal(own.instances, np.concatenate([x] * 3))
     assert np.array_equal(Bags.from_arrays(tensors["negated"], [0] * len(x)).instances, x)
 
 
-def test_complex_tensors_are_refused(of_files: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+def test_complex_tensors_are_refused(tmp_path: Path) -> None:
     torch.save(torch.ones(3, 3, dtype=torch.complex64).conj(), tmp_path / "c.pt")
     with pytest.raises(midam.MidamError, match="complex64"):
         midam.read_bags(tmp_path, require_labels=False)
-    done = exported_scores(of_files[0], [tmp_path / "c.pt"])
-    assert done.returncode == 1
-    assert "complex64" in done.stderr
-
-
-def test_the_export_reads_any_byte_order_and_says_what_it_cannot_read(
-    of_files: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
-) -> None:
-    script = runpy.run_path(str(of_files[0] / "export" / "score_bags.py"))
-    x = of_files[1]["s03"]
-    np.save(tmp_path / "own.npy", x)
-    np.save(tmp_path / "turned.npy", x.astype(">f4"))
-    with h5py.File(tmp_path / "turned.h5", "w") as file:
-        file["features"] = x.astype(">f4")
-    for path in sorted(tmp_path.iterdir()):
-        (part,) = script["read_bag"](path, chunk_size=9)
-        np.testing.assert_array_equal(part, x)
-    tensor = torch.from_numpy(x)
-    for other in (tensor.to_sparse(), tensor.to("meta"), tensor.to(torch.float8_e4m3fn)):
-        torch.save(other, tmp_path / "other.pt")
-        with pytest.raises(ValueError, match=r"Expected one dense tensor of real numbers, got torch.float"):
-            script["read_bag"](tmp_path / "other.pt", chunk_size=9)
 
 
 @pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")

@@ -10,11 +10,11 @@ from midam.report.program import note_result, say
 
 def parser() -> ArgumentParser:
     """Return the parser of the command."""
-    text = "Write a run as a folder for others: weights, a model card, ONNX, and a Python file that needs torch alone."
+    text = "Write a run as a folder for others: a model card, weights, and programs for torch or onnxruntime."
     export = Parser("export", text)
     export.add_argument("run", type=str, help="run folder")
     export.add_argument("--out", type=str, required=True, metavar="FOLDER", help="new folder for the export")
-    known = "safetensors, python, onnx, separated by commas; default: all that this run can have"
+    known = "safetensors, torch, onnx, separated by commas; default: all that this run can have"
     export.add_argument("--format", type=str, default="", metavar="A,B,...", help=known)
     text = "license of the model for its card, such as mit or cc-by-nc-4.0; default: none is named"
     export.add_text("--license", metavar="ID", help=text)
@@ -26,7 +26,7 @@ def run(options: Namespace, console: Console) -> int:
     """Export a run; returns the exit code."""
     from midam.export import export_run
 
-    console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
+    console.print(f"exporting {escape(options.run)}: a few seconds, or a minute for large models")
     formats = words(options.format)
     written = export_run(options.run, options.out, formats=formats, license=options.license, trust=options.trust)
     note_result(folder=options.out, formats=list(written))

@@ -66,7 +66,7 @@ def card_text(
 def _front(
     run: LoadedRun, name: str, config: dict[str, Any], summary: dict[str, Any], *, split: str | None, formats: list[str]
 ) -> dict[str, Any]:
-    shape = config["architecture"]["instance_shape"]
+    shape = config["instance_shape"]
     kind = f"{'image' if len(shape) > 1 else 'tabular'}-{run.target.card.task}"
     kind = "other" if kind == "image-regression" else kind
     front: dict[str, Any] = {"library_name": "midam", "pipeline_tag": kind}
