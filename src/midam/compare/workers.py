@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -24,6 +25,7 @@ from joblib import cpu_count
 from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
 from midam.errors import ConfigError, need_package, require_choice, require_counts_if_given
+from midam.registry import load_plugins, loaded_plugins
 
 # Backends with their package; the extra has the name of the backend.
 BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
@@ -130,8 +132,9 @@ def open_farm(workers: Workers) -> Iterator[Farm]:
 def run_tasks(farm: Farm, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Generator[tuple[int, Any]]:
     """Yield index and result of each task as it ends; `Lost` if its worker has died `TRIES` times.
 
-    An exception of a task is raised, and stops all tasks.
+    An exception of a task is raised, and stops all tasks. Workers import the plug-ins of this process first.
     """
+    function = partial(_with_plugins, loaded_plugins(), function)
     waiting, deaths, running = deque(range(len(tasks))), Counter[int](), 0
     while waiting or running:
         for _ in range(min(len(waiting), farm.free_slots())):
@@ -146,6 +149,11 @@ def run_tasks(farm: Farm, function: Callable[[Any], Any], tasks: Sequence[Any]) 
                 waiting.append(number)
             else:
                 yield number, result
+
+
+def _with_plugins(modules: Sequence[str], function: Callable[[Any], Any], task: Any) -> Any:
+    load_plugins(modules)
+    return function(task)
 
 
 class Here(Farm):
