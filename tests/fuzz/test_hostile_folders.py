@@ -36,7 +36,6 @@ def test_a_folder_of_a_stranger(sound, tmp_path, monkeypatch, capsys, trick):
     shutil.copytree(sound, folder)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(canaries.place))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     FOLDERS[kind][name](folder, canaries.place)
     # What a hard link or a link may show is the trick's, what is written elsewhere is not.
     for words in COMMANDS[kind]:

@@ -25,7 +25,7 @@ from midam.export.run import FORMATS, describe, write_export
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.pooling.summary import FeatureSummary, Linear, Widened
 from midam.nn.scorer import BagScorer
-from midam.registry import POOLINGS
+from midam.registry import ENCODERS, POOLINGS
 from midam.runs.loaded import LoadedRun
 from midam.targets import target_named
 from midam.train.build import build_ensemble
@@ -195,8 +195,9 @@ def test_what_no_program_holds_is_refused_by_name(tmp_path, part):
     assert not (tmp_path / "reader.py").exists()
 
 
-def test_an_encoder_that_cannot_be_traced_is_named(tmp_path):
-    run = made(members=1, encoder="tests.unit.test_export.Branching")
+def test_an_encoder_that_cannot_be_traced_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(ENCODERS._added, "branching", Branching)
+    run = made(members=1, encoder="branching")
     for form in ("torch", "onnx"):
         with pytest.raises(ExportError, match=r"Expected a model that torch can trace, got .*; write the encoder"):
             write_export(run, SUMMARY, tmp_path, formats=[form])

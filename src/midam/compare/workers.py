@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from midam.errors import ConfigError, first_line, need_package, require_choice, require_counts_if_given
+from midam.registry import load_plugins, loaded_plugins
 
 # Backends with their package; the extra has the name of the backend.
 BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
@@ -112,14 +113,16 @@ def run_tasks(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[
     """Yield index and result of each task as it ends; `Lost` if its worker has died `TRIES` times.
 
     A worker that dies ends the tasks that are running. These begin again after all others, one at a time, so that a
-    task which kills its worker costs no other. An exception of a task is raised, and stops all tasks.
+    task which kills its worker costs no other. An exception of a task is raised, and stops all tasks. Workers import
+    the plug-ins of this process first.
     """
     workers.check()
+    plugins = loaded_plugins()
     waiting, suspects, deaths = deque(range(len(tasks))), deque[int](), Counter[int]()
     with _opened(workers, function) as (jobs, broken):
         while waiting or suspects:
             queue, ahead = (waiting, 2 * jobs) if waiting else (suspects, 1)
-            calls = (delayed(_numbered)(function, number, tasks[number]) for number in list(queue))
+            calls = (delayed(_numbered)(plugins, function, number, tasks[number]) for number in list(queue))
             # Arrays travel as they are: joblib's memory maps could not be written.
             run = Parallel(jobs, return_as="generator_unordered", batch_size=1, pre_dispatch=ahead, max_nbytes=None)
             try:
@@ -136,7 +139,8 @@ def run_tasks(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[
                         yield number, Lost(first_line(error))
 
 
-def _numbered(function: Callable[[Any], Any], number: int, task: Any) -> tuple[int, Any]:
+def _numbered(plugins: Sequence[str], function: Callable[[Any], Any], number: int, task: Any) -> tuple[int, Any]:
+    load_plugins(plugins)
     return number, function(task)
 
 
