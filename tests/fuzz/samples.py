@@ -33,7 +33,6 @@ from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.store import write_store
 from midam.nn.encoders.mlp import MLP
-from midam.runs.loggers import _remember
 
 LABELS = "bag,label\na,0\nb,1\n"
 COMPARE = [*("--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")]
@@ -216,13 +215,6 @@ def _outcomes(**columns: Any) -> Callable[[Path], None]:
 _TARGETS = {"kind": "multiclass", "grade": "ordinal", "number": "continuous", "time": "survival"}
 
 
-def _shards(folder: Path) -> None:
-    _run(folder)
-    with contextlib.chdir(folder):
-        for number in (1, 2):
-            _quietly(["predict", "run", "bags.csv", "--shard", f"{number}/2", "--out", "p.csv"])
-
-
 def _export(folder: Path) -> None:
     _run(folder)
     with contextlib.chdir(folder):
@@ -282,11 +274,6 @@ def _slideflow(folder: Path) -> None:
 def _patho_bench(folder: Path) -> None:
     _folder(lambda p, s: np.save(p, _features(s)), ".npy")(folder)
     (folder / "k=all.tsv").write_text("slide_id\tlabel\tfold_0\tfold_1\na\t0\ttrain\ttest\nb\t1\ttest\ttrain\n")
-
-
-def _logging(folder: Path) -> None:
-    (folder / "run").mkdir()
-    _remember(folder / "run", "mlflow", "a1b2")
 
 
 @_once
@@ -382,7 +369,6 @@ def _written() -> list[Sample]:
     export = ["export", "run", "--format", "safetensors", "--out", "export"]
     exported = ["export/config.json", "export/model.safetensors"]
     compared = tuple(f"compare/{name}" for name in ("*.csv", "*.yaml", "*.jsonl", "summary.md"))
-    merge = ["predict", "--merge", "p.shard-1-of-2.csv", "p.shard-2-of-2.csv", "--out", "whole.csv"]
     by_target = {
         "multiclass": _outcomes(kind=lambda bag: "abc"[bag % 3]),
         "ordinal": _outcomes(grade=lambda bag: bag % 3),
@@ -403,14 +389,12 @@ def _written() -> list[Sample]:
         Sample("explain", _run, (*weights, "run/checkpoints/last.pt"), {**run, "words": explain}, **bags),
         Sample("export", _run, (*tables, *weights), {**run, "words": export, "written": exported}, **bags),
         Sample("exported", _export, ("export/config.json", "export/*.pt2"), {"do": "exported"}, ("*.pt2",), _RUN_TEXTS),
-        Sample("loggers", _logging, ("run/loggers.json",), {"do": "logger"}, **bags),
         Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
         Sample("auto", _candidates, ("candidates.jsonl",), {"do": "candidates"}, text=("*.jsonl",)),
         Sample("folds", _folds, ("folds/folds.yaml", "folds/fold-*/summary.json"), folds, **bags),
         Sample("finished", _run, ("run/summary.json", "run/config.yaml"), finished, **bags),
         Sample("saved", _run, ("run/model.pt",), {"do": "saved"}, ("*.pt",)),
         Sample("subgroups", _subgroups, ("patients.csv",), {**report, "words": subgroups}, **bags),
-        Sample("shards", _shards, ("p.shard-*",), {**run, "words": merge, "written": ["whole.csv"]}, ("*.csv",)),
         Sample("store verify", _store, ("store/*",), {**run, "words": ["data", "verify", "store"]}, ("*",)),
         Sample("store describe", _store, ("store/*",), {**run, "words": ["data", "describe", "store"]}),
     ]

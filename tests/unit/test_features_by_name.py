@@ -96,7 +96,7 @@ def by_scorings(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
 
 def by_explanations(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     bags, model = bags_of(frame), load_run(run).model
-    return np.array([explain_bag(model, bags, i, faithful=False).score for i in range(len(bags))])
+    return np.array([explain_bag(model, bags, i).score for i in range(len(bags))])
 
 
 def by_instance_files(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
@@ -129,12 +129,12 @@ def by_command(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     return pd.read_csv(out)["score"].to_numpy()
 
 
-def by_shards(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
+def by_slices(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     frame.to_csv(folder / "other.csv", index=False)
-    for shard in ("1/2", "2/2"):
-        out = ["--out", str(folder / "s.csv"), "--shard", shard]
+    for number, part in enumerate((":2", "2:")):
+        out = ["--out", str(folder / f"s{number}.csv"), "--bags", part]
         assert main(["predict", str(run), str(folder / "other.csv"), *out]) == 0
-    return pd.concat([pd.read_csv(path) for path in sorted(folder.glob("s.shard*.csv"))])["score"].to_numpy(dtype=float)
+    return pd.concat([pd.read_csv(folder / f"s{number}.csv") for number in (0, 1)])["score"].to_numpy(dtype=float)
 
 
 WAYS: list[Callable[[Path, pd.DataFrame, Path], Any]] = [
@@ -149,9 +149,9 @@ WAYS: list[Callable[[Path, pd.DataFrame, Path], Any]] = [
     by_frames,
     by_saved_estimator,
     by_command,
-    by_shards,
+    by_slices,
 ]
-_ALONE = (by_command, by_shards)  # commands, which print what others raise
+_ALONE = (by_command, by_slices)  # commands, which print what others raise
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -391,7 +391,7 @@ def test_a_run_reads_other_tables_in_its_order(ordered: tuple[Path, pd.DataFrame
     bags = read_for(loaded, str(tmp_path / "new.csv"), order="hour", labeled=True)
     assert loaded.data["feature_names"] == [*FEATURES, *order_names(FEATURES)]
     assert set(evaluate_run(loaded, bags)) >= {"train", "val", "test"}  # all are known by their content
-    assert own_scores(run)[3] == pytest.approx(explain_bag(loaded.model, bags, 3, faithful=False).score, rel=1e-5)
+    assert own_scores(run)[3] == pytest.approx(explain_bag(loaded.model, bags, 3).score, rel=1e-5)
 
 
 def test_a_store_that_was_written_in_an_order_is_scored(ordered: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
