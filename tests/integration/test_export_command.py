@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from tests.integration.commands import table
 from tests.unit.test_export import NAMES, bags_of, made
 
@@ -20,9 +21,11 @@ from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
-from midam.registry import POOLINGS
+from midam.registry import ENCODERS, POOLINGS
 
-pytestmark = pytest.mark.filterwarnings("ignore:the features have no names", "ignore:Expected scores that")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the features have no names", "ignore:Expected scores that", "ignore:.*missing values are filled"
+)
 
 # The folder of each case holds an export and bags.npz; the scores are written next to them.
 ALONE = """
@@ -57,7 +60,7 @@ CASES = {
     "raw": {"pooling": "max", "objective": "bce", "members": 1, **FAST},
     "image": {"shape": (3, 8, 12), "norm": "group", "pooling": "max", "members": 1},
     "volume": {"shape": (1, 6, 8, 8), "norm": "batch", "members": 1},
-    "own encoder": {"encoder": "torch.nn.Linear", "encoder_args": {"in_features": 4, "out_features": 3}, **FAST},
+    "own encoder": {"encoder": "linear-layer", "encoder_args": {"in_features": 4, "out_features": 3}, **FAST},
     **{name: {"members": 2, **FAST} for name in ("weighted", "mixed", "rescaled", "imputed")},
 }
 SHORT = ("attention", "multiclass", "mixed", "imputed")
@@ -94,7 +97,14 @@ def alone(form, folders):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, request):
+def own_encoder():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENCODERS._added, "linear-layer", torch.nn.Linear)
+        yield
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, request, own_encoder):
     """Runs by case, and the folder of their exports, which processes without midam have scored."""
     wanted = {
         item.callspec.params["case"] for item in request.session.items if "case" in getattr(item, "fixturenames", ())

@@ -188,6 +188,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
         "digest": run.digest(),
         **({} if run.method is None else {"method": run.method}),
         "target": target.name,
+        "names": list(target.names),
         "poolings": [scorer.pooling.name for scorer in scorers_of(run.model)],
         "decision": None if run.decision is None else run.decision.to_dict(),
         "programs": {},
