@@ -63,7 +63,8 @@ SMALL = Design(
     {
         f"breast, {TUNED}": _TUNED,
         f"breast, {FROZEN}": _ON_VECTORS,
-        f"adrenal, {TUNED}": replace(_TUNED, epochs=6, instances=2, search=0.34, score_every=6),
+        # The printed state fell behind in a first run, 0.439 for 0.776 of mini-batches: it is not tuned further here.
+        f"adrenal, {TUNED}": replace(_TUNED, methods=SAMPLED[:2], epochs=6, instances=2, search=0.34, score_every=6),
         f"adrenal, {FROZEN}": replace(_ON_VECTORS, epochs=20, instances=2),
         # A step on whole bags costs about twenty times as much: only one epoch, without a choice of the rate.
         f"breast, {TUNED}, whole bags": replace(_TUNED, methods=(WHOLE,), epochs=1, search=1.0, lrs=(0.0003,)),
