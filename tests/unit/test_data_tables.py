@@ -522,7 +522,7 @@ def test_changes_of_missing_values_are_missing():
     [
         ({"time": [1, 2, 1, 1]}, "tim", r"Expected the column 'tim' of `order`, got none .*did you mean 'time'"),
         ({"time": [1, None, 1, 1]}, "time", r"a time in each row of column time, got none \(.*line 3, .*bag a.*drop"),
-        ({"time": ["1", "2", "x", "y"]}, "time", r"are all numbers, or all dates such as.*got 'x' \(.*line 4.*2 such"),
+        ({"time": ["1", "2", "x", "y"]}, "time", r"are all numbers, all dates such as.*got 'x' \(.*line 4.*2 such"),
         ({"time": ["2024-01-31", "2024-02-31", "3", "x"]}, "time", r"all dates such as 2023-01-31.*got"),
         ({"time": [1, np.inf, 1, 1]}, "time", r"are all numbers.*got 'inf'"),
         ({"time": [1, 2, 1, 1]}, "label", r"a column about instances as `order`, got 'label', which is about bags"),
