@@ -195,6 +195,9 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     tables.require_columns(table.frame.columns, parameters, table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
+    if group == bag and request.require_labels:
+        text = f"the groups are the bags themselves, column {bag} (in {table.where}): leave out `group_column`, or name"
+        warnings.warn(f"{text} the column of patients", Note, stacklevel=5)
     coded = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     labels = coded or Coded()
     groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
