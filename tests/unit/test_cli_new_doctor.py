@@ -249,5 +249,5 @@ def test_groups_that_are_the_bags_are_named(tmp_path, capsys):
     words = ["new", str(tmp_path / "t.csv"), "--groups", "patient", "--out", str(tmp_path / "t.yaml")]
     assert main(words) == 2
     assert "got patient, which seems to name the bags" in capsys.readouterr().err
-    assert main([*words, "--bag-column", "patient"]) == 0
+    assert main([*words, "--bag-column", "patient", "--label-column", "fraud"]) == 0
     assert "the groups are the bags themselves, column patient" in capsys.readouterr().err
