@@ -211,5 +211,5 @@ def _fit(frame: "pd.DataFrame", bag: str, labels: tuple[str, ...], *, named: boo
         return False
     rows = frame[[bag, *labels]].dropna(subset=[bag])
     counts = rows.groupby(bag, sort=False)[list(labels)].nunique()
-    two = named or (rows[labels[0]].nunique() == 2 and rows[labels[0]].notna().all())
+    two = named or (rows[labels[0]].nunique() == 2 and not rows[labels[0]].hasnans)
     return two and 2 <= len(counts) < len(rows) and int(counts.to_numpy().max()) == 1

@@ -195,9 +195,6 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     tables.require_columns(table.frame.columns, parameters, table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
-    if group == bag and request.require_labels:
-        text = f"the groups are the bags themselves, column {bag} (in {table.where}): leave out `group_column`, or name"
-        warnings.warn(f"{text} the column of patients", Note, stacklevel=5)
     coded = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     labels = coded or Coded()
     groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
@@ -335,7 +332,10 @@ class Table:
         self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
 
     def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
-        """Return the group of each bag; refuse gaps."""
+        """Return the group of each bag; refuse gaps, and note groups that are the bags."""
+        if column == request.bag_column and request.require_labels:
+            text = f"the groups are the bags themselves, column {column} (in {self.where}): leave out `group_column`"
+            warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=7)
         self._gaps_in(column, request, faults, label=False)
         return self.constant(column, faults)
 
