@@ -100,10 +100,10 @@ def test_without_names_the_extremes_of_the_test_bags_are_taken(made, tmp_path, c
 
 
 def test_missing_packages_are_named_before_a_bag_is_scored(made, tmp_path, monkeypatch, capsys):
-    data, run = made
+    _, run = made
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "h5py", None)
-        assert main(["explain", str(run), str(data), "--out", str(tmp_path / "out")]) == 2
+        assert main(["explain", str(run), str(tmp_path / "not-read-yet"), "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr()
     assert printed.err == f"midam: error: Expected the package h5py to write HDF5, got none; {install('hdf5')}.\n"
     assert printed.out == ""

@@ -219,3 +219,35 @@ def test_json_prints_the_result_of_each_command_alone(visits, tmp_path, capsys):
     assert [row["method"] for row in compared["methods"]] == ["bag-statistics-logistic", "bag-statistics-extratrees"]
     assert "no_such" in result("fit", "no_such.csv", code=2)["error"]
     assert "usage" in result("fit", "--help")["text"]
+
+
+def test_new_says_which_column_it_takes_for_the_label_and_asks_where_another_is_likely(visits, tmp_path, capsys):
+    assert main(["new", str(visits), "--out", str(tmp_path / "visits.yaml")]) == 0
+    assert "column died is taken for the label" in capsys.readouterr().err
+    rows = [f"p{bag},{'fm'[bag % 2]},{bag % 3},{bag}.{row}" for bag in range(12) for row in range(3)]
+    for name, column, words in (
+        ("grade", "grade", "may be the label of a bag (patient), got sex, grade"),
+        ("size", "size", "column sex is taken for the label (in"),
+    ):
+        path = tmp_path / f"{name}.csv"
+        path.write_text("\n".join([f"patient,sex,{column},area", *rows]) + "\n")
+        main(["new", str(path), "--out", str(tmp_path / f"{name}.yaml")])
+        text = capsys.readouterr().err
+        assert words in text
+        assert "--label-column" in text
+    # A column with gaps is no label to guess: the error would ask to fill it in.
+    path.write_text(path.read_text().replace("p3,m", "p3,"))
+    assert main(["new", str(path), "--out", str(tmp_path / "gap.yaml")]) == 2
+    text = capsys.readouterr().err
+    assert "fill it in" not in text
+    assert "name them with --bag-column and --label-column" in text
+
+
+def test_groups_that_are_the_bags_are_named(tmp_path, capsys):
+    rows = [f"p{bag},{bag % 2},{bag}.{row}" for bag in range(12) for row in range(3)]
+    (tmp_path / "t.csv").write_text("\n".join(["patient,fraud,area", *rows]) + "\n")
+    words = ["new", str(tmp_path / "t.csv"), "--groups", "patient", "--out", str(tmp_path / "t.yaml")]
+    assert main(words) == 2
+    assert "got patient, which seems to name the bags" in capsys.readouterr().err
+    assert main([*words, "--bag-column", "patient", "--label-column", "fraud"]) == 0
+    assert "the groups are the bags themselves, column patient" in capsys.readouterr().err

@@ -7,10 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from midam.data.bags import Bags
+from midam.data.column_codes import ColumnCoder
 from midam.data.covariate_codes import CovariateCoder
 from midam.data.covariates import Covariates
 from midam.data.sources import read_bags
-from midam.errors import BagDataError, Note
+from midam.data.store import write_store
+from midam.errors import BagDataError, ConfigError, Note
+from midam.settings.data import DataSettings
 
 DAYS = [f"2023-01-{day:02}" for day in range(1, 25)]
 NUMBERS = [19358.0 + number for number in range(24)]
@@ -108,7 +112,7 @@ def test_a_covariate_with_about_as_many_categories_as_bags_is_named():
     CovariateCoder.fit(Covariates.of({"ward": [f"w{number % 10}" for number in range(40)]}))
 
 
-@pytest.mark.parametrize("word", ["{:02}:30", "{}. Januar 2023", "{} kg", "2023-W{:02}", "+49 30 {}"])
+@pytest.mark.parametrize("word", ["{}. Januar 2023", "{} kg", "+49 30 {}"])
 def test_many_categories_that_hold_numbers_are_warned_of(word):
     words = [word.format(number % 15) for number in range(60)]
     with pytest.warns(UserWarning, match="has 15 categories that hold numbers"):
@@ -148,3 +152,81 @@ def test_a_covariate_that_is_called_an_id_is_warned_of(tmp_path, name, values, w
         warnings.simplefilter("always")
         read_bags(tmp_path / "t.csv", covariates=[name])
     assert any("seems to be an id" in str(one.message) for one in shown) == warned
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        (["2023-01", "2023-03"], [19358, 19417]),
+        (["2023-W05", "2023-W06"], [19387, 19394]),
+        (["2023-Q1", "2023Q3"], [19358, 19539]),
+        (["14:05", "9:30:36"], [14 + 5 / 60, 9.51]),
+        (pd.period_range("2023-01", periods=2, freq="M"), [19358, 19389]),
+        ([datetime.time(14, 5), datetime.time(0, 0)], [14 + 5 / 60, 0]),
+    ],
+)
+def test_months_quarters_weeks_and_times_of_day_keep_their_order_in_each_role(words, numbers, tmp_path):
+    with pytest.warns(Note, match="holds (dates|times of day), which are read as (days|hours)"):
+        assert Covariates.of({"seen": words}).columns[0] == pytest.approx(np.array(numbers, dtype=np.float64))
+    # A bag holds both values, in the other order.
+    frame = pd.DataFrame({"bag": np.arange(24) // 2, "a": [0.5, 1.5] * 12, "seen": [*words[::-1]] * 12})
+    with pytest.warns(Note, match="columns that are not plain numbers"):
+        bags = Bags.from_dataframe(frame)
+    hours = ":" in str(words[0])
+    if not hours:
+        assert bags.columns[1].kind == "time"
+        coder = ColumnCoder.fit(bags, DataSettings())
+        assert coder.features == ("a", "seen since-first", "seen until-last"), "no weekday of the first day of a month"
+    assert bags.instances[:2, 1] == pytest.approx(np.array(numbers[::-1]))
+    ordered = Bags.from_dataframe(frame, order="seen")
+    first = sorted(range(2), key=numbers.__getitem__)[0]
+    assert ordered.instances[0, 0] == [1.5, 0.5][first]
+    frame.assign(seen=frame["seen"].astype(str), label=frame.bag % 2).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(Note, match="columns that are not plain numbers"):
+        assert read_bags(tmp_path / "t.csv").instances[:2, 1] == pytest.approx(np.array(numbers[::-1]))
+
+
+@pytest.mark.parametrize(
+    "words", [["2.1.0", "2.1.1"], ["1-2-1", "1-1-1"], ["12/5/3", "10/5/2"], ["2023-13", "2023-57"]]
+)
+def test_versions_and_ratios_are_categories(words):
+    assert Covariates.of({"version": words}).kinds == ("category",)
+    frame = pd.DataFrame({"bag": np.arange(24) // 2, "a": 1.0, "version": words * 12})
+    with pytest.warns(Note, match=r"version \(2 categories\)"):
+        assert Bags.from_dataframe(frame).columns[1].words == tuple(sorted(words))
+
+
+@pytest.mark.parametrize("words", [["1.2.23", "2.2.23"], ["1,5", "2,5"]])
+def test_words_that_are_refused_as_dates_or_numbers_can_be_made_categories(words):
+    with pytest.raises(BagDataError, match=r"if these are categories, give `categories=\['code'\]`"):
+        Covariates.of({"code": words})
+    frame = pd.DataFrame({"bag": np.arange(4), "a": 1.0, "code": words * 2})
+    bags = Bags.from_dataframe(frame, covariates=["code"], categories=["code"])
+    assert bags.covariates.columns[0].tolist() == words * 2
+    assert bags.feature_names == ("a",)
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx", "parquet", "npz", "store", "folder"])
+def test_codes_of_a_covariate_can_be_made_categories_by_each_reader(kind, tmp_path):
+    stage = [1, 2, 3] * 8
+    bags = Bags(np.ones((24, 1)), sizes=np.ones(24, dtype=int), labels=[0, 1] * 12, covariates={"stage": stage})
+    table = pd.DataFrame({"bag": bags.ids, "label": [0, 1] * 12, "stage": stage, "a": 1.0})
+    path, more = tmp_path / f"t.{kind}", {}
+    if kind == "npz":
+        np.savez(path, X=np.ones((24, 1)), bag=np.arange(24), y=[0, 1] * 12, stage=stage)
+    elif kind == "store":
+        write_store(bags, path)
+    elif kind == "folder":
+        path.mkdir()
+        for name in bags.ids:
+            np.save(path / f"{name}.npy", np.ones((1, 2)))
+        table.to_csv(tmp_path / "labels.csv", index=False)
+        more = {"labels": tmp_path / "labels.csv"}
+    else:
+        {"csv": table.to_csv, "xlsx": table.to_excel, "parquet": table.to_parquet}[kind](path, index=False)
+    with pytest.warns(Note, match=r"covariates: stage \(category: 1, 2, 3\)"):
+        read = read_bags(path, covariates=["stage"], categories=["stage"], **more)
+    assert sorted(read.covariates.columns[0].tolist()) == sorted(map(str, stage))
+    if kind in ("npz", "store", "folder"):
+        with pytest.raises(ConfigError, match=r"`categories` among the `covariates` with .*, got 'other'"):
+            read_bags(path, covariates=["stage"], categories=["other"], **more)

@@ -3,6 +3,7 @@
 import gzip
 import inspect
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from midam.data.sources.npz import read_npz, write_npz
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults
-from midam.data.sources.table_files import read_names
+from midam.data.sources.table_files import read_names, sound_text
 from midam.errors import BagDataError, ConfigError, Note
 
 
@@ -522,7 +523,7 @@ def test_changes_of_missing_values_are_missing():
     [
         ({"time": [1, 2, 1, 1]}, "tim", r"Expected the column 'tim' of `order`, got none .*did you mean 'time'"),
         ({"time": [1, None, 1, 1]}, "time", r"a time in each row of column time, got none \(.*line 3, .*bag a.*drop"),
-        ({"time": ["1", "2", "x", "y"]}, "time", r"are all numbers, or all dates such as.*got 'x' \(.*line 4.*2 such"),
+        ({"time": ["1", "2", "x", "y"]}, "time", r"are all numbers, all dates such as.*got 'x' \(.*line 4.*2 such"),
         ({"time": ["2024-01-31", "2024-02-31", "3", "x"]}, "time", r"all dates such as 2023-01-31.*got"),
         ({"time": [1, np.inf, 1, 1]}, "time", r"are all numbers.*got 'inf'"),
         ({"time": [1, 2, 1, 1]}, "label", r"a column about instances as `order`, got 'label', which is about bags"),
@@ -554,3 +555,26 @@ def test_a_store_keeps_the_features_of_an_order(tmp_path):
     kept = read_bags(tmp_path / "store", order="time")
     assert kept.feature_names == bags.feature_names
     np.testing.assert_array_equal(kept.instances[:], bags.instances)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
+def test_lines_of_comments_before_the_header_are_skipped_and_counted(tmp_path, name):
+    lines = ["#Patient\tSex\tValue", "#STRING\tSTRING\tNUMBER", "#the id\tof a\tperson", "#1\t1\t1", "bag\tlabel\ta"]
+    lines += [f"b{row // 2}\t{row // 2 % 2}\t{row}" for row in range(8)]
+    text = "\n".join(lines) if name == "t.tsv" else "\n".join(lines).replace("\t", ",")
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    assert read_bags(path).feature_names == ("a",)
+    assert list(read_names(path).columns) == ["bag", "label", "a"]
+    path.write_bytes(path.read_bytes() if name.endswith("gz") else text.replace("7", "x").encode())
+    if not name.endswith("gz"):
+        with pytest.raises(BagDataError, match="line 13, column a"):
+            read_bags(path)
+
+
+@pytest.mark.parametrize("error", [MemoryError("malloc failed"), pd.errors.ParserError("C error: out of memory")])
+def test_a_table_beyond_the_memory_of_the_process_is_not_damaged(error):
+    text = "fits into the memory that this process may use"
+    with pytest.raises(BagDataError, match=text) as refused, sound_text("a table", Path("t.csv.gz")):
+        raise error
+    assert "correct the file" not in str(refused.value)

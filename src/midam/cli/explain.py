@@ -48,6 +48,7 @@ def run(options: Namespace, console: Console) -> int:
     from midam.report.terminal import BagProgress
     from midam.runs.apply import settings_for
 
+    need_h5py()
     require_counts(top=options.top)
     if options.image_downsample is not None and (options.images is None or not options.image_downsample >= 1):
         got = f"{options.image_downsample:g}" + ("" if options.images else " without --images")
@@ -125,14 +126,13 @@ _SLIDES = {"module": "openslide", "kind": "slides", "extra": "wsi"}
 
 
 def check_packages(files: Iterable[Path]) -> None:
-    """Refuse to begin if h5py or the package that reads the image files is missing.
+    """Refuse to begin if the package that reads the image files is missing.
 
     Raises
     ------
     MidamError
         Names the package, and how to install it.
     """
-    need_h5py()
     for suffix, paths in groupby(sorted(set(files), key=file_suffix), key=file_suffix):
         package = _SLIDES if suffix in SlideReader.suffixes else _IMAGES if suffix in ImageReader.suffixes else None
         existing = None if package is None else next((path for path in paths if path.exists()), None)

@@ -67,21 +67,25 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
 def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Take ``--config FILE`` out of a normalized command line; returns the other words, and the values of the file.
 
-    Raises a `ConfigError` for settings next to ``--resume``, a second ``--config``, ``--config`` without a file, and
-    unknown keys in the file.
+    Raises a `ConfigError` for settings next to ``--resume`` that are not the run's own, a second ``--config``,
+    ``--config`` without a file, and unknown keys in the file.
     """
     flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out", "method")}
     flags_given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
+    words = list(argv)
+    last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
+    if "resume" in last and Path(last["resume"]).is_dir():
+        own = RunFolder(Path(last["resume"])).config
+        kept = read_yaml(own) if own.is_file() else {}
+        flags_given = [key for key in flags_given if key not in last or last[key] != _as_word(kept.get(key))]
     settled = [key for key in flags_given if key != "logger_args"]
     if "--resume" in argv and settled:
         raise ConfigError(
             f"Expected no settings with --resume, got --{settled[0]}: a resumed run keeps its own; start a new "
             "one to change them."
         )
-    words = list(argv)
     for at in [at for at, pair in enumerate(pairwise(words)) if pair == ("--fold", EVERY)]:
         words[at : at + 2] = ["--every_fold"]
-    last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
     settings = {key: last.get(key, "further arguments") for key in flags_given if key in SETTINGS}
     if is_network(settings.get("encoder", "")):
         del settings["encoder"]  # a network embeds the data first, and is no setting of the training
@@ -112,6 +116,11 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         require_repeated(values.get("logger_args") or {}, None, path)
     values.pop("logger_args", None)
     return words[:at] + words[at + 2 :], take_known(values, path)
+
+
+def _as_word(value: object) -> str:
+    """Return a value of a settings file as it is written on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _say_how_to_train(names: Iterable[str]) -> bool:

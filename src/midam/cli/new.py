@@ -14,7 +14,7 @@ from midam.cli.parser import DATA, Parser, add_settings
 from midam.data.bags import Bags
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import find_column, group_parts, is_group_like, is_split
+from midam.data.sources.table_columns import find_column, group_parts, is_group_like, is_label_like, is_split
 from midam.data.sources.table_files import check_fields, header_of, read_instances
 from midam.errors import BagDataError, ConfigError, Note, plural
 from midam.lazy_imports import pandas as pd
@@ -156,7 +156,7 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
     if split and not {"split", "split_file"} & given.keys() and is_split(frame[split]):
         columns = {"split": split}
     aside = (*group_parts(given.get("groups")), *given.get("ignore", ()), *given.get("covariates", ()))
-    frame = frame.drop(columns=[*aside, *columns.values()], errors="ignore")
+    whole, frame = frame, frame.drop(columns=[*aside, *columns.values()], errors="ignore")
     check_fields(frame, frame.columns, request.path)
     names, usual = list(frame.columns), request.bag_column
     labels = label_columns(names, request)
@@ -167,7 +167,13 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
     targets = [labels] if complete else [(name,) for name in _ranked(frame, _LABELS)]
     for bag in [usual] if usual in names else _ranked(frame, _BAGS):
         fit = [target for target in targets if _fit(frame, bag, target, named=complete)]
+        if fit and not complete:  # a grade, or a class of several, next to a sex
+            likely = [(name,) for name in names if is_label_like(name) and not is_label_like(fit[0][0])]
+            fit += [target for target in likely if target not in fit and _fit(frame, bag, target, named=True)]
         if len(fit) == 1 or (fit and fit[0][0].lower() in _LABELS):
+            if not complete:
+                text = f"column {fit[0][0]} is taken for the label (in {path}); --label-column names another"
+                warnings.warn(text, Note, stacklevel=3)
             others = [name for name in names if (is_id_like(name) or is_group_like(name)) and name != bag]
             for other in [name for name in others if _fit(frame, name, fit[0], named=complete)][:1]:
                 text = f"column {bag} names the bags (in {path}); if {other} does, give --bag-column {other}"
@@ -181,6 +187,12 @@ def _columns(path: str, given: dict[str, Any]) -> dict[str, Any]:
     first = _ranked(frame, _BAGS)[:1]
     if complete and first and first[0].lower() in _BAGS:
         return columns | {"bag_column": first[0]}
+    for group in [name for name in group_parts(given.get("groups")) if name in whole]:
+        if any(_fit(whole, group, target, named=complete) for target in targets):
+            raise BagDataError(
+                f"Expected a column of groups of bags with --groups, got {group}, which seems to name the bags (in "
+                f"{path}); give --bag-column {group} and leave out --groups, or name the bags with --bag-column."
+            )
     raise BagDataError(
         f"Expected a column with the bags and one with their labels of two values, got no such two among "
         f"{', '.join(names)} (in {path}); name them with --bag-column and --label-column."
@@ -194,10 +206,10 @@ def _ranked(frame: "pd.DataFrame", common: Sequence[str]) -> list[str]:
 
 
 def _fit(frame: "pd.DataFrame", bag: str, labels: tuple[str, ...], *, named: bool) -> bool:
-    """Return whether each bag of column `bag` has one value of each label, two overall unless `named`."""
+    """Return whether each bag of column `bag` has one value of each label; no gap and two overall unless `named`."""
     if bag in labels:
         return False
     rows = frame[[bag, *labels]].dropna(subset=[bag])
     counts = rows.groupby(bag, sort=False)[list(labels)].nunique()
-    two = named or rows[labels[0]].nunique() == 2
+    two = named or (rows[labels[0]].nunique() == 2 and not rows[labels[0]].hasnans)
     return two and 2 <= len(counts) < len(rows) and int(counts.to_numpy().max()) == 1

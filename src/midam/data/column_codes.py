@@ -238,6 +238,9 @@ def _code(column: Column, x: NDArray[Any], owner: NDArray[np.int64], train: Bags
     rows = np.arange(len(x))
     utc, clock = without_zones(x, column.words)
     values_of = {part: _time(part, utc, clock, rows, owner) for part in settings.time_features}
+    days = np.floor(clock[~gaps]).astype("datetime64[D]")
+    if (days == days.astype("datetime64[M]")).all():
+        values_of.pop("weekday", None)  # months and quarters are written as their first day
     times = tuple(part for part, values in values_of.items() if np.nanmin(values) < np.nanmax(values))
     if not times:
         _left_out(column, "the same time in all training bags", train)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
 from midam.data.validate import as_array, check_length, usable, wanted
-from midam.errors import BagDataError, Note, listed, nearest
+from midam.errors import BagDataError, Note, given, listed, nearest
 from midam.names import EXACT, is_missing, merge_words, name_of, names_of
 
 Kind = Literal["number", "category"]
@@ -26,8 +26,9 @@ _FEW = 20  # with at most so many different values, numbers may be categories
 class Covariates(BriefRepr):
     """Raw columns of N bags, as they were read; a coder that is fitted on training bags encodes them.
 
-    A column whose values are all numbers holds numbers; dates such as 2023-01-31 become days since 1970-01-01; any
-    other column holds categories. An empty field, None, NaN and the words NA, N/A, None, null and ? count as missing.
+    A column of numbers alone holds numbers; dates such as 2023-01-31, 2023-01, 2023-W05 and 2023-Q1 become days since
+    1970-01-01, and times of day such as 14:05 hours; any other column holds categories. An empty field, None, NaN and
+    the words NA, N/A, None, null and ? count as missing.
 
     Attributes
     ----------
@@ -173,7 +174,10 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
         note_of_packed_dates(numbers, name, source)
         return numbers.reshape(array.shape)
     if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names
-        days = days_of(words, name, source)
+        hours = hours_of(words)
+        if hours is not None:
+            _note(f"the covariate {name} holds times of day, which are read as hours", source)
+        days = days_of(words, name, source) if hours is None else hours
         if days is not None:
             return days.reshape(array.shape)
         _refuse_nearly_numbers(name, parsed, texts, source)
@@ -195,6 +199,7 @@ def _refuse_nearly_numbers(name: str, parsed: Mapping[str, float | None], texts:
     slip = len(parsed) > _FEW and 2 * len(texts) < len(parsed)
     if slip or len(commas) == len(texts):
         advice = "write a point" if commas else "correct it, or leave the field empty where the value is not known"
+        advice += f"; if these are categories, give {given(categories=[name])}"
         raise BagDataError(
             f"Expected numbers in the covariate {name!r}, got {(commas or texts)[0]!r} (in {source}); {advice}."
         )
@@ -217,15 +222,21 @@ _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86400
 _ZONE = 2.0**22  # days, see `with_zones`
 _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?")
-_OTHER = re.compile(r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([T ,]+\d.*)?")
+_PART = "(0?[1-9]|[12][0-9]|3[01])"  # of a date: its day or month
+_OTHER = re.compile(
+    rf"(\d{{4}}([./-]){_PART}\2{_PART}|{_PART}([./-]){_PART}\6(\d{{4}}|\d{{2}}))([T ,]+\d.*)?"
+)  # not a version, such as 2.1.0
+_SPAN = re.compile(r"((?:1[89]|2[01])\d{2})(?:-(0[1-9]|1[0-2])|-?Q([1-4])|-(W\d{2}))")  # month, quarter, week
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 _FEWEST = 3  # from so many numbers on that all look like 20230131, they are taken for dates
 
 
 def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covariate") -> NDArray[np.float64] | None:
     """Return strings [N] as days since 1970-01-01, NaN for empty strings; None if they are not dates.
 
-    Dates are written as 2023-01-31, with or without a time; for a covariate, a note says so. Dates in another order,
-    impossible dates and other texts among dates are refused, since each would become a category.
+    Dates are written as 2023-01-31, with or without a time, or as `date_of` takes them; for a covariate, a note says
+    so. Dates in another order, impossible dates and other texts among dates are refused, since each would become a
+    category.
     """
     if not are_dates(words):
         return None
@@ -237,7 +248,8 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", wrong[0]):
             advice = "correct this day, which no calendar has"
         raise BagDataError(
-            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); {advice}."
+            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); {advice}; if these "
+            f"are categories, give {given(categories=[name])}."
         )
     if kind == "covariate":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
@@ -247,7 +259,30 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
 def are_dates(words: Sequence[str]) -> bool:
     """Return whether most of the words that are not empty are dates in some order."""
     nonempty = [word for word in words if word]
-    return 2 * sum(bool(_ISO.fullmatch(word) or _OTHER.fullmatch(word)) for word in nonempty) > len(nonempty)
+    return 2 * sum(any(form.fullmatch(word) for form in (_ISO, _OTHER, _SPAN)) for word in nonempty) > len(nonempty)
+
+
+def hours_of(words: Sequence[str]) -> NDArray[np.float64] | None:
+    """Return times of day [N], such as 14:05 and 14:05:30, as hours, NaN for empty strings; None for other words."""
+    clocks = {word: _CLOCK.fullmatch(word) for word in words if word}
+    if not clocks or not all(clocks.values()):
+        return None
+    parts = [clock.groups("0") if (clock := clocks.get(word)) else ("nan",) * 3 for word in words]
+    return np.array(parts, dtype=np.float64) @ [1, 1 / 60, 1 / 3600]
+
+
+def date_of(word: str) -> str:
+    """Return the first day of a month, quarter or week, such as 2023-01, 2023-Q1 and 2023-W05; other text as it is."""
+    span = _SPAN.fullmatch(word)
+    if span is None:
+        return word
+    year, month, quarter, week = span.groups()
+    if not week:
+        return f"{year}-{int(month or 3 * int(quarter) - 2):02}-01"
+    try:
+        return f"{datetime.fromisoformat(word):%Y-%m-%d}"
+    except ValueError:  # week 53 of a year of 52
+        return word
 
 
 def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
@@ -319,7 +354,7 @@ def _days(word: str) -> float | None:
 
 def _moment(word: str) -> datetime | None:
     """Return the time that a text states; None for other text."""
-    if not _ISO.fullmatch(word):
+    if not _ISO.fullmatch(word := date_of(word)):
         return None
     date, *time = re.split("[T ]", word, maxsplit=1)
     text = "T".join(["-".join(part.zfill(2) for part in date.split("-")), *time])

@@ -10,7 +10,7 @@ from midam.errors import BagDataError, ConfigError
 from midam.files import size_text
 from midam.lazy_imports import torch
 
-_ON_DISK = "write a file for each bag, such as .npy, and let `midam data import` make a store that stays on the disk"
+ON_DISK = "write a file for each bag, such as .npy, and let `midam data import` make a store that stays on the disk"
 
 
 def free_memory(device: "torch.device | None" = None) -> int:
@@ -43,7 +43,7 @@ def require_free(needed: int, content: str, *, source: str) -> None:
     if needed > free:
         raise BagDataError(
             f"Expected data that fits into the {size_text(free)} of free memory, got {content} that takes about "
-            f"{size_text(needed)} (in {source}); use a machine with more memory, or {_ON_DISK}."
+            f"{size_text(needed)} (in {source}); use a machine with more memory, or {ON_DISK}."
         )
 
 
@@ -53,7 +53,7 @@ def warn_of_memory(needed: int, content: str, *, source: str) -> None:
     if needed > free:
         warnings.warn(
             f"{content} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
-            f"system may end this process; {_ON_DISK}",
+            f"system may end this process; {ON_DISK}",
             stacklevel=3,
         )
 

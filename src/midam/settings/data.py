@@ -144,7 +144,7 @@ class DataSettings(SettingsGroup):
     categories
         Categorical columns of a table, such as merchant,channel: a feature for each category of 3 training bags or
         more, and one for all others. Text with few values is categorical by default; name columns of numeric codes, and
-        of text with many values.
+        of text with many values, and covariates that are codes.
     time_features
         Features of a column of dates or times: days "since-first" and "until-last" instance of its bag, the "hour" of
         the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which separate old bags from new.

@@ -65,8 +65,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     coord_columns, ignore_columns : sequence of str
         Columns of a table of instances that hold coordinates, and columns to leave out.
     categories : sequence of str
-        Columns of a table of instances that are categories; text with few values is recognized. Training encodes them:
-        `midam.data.column_codes`.
+        Columns of a table of instances, and covariates, that are categories; text with few values is recognized.
+        Training encodes them: `midam.data.column_codes`.
     order : str, optional
         Column of a table of instances, of numbers or dates, by which the instances of a bag are sorted; rows of the
         same time keep their order. It is not a feature, but adds features (`midam.data.sources.table_columns`):
@@ -190,6 +190,12 @@ def _check_applies(reader: BagReader, request: Request) -> None:
             raise ConfigError(
                 f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out{more}."
             )
+    others = [] if "order" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
+    if strict and others:
+        raise ConfigError(
+            f"Expected `categories` among the `covariates` with {reader.what}, got {others[0]!r} for {request.source}; "
+            "name it with both, or leave it out."
+        )
     if strict and "images" not in reader.parameters:
         refuse_unused(request.images, (), kind=reader.what, where=str(request.source))
     if request.fold is not None and request.split_file is None:

@@ -20,7 +20,8 @@ from midam.synonyms import is_id_like
 MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
 _OF_TIME = re.compile(r".*(time|date|stamp|unix|epoch).*|(.*[^a-z])?ts([^a-z].*)?")
 _SECONDS, _SPAN = 9e8, 1.3e9  # unix seconds from 1998 to 2039
-_AMOUNT = re.compile(r"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?\d[\d.,' ]*\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{3})?\)?")
+_DIGITS = r"(\d+|\d{1,3}([.' ]\d{3}|,\d{2,3})+)([.,]\d*)?"  # 1,000.50; not a version, such as 2.1.0
+_AMOUNT = re.compile(rf"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?{_DIGITS}\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{{3}})?\)?")
 _BAGS = 3  # of each category on average, if each bag has one
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
@@ -88,7 +89,8 @@ def read_kinds(
     `codes` [M] are the bags of the rows, and `labels` the known labels of the bags, each as numbers [N].
     """
     where = request.where
-    wanted = [("categories", name) for name in request.categories if request.features is None]
+    of_instances = [name for name in request.categories if name not in request.covariate_columns]
+    wanted = [("categories", name) for name in of_instances if request.features is None]
     tables.require_columns(features, wanted, where)
     columns, changed, notes = list[covariates.Column](), dict[str, Any](), dict[str, str]()
     firsts = np.unique(codes, return_index=True)[1]
@@ -120,8 +122,8 @@ def read_kinds(
                 made, names = times
                 zones = listed([f"UTC{offset}" if offset else "no zone" for offset in names])
                 notes[name] = f"dates, hour and weekday as written: {zones}" if names else "dates"
-            elif kind == "number" and words and (made := _truths(words, of_row)) is not None:
-                notes[name] = "1 for yes, 0 for no" if any(words) else "empty"
+            elif kind == "number" and words and (numbers := _numbers(words)) is not None:
+                made, notes[name] = numbers[0][of_row], numbers[1]
         except BagDataError as error:
             faults.add_error(error)
             made = np.zeros(len(frame))
@@ -161,7 +163,7 @@ def _kind(
         return ""
     if pd.api.types.is_datetime64_any_dtype(values) or covariates.are_dates(words):
         return "time"
-    if known <= _TRUE | _FALSE:
+    if _numbers(words):
         return "number"
     bags = np.unique(firsts)
     constant = len(bags) < len(firsts) and bool((of_row == of_row[firsts]).all())
@@ -219,12 +221,15 @@ def _times(
     return covariates.with_zones(days, offsets[of_row].tolist())
 
 
-def _truths(words: tuple[str, ...], of_row: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Return 1, 0 or NaN for each row if all words stand for yes or no; otherwise None."""
+def _numbers(words: tuple[str, ...]) -> tuple[NDArray[np.float64], str] | None:
+    """Return a number for each word and a note, if all are times of day, or stand for yes or no; otherwise None."""
+    if (hours := covariates.hours_of(words)) is not None:
+        return hours, "times of day, in hours"
     plain = [word.casefold() for word in words]
     if not set(plain) <= {"", *_TRUE, *_FALSE}:
         return None
-    return np.array([np.nan if not word else float(word in _TRUE) for word in plain])[of_row]
+    values = np.array([np.nan if not word else float(word in _TRUE) for word in plain])
+    return values, "1 for yes, 0 for no" if any(words) else "empty"
 
 
 def _names_rows(values: "pd.Series[Any]", firsts: NDArray[np.intp]) -> bool:

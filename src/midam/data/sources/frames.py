@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import Column
+from midam.data.covariates import Column, date_of, hours_of
 from midam.data.sources import table_columns as tables
 from midam.data.sources.feature_kinds import FEW, holds_amounts, read_kinds
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
@@ -332,7 +332,10 @@ class Table:
         self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
 
     def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
-        """Return the group of each bag; refuse gaps."""
+        """Return the group of each bag; refuse gaps, and note groups that are the bags."""
+        if column == request.bag_column and request.require_labels:
+            text = f"the groups are the bags themselves, column {column} (in {self.where}): leave out `group_column`"
+            warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=7)
         self._gaps_in(column, request, faults, label=False)
         return self.constant(column, faults)
 
@@ -365,12 +368,15 @@ class Table:
         words = values if pd.api.types.is_numeric_dtype(values) else values.astype(str)
         numbers = pd.to_numeric(words, errors="coerce").to_numpy(dtype=np.float64)
         if not np.isfinite(numbers).any():
-            dates = pd.to_datetime(words.astype(str), errors="coerce", format="ISO8601", utc=True)
+            texts = words.astype(str).where(words.notna() & (words != "nan"), "").map(date_of)
+            dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
             numbers = ((dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
+            if (hours := hours_of(texts.tolist())) is not None:
+                numbers = hours
         gaps, advice = values.isna().to_numpy(), "fill it in, or drop the row"
         self._add(self.faults, gaps, column, f"a time in each row of column {column}", advice, got="none")
         wrong = ~np.isfinite(numbers) & ~gaps
-        wanted = "times that are all numbers, or all dates such as 2023-01-31 or 2023-01-31 14:05"
+        wanted = "times that are all numbers, all dates such as 2023-01-31 or 2023-01-31 14:05, or all times of day"
         self._add(self.faults, wrong, column, wanted, "correct it")
         return numbers
 

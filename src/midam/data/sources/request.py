@@ -34,7 +34,7 @@ _NAMES = (
 )
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
-COVARIATES = ("covariates", "site_column")
+COVARIATES = ("covariates", "site_column", "categories")
 LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
 SPLITS = ("split_file", "fold", "missing")
 

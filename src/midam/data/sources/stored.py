@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.covariates import Covariates
 from midam.data.left_out import WHEN_MADE, left_out_words
 from midam.data.sets import catalog
 from midam.data.sources.file_names import NameIndex
@@ -144,5 +145,6 @@ def _stored_covariates(bags: Bags, request: Request) -> Bags:
             message = f"the covariates {', '.join(here)} are not used: name them with `covariates` (in {bags.source})"
             warnings.warn(message, Note, stacklevel=4)
         return bags.replace(covariates=None)
-    covariates = bags.covariates.select(request.covariate_columns, source=bags.source)
+    columns = bags.covariates.select(request.covariate_columns, source=bags.source).values()
+    covariates = Covariates.of(columns, categories=request.category_columns, source=bags.source)
     return bags.replace(covariates=noted(covariates, request, bags.source))

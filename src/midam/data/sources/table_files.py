@@ -9,11 +9,13 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any, cast
 from xml.parsers import expat
 
-from midam.data.free_memory import fits, require_free
+from midam.data.free_memory import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
@@ -106,13 +108,13 @@ def _read(
 ) -> "pd.DataFrame":
     """Read a text table, or a sheet of a workbook, with the options of pandas for its header; see `_cell` for ids.
 
-    The index counts the rows of the file; it counts blank lines, and a line `sep=;`, so that it follows the line
-    numbers. Columns of a text table may be `nameless`.
+    The index counts the rows of the file; it counts blank lines, and lines before the header, so that it follows the
+    line numbers. Columns of a text table may be `nameless`.
     """
     require_fits(path)
     if file_suffix(path) == EXCEL:
         return _read_excel(path, options, sheet, is_id)
-    separator, skipped = separator_of(path), int(bool(declared_separator(path)))
+    separator, skipped = separator_of(path), lines_before_header(path)
     settings: dict[str, Any] = {"skip_blank_lines": False, "keep_default_na": False, "low_memory": False}
     # pandas only warns about rows that are longer than the header, and cuts them.
     with (
@@ -182,11 +184,21 @@ def declared_separator(path: Path) -> str:
     return "" if match is None else match[1].decode("ascii")
 
 
+def lines_before_header(path: Path) -> int:
+    """Count the lines before the header: a line `sep=;`, or several that begin with #, as cBioPortal writes them."""
+    if declared_separator(path):
+        return 1
+    with open_bytes(path) as file:
+        file.seek(3 * (file.read(3) == b"\xef\xbb\xbf"))
+        count = sum(1 for _ in takewhile(lambda line: line.startswith(b"#"), iter(partial(file.readline, 2**20), b"")))
+    return count if count > 1 else 0  # a single one may be a header, such as #bag,label
+
+
 def open_text(path: Path) -> IO[str]:
-    """Open a text table, packed or not; skip a byte order mark and a line `sep=;` before the header."""
-    skipped = bool(declared_separator(path))
+    """Open a text table, packed or not; skip a byte order mark and the lines before the header."""
+    skipped = lines_before_header(path)
     file = io.TextIOWrapper(open_bytes(path), newline="", encoding="utf-8-sig")
-    if skipped:
+    for _ in range(skipped):
         file.readline()
     return file
 
@@ -271,6 +283,13 @@ def sound_text(expected: str, path: Path) -> Iterator[None]:
     with sound(expected, path, advice="correct the file"):
         try:
             yield
+        except (MemoryError, pd.errors.ParserError) as error:
+            if isinstance(error, MemoryError) or "out of memory" in str(error):  # a limit that `require_fits` ignores
+                raise BagDataError(
+                    f"Expected a table that fits into the memory that this process may use, got a larger one (in "
+                    f"{path}); raise that limit, or {ON_DISK}."
+                ) from error
+            raise
         except UnicodeDecodeError as error:
             byte = f"a byte 0x{error.object[error.start]:02X} of another encoding"
             raise BagDataError(

@@ -110,7 +110,7 @@ class TableReader(BagReader):
     suffixes = (*TEXTS, EXCEL, _PARQUET)
     parameters = (
         *(*COLUMNS, *COVARIATES, *SPLITS),
-        *("coord_columns", "ignore_columns", "categories", "order", "positive", "target", "grades", "sheet", "impute"),
+        *("coord_columns", "ignore_columns", "order", "positive", "target", "grades", "sheet", "impute"),
     )
 
     def read(self, request: Request) -> Bags:
