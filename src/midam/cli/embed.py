@@ -135,7 +135,7 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
     # A store keeps the column of --balance as one of its covariates.
     reading.covariates = list(dict.fromkeys([*options.covariates, *filter(None, [options.balance])]))
     reading.patch_size = fitting_patch(options.data, settings.cut, network)
-    bags = read_bags_of(options.data, reading)
+    bags = read_bags_of(options.data, reading, network=network)
     recipe = make_recipe(bags, network)
     _require_trainable(bags, options, settings, network.width)
     console.print(escape(f"{described(recipe)}{f'; {line}' if line else ''}"))
@@ -202,7 +202,7 @@ def run(options: Namespace, console: Console) -> int:
     network = load_network(options.encoder)
     cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
     options.patch_size = fitting_patch(options.data, cut, network)
-    bags = read_bags_of(options.data, options)
+    bags = read_bags_of(options.data, options, network=network)
     embedding = {name: options[name] for name in ("dtype", "size", "accelerator", "devices")}
     console.print(escape(described(make_recipe(bags, network, dtype=options.dtype, size=options.size))))
     with BagProgress("embedding", bags.sizes, console=console) as progress:
