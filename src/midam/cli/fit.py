@@ -75,8 +75,8 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     words = list(argv)
     last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
     if "resume" in last and Path(last["resume"]).is_dir():
-        own = RunFolder(Path(last["resume"])).config
-        kept = read_yaml(own) if own.is_file() else {}
+        config = RunFolder(Path(last["resume"])).config
+        kept = read_yaml(config) if config.is_file() else {}
         flags_given = [key for key in flags_given if key not in last or last[key] != _as_word(kept.get(key))]
     settled = [key for key in flags_given if key != "logger_args"]
     if "--resume" in argv and settled:

@@ -148,8 +148,8 @@ def _numbered(plugins: Sequence[str], function: Callable[[Any], Any], number: in
 def _opened(workers: Workers, function: Callable[[Any], Any]) -> Iterator[tuple[int, tuple[type[Exception], ...]]]:
     """Set joblib's backend; yield the number of parallel tasks, and what is raised if a worker dies."""
     if BACKENDS[workers.backend] is not None:
-        with (_dask if workers.backend == "dask" else _ray)(workers, function) as found:
-            yield found
+        with (_dask if workers.backend == "dask" else _ray)(workers, function) as opened:
+            yield opened
         return
     jobs, options = workers.here(), dict[str, Any]()
     if workers.backend == "loky" and jobs > 1:

@@ -222,7 +222,7 @@ class Merge(nn.Module):
 def _split(vector: Tensor, parts: Sequence[Part]) -> Iterator[BagStatistic]:
     """Yield the statistic of each member."""
     sizes = [size for part in parts for size in (part.branches, part.branches * part.width)]
-    n, *pairs = vector.split([1, *sizes])
+    n, *pairs = torch.split(vector, [1, *sizes])
     for part, level, r in zip(parts, pairs[::2], pairs[1::2]):
         yield BagStatistic(n, level, r.view(part.branches, part.width))
 
@@ -260,7 +260,7 @@ class Score(nn.Module):
                 shares = torch.softmax(_logits(made, scores, _constant(made.offsets_)), dim=0)
                 return [shares, shares.argmax(dim=0, keepdim=True).double()]
             case LabelCalibrator(columns_=lines):
-                pairs = zip(lines, scores.split(1))
+                pairs = zip(lines, torch.split(scores, 1))
                 return [
                     x * math.nan if line is None else torch.sigmoid(_logits(line, x, line.intercept_))
                     for line, x in pairs
