@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.nn.encoders import PatchStatistics
+from midam.registry import ENCODERS
 from studies.differences import over_sets, paired
 from studies.engine import Store
 from studies.images.curves import ImageArm, find_curves
@@ -18,19 +19,20 @@ from studies.images.design import Recipe, choose_design
 from studies.images.sets import load_set
 from studies.options import StudyOptions
 from studies.page import table, write_page
-from studies.regime.real_sets import SmallConv
+from studies.regime.real_sets import SMALL_CONV
 from studies.registry import as_study
 
 NAME = "image-changes"
 USUAL = "ResNet20, uniform draws"
 # Adam's rates, fixed before the first run: the library's rate, and ten times this for small or frozen networks.
 _RATE, _FASTER = 0.0003, 0.003
-_SHALLOW, _STATISTICS = (f"{c.__module__}.{c.__name__}" for c in (SmallConv, PatchStatistics))
+_STATISTICS = f"{PatchStatistics.__module__}.{PatchStatistics.__name__}"
+ENCODERS.add(_STATISTICS, PatchStatistics)
 CHANGES: dict[str, dict[str, Any]] = {
     USUAL: {},
     "top draws": {"draw": "top"},
     "mini-batches, no tracked state": {"estimator": "minibatch"},
-    "a small convolution": {"lr": _FASTER, "encoder": _SHALLOW},
+    "a small convolution": {"lr": _FASTER, "encoder": SMALL_CONV},
     "ResNet20, random and frozen": {"lr": _FASTER, "freeze": ("*",)},
     "patch statistics": {"lr": _FASTER, "encoder": _STATISTICS},
 }
@@ -61,7 +63,7 @@ def make_arm(name: str, recipe: Recipe, bags: Bags) -> ImageArm:
     lr = others.pop("lr", _RATE)
     shape = bags.instance_shape
     if "encoder" in others:
-        args = {_SHALLOW: {"in_channels": shape[0]}, _STATISTICS: {"instance_shape": list(shape)}}
+        args = {SMALL_CONV: {"in_channels": shape[0]}, _STATISTICS: {"instance_shape": list(shape)}}
         others["encoder_args"] = args[others["encoder"]]
     changed = dataclasses.replace(recipe, lrs=(lr,), others=tuple(others.items()))
     return ImageArm(name, METHOD, changed)

@@ -22,7 +22,7 @@ from studies.differences import left_after_holm
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.page import table, write_page
-from studies.regime.real_sets import RealSet, load_real
+from studies.regime.real_sets import SMALL_CONV, RealSet, load_real
 from studies.registry import as_study
 from studies.split_statistics import Estimate
 
@@ -85,7 +85,7 @@ class Case:
         )
 
 
-_CONV = {"encoder": "studies.regime.real_sets.SmallConv", "center_start": 0.5}
+_CONV = {"encoder": SMALL_CONV, "center_start": 0.5}
 _COLOR = {**_CONV, "encoder_args": {"in_channels": 3}}
 _RATES = (0.001, 0.003)
 _PART = 1 / 3  # one of five parts tests, three train

@@ -11,6 +11,7 @@ from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.sources.request import ImageOptions
 from midam.data.splits import stratified_folds
+from midam.registry import ENCODERS
 from midam.train.trials import Trial
 from studies.images.sets import make_set
 
@@ -41,6 +42,10 @@ class SmallConv(nn.Module):
         """Encodings [M, 64] of images [M, C, H, W]."""
         found: Tensor = self.layers(images)
         return found
+
+
+SMALL_CONV = f"{__name__}.SmallConv"  # as published trials name it
+ENCODERS.add(SMALL_CONV, SmallConv)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,6 +58,7 @@ from midam.settings import Settings
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
+from studies.regime.real_sets import SMALL_CONV
 from studies.regime.references import reference_aurocs
 from studies.regime.run import run_design
 from studies.regime.tracked_page import ANY, Cell, Outcomes, body, plot_gains
@@ -202,7 +203,7 @@ class Task:
 
 _PIXELS = {"hidden": [], "standardize": False, "scaling": "linear"}
 _TABLE = {"hidden": [128], "scaling": "linear"}
-_CONV = {"encoder": "studies.regime.real_sets.SmallConv"}
+_CONV = {"encoder": SMALL_CONV}
 _COLOR = {**_CONV, "encoder_args": {"in_channels": 3}}
 _HALF = 1 / 3  # a quarter of the bags tests, three train
 TASKS = (
