@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.nn.encoders import MLP
+from midam.registry import ENCODERS
 
 
 class NoisyMLP(MLP):
@@ -54,3 +55,7 @@ class ReluMLP(MLP):
     def __init__(self, in_features: int, *, hidden: Sequence[int] = ()) -> None:
         super().__init__(in_features, hidden=hidden)
         self.layers[1] = nn.ReLU()
+
+
+for _encoder in (ReluMLP, NoisyMLP):
+    ENCODERS.add(f"{__name__}.{_encoder.__name__}", _encoder)  # as published trials name them
