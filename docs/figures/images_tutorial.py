@@ -17,7 +17,7 @@ from midam.cli import main as midam
 
 PAGE = Path(__file__).resolve().parents[1] / "images.md"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-WIDTH, TOP = 760, 0.345  # of the picture of explain: its first row
+WIDTH, TOP = 760, 0.407  # of the picture of explain: its first row
 
 
 def main() -> None:

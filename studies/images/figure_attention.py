@@ -17,8 +17,8 @@ from midam.errors import BagDataError
 from midam.evaluate.predict import evaluation, predict, reader_of
 from midam.evaluate.ranking import auroc
 from midam.explain.charts import COLORS, weight_range
+from midam.explain.contributions import InstanceSpool
 from midam.explain.explanation import Explanation, explain_bag
-from midam.explain.faithful import Faithfulness, InstanceSpool, measure
 from midam.explain.patches import Patches, patches_of, rasterize
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
@@ -26,6 +26,7 @@ from midam.report.figures import new_figure
 from midam.settings import usual_chunk
 from midam.train.memory import cpu_threads
 from studies.drawing import save_figure
+from studies.images.deletion import Deletion, measure_deletion
 from studies.images.design import Recipe, choose_design, fixed_settings, image_config
 from studies.images.sets import image_splits, load_set
 from studies.images.trials import make_trainer
@@ -110,11 +111,12 @@ def study(options: StudyOptions, bags: Bags) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Explained:
-    """The explanation of an image of a class, and the deletion test of its patches in the order of their weights."""
+    """The explanation of an image of a class, and deletion tests of its patches by weight and by contribution."""
 
     name: str
     found: Explanation
-    by_weight: Faithfulness | None
+    by_weight: Deletion | None
+    by_contribution: Deletion | None
 
 
 def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple[float, list[_Explained]]:
@@ -128,17 +130,18 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
         found = []
         for value, name in ((1, "Positive"), (0, "Negative")):
             one = explain_bag(trainer.model, tested, _median_of(scores, labels == value))
-            found.append(_Explained(name, one, _tested_by_weight(trainer.model, tested, one)))
+            found.append(_Explained(name, one, *_tested(trainer.model, tested, one)))
     return auroc(labels, scores), found
 
 
-def _tested_by_weight(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> Faithfulness | None:
-    """Return the deletion test of a bag that removes instances by their weight, the largest first."""
+def _tested(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> list[Deletion | None]:
+    """Return the deletion tests of a bag: by the weights of its instances, and by what they add."""
     batch = WholeBatch(reader_of(model, bags), torch.tensor([found.index]), torch.zeros(1))
     spooled = InstanceSpool(model, batch, chunk_size=usual_chunk(bags.instance_shape))
     with spooled as spool, evaluation(model):
         deque(spool.chunks(), maxlen=0)
-        return measure(spool, np.argsort(-found.instances.weight, kind="stable"))
+        by_weight = np.argsort(-found.instances.weight, kind="stable")
+        return [measure_deletion(spool, order) for order in (by_weight, found.order)]
 
 
 def draw(path: Path, shown: list[Shown]) -> None:
@@ -202,7 +205,7 @@ def _table(explained: list[_Explained]) -> list[str]:
     for one in explained:
         weight = np.sort(one.found.instances.weight)[::-1]
         half = int(np.searchsorted(np.cumsum(weight), 0.5)) + 1
-        tests = [test.verdict if test else "-" for test in (one.by_weight, one.found.faithfulness)]
+        tests = [test.verdict if test else "-" for test in (one.by_weight, one.by_contribution)]
         count = len(one.found)
         rows.append(
             [one.found.bag, f"{one.found.score:.3f}", str(count), f"{weight[0] * count:.1f}", str(half), *tests]

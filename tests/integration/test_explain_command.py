@@ -61,7 +61,6 @@ def test_the_instances_pool_to_the_score_of_the_predictions(made, explained):
         assert top["instance"].tolist() == [one["instance"] for one in entry["top"]]
         assert top["instance"][0] == added.argmax()
         np.testing.assert_allclose(top["contribution"], added[top["instance"]], rtol=1e-6)
-        np.testing.assert_allclose(entry["faithfulness"]["deletion"]["score"][0], row["score"], rtol=0, atol=1e-6)
 
 
 def test_predict_writes_the_same_instances(made, explained, tmp_path):
@@ -91,11 +90,10 @@ def test_the_page_holds_its_pictures(explained):
 
 def test_without_names_the_extremes_of_the_test_bags_are_taken(made, tmp_path, capsys):
     data, run = made
-    assert main(["explain", str(run), str(data), "--no-faithful", "--out", str(tmp_path / "o")]) == 0
+    assert main(["explain", str(run), str(data), "--out", str(tmp_path / "o")]) == 0
     scores = pd.read_csv(run / "predictions.csv").query("split == 'test'").set_index("bag")["score"]
     entries = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"]
     assert [entry["bag"] for entry in entries] == [scores.idxmax(), scores.idxmin()]
-    assert [entry["faithfulness"] for entry in entries] == [None, None]
     others = len(pd.read_csv(run / "predictions.csv")) - len(scores)
     told = f"lowest scored of the {len(scores)} test bags of the run; {others} other bags left out; name others"
     assert told in " ".join(capsys.readouterr().out.split())
@@ -156,7 +154,7 @@ def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, mo
             for data in ("bags.csv", str(tmp_path / name / "bags.csv")):
                 capsys.readouterr()
                 out = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-                assert main(["explain", run, data, "--no-faithful", "--out", str(out)]) == 0
+                assert main(["explain", run, data, "--out", str(out)]) == 0
                 entries = json.loads((out / "explain.json").read_text())["bags"]
                 among = re.search("lowest scored of the (.*);", capsys.readouterr().out)[1]
                 found.setdefault(name, set()).add((among, *(entry["split"] for entry in entries)))
@@ -207,7 +205,7 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     page = (run / "explain" / "index.html").read_text()
     assert page.count("<img") == len(done)
     assert f"{len(done)} of {len(BAGS)} bags explained" in (tmp_path / "log").read_text()
-    assert main([*call[:3], "--bags", "b09", "--no-faithful"]) == 0, "another call has a folder of its own"
+    assert main([*call[:3], "--bags", "b09"]) == 0, "another call has a folder of its own"
     assert json.loads((run / "explain-2" / "explain.json").read_text())["finished"]
     assert main([*call, "--top", "3", "--out", str(run / "explain")]) == 2
     assert "without explanations of these bags" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def entries(folder):
 def test_a_class_is_explained_by_its_own_score(runs, tmp_path, capsys):
     run, data = runs("multiclass")
     predicted = pd.read_csv(f"{run}/predictions.csv").set_index("bag")
-    command = ["explain", run, data, "--bags", "b01", "b00", "--no-faithful", "--out"]
+    command = ["explain", run, data, "--bags", "b01", "b00", "--out"]
     assert main([*command, str(tmp_path / "skin"), "--class", "skin"]) == 0
     shown = capsys.readouterr().out
     assert main([*command, str(tmp_path / "own")]) == 0
@@ -142,7 +142,7 @@ def test_metrics_that_cannot_take_the_labels_are_refused(runs, capsys):
 def test_the_extremes_are_those_of_a_class(runs, tmp_path, capsys):
     run, data = runs("multiclass")
     test = pd.read_csv(f"{run}/predictions.csv").query("split == 'test'").set_index("bag")
-    out = ["--no-faithful", "--out"]
+    out = ["--out"]
     assert main(["explain", run, data, "--class", "bone", *out, str(tmp_path / "bone")]) == 0
     wanted = [test["score_bone"].idxmax(), test["score_bone"].idxmin()]
     assert [entry["bag"] for entry in entries(tmp_path / "bone")] == wanted
@@ -157,7 +157,7 @@ def test_labels_are_explained_by_the_most_probable_one(runs, tmp_path):
     run, data = runs("multilabel")
     loaded = load_run(run)
     bags = read_for(loaded, data)
-    explain_bags(loaded, bags, [3, 4], tmp_path / "out", options=ExplainOptions(faithful=False))
+    explain_bags(loaded, bags, [3, 4], tmp_path / "out", options=ExplainOptions())
     scores, _ = predict_run(loaded, bags.subset([3, 4]))
     shares = loaded.decision.predict(scores)
     for entry, own, score in zip(entries(tmp_path / "out"), shares, scores, strict=True):
@@ -175,7 +175,7 @@ def test_labels_are_explained_by_the_most_probable_one(runs, tmp_path):
 def test_one_score_is_explained_with_what_it_says(target, told, runs, tmp_path, capsys):
     run, data = runs(target)
     row = pd.read_csv(f"{run}/predictions.csv", dtype={"grade": str, "label": str}).set_index("bag").loc["b05"]
-    command = ["explain", run, data, "--bags", "b05", "--no-faithful", "--out", str(tmp_path / "out")]
+    command = ["explain", run, data, "--bags", "b05", "--out", str(tmp_path / "out")]
     assert main(command) == 0
     (entry,) = entries(tmp_path / "out")
     assert (entry["explained"], entry["probability"], entry["called"]) == (None, None, None)

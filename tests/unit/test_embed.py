@@ -450,7 +450,7 @@ def test_vectors_of_the_training_are_taken_while_their_files_have_not_changed(im
     assert fit("g.store", "kept") == 0
     assert main(["predict", "kept", "g.store", "--out", "store.csv"]) == 0
     capsys.readouterr()
-    explain = ["explain", "kept", "images", "--bags", "i03", "--no-faithful"]
+    explain = ["explain", "kept", "images", "--bags", "i03"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embed_bags_module.EmbeddedRows, "_vectors", None)  # nothing passes the network
         assert main(["predict", "kept", "images", "--out", "raw.csv"]) == 0
@@ -661,7 +661,7 @@ def test_the_command_says_what_it_does(images, capsys):
 
 
 def test_a_map_of_cells_lies_on_the_image(images, capsys):
-    assert main(["explain", "run", "images", "--bags", "i01", "--out", "why", "--no-faithful"]) == 0
+    assert main(["explain", "run", "images", "--bags", "i01", "--out", "why"]) == 0
     assert "1 bag embedded by" in capsys.readouterr().err
 
 
@@ -673,7 +673,7 @@ def test_a_blob_is_found_in_its_pixels(images):
     pixels[y : y + STRIDE, x : x + STRIDE] = 255
     (images / "blob").mkdir()
     Image.fromarray(pixels).save(images / "blob/one.png")
-    assert main(["explain", "run", "blob", "--bags", "one", "--out", "why", "--no-faithful", "--top", "24"]) == 0
+    assert main(["explain", "run", "blob", "--bags", "one", "--out", "why", "--top", "24"]) == 0
     table = pd.read_csv(images / "why/one.csv")
     assert len(table) == 24
     away = (table["contribution"] - table["contribution"].median()).abs()

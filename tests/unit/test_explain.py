@@ -18,9 +18,9 @@ from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.predict import instance_scores, predict
-from midam.explain import explain_bag, faithful
+from midam.explain import contributions, explain_bag
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
-from midam.explain.charts import draw_bars, draw_curves, layers_of
+from midam.explain.charts import draw_bars, layers_of
 from midam.explain.overlay import PatchMap, draw_map, geojson_text, number_boxes
 from midam.explain.page import facts_text
 from midam.explain.panels import pictures_of, shown
@@ -83,7 +83,7 @@ def test_the_numbers_are_those_that_predict_pools(pooling, members):
 @pytest.mark.parametrize("pooling", [*POOLINGS, "noisy-and", "gated-attention"])
 @pytest.mark.parametrize("members", [1, 2])
 def test_an_instance_adds_what_the_score_loses_without_it(pooling, members, monkeypatch):
-    monkeypatch.setattr(faithful, "_ROWS_AT_A_TIME", 13)
+    monkeypatch.setattr(contributions, "_ROWS_AT_A_TIME", 13)
     model = make_scorers(pooling, members).double()
     bags = Bags(make_bags().instances.astype(np.float64), starts=np.cumsum(SIZES) - SIZES, sizes=SIZES)
     for index in (0, 2):
@@ -151,34 +151,6 @@ def test_poolings_that_weigh_all_alike_are_known():
     assert {pooling for pooling, differ in weighted.items() if not differ} == {"mean", "noisy-or"}
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_the_curves_are_the_scores_of_parts_of_the_bag(pooling, monkeypatch):
-    monkeypatch.setattr(faithful, "_ROWS_AT_A_TIME", 13)
-    model, bags = make_scorers(pooling, 2), make_bags()
-    found = explain_bag(model, bags, 0, chunk_size=9)
-    curves, n = found.faithfulness, SIZES[0]
-    bins = faithful._bins(found.order, 20, 0)
-    assert len(curves.deletion.share) == len(curves.insertion.share) == faithful.STEPS
-    assert (curves.deletion.share[0], curves.insertion.share[-1]) == (0, 1)
-    np.testing.assert_allclose([curves.deletion.score[0], curves.insertion.score[-1]], found.score, rtol=0, atol=1e-6)
-    for order in (0, 1, 20):
-        deletion = curves.deletion.score if order == 0 else curves.deletion.random[order - 1]
-        insertion = curves.insertion.score if order == 0 else curves.insertion.random[order - 1]
-        left = [bags[0][bins[order] >= step] for step in range(20)]
-        entered = [bags[0][bins[order] <= step] for step in range(20)]
-        np.testing.assert_allclose(curves.deletion.share, [1 - len(part) / n for part in left], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(curves.insertion.share, [len(part) / n for part in entered], rtol=0, atol=1e-12)
-        np.testing.assert_allclose(deletion, predict(model, Bags.from_list(left)), rtol=0, atol=2e-6)
-        np.testing.assert_allclose(insertion, predict(model, Bags.from_list(entered)), rtol=0, atol=2e-6)
-    assert list(found.order[: (bins[0] == 0).sum()]) == list(found.order[bins[0][found.order] == 0])
-
-
-def test_random_orders_are_seeded_and_differ():
-    found = [explain_bag(make_scorers("attention"), make_bags(), 0).faithfulness for _ in range(2)]
-    np.testing.assert_array_equal(found[0].deletion.random, found[1].deletion.random)
-    assert len(np.unique(found[0].deletion.random_areas)) == faithful.ORDERS
-
-
 class Direct(AttentionPooling):
     """Attention whose logit is the first feature, and whose value is the second."""
 
@@ -189,32 +161,9 @@ class Direct(AttentionPooling):
         return e[:, 0], e[:, 1:]
 
 
-@pytest.mark.parametrize("evidence", [8.0, -2.0])
-def test_a_map_that_finds_the_evidence_is_told_from_chance(evidence):
-    x = np.zeros((60, 2), dtype=np.float32)
-    x[:3] = (4, evidence)
-    found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
-    assert set(found.order[:3] if evidence > 0 else found.order[-3:]) == {0, 1, 2}
-    tested = found.faithfulness
-    assert tested.verdict == "lowers"
-    assert tested.insertion.area > tested.insertion.random_areas.max()
-
-
-def test_a_map_beside_the_evidence_is_not():
-    x = np.random.default_rng(1).normal(size=(60, 2)).astype(np.float32)
-    x[:, 1] = 1.0
-    tested = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0).faithfulness
-    assert tested.verdict == "neither"
-    np.testing.assert_allclose(tested.deletion.score, tested.deletion.score[0], rtol=1e-6)
-
-
-def test_small_bags_have_as_many_steps_as_instances_and_one_instance_has_no_curve():
-    model, bags = make_scorers("attention"), make_bags()
-    assert explain_bag(model, bags, 1).faithfulness is None
-    assert len(explain_bag(model, bags, 2).faithfulness.deletion.score) == SIZES[2]
-    assert explain_bag(model, bags, 2, faithful=False).faithfulness is None
+def test_a_bag_that_is_not_there_is_refused():
     with pytest.raises(BagDataError, match="from 0 to 2, got 3"):
-        explain_bag(model, bags, 3)
+        explain_bag(make_scorers("attention"), make_bags(), 3)
 
 
 def test_max_pooling_gives_all_weight_to_the_first_maximum():
@@ -222,14 +171,6 @@ def test_max_pooling_gives_all_weight_to_the_first_maximum():
     assert found.relative_weight[found.order[0]] == SIZES[0]
     assert found.instances.weight.sum() == 1
     assert (np.diff(found.instances.attention[found.order]) <= 0).all()
-
-
-def test_json_of_the_curves_is_plain():
-    found = explain_bag(make_scorers("attention"), make_bags(), 0).faithfulness
-    read = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert read["deletion"]["area"] == found.deletion.area
-    assert read["insertion"]["random_area"] == found.insertion.random_areas.mean()
-    assert read["orders"] == 20
 
 
 def test_rasterised_patches_are_where_a_loop_puts_them():
@@ -342,7 +283,7 @@ def drawn_numbers(path, *, width, height, side, top):
     coords = grid(width // side, height // side, side)
     said = [json.dumps({"a.png": {"coords": {"patch_size_level0": side}}})]
     bags = make_bags(sizes=np.array([len(coords)]), coords=coords, sources=[str(path)], attributes=said)
-    found = explain_bag(make_scorers("attention"), bags, 0, faithful=False)
+    found = explain_bag(make_scorers("attention"), bags, 0)
     drawn = PatchMap(found, patches_of(bags, 0)[0], read_backdrop(path))
     figure = new_figure((10.0, drawn.height(10.0)))
     draw_map(figure.subfigures(1, 1), drawn, top=top)
@@ -671,18 +612,6 @@ def test_a_place_that_is_the_number_is_not_said_twice():
     assert [text.get_text() for text in figure.axes[1].get_yticklabels()] == [f"#{i}" for i in found.order]
 
 
-def test_no_score_beyond_one_is_on_an_axis():
-    x = np.zeros((20, 2), dtype=np.float32)
-    x[:, 1], x[0] = -6, (6, 6)
-    found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
-    assert found.faithfulness.insertion.score.max() > 0.95
-    figure = new_figure((10, 2.7))
-    draw_curves(figure.subfigures(1, 1), found.faithfulness)
-    ticks = figure.axes[0].get_yticks()
-    assert len(ticks) > 3
-    assert ticks.max() < 1.001
-
-
 def feature_bags(said=None, side=8):
     attributes = None if said is None else [json.dumps({"s1.h5": {"coords": {"patch_size_level0": side, **said}}})]
     n = np.array([30])
@@ -744,7 +673,6 @@ def test_in_python_an_explanation_is_shown_by_its_shapes():
     for one in (
         found,
         found.instances,
-        found.faithfulness,
         TargetLabels.of("continuous", np.arange(3000.0), names=["y"]),
     ):
         assert len(repr(one)) < 1100

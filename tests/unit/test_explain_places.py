@@ -22,7 +22,6 @@ from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.explain.backdrop import ImageFolder, slide_facts
 from midam.explain.explanation import explain_bag
-from midam.explain.faithful import Curve, Faithfulness
 from midam.explain.overlay import bag_names, geojson_text
 from midam.explain.panels import scan_window, window_text
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
@@ -436,27 +435,6 @@ def test_no_two_bags_write_a_file_of_one_name_and_none_outside(tmp_path):
 def test_a_value_may_begin_with_a_dash(value):
     tokens = normalize(["explain", f"--bags={value}"])
     assert tokens == (["explain", "--bags", value] if value[:2] != "--" else ["explain", f"--bags={value}"])
-
-
-def curves(area, chance):
-    share = np.array([0.0, 1.0])
-    flat = Curve(share, np.array([area, area]), np.array([[one, one] for one in chance]))
-    return Faithfulness(flat, flat)
-
-
-@pytest.mark.parametrize(
-    ("area", "verdict"),
-    [
-        (0.4, "lowers"),
-        (0.4989, "lowers"),
-        (0.49999, "neither"),
-        (0.5, "neither"),
-        (0.60001, "neither"),
-        (0.61, "raises"),
-    ],
-)
-def test_a_difference_that_prints_as_nothing_is_none(area, verdict):
-    assert curves(area, np.linspace(0.5, 0.6, 20)).verdict == verdict
 
 
 def test_what_cannot_be_drawn_is_a_line_a_reason():

@@ -99,7 +99,7 @@ def by_scorings(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
 
 def by_explanations(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     bags, model = bags_of(frame), load_run(run).model
-    return np.array([explain_bag(model, bags, i, faithful=False).score for i in range(len(bags))])
+    return np.array([explain_bag(model, bags, i).score for i in range(len(bags))])
 
 
 def by_instance_files(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
@@ -427,7 +427,7 @@ def test_a_run_reads_other_tables_in_its_order(ordered: tuple[Path, pd.DataFrame
     bags = read_for(loaded, str(tmp_path / "new.csv"), order="hour", labeled=True)
     assert loaded.data["feature_names"] == [*FEATURES, *order_names(FEATURES)]
     assert set(evaluate_run(loaded, bags)) >= {"train", "val", "test"}  # all are known by their content
-    assert own_scores(run)[3] == pytest.approx(explain_bag(loaded.model, bags, 3, faithful=False).score, rel=1e-5)
+    assert own_scores(run)[3] == pytest.approx(explain_bag(loaded.model, bags, 3).score, rel=1e-5)
 
 
 def test_a_store_that_was_written_in_an_order_is_scored(ordered: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def trained(tmp_path_factory):
             words = ["--target", target, "--label-column", column] if target != "binary" else []
             assert main(["fit", str(data), *SMALL, *words, "--out", str(run)]) == 0
             if target == "binary":
-                assert main(["explain", str(run), str(data), "--no-faithful"]) == 0
+                assert main(["explain", str(run), str(data)]) == 0
                 sites = pd.read_csv(data)[["bag"]].drop_duplicates()
                 sites["site"] = [f"Hospital Hidden {n % 2}" for n in range(len(sites))]
                 sites["age"] = range(len(sites))

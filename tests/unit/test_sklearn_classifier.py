@@ -478,7 +478,6 @@ def test_explanations_rank_the_instances(fitted, data):
     found = fitted.explain(test)
     assert [one.bag for one in found] == test.ids.tolist()
     np.testing.assert_allclose([one.score for one in found], fitted.bag_scores(test), rtol=1e-6)
-    assert found[0].faithfulness is None is not fitted.explain(test, faithful=True)[0].faithfulness
 
 
 @pytest.mark.parametrize("positive", ["yes", "no"])
@@ -550,7 +549,7 @@ def test_a_run_of_the_command_line_is_a_classifier(tmp_path, data):
 
 
 def test_explanations_are_written_as_of_a_run(tmp_path, fitted, data):
-    explain_bags(fitted.to_run(), data[1], [3], tmp_path / "why", options=ExplainOptions(faithful=False))
+    explain_bags(fitted.to_run(), data[1], [3], tmp_path / "why", options=ExplainOptions())
     assert (tmp_path / "why" / "index.html").is_file()
 
 

@@ -11,7 +11,11 @@ import pytest
 import torch
 
 from midam.data.bags import Bags
+from midam.data.batch import WholeBatch
+from midam.evaluate.predict import predict, reader_of
 from midam.evaluate.ranking import auroc
+from midam.nn.pooling import AttentionPooling, MaxPooling
+from midam.nn.scorer import BagScorer
 from midam.settings import Settings
 from studies import paper_tables
 from studies.__main__ import main
@@ -20,6 +24,7 @@ from studies.images import (
     bag_statistics,
     changes,
     defaults,
+    deletion,
     features,
     figure_attention,
     figure_budget,
@@ -434,6 +439,37 @@ def test_the_figure_of_attention_shows_a_positive_and_a_negative_image(tmp_path,
     assert len(rows) == 2
     # By weight, and by what patches add to the score.
     assert {verdict for row in rows for verdict in row} <= {"lowers", "raises", "neither"}
+
+
+@pytest.mark.parametrize("pooling", [AttentionPooling, MaxPooling])
+def test_a_deletion_curve_is_the_scores_of_what_is_left_of_the_bag(pooling):
+    rng = np.random.default_rng(0)
+    bags = Bags.from_list([rng.normal(size=(47, 3)).astype("f4"), rng.normal(size=(1, 3)).astype("f4")])
+    model = BagScorer(torch.nn.Identity(), pooling(3))
+    curve, alone = (deletion_of(model, bags, index, order) for index, order in enumerate((np.arange(47), np.arange(1))))
+    assert alone is None
+    for number in (0, 1, 20):
+        leaves = deletion.step_of_each(np.arange(47), 20, 0)[number]
+        left = [bags[0][leaves >= step] for step in range(20)]
+        np.testing.assert_allclose(curve.share, [1 - len(part) / 47 for part in left], rtol=0, atol=1e-12)
+        scores = curve.score if number == 0 else curve.random[number - 1]
+        np.testing.assert_allclose(scores, predict(model, Bags.from_list(left)), rtol=0, atol=2e-6)
+
+
+def deletion_of(model, bags, index, order):
+    batch = WholeBatch.unlabeled(reader_of(model, bags), torch.tensor([index]))
+    with deletion.InstanceSpool(model, batch, chunk_size=10) as spool, torch.no_grad():
+        list(spool.chunks())
+        return deletion.measure_deletion(spool, order)
+
+
+@pytest.mark.parametrize(
+    ("area", "verdict"),
+    [(0.4, "lowers"), (0.4989, "lowers"), (0.49999, "neither"), (0.60001, "neither"), (0.61, "raises")],
+)
+def test_a_difference_that_prints_as_nothing_is_none(area, verdict):
+    chance = np.linspace(0.5, 0.6, 20)[:, None].repeat(2, axis=1)
+    assert deletion.Deletion(np.array([0.0, 1.0]), np.array([area, area]), chance).verdict == verdict
 
 
 def test_a_mosaic_puts_patches_at_their_places(sets):

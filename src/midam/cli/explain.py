@@ -24,7 +24,7 @@ from midam.runs.instance_files import need_h5py
 
 def parser() -> ArgumentParser:
     """Return the parser of the command."""
-    text = "Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map."
+    text = "Show which instances decided the score of a bag: pictures, HDF5 and GeoJSON."
     explain = Parser("explain", text)
     add_inputs(explain)
     usual = "bags to explain; default: those with the highest and lowest score (of the run's data: test bags)"
@@ -33,7 +33,6 @@ def parser() -> ArgumentParser:
     explain.add_text("--class", metavar="NAME", help=text)
     explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches instead of the top 1000")
-    explain.add_argument("--no_faithful", action="store_true", help="do not measure deletion and insertion curves")
     text = "folder with the slides of feature files, named like the bags: slide files, PNG or JPEG"
     explain.add_text("--images", metavar="DIR", help=text)
     text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"
@@ -62,7 +61,7 @@ def run(options: Namespace, console: Console) -> int:
         trained.target.column(label)
     reading = {name: options[name] for name in TABLES}
     explain_options = explaining.ExplainOptions(
-        options.top, not options.no_faithful, options.all, options.images, options.image_downsample, label
+        options.top, options.all, options.images, options.image_downsample, label
     )
     explaining.images_of(explain_options, bags, range(len(bags)))
     index = explaining.find_bags(bags, options.bags)
@@ -97,7 +96,6 @@ def run(options: Namespace, console: Console) -> int:
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     from midam.explain.explanation import row_text, share_text
-    from midam.explain.page import verdict_text
     from midam.report.words import form_apart
 
     best = entry["top"][0]
@@ -120,13 +118,6 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     if 0 < polygons < entry["instances"]:
         on = f", on {len(entry['slides'])} slides" if "slides" in entry else ""
         console.print(f"  GeoJSON of the {polygons} top patches of {entry['instances']}{on}")
-    tested = entry["faithfulness"]
-    if tested is not None:
-        for name in ("deletion", "insertion"):
-            part = tested[name]
-            chance = "{:.3f} ({:.3f} to {:.3f})".format(part["random_area"], *part["random_area_range"])
-            console.print(f"  {name} area {part['area']:.3f}, of {tested['orders']} random orders {chance}")
-        console.print(f"  removing the top instances first {verdict_text(tested)}")
 
 
 _IMAGES = {"module": "PIL.Image", "kind": "images", "extra": "images", "package": "pillow"}

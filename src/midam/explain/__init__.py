@@ -1,4 +1,4 @@
-"""Explain the score of a bag: rank, draw and export its instances, and test the ranking."""
+"""Explain the score of a bag: rank, draw and export its instances."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,6 @@ from midam.lazy_imports import exports
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation as Explanation
     from midam.explain.explanation import explain_bag as explain_bag
-    from midam.explain.faithful import Faithfulness as Faithfulness
     from midam.explain.picture import draw_explanation as draw_explanation
     from midam.explain.run import ExplainOptions as ExplainOptions
     from midam.explain.run import explain_bags as explain_bags

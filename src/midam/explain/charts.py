@@ -1,4 +1,4 @@
-"""Values of maps with fixed color scales, and charts: contributions of instances, deletion and insertion curves."""
+"""Values of maps with fixed color scales, and charts: contributions of instances."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from midam.explain.explanation import Explanation
-from midam.explain.faithful import Curve, Faithfulness
 from midam.report.figures import BLUE, GRAY, ORANGE
 from midam.report.words import shortened, signed
 
@@ -27,7 +26,6 @@ _LEAST_RANGE = 2.0  # multiples of the uniform weight: nearly equal weights must
 _LEAST_ADDED = 0.1  # times 1/n: the same for contributions; that of a uniform instance whose score differs by 0.1
 _OPAQUE = 0.8
 _MANY, _POINTS, _MOST = 60, 2000, 16
-_LEAST_SPAN = 0.1
 _NAME = 34  # most characters of an instance's name
 _PAPER = "#ECECEC"  # background of the top instances
 _EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # bars of small contributions are nearly white
@@ -172,37 +170,3 @@ def mark_uniform(axes: Axes) -> None:
     axes.axhline(1, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2)
     name = axes.text(0.995, 1, "uniform", transform=axes.get_yaxis_transform(), fontsize=8, va="bottom", ha="right")
     name.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
-
-
-def draw_curves(part: SubFigure, faithfulness: Faithfulness) -> None:
-    """Plot both curves with the mean and range of the random orders, and the areas in the legends."""
-    left, right = part.subplots(1, 2, sharey=True)
-    _panel(left, faithfulness.deletion, "Deletion: score as instances leave", "Share removed")
-    _panel(right, faithfulness.insertion, "Insertion: score as instances enter", "Share entered")
-    left.set_ylabel("Score of the bag", fontsize=9)
-    low, high = _limits(faithfulness)
-    left.set_ylim(low, high)
-    # The space for the legend may reach beyond 1; scores do not.
-    left.set_yticks([tick for tick in left.get_yticks() if low <= tick <= min(high, 1 + 1e-9)])
-
-
-def _limits(faithfulness: Faithfulness) -> tuple[float, float]:
-    """Return the range of the scores, at least 0.1 wide, with space for the legend."""
-    deletion, insertion = faithfulness.deletion, faithfulness.insertion
-    curves = (deletion.score, insertion.score, deletion.random, insertion.random)
-    low, high = min(float(x.min()) for x in curves), max(float(x.max()) for x in curves)
-    spare = max(0.0, _LEAST_SPAN - (high - low)) / 2
-    low, high = max(0.0, low - spare), min(1.0, high + spare)
-    return low - 0.04 * (high - low), high + 0.3 * (high - low)
-
-
-def _panel(axes: Axes, curve: Curve, title: str, across: str) -> None:
-    axes.set_title(title, loc="left", fontsize=9.5)
-    axes.set_xlabel(across, fontsize=9)
-    x, random, areas = curve.share, curve.random, curve.random_areas
-    chance = f"{len(random)} random orders, area {areas.mean():.3f} ({areas.min():.3f}\N{EN DASH}{areas.max():.3f})"
-    axes.fill_between(x, random.min(axis=0), random.max(axis=0), color=GRAY, alpha=0.25, linewidth=0)
-    axes.plot(x, random.mean(axis=0), color=GRAY, linestyle=(0, (4, 2)), linewidth=1.6, label=chance)
-    name = f"top first, area {curve.area:.3f}"
-    axes.plot(x, curve.score, color=ORANGE, linewidth=2, marker="o", markersize=3, label=name)
-    axes.legend(frameon=False, fontsize=8, loc="upper center")

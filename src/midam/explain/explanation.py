@@ -20,7 +20,7 @@ from midam.data.sources.formats.open_file import Lazy
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
-from midam.explain.faithful import Faithfulness, InstanceSpool, contributions, exchanged, measure
+from midam.explain.contributions import InstanceSpool, contributions, exchanged
 from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
@@ -74,8 +74,6 @@ class Explanation(BriefRepr):
         Coordinates of the instances.
     order : int64 array [n]
         Positions of the instances in descending order of contribution.
-    faithfulness : Faithfulness or None
-        Test of the ranking; None if it was not requested, or the bag holds one instance.
     columns : mapping
         Facts about each instance from its file, see `midam.data.bag_files.instance_columns`: the file's name, and for
         slices the number, UID and position; for a table see `midam.data.sources.table_readers.rows_of`.
@@ -103,7 +101,6 @@ class Explanation(BriefRepr):
     weighted: bool
     coords: NDArray[Any] | None
     order: NDArray[np.int64]
-    faithfulness: Faithfulness | None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     features: Mapping[int, Sequence["FeatureShare"]] = field(default_factory=dict)
 
@@ -187,7 +184,6 @@ def explain_bag(
     *,
     column: int | None = None,
     chunk_size: int | None = None,
-    faithful: bool = True,
     typical: Sequence[float] | None = None,
     top: int = 8,
     write_to: Path | None = None,
@@ -205,8 +201,6 @@ def explain_bag(
         Score column to explain, from 0; required if the model has several.
     chunk_size : int, optional
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
-    faithful : bool
-        Measure deletion and insertion curves.
     typical : sequence of float [D], optional
         Typical value of each feature; if given, the features of the `top` instances get contributions too. The features
         of a category are replaced together if one of them is typical.
@@ -266,7 +260,6 @@ def explain_bag(
             weighted=all(scorer.pooling.weighted for scorer in spool.scorers),
             coords=bags.places(index),
             order=order,
-            faithfulness=measure(spool, order) if faithful else None,
             columns=instance_columns(bags, index),
             features={} if typical is None else _shares(model, bag, spool, order[:top], np.asarray(typical)),
         )

@@ -12,33 +12,11 @@ from midam.report.page.render import render
 from midam.report.pseudonyms import naming
 from midam.report.words import form_apart
 
-_VERDICTS = {
-    "lowers": "lowers the score faster than any random order",
-    "raises": "keeps the score higher than any random order",
-    "neither": "cannot be distinguished from random orders",
-}
 # Columns of facts about an instance from its file.
 _OF_FILES = (
     *("file", "line", "row", "slice_index", "instance_number"),
     *("frame_number", "position_mm", "sop_instance_uid"),
 )
-
-
-def verdict_text(tested: Mapping[str, Any]) -> str:
-    """Return the effect of removing the top instances first in words, with differences of areas under the curve.
-
-    Examples
-    --------
-    >>> deletion = {"area": 0.7, "random_area": 0.8, "random_area_range": [0.705, 0.9]}
-    >>> verdict_text({"verdict": "lowers", "deletion": deletion})
-    'lowers the score faster than any random order: area 0.005 below the nearest one, 0.100 below their mean'
-    """
-    deletion = tested["deletion"]
-    area, mean, (low, high) = deletion["area"], deletion["random_area"], deletion["random_area_range"]
-    mean_words = f"{abs(area - mean):.3f} {'below' if area < mean else 'above'} their mean"
-    nearest = {"lowers": f"{low - area:.3f} below", "raises": f"{area - high:.3f} above"}.get(tested["verdict"])
-    distance = mean_words if nearest is None else f"{nearest} the nearest one, {mean_words}"
-    return f"{_VERDICTS[tested['verdict']]}: area {distance}"
 
 
 def facts_text(entry: Mapping[str, Any]) -> str:
@@ -76,7 +54,7 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) ->
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the content of the page about a bag: its entry, with texts and pictures."""
-    tested, top = entry["faithfulness"], entry["top"]
+    top = entry["top"]
     known = {name for instance in top for name in instance}
     ordered = [name for name in top[0] if name.startswith(ORDERED)]
     places = [[value for key, value in instance.items() if key.startswith("coord_")] for instance in top]
@@ -85,7 +63,6 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "explained": entry.get("explained"),
         "form": _form(entry),
         "facts": facts_text(entry),
-        "verdict": None if tested is None else verdict_text(tested),
         "columns": [name for name in (*_OF_FILES, *ordered) if name in known],
         "names": [instance_name(instance["instance"], place) for instance, place in zip(top, places)],
         "image": _data(folder, entry["files"]["picture"]),

@@ -1,4 +1,4 @@
-"""The picture of a bag: maps, slices in order, top and bottom instances or bars by kind, and the ranking's test."""
+"""The picture of a bag: maps, slices in order, and top and bottom instances or bars by kind."""
 
 import math
 import warnings
@@ -18,7 +18,7 @@ from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
 from midam.explain import panels
 from midam.explain.backdrop import ImageFolder, read_backdrop, slide_facts
-from midam.explain.charts import LOWERS, RAISES, colors_of, draw_bars, draw_curves, mark_uniform, multiple
+from midam.explain.charts import LOWERS, RAISES, colors_of, draw_bars, mark_uniform, multiple
 from midam.explain.explanation import Explanation
 from midam.explain.overlay import PatchMap, draw_map
 from midam.explain.patches import Patches, SlideFacts, is_picture, patches_of
@@ -27,7 +27,7 @@ from midam.report.words import shortened
 
 WIDTH = 10.0
 _MAPS = 6
-_HEADING, _BARS, _CURVES = 0.55, 3.4, 2.7
+_HEADING, _BARS = 0.55, 3.4
 
 Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and function that draws it
 SLICES = 12
@@ -60,8 +60,6 @@ def draw_explanation(
     "sheet": instances that are pictures; "bars": other instances.
     """
     kind, blocks = _blocks(explanation, bags, top, drawn)
-    if explanation.faithfulness is not None:
-        blocks.append((_CURVES, partial(draw_curves, faithfulness=explanation.faithfulness)))
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
@@ -103,7 +101,7 @@ def map_of(explanation: Explanation, bags: Bags, slide: Patches, images: ImageFo
 
 
 def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap]) -> tuple[str, list[Block]]:
-    """Return the kind of the picture, and its parts between heading and curves."""
+    """Return the kind of the picture, and its parts below the heading."""
     pictures = is_picture(bags.instance_shape)
     shown: dict[str, Any] = {"explanation": explanation, "top": top}
     bars: Block = (_BARS, partial(draw_bars, **shown))

@@ -47,8 +47,6 @@ class ExplainOptions:
     ----------
     top : int
         Instances that are shown individually, >= 1.
-    faithful : bool
-        Measure deletion and insertion curves.
     everything : bool
         Write up to 100 000 polygons of a bag instead of the top 1000.
     images : str, optional
@@ -60,12 +58,11 @@ class ExplainOptions:
 
     Examples
     --------
-    >>> ExplainOptions(top=3, faithful=False)
-    ExplainOptions(top=3, faithful=False, everything=False, images=None, image_downsample=None, label=None)
+    >>> ExplainOptions(top=3)
+    ExplainOptions(top=3, everything=False, images=None, image_downsample=None, label=None)
     """
 
     top: int = 8
-    faithful: bool = True
     everything: bool = False
     images: str | None = None
     image_downsample: float | None = None
@@ -239,7 +236,7 @@ def _explain(
     origins: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, Any]:
     files, several = names.of_bag(), column_scores(run, bags, index, options.label)
-    arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "faithful": options.faithful}
+    arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size}
     if several is not None:
         arguments |= {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
     arguments |= {"typical": run.data.get("typical"), "top": options.top}
@@ -292,7 +289,6 @@ def _entry(run: LoadedRun, bags: Bags, explanation: Explanation, top: int) -> di
         "pooling": explanation.pooling,
         "members": len(run.model.members),
         "weighted": weights_of(run.model) is not None,
-        "faithfulness": None if explanation.faithfulness is None else explanation.faithfulness.as_dict(),
         "top": [_row(explanation, rank, int(i)) for rank, i in enumerate(explanation.order[:top], start=1)],
     }
 

@@ -146,13 +146,13 @@ class BaseClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         bags = self._match_fitted(X)
         return self._instance_scores(bags, self._columns(bags, label))
 
-    def explain(self, X: Any, *, label: Any = None, faithful: bool = False) -> "list[Explanation]":
-        """Explain the score of each bag, see `midam.explain.explain_bag`; `faithful` measures deletion curves too.
+    def explain(self, X: Any, *, label: Any = None) -> "list[Explanation]":
+        """Explain the score of each bag, see `midam.explain.explain_bag`.
 
         `label` as in `instance_scores`.
         """
         bags = self._match_fitted(X)
-        return self._explain(bags, self._columns(bags, label), faithful=faithful)
+        return self._explain(bags, self._columns(bags, label))
 
     def __sklearn_tags__(self) -> Any:
         """Accept labels with several columns."""

@@ -77,10 +77,10 @@ class TrainedEstimator(BagEstimator):
         bags = self._match_fitted(X)
         return self._instance_scores(bags, [None] * len(bags))
 
-    def explain(self, X: Any, *, faithful: bool = False) -> "list[Explanation]":
-        """Explain the score of each bag, see `midam.explain.explain_bag`; `faithful` measures deletion curves too."""
+    def explain(self, X: Any) -> "list[Explanation]":
+        """Explain the score of each bag, see `midam.explain.explain_bag`."""
         bags = self._match_fitted(X)
-        return self._explain(bags, [None] * len(bags), faithful=faithful)
+        return self._explain(bags, [None] * len(bags))
 
     def to_run(self) -> LoadedRun:
         """Return the fitted estimator as a run in memory, for functions such as `midam.explain.explain_bags`."""
@@ -174,10 +174,10 @@ class TrainedEstimator(BagEstimator):
         each = enumerate(columns)
         return [instance_scores(self.model_, bags, i, column=column, chunk_size=chunk) for i, column in each]
 
-    def _explain(self, bags: Bags, columns: list[int | None], *, faithful: bool) -> "list[Explanation]":
+    def _explain(self, bags: Bags, columns: list[int | None]) -> "list[Explanation]":
         from midam.explain.explanation import explain_bag
 
-        options: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size, "faithful": faithful}
+        options: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size}
         options["typical"] = self.origin_["data"].get("typical")
         return [explain_bag(self.model_, bags, i, column=column, **options) for i, column in enumerate(columns)]
 
