@@ -372,7 +372,7 @@ def test_probing_reports_each_file(folder):
 
 
 def images_of_all_kinds(folder):
-    """Images of 203 x 157 pixels, most of which can be read in strips."""
+    """Images of 203 x 157 pixels; most of the TIFFs can be read in strips."""
     base = np.kron(np.random.default_rng(0).integers(0, 255, (26, 20, 4)), np.ones((8, 8, 1)))[:203, :157]
     rgba = Image.fromarray(base.astype(np.uint8))
     kinds = {mode: rgba.convert("RGB").convert(mode) for mode in ("RGB", "L", "LA", "P", "1", "CMYK")} | {"RGBA": rgba}

@@ -1,85 +1,28 @@
-"""Images in strips of rows, from top to bottom: each strip becomes a small file of its format, which Pillow decodes.
+"""TIFFs in strips of rows, from top to bottom: each strip becomes a small TIFF, which Pillow decodes.
 
-TIFFs, and PNGs that are not interlaced, can be cut into strips. Pillow holds all other images as a whole.
+Pillow holds all other images as a whole.
 """
 
 import struct
-import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-_PIECE = 1 << 16  # bytes that are read and inflated at a time
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by the color type of a PNG
 _WIDTH, _HEIGHT, _BITS, _CODE, _PLANES, _ORIENTATION = 256, 257, 258, 259, 284, 274  # tags of TIFF
 _STRIPS, _TILES = (273, 279, 278), (324, 325, 323)  # offsets, numbers of bytes, rows
 _KEPT = (_WIDTH, _BITS, _CODE, 262, 266, 277, _PLANES, 317, 320, 322, 338, 339, 347, 530)  # tags that decoders need
 
 
 def strips_of(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
-    """Return strips of about `rows` rows of an image opened by Pillow; None if it must be decoded as a whole."""
-    if getattr(image, "n_frames", 1) > 1 or (image.format == "TIFF" and image.tag_v2.get(_ORIENTATION, 1) != 1):
+    """Return strips of about `rows` rows of an image opened by Pillow; None if it must be decoded as a whole.
+
+    That is no TIFF, or one of several pages, of one packed strip, of strips per color, or to be rotated.
+    """
+    if image.format != "TIFF" or getattr(image, "n_frames", 1) > 1 or image.tag_v2.get(_ORIENTATION, 1) != 1:
         return None
-    if image.format == "TIFF":
-        return _tiff_strips(image, path, rows)
-    if image.format != "PNG" or {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"} & image.info.keys():
-        return None  # such metadata may rotate the image
-    with path.open("rb") as file:
-        head = file.read(33)
-    depth, color, interlaced = head[24], head[25], head[28]
-    plain = depth == 8 or (depth == 16 and color == 0)
-    return _png_strips(head, path, rows) if plain and color in _CHANNELS and not interlaced else None
-
-
-def _png_strips(head: bytes, path: Path, rows: int) -> Iterator[Any]:
-    """Yield the strips of a PNG; its rows are differences, so a strip is decoded after the row before it."""
-    width, left = struct.unpack(">II", head[16:24])
-    line = 1 + width * _CHANNELS[head[25]] * head[24] // 8
-    colors, held, before = b"", bytearray(), b""
-    inflate = zlib.decompressobj()
-    with path.open("rb") as file:
-        file.seek(len(head))
-        for tag, piece in _chunks(file):
-            if tag in (b"PLTE", b"tRNS"):
-                colors += _chunk(tag, piece)
-            packed = piece if tag == b"IDAT" else b""
-            while packed and left:
-                held += inflate.decompress(packed, _PIECE)
-                packed = inflate.unconsumed_tail
-                while left and len(held) >= line * (count := min(rows, left)):
-                    size = struct.pack(">II", width, count + bool(before))
-                    content = zlib.compress(before + held[: line * count], 0)
-                    parts = _chunk(b"IHDR", size + head[24:29]) + colors + _chunk(b"IDAT", content)
-                    strip = _decoded(_SIGNATURE + parts + _chunk(b"IEND", b""))
-                    last = np.asarray(strip)[-1]
-                    yield strip.crop((0, 1, width, count + 1)) if before else strip
-                    before = b"\0" + (last.astype(">u2") if last.dtype.itemsize > 1 else last).tobytes()
-                    left -= count
-                    del held[: line * count]
-    if left:
-        raise OSError(f"image file is truncated ({left} rows are missing)")
-
-
-def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the chunks of a PNG; those of the image in pieces."""
-    while len(head := file.read(8)) == 8:
-        size, tag = struct.unpack(">I4s", head)
-        most = _PIECE if tag == b"IDAT" else size
-        for begin in range(0, size, max(most, 1)):
-            yield tag, file.read(min(most, size - begin))
-        file.seek(4, 1)
-
-
-def _chunk(tag: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + tag + content + struct.pack(">I", zlib.crc32(tag + content))
-
-
-def _tiff_strips(image: Any, path: Path, rows: int) -> Iterator[Any] | None:
-    """Return strips of a TIFF, or rows of its tiles; None if it has one packed strip, or strips per color."""
     tags = image.tag_v2
     names = _TILES if _TILES[0] in tags else _STRIPS
     width, height, code = tags[_WIDTH], tags[_HEIGHT], tags.get(_CODE, 1)
