@@ -339,8 +339,6 @@ LOGGERS = Registry(
     "logger",
     {
         "tensorboard": "midam.runs.loggers.tensorboard",
-        "mlflow": "midam.runs.loggers.MLflowLogger",
-        "wandb": "midam.runs.loggers.WandbLogger",
     },
     base="lightning_fabric.loggers.logger.Logger",
     functions=True,

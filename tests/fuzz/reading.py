@@ -32,7 +32,6 @@ from midam.data.store import open_store, verify_store
 from midam.errors import MidamError
 from midam.nn.encoders.custom import load_weights
 from midam.nn.encoders.mlp import MLP
-from midam.runs.loggers import _remembered
 from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier
 
@@ -271,5 +270,4 @@ _TASKS: dict[str, Callable[..., str]] = {
     "candidates": try_candidates,
     "saved": _saved,
     "weights": _weights,
-    "logger": lambda: str(_remembered(Path("run"), "mlflow")),
 }

@@ -33,7 +33,6 @@ from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.store import write_store
 from midam.nn.encoders.mlp import MLP
-from midam.runs.loggers import _remember
 
 LABELS = "bag,label\na,0\nb,1\n"
 COMPARE = [*("--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")]
@@ -291,11 +290,6 @@ def _patho_bench(folder: Path) -> None:
     (folder / "k=all.tsv").write_text("slide_id\tlabel\tfold_0\tfold_1\na\t0\ttrain\ttest\nb\t1\ttest\ttrain\n")
 
 
-def _logging(folder: Path) -> None:
-    (folder / "run").mkdir()
-    _remember(folder / "run", "mlflow", "a1b2")
-
-
 def _trusting(folder: Path) -> None:
     """A run, and what this user trusts."""
     _run(folder)
@@ -419,7 +413,6 @@ def _written() -> list[Sample]:
         Sample("export", _run, (*tables, *weights), {**run, "words": export, "written": exported}, **bags),
         Sample("exported", _export, tuple(exported), {"do": "exported"}, ("*.safetensors",), _RUN_TEXTS),
         Sample("exported onnx", _onnx, ("export/config.json",), {"do": "onnx"}, **bags),
-        Sample("loggers", _logging, ("run/loggers.json",), {"do": "logger"}, **bags),
         Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
         Sample("auto", _candidates, ("candidates.jsonl",), {"do": "candidates"}, text=("*.jsonl",)),
         Sample("folds", _folds, ("folds/folds.yaml", "folds/fold-*/summary.json"), folds, **bags),

@@ -169,7 +169,7 @@ def test_an_export_runs_code_of_others_once_it_is_trusted(here, capsys):
 
 def test_networks_of_torch_need_no_trust(here):
     check_code({"encoder": "torch.nn.Linear", "pooling": "attention"}, here / "c.yaml")
-    check_code({"logger": "midam.runs.loggers.WandbLogger"}, here / "c.yaml")
+    check_code({"logger": "midam.runs.loggers.tensorboard"}, here / "c.yaml")
     for path in ("torch.hub.load", "midam.cli.__main__.main", "midam.files.write_text"):
         with pytest.raises(UntrustedError, match=path):
             check_code({"encoder": path}, here / "c.yaml")
@@ -253,7 +253,6 @@ def test_a_target_is_a_known_name_wherever_it_stands(here, target):
     [
         ("tensorboard", {"root_dir": "elsewhere"}),
         ("tensorboard", {"version": "../../x"}),
-        ("mlflow", {"tracking_uri": "x"}),
     ],
     ids=str,
 )

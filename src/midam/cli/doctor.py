@@ -37,8 +37,6 @@ EXTRAS = {
     "wsi": "whole slides",
     "export": "export as ONNX and safetensors, networks by onnx:FILE",
     "track": "TensorBoard",
-    "mlflow": "MLflow",
-    "wandb": "Weights & Biases",
     "peers": "torchmil, for studies",
     "dask": "comparisons on a Dask cluster",
     "ray": "comparisons on a Ray cluster",

@@ -205,10 +205,10 @@ class RunSettings(SettingsGroup):
         Train a simple baseline on the same training bags and compare the model with it: trees on statistics of the
         bags, or of the colors of images. --no-baseline leaves it out.
     logger
-        Where the training is tracked besides metrics.csv, which is always written: "none", "tensorboard" (extra track),
-        "mlflow" or "wandb" (extras of these names).
+        Where the training is tracked besides metrics.csv, which is always written: "none", or
+        "tensorboard" (extra track).
     logger_args
-        Further arguments of the logger, such as ``project`` of wandb or ``tracking_uri`` of mlflow.
+        Further arguments of the logger, such as ``flush_secs`` of tensorboard.
 
     Examples
     --------
