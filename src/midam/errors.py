@@ -12,9 +12,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from midam.synonyms import advice_for, is_known_word, is_usual_column, plain_key, same_meaning, word_tables
+from midam.synonyms import is_known_word, plain_key, same_meaning
 
-_ALIKE, _SAME = 0.7, 0.8  # similarity of two names: one may be meant for the other; one is the other, mistyped
+_ALIKE = 0.7  # similarity of two names: one may be meant for the other
 _SHORT = 0.66  # similarity of names of three letters with one wrong letter
 CURRENT = threading.local()  # `path`: the data file that a thread is reading
 _DECODERS = {"PIL", "pydicom", "nibabel", "h5py", "zarr", "openslide"}
@@ -142,27 +142,16 @@ def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
 
 
 def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str] = ()) -> str:
-    """Return `nearest` for options; if none has this meaning, return advice or the command with such an option.
-
-    Options `elsewhere` are those of `midam fit`.
+    """Return `nearest` for options; if only an option `elsewhere`, of `midam fit`, has this meaning, return that.
 
     Examples
     --------
-    >>> option_advice("shuffle", ["lr", "epochs"])
-    'there is none: bags are always drawn at random.'
     >>> option_advice("learning-rate", ["out"], elsewhere=["lr"])
     'there is none here: `midam fit` has --lr.'
     """
     names = list(known)
-    if not same_meaning(name, names):
-        if advice := advice_for(name):
-            return f"{advice}."
-        homes = {
-            **dict.fromkeys(elsewhere, "fit"),
-            **{option: home for home, options in word_tables()["options"].items() for option in options.split()},
-        }
-        if others := same_meaning(name, homes):
-            return f"there is none here: `midam {homes[others[0]]}` has --{others[0].replace('_', '-')}."
+    if not same_meaning(name, names) and (others := same_meaning(name, elsewhere)):
+        return f"there is none here: `midam fit` has --{others[0].replace('_', '-')}."
     return nearest(name, names, count=2)
 
 
@@ -182,8 +171,8 @@ def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
 
     Examples
     --------
-    >>> nearest_columns(["label"], ["bag", "channel", "diagnosis"])
-    "did you mean 'diagnosis'? The columns are bag, channel, diagnosis."
+    >>> nearest_columns(["labels"], ["bag", "channel", "Label"])
+    "did you mean 'Label'? The columns are bag, channel, Label."
     """
     names = [str(column) for column in columns]
     near = {name: _near(name, names, count=3, columns=True) for name in lost}
@@ -223,14 +212,11 @@ def plural(count: int, one: str) -> str:
 
 def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
     """Return names with the meaning of `name`, else names with a similar spelling, else names that begin with it."""
-    known = same_meaning(name, names, columns=columns)[:3]
+    known = same_meaning(name, names)[:3]
     if known or (not columns and is_known_word(name)):  # if the meaning is known, shared letters are no hint
         return known
-    plain, key, cutoff = {plain_key(one): one for one in names}, plain_key(name), _ALIKE
-    if columns and is_usual_column(name):  # known meaning, but no column has it
-        cutoff = _SAME
-    elif not columns and len(key) == 3:
-        cutoff = _SHORT
+    plain, key = {plain_key(one): one for one in names}, plain_key(str(name))
+    cutoff = _SHORT if len(key) == 3 and not columns else _ALIKE
     near = difflib.get_close_matches(key, plain, n=count, cutoff=cutoff)
     if not near and not columns and len(key) > 2:  # a truncated name
         near = [one for one in plain if one.startswith(key)][:count]

@@ -19,7 +19,7 @@ from midam.settings.data import CutSettings, DataSettings
 from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
 from midam.settings.method import MethodSettings, ModelSettings, ResolvedMethod, ResolvedModel
 from midam.settings.training import ResolvedRun, ResolvedTraining, RunSettings, TrainingSettings
-from midam.synonyms import advice_for, same_meaning
+from midam.synonyms import same_meaning
 
 _SETTINGS = "the settings"
 _SHOWN = 100  # unknown settings for which advice is looked up
@@ -180,7 +180,7 @@ def without_removed(values: Mapping[str, Any], *, trained: bool = False) -> dict
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:
     """Return the message for an unknown setting, with the known one or other advice; `kept` are those of a run."""
     names = list(known)
-    if name in kept or (same_meaning(name, kept) and not same_meaning(name, names) and not advice_for(name)):
+    if name in kept or (same_meaning(name, kept) and not same_meaning(name, names)):
         return f"Expected no setting of the run itself, got {name!r} (in {source}); leave it out, as the run keeps it."
     advice = option_advice(name, names, elsewhere=Settings.names())
     return f"Expected a known setting, got {name!r} (in {source}); {advice}"
