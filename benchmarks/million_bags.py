@@ -1,4 +1,4 @@
-"""Scoring of a million bags of ten instances: time and memory, kills, shards, several runs in one pass.
+"""Scoring of a million bags of ten instances: time and memory, kills, several runs in one pass.
 
     python benchmarks/million_bags.py --write
 
@@ -14,7 +14,6 @@ highest memory between the processes with the most and the fewest bags, divided 
   disk, with fixed seeds. In one pass this share is all groups, while the file is written; one pass is killed three
   times. Then the same command continues to its end, and its file is compared with the file of the pass that was not
   killed.
-- Shards: a call with `--shard` for each, one after the other, then `--merge`.
 - Several runs: in one call, and one after the other; the two ways take turns.
 """
 
@@ -36,7 +35,6 @@ from benchmarks.million_bags_calls import (
     make_runs,
     plan_of,
     score_passes,
-    score_shards,
     score_together,
 )
 from benchmarks.shared import MIB, RESULTS, measured_on
@@ -55,7 +53,6 @@ def measure(plan: Plan, folder: Path) -> dict[str, Any]:
     for name, take in {
         "passes": lambda: score_passes(plan, run, folder),
         "kills": lambda: kill_passes(plan, run, folder),
-        "shards": lambda: score_shards(plan, run, folder),
         "together": lambda: score_together(plan, runs, folder),
     }.items():
         found[name] = take()
@@ -76,18 +73,15 @@ def ratio(together: dict[str, Any]) -> float:
 
 def verdicts(found: dict[str, Any]) -> list[str]:
     """Return what the figures show."""
-    passes, kills, shards, together = (found[name] for name in ("passes", "kills", "shards", "together"))
+    passes, kills, together = (found[name] for name in ("passes", "kills", "together"))
     most, grown = passes[-1], bytes_a_bag(passes)
     count, equal = sum(len(row["held"]) for row in kills), sum(row["same"] for row in kills)
-    parts = len(shards["seconds"])
     return [
         f"- {number(most['bags'])} bags, {number(most['bags'] * SIZE)} instances, in one pass: {most['seconds']:.0f} "
         f"s, at most {most['peak_mib']:.0f} MiB; a process that scores {number(passes[0]['bags'])} bags takes "
         f"{passes[0]['peak_mib']:.0f} MiB. A bag more takes {grown:.0f} bytes.",
         f"- Killed {count} times in {len(kills)} passes: {equal} of {len(kills)} files are to the byte that of the "
         f"pass that was not killed. Aim: all. {met(equal == len(kills))}",
-        f"- {parts} shards, merged: {'to the byte' if shards['same'] else 'not'} the file of one pass. Aim: to the "
-        f"byte. {met(shards['same'])}",
         f"- {len(RUNS)} runs in one pass take {ratio(together):.2f} of the time of one after the other, and write "
         f"{'the very bytes' if together['same'] else 'other bytes'}. Aim: the very bytes. {met(together['same'])}",
     ]
@@ -105,7 +99,7 @@ def number(count: int) -> str:
 
 def tables(found: dict[str, Any], plan: Plan) -> list[str]:
     """Return Markdown tables, and the messages of a pass."""
-    passes, shards, most = found["passes"], found["shards"], number(plan.bags)
+    passes, most = found["passes"], number(plan.bags)
     lines = ["## One pass", "", "| bags | s | bags a second | highest memory, MiB | store, MB | file, MB |"]
     lines.append("|---:|---:|---:|---:|---:|---:|")
     for row in passes:
@@ -120,10 +114,7 @@ def tables(found: dict[str, Any], plan: Plan) -> list[str]:
     for row in found["kills"]:
         held, same = ", then ".join(map(number, row["held"])), "yes" if row["same"] else "no"
         lines.append(f"| {held} | {row['seconds']:.1f} | {row['peak_mib']:.0f} | {same} |")
-    lines += ["", f"## Shards, of {most} bags", "", "| shard | s | highest memory, MiB |", "|---|---:|---:|"]
-    for place, (seconds, peak) in enumerate(zip(shards["seconds"], shards["peak_mib"]), start=1):
-        lines.append(f"| {place}/{len(shards['seconds'])} | {seconds:.1f} | {peak:.0f} |")
-    lines += [f"| merge | {shards['merge_seconds']:.1f} | |", ""]
+    lines.append("")
     lines += [f"## {len(RUNS)} runs, {number(plan.together)} bags", ""]
     lines += ["| turn | one after the other, s | in one pass, s | ratio |", "|---:|---:|---:|---:|"]
     for turn, row in enumerate(found["together"]["rows"], start=1):

@@ -43,14 +43,12 @@ class Plan:
     Attributes
     ----------
     bags : int
-        Number of bags of the pass that is killed, and that is scored in shards.
+        Number of bags of the pass that is killed.
     beside : tuple of int
         Smaller numbers of bags that are scored too, in ascending order.
     kills : tuple of tuple of float
         For each killed pass, the shares of the groups that are on the disk at its kills, each followed by a random
         delay. A pass is killed once for each share.
-    shards : int
-        Number of parts that are scored and merged.
     together : int
         Number of bags that several runs score in one pass.
     repeats : int
@@ -62,7 +60,6 @@ class Plan:
     bags: int
     beside: tuple[int, ...]
     kills: tuple[tuple[float, ...], ...]
-    shards: int
     together: int
     repeats: int
     chunk_size: int = usual_chunk((WIDTH,))
@@ -78,7 +75,7 @@ def plan_of(bags: int, *, seed: int = 0) -> Plan:
     shares = np.random.default_rng(seed).uniform(0, 1, size=6).round(3).tolist()
     kills = (*((share,) for share in shares[:3]), (1.0,), tuple(sorted(shares[3:])))
     beside = tuple(sorted({min(1000, bags // 10), bags // 10, 3 * bags // 10}))
-    return Plan(bags, beside, kills, shards=4, together=3 * bags // 10, repeats=3)
+    return Plan(bags, beside, kills, together=3 * bags // 10, repeats=3)
 
 
 def make_store(folder: Path, bags: int, *, seed: int = 0) -> Path:
@@ -199,23 +196,6 @@ def kill_passes(plan: Plan, run: Path, folder: Path, *, seed: int = 0) -> list[d
         rows.append(row)
         out.unlink()
     return rows
-
-
-def score_shards(plan: Plan, run: Path, folder: Path) -> dict[str, Any]:
-    """Return seconds and memory of each shard, seconds of the merge, and whether its file equals that of a pass."""
-    data, whole, own = folder / f"store-{plan.bags}", folder / f"whole-{plan.bags}.csv", folder / "shards"
-    own.mkdir()
-    shards = [
-        predict(run, data, "--out", own / "s.csv", "--shard", f"{number}/{plan.shards}")
-        for number in range(1, plan.shards + 1)
-    ]
-    merge = predict("--merge", own, "--out", folder / "merged.csv")
-    return {
-        "seconds": [call.seconds for call in shards],
-        "peak_mib": [call.peak_mib for call in shards],
-        "merge_seconds": merge.seconds,
-        "same": same(folder / "merged.csv", whole),
-    }
 
 
 def score_together(plan: Plan, runs: dict[str, Path], folder: Path) -> dict[str, Any]:

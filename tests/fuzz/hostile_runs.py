@@ -243,12 +243,6 @@ def _fold_values(folder: Path, rng: Random) -> str:
     return ANY
 
 
-def _shard_values(folder: Path, rng: Random) -> str:
-    path = rng.choice(sorted(folder.glob("p.shard-*.json")))
-    path.write_text(json.dumps(_strange_tree(json.loads(path.read_text()), rng, plain=True)))
-    return ANY
-
-
 def _record_values(folder: Path, rng: Random) -> str:
     path = rng.choice(sorted((*folder.glob("*/config.yaml"), *folder.glob("*/folds.yaml"))))
     path.write_text(yaml.safe_dump(_strange_tree(yaml.safe_load(path.read_text()), rng, plain=True)))
@@ -274,5 +268,4 @@ HOSTILE_RUNS: dict[str, tuple[Craft, ...]] = {
     "report data": (_json_values, run_types),
     "report compare": (_record_values,),
     "export": (_json_values, run_types),
-    "shards": (_shard_values,),
 }

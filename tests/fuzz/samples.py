@@ -215,13 +215,6 @@ def _outcomes(**columns: Any) -> Callable[[Path], None]:
 _TARGETS = {"kind": "multiclass", "grade": "ordinal", "number": "continuous", "time": "survival"}
 
 
-def _shards(folder: Path) -> None:
-    _run(folder)
-    with contextlib.chdir(folder):
-        for number in (1, 2):
-            _quietly(["predict", "run", "bags.csv", "--shard", f"{number}/2", "--out", "p.csv"])
-
-
 def _export(folder: Path) -> None:
     _run(folder)
     with contextlib.chdir(folder):
@@ -390,7 +383,6 @@ def _written() -> list[Sample]:
     export = ["export", "run", "--format", "python", "--out", "export"]
     exported = ["export/config.json", "export/model.safetensors"]
     compared = tuple(f"compare/{name}" for name in ("*.csv", "*.yaml", "*.jsonl", "summary.md"))
-    merge = ["predict", "--merge", "p.shard-1-of-2.csv", "p.shard-2-of-2.csv", "--out", "whole.csv"]
     trusted = {"do": "command", "words": ["predict", "run", "bags.csv", "--out", "p.csv"], "config": "config"}
     by_target = {
         "multiclass": _outcomes(kind=lambda bag: "abc"[bag % 3]),
@@ -419,7 +411,6 @@ def _written() -> list[Sample]:
         Sample("finished", _run, ("run/summary.json", "run/config.yaml"), finished, **bags),
         Sample("saved", _run, ("run/model.pt",), {"do": "saved"}, ("*.pt",)),
         Sample("subgroups", _subgroups, ("patients.csv",), {**report, "words": subgroups}, **bags),
-        Sample("shards", _shards, ("p.shard-*",), {**run, "words": merge, "written": ["whole.csv"]}, ("*.csv",)),
         Sample("trusted", _trusting, ("config/midam/trusted.json",), {**trusted, "written": ["p.csv"]}, **bags),
         Sample("store verify", _store, ("store/*",), {**run, "words": ["data", "verify", "store"]}, ("*",)),
         Sample("store describe", _store, ("store/*",), {**run, "words": ["data", "describe", "store"]}),

@@ -237,7 +237,6 @@ MANY = "bag,label,x,y,z\na,1,u,v,1\nb,0,w,q,nan\n"
         ("fit --config data/confg.yaml", "config.yaml"),
         ("fit --resume runs/binry", "binary"),
         ("predict runs/binry data/bags.csv --out x.csv", "binary"),
-        ("predict --merge data/bgs.csv --out x.csv", "bags.csv"),
         ("report runs/binry", "binary"),
         ("export runs/binry --out m", "binary"),
         ("data verify imges", "images"),

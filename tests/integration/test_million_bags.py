@@ -18,7 +18,7 @@ from midam.data.store import open_store, verify_store
 
 pytestmark = pytest.mark.drawn
 
-PLAN = Plan(bags=6000, beside=(200,), kills=((0.1,),), shards=2, together=200, repeats=1, chunk_size=64)
+PLAN = Plan(bags=6000, beside=(200,), kills=((0.1,),), together=200, repeats=1, chunk_size=64)
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,13 @@ def test_the_store_is_one_and_every_second_bag_holds_a_witness(tmp_path: Path) -
 
 
 @pytest.mark.long
-def test_a_killed_pass_shards_and_several_runs_write_the_bytes_of_one_pass(measured: dict) -> None:
+def test_a_killed_pass_and_several_runs_write_the_bytes_of_one_pass(measured: dict) -> None:
     assert [row["bags"] for row in measured["passes"]] == [200, 6000]
     [kill] = measured["kills"]
     # Killed behind the sixth of 59 groups of 102 bags, and before the end.
     assert PLAN.groups == 59
     assert 6 * 102 <= kill["held"][0] < 6000
     assert kill["same"]
-    assert measured["shards"]["same"]
-    assert len(measured["shards"]["seconds"]) == 2
     assert measured["together"]["same"]
     assert json.loads(json.dumps(measured)) == measured
 
@@ -72,7 +70,7 @@ def test_other_bytes_are_told(tmp_path: Path, measured: dict) -> None:
     assert not million_bags_calls.same(tmp_path / "a", tmp_path / "c")
     said = million_bags.verdicts(measured)
     assert "1 of 1 files" in said[1]
-    assert sum(line.endswith("Met.") for line in said) == 3
+    assert sum(line.endswith("Met.") for line in said) == 2
     wrong = {**measured, "kills": [{**measured["kills"][0], "same": False}]}
     assert million_bags.verdicts(wrong)[1].endswith("Missed.")
 
@@ -83,7 +81,6 @@ def test_the_page_has_a_row_for_each_figure(tmp_path: Path, measured: dict) -> N
     assert "| 6 000 | 0.5 | 12 000 |" in page
     assert "scoring 6000/6000 bags" in page
     assert str(tmp_path.parent) not in page, "no name of a file of this machine"
-    assert "| 2/2 | 0.5 |" in page
     million_bags.draw(measured, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").exists()
 

@@ -115,18 +115,6 @@ def test_files_of_instances_count(made, tmp_path, disk, capsys):
     assert disk.free < 1.5 * written
 
 
-def test_shards_that_do_not_fit_together_are_not_merged(made, tmp_path, disk, capsys):
-    data, run = made
-    disk.free = 1 << 30
-    for number in (1, 2):
-        out = str(tmp_path / "s.csv")
-        assert main(["predict", str(run), str(data), "--out", out, "--shard", f"{number}/2"]) == 0
-    disk.free = 100
-    assert main(["predict", "--merge", str(tmp_path), "--out", str(tmp_path / "m.csv")]) == 2
-    assert "got 100 bytes free" in capsys.readouterr().err
-    assert not (tmp_path / "m.csv").exists()
-
-
 @pytest.mark.parametrize("method", [None, "bag-statistics-logistic"])
 def test_a_run_that_does_not_fit_is_refused(method, tmp_path, disk):
     disk.free = 1 << 20

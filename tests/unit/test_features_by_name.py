@@ -132,12 +132,12 @@ def by_command(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     return pd.read_csv(out)["score"].to_numpy()
 
 
-def by_shards(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
+def by_slices(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     frame.to_csv(folder / "other.csv", index=False)
-    for shard in ("1/2", "2/2"):
-        out = ["--out", str(folder / "s.csv"), "--shard", shard]
+    for number, part in enumerate((":2", "2:")):
+        out = ["--out", str(folder / f"s{number}.csv"), "--bags", part]
         assert main(["predict", str(run), str(folder / "other.csv"), *out]) == 0
-    return pd.concat([pd.read_csv(path) for path in sorted(folder.glob("s.shard*.csv"))])["score"].to_numpy(dtype=float)
+    return pd.concat([pd.read_csv(folder / f"s{number}.csv") for number in (0, 1)])["score"].to_numpy(dtype=float)
 
 
 def by_export(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
@@ -165,10 +165,10 @@ WAYS: list[Callable[[Path, pd.DataFrame, Path], Any]] = [
     by_frames,
     by_saved_estimator,
     by_command,
-    by_shards,
+    by_slices,
     by_export,
 ]
-_ALONE = (by_command, by_shards, by_export)  # commands, which print what others raise
+_ALONE = (by_command, by_slices, by_export)  # commands, which print what others raise
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)

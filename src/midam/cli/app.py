@@ -154,8 +154,6 @@ def parse(argv: Sequence[str]) -> "Namespace":
         parser = command.parser(defaults)
     elif name == "data":
         parser = command.parser(*words[:1])
-    elif name == "predict":
-        parser = command.parser(merge="--merge" in words)
     else:
         parser = command.parser()
     try:

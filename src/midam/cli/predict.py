@@ -1,5 +1,6 @@
 """`midam predict`: score bags with trained runs."""
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -12,16 +13,14 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, TRUST, Parser
-from midam.data.digests import contents_digest
 from midam.errors import ConfigError, RunStoppedError, plural
-from midam.files import is_stream, require_space, resolved, write_parts
-from midam.report.program import note_result, remark, say, stdout_console
+from midam.files import is_stream, resolved, write_parts
+from midam.report.program import note_result, remark, stdout_console
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
     from midam.runs.loaded import LoadedRun
     from midam.runs.scoring import Scores, Scoring
-    from midam.runs.shards import Shard
 
 TABLES = {
     "labels": "label table of a folder of feature files, or of a store",
@@ -36,14 +35,8 @@ TABLES = {
 }
 
 
-def parser(*, merge: bool = False) -> ArgumentParser:
-    """Return the parser of the command; with `merge`, of the command that joins shards."""
-    if merge:
-        joined = Parser("predict --merge", "Join the files of all shards into the file that one pass would write.")
-        joined.add_argument("shards", type=str, nargs="+", help="files of shards, or a folder of them")
-        joined.add_argument("--merge", action="store_true", help="join shards")
-        joined.add_argument("--out", type=str, required=True, metavar="FILE.csv", help="where to write all scores")
-        return joined
+def parser() -> ArgumentParser:
+    """Return the parser of the command."""
     predict = Parser("predict", "Score bags with trained runs; labels are not needed.")
     predict.add_argument("run", type=str, nargs="+", help="run folder, or several: the data are read once for all")
     predict.add_argument("data", type=str, help=DATA)
@@ -55,10 +48,8 @@ def parser(*, merge: bool = False) -> ArgumentParser:
     predict.add_argument("--out", type=str, required=True, metavar="FILE.csv", help=text)
     text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
     predict.add_text("--instances", metavar="DIR", help=text)
-    text = "score only part K of N, into FILE.shard-K-of-N.csv; auto: the part of this task of a SLURM job array"
-    predict.add_text("--shard", metavar="K/N", help=text)
-    text = "join shards: midam predict --merge FILES_OR_FOLDER --out FILE.csv"
-    predict.add_argument("--merge", action="store_true", help=text)
+    text = "score only the bags from position START, counted from 0, to before STOP; each may be left out"
+    predict.add_text("--bags", metavar="START:STOP", help=text)
     return predict
 
 
@@ -90,21 +81,18 @@ def read_inputs(
 
 
 def run(options: Namespace, console: Console) -> int:
-    """Score bags, or join shards; returns the exit code."""
-    if options.merge:
-        return _merge(options)
+    """Score bags; returns the exit code."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
-    from midam.runs.scoring import read_together, require_score_space
-    from midam.runs.shards import Shard
+    from midam.runs.scoring import prediction_parts, read_together, require_score_space
 
-    shard = None if options.shard is None else Shard.of(options.shard)
-    outs = _outs(options, shard)
+    outs = _outs(options)
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
     runs = [load_run(name, trust=options.trust) for name in options.run]
     reading = {name: options[name] for name in TABLES}
     bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **reading))
+    part = _part(options.bags, len(bags[0]))
     for out, run_bags in zip(outs, bags):
         keep_sources(run_bags, options.data, str(out), "--out", folder=False)
         keep_other(out)
@@ -112,15 +100,11 @@ def run(options: Namespace, console: Console) -> int:
         keep_sources(bags[0], options.data, options.instances, "--instances", folder=True)
     replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
-        scorings = [_scoring(stack, options, *parts, shard=shard) for parts in zip(runs, bags, outs)]
+        scorings = [_scoring(stack, options, *parts, part=part) for parts in zip(runs, bags, outs)]
         folder = None if options.instances is None else Path(options.instances)
         require_score_space(scorings, outs, instances=folder)
-        if shard is not None:
-            part = scorings[0].part
-            text = f"bags {part.start + 1} to {part.stop} of {len(bags[0])}" if part else "no bags: the others have all"
-            console.print(f"shard {shard}: {text}", soft_wrap=True)
         for out, scoring, scores in zip(outs, scorings, _scores(options, scorings, console)):
-            _write(out, scoring, scores, shard, instances=options.instances is not None)
+            write_parts(out, prediction_parts(scoring, scores), typed=True)
             if scoring.journal is not None:
                 scoring.journal.remove()
     # A stream gets the scores and nothing else.
@@ -145,36 +129,36 @@ def _tell_class(trained: "LoadedRun", console: Console) -> None:
         console.print(escape(f"class {name}: {point}: the threshold of the run ({trained.settings.run.threshold})"))
 
 
-def _merge(options: Namespace) -> int:
-    """Join the files of shards."""
-    from midam.runs.shards import merge_shards, shard_files
+def _part(text: str | None, count: int) -> range:
+    """Return the positions of the bags that --bags names, of `count` bags in all.
 
-    out, tables = Path(options.out), shard_files([Path(path) for path in options.shards])
-    if out.resolve() in {path.resolve() for path in tables}:
-        raise ConfigError(f"Expected another file than those of the shards for --out, got {out}; choose a new name.")
-    keep_other(out)
-    require_space({out: sum(path.stat().st_size for path in tables if path.is_file())}, "scores")
-    facts = merge_shards(tables, out)
-    note_result(scores=[out], bags=facts.of_bags)
-    say(f"{plural(facts.of_bags, 'bag')} of {plural(facts.count, 'shard')}: {options.out}")
-    return 0
+    Examples
+    --------
+    >>> _part("90:200", 100), _part(":10", 100), _part(None, 100)
+    (range(90, 100), range(0, 10), range(0, 100))
+    """
+    match = re.fullmatch(r"(\d*):(\d*)", ":" if text is None else text)
+    part = range(count)[slice(*(int(end) if end else None for end in match.groups()))] if match else range(0)
+    if not part:
+        raise ConfigError(
+            f"Expected --bags as START:STOP with at least one of {plural(count, 'bag')}, got {text!r}; choose others, "
+            f"such as 0:{count}."
+        )
+    return part
 
 
-def _outs(options: Namespace, shard: "Shard | None") -> list[Path]:
+def _outs(options: Namespace) -> list[Path]:
     """Return the output file of each run."""
-    from midam.runs.shards import shard_path
-
     out = Path(options.out)
-    if (len(options.run) > 1 or shard is not None) and is_stream(out):
-        raise ConfigError(f"Expected a file for the scores of several runs, or of a shard, got {out}; choose a name.")
+    if len(options.run) > 1 and is_stream(out):
+        raise ConfigError(f"Expected a file for the scores of several runs, got {out}; choose a name.")
     if len(options.run) > 1 and options.instances is not None:
         raise ConfigError(
             "Expected one run with --instances, which are written in a separate pass for each run, got "
             f"{len(options.run)}; make a call for each run, with separate folders."
         )
     names = [] if len(options.run) == 1 else _names(options.run)
-    outs = [out.with_name(f"{out.stem}.{name}{out.suffix}") for name in names] or [out]
-    return outs if shard is None else [shard_path(path, shard) for path in outs]
+    return [out.with_name(f"{out.stem}.{name}{out.suffix}") for name in names] or [out]
 
 
 def _names(runs: list[str]) -> list[str]:
@@ -193,15 +177,13 @@ def _names(runs: list[str]) -> list[str]:
 
 
 def _scoring(
-    stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, shard: "Shard | None"
+    stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, part: range
 ) -> "Scoring":
     """Return the bags that one run scores, with a journal next to the output file, which a stopped call leaves."""
     from midam.runs.journal import ScoreJournal
     from midam.runs.scoring import Scoring
-    from midam.runs.shards import shard_range
 
     chunk = trained.settings.run.chunk_size
-    part = range(len(bags)) if shard is None else shard_range(bags.sizes, shard, chunk_size=chunk)
     if is_stream(out):
         return Scoring(trained, bags, part)
     file, call = resolved(out), {"run": trained.digest(), "chunk_size": chunk}
@@ -246,29 +228,3 @@ def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> 
             f"stopped; {', '.join(progress)} of {plural(bags, 'bag')}. The same command continues from there"
         ) from None
     return [by_scoring[id(entry)] for entry in scorings]
-
-
-def _write(out: Path, scoring: "Scoring", scores: "Scores", shard: "Shard | None", *, instances: bool) -> None:
-    """Write the scores of a run, and the facts of a shard."""
-    from midam.runs.scoring import prediction_parts
-    from midam.runs.shards import ShardFacts, write_shard
-
-    parts, trained, bags = prediction_parts(scoring, scores), scoring.run, scoring.bags
-    if shard is None:
-        write_parts(out, parts, typed=True)
-        return
-    facts = ShardFacts(
-        number=shard.number,
-        count=shard.count,
-        first=scoring.part.start,
-        bags=len(scoring.part),
-        of_bags=len(bags),
-        run=trained.digest(),
-        data=contents_digest(bags, read=False),
-        run_source=trained.source,
-        data_source=bags.source,
-        call={"chunk_size": trained.settings.run.chunk_size, "instances": instances},
-        header=1,
-        table="",
-    )
-    write_shard(out, facts, parts)

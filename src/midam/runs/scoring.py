@@ -32,7 +32,7 @@ _TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint besides its letters
 
 @dataclass(frozen=True)
 class Scoring:
-    """Bags that one run scores: those at the positions `part` of `bags`, whole groups of `bag_groups`.
+    """Bags that one run scores: those at the positions `part` of `bags`.
 
     `midam.evaluate.predict.prepared` matches features by name and fills missing values. Scores that the `journal` holds
     are not computed again; new scores are added to it group by group.
@@ -75,7 +75,7 @@ def predict_run(
     instances : Path, optional
         Folder for scores of the instances, one file for each bag; see `midam.runs.instance_files`.
     part : range, optional
-        Positions of the N bags to score, see `midam.runs.shards.shard_range`; default: all.
+        Positions of the N bags to score, neighbors; default: all.
     journal : ScoreJournal, optional
         Scores that it holds are not computed again; new scores are added to it group by group.
     on_bags : callable, optional

@@ -1,8 +1,11 @@
-"""Predictions in parts, and of several runs at once, are to the byte those of one pass of one run."""
+"""Predictions of slices of the bags, and of several runs at once, are those of one pass of one run."""
 
+import io
 import shutil
+from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.integration.commands import fitted, stop_at
 
@@ -14,7 +17,7 @@ from midam.runs.loaded import load_run
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A run whose bags are scored 16 at a time, another of another seed, its data, and 100 new bags."""
-    folder = tmp_path_factory.mktemp("shards")
+    folder = tmp_path_factory.mktemp("slices")
     words = ("--epochs", "2", "--members", "2", "--chunk-size", "3")
     data, run = fitted(folder, *words)
     other = folder / "other"
@@ -37,80 +40,45 @@ def predict(*words):
     return main(["predict", *map(str, words)])
 
 
-def score_all(made, out, count, *words):
-    for number in range(1, count + 1):
-        assert predict(made[1], made[0], "--out", out, "--shard", f"{number}/{count}", *words) == 0
+@pytest.mark.parametrize("edges", [(0, 100), (0, 37, 38, 1000)])
+def test_slices_together_are_one_pass(edges, made, whole, tmp_path):
+    tables = []
+    for start, stop in pairwise(edges):
+        out = tmp_path / f"s{start}.csv"
+        assert predict(made[1], made[0], "--out", out, "--bags", f"{start}:{stop}") == 0
+        tables.append(pd.read_csv(out))
+    found, expected = pd.concat(tables, ignore_index=True), pd.read_csv(io.BytesIO(whole))
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-5)
+    assert len(list(tmp_path.iterdir())) == len(tables), "no journal is left"
 
 
-@pytest.mark.parametrize("count", [1, 3, 12])
-def test_shards_together_are_one_pass(count, made, whole, tmp_path, capsys):
-    score_all(made, tmp_path / "s.csv", count)
-    assert f"shard 1/{count}: bags 1 to " in capsys.readouterr().err
-    files = sorted(path.name for path in tmp_path.iterdir())
-    assert len(files) == 2 * count, "a table and its facts each, and no journal"
-    assert predict("--merge", tmp_path, "--out", tmp_path / "s.csv") == 0
-    assert f"100 bags of {count} shard{'s' * (count > 1)}:" in capsys.readouterr().out
-    assert (tmp_path / "s.csv").read_bytes() == whole
-    tables = [tmp_path / name for name in files if name.endswith(".csv")]
-    assert predict("--merge", *reversed(tables), "--out", tmp_path / "t.csv") == 0
-    assert (tmp_path / "t.csv").read_bytes() == whole
+def test_a_slice_goes_on_after_a_stop(made, tmp_path, monkeypatch, capsys):
+    words = (made[1], made[0], "--bags", "50:", "--out")
+    assert predict(*words, tmp_path / "whole.csv") == 0
+    calls = stop_at(monkeypatch, midam.runs.scoring, "predict_each", 2)
+    assert predict(*words, tmp_path / "s.csv") == 130
+    assert "s.csv.part holds" in capsys.readouterr().err
+    assert predict(*words, tmp_path / "s.csv") == 0
+    assert len(calls) > 2
+    assert (tmp_path / "s.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
-def test_a_task_of_an_array_scores_its_shard(made, tmp_path, monkeypatch, capsys):
-    for name, value in {"ID": 5, "MIN": 4, "MAX": 6, "COUNT": 3, "STEP": 1}.items():
-        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
-    assert predict(made[1], made[0], "--out", tmp_path / "s.csv", "--shard", "auto") == 0
-    assert "shard 2/3: bags " in capsys.readouterr().err
-    assert (tmp_path / "s.shard-2-of-3.csv").exists()
+@pytest.mark.parametrize("text", ["100:", "5:5", "7:3", "1/2", "-3:", "a:b", "3"])
+def test_a_slice_without_bags_is_refused(text, made, tmp_path, capsys):
+    assert predict(made[1], made[0], "--out", tmp_path / "s.csv", f"--bags={text}") == 2
+    assert "Expected --bags as START:STOP with at least one of 100 bags" in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_shard_goes_on_after_a_stop(made, whole, tmp_path, monkeypatch, capsys):
-    words = (made[1], made[0], "--out", tmp_path / "s.csv", "--shard", "1/2")
-    calls = stop_at(monkeypatch, midam.runs.scoring, "predict_each", 3)
-    assert predict(*words) == 130
-    assert "s.shard-1-of-2.csv.part holds" in capsys.readouterr().err
-    assert predict("--merge", tmp_path, "--out", tmp_path / "m.csv") == 2
-    assert predict(*words) == 0
-    before = len(calls)
-    assert predict(made[1], made[0], "--out", tmp_path / "s.csv", "--shard", "2/2") == 0
-    assert len(calls) > before
-    assert predict("--merge", tmp_path, "--out", tmp_path / "m.csv") == 0
-    assert (tmp_path / "m.csv").read_bytes() == whole
-
-
-def test_shards_of_other_runs_and_data_are_refused(made, tmp_path, capsys):
-    many, run, other, _ = made
-    assert predict(run, many, "--out", tmp_path / "s.csv", "--shard", "1/2") == 0
-    assert predict(other, many, "--out", tmp_path / "s.csv", "--shard", "2/2") == 0
-    assert predict("--merge", tmp_path, "--out", tmp_path / "m.csv") == 2
-    said = capsys.readouterr().err
-    assert "Expected shards of one run" in said
-    assert str(other) in said
-    changed = tmp_path / "changed.npz"
-    content = dict(np.load(many))
-    content["X"][0, 0] += 1
-    np.savez(changed, **content)
-    assert predict(run, changed, "--out", tmp_path / "s.csv", "--shard", "2/2") == 0
-    assert predict("--merge", tmp_path, "--out", tmp_path / "m.csv") == 2
-    assert "Expected shards of the same data" in capsys.readouterr().err
-    (tmp_path / "s.shard-2-of-2.csv").unlink()
-    (tmp_path / "s.shard-2-of-2.json").unlink()
-    assert predict("--merge", tmp_path, "--out", tmp_path / "m.csv") == 2
-    assert "Expected all 2 shards, got 1, without 2" in capsys.readouterr().err
-    assert not (tmp_path / "m.csv").exists()
-
-
-def test_files_of_instances_of_shards_are_those_of_one_pass(made, tmp_path):
+def test_files_of_instances_of_a_slice_are_those_of_one_pass(made, tmp_path):
     h5py = pytest.importorskip("h5py")
     many, run, *_ = made
     assert predict(run, many, "--out", tmp_path / "w.csv", "--instances", tmp_path / "one") == 0
-    score_all(made, tmp_path / "s.csv", 3, "--instances", tmp_path / "parts")
-    assert predict("--merge", tmp_path, "--out", tmp_path / "m.csv") == 0
-    assert (tmp_path / "m.csv").read_bytes() == (tmp_path / "w.csv").read_bytes()
-    names = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert names == sorted(path.name for path in (tmp_path / "parts").iterdir())
-    for name in names[::17]:
-        with h5py.File(tmp_path / "one" / name) as one, h5py.File(tmp_path / "parts" / name) as other:
+    assert predict(run, many, "--out", tmp_path / "s.csv", "--bags", "40:45", "--instances", tmp_path / "part") == 0
+    names = sorted(path.name for path in (tmp_path / "part").iterdir())
+    assert len(names) == 5
+    for name in names:
+        with h5py.File(tmp_path / "one" / name) as one, h5py.File(tmp_path / "part" / name) as other:
             for key in ("score", "weight", "attention_scores"):
                 assert np.array_equal(one[key][:], other[key][:])
 
@@ -138,16 +106,6 @@ def test_several_runs_go_on_after_a_stop(made, whole, tmp_path, monkeypatch, cap
     assert predict(other, many, "--out", tmp_path / "alone.csv") == 0
     assert (tmp_path / "s.run.csv").read_bytes() == whole
     assert (tmp_path / "s.other.csv").read_bytes() == (tmp_path / "alone.csv").read_bytes()
-
-
-def test_shards_of_several_runs_are_merged_run_by_run(made, whole, tmp_path, capsys):
-    many, run, other, _ = made
-    for number in (1, 2):
-        assert predict(run, other, many, "--out", tmp_path / "s.csv", "--shard", f"{number}/2") == 0
-    assert predict("--merge", tmp_path, "--out", tmp_path / "m.csv") == 2
-    assert "Expected shards of one run" in capsys.readouterr().err
-    assert predict("--merge", *tmp_path.glob("s.run.shard-*.csv"), "--out", tmp_path / "m.csv") == 0
-    assert (tmp_path / "m.csv").read_bytes() == whole
 
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(made, tmp_path):
@@ -188,8 +146,6 @@ def test_what_cannot_be_scored_together_is_refused(made, tmp_path, capsys):
     assert "Expected each run once" in capsys.readouterr().err
     assert predict(run, other, many, "--out", tmp_path / "s.csv", "--instances", tmp_path / "i") == 2
     assert "Expected one run with --instances" in capsys.readouterr().err
-    assert predict(run, many, "--out", "/dev/stdout", "--shard", "1/2") == 2
-    assert "Expected a file for the scores of several runs, or of a shard" in capsys.readouterr().err
     assert not list(tmp_path.glob("s.*"))
 
 
