@@ -48,7 +48,7 @@ COMMANDS = {
     "report": "write a page to forward about a run, an evaluation or a comparison",
     "compare": "compare methods on the same folds",
     "embed": "turn images, patches or slices into vectors by a pretrained network",
-    "export": "write a run as ONNX, safetensors and a Python file, with a model card",
+    "export": "write a run as programs of torch and ONNX, with its weights and a model card",
     "data": "describe data, import it into a store, verify a store",
     "new": "write a commented settings file for data",
     "doctor": "say what is installed, what the machine has and what is slow",
