@@ -19,10 +19,11 @@ from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
 from midam.errors import LeakageError, given, listed, plural
+from midam.evaluate.classes import class_aurocs
 from midam.evaluate.ranking import FEW_BAGS
 from midam.report import label_facts
 from midam.settings import DataSettings
-from midam.targets import target_of
+from midam.targets import Target, target_of
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
@@ -128,21 +129,33 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of features without any value in a bag
         means = np.array([np.nanmean(row, axis=0) for row in rows])
         ends = np.nanquantile(x, [0, 0.5, 1], axis=0)
+    metrics = _feature_metrics(target, values, means)
     for at, name in enumerate(names):
-        finite_values, has = x[~absent[:, at], at], np.isfinite(means[:, at])
-        metric = None
-        if values is not None and target.count == 1 and has.any() and target.has_metric(values[has]):
-            metric = target.metric_value(values[has], means[has, at])
         low, median, high = ends[:, at].tolist()
-        facts.append(FeatureFacts(str(name), _kind(finite_values), float(missing[at]), low, median, high, metric))
+        kind = _kind(x[~absent[:, at], at] if absent[:, at].any() else x[:, at])
+        facts.append(FeatureFacts(str(name), kind, float(missing[at]), low, median, high, metrics[at]))
     return sorted(facts, key=lambda feature: -abs((feature.metric or 0.5) - 0.5))
+
+
+def _feature_metrics(target: Target, values: NDArray[Any] | None, means: NDArray[np.float64]) -> list[float | None]:
+    """Return the main metric of the mean of each feature; of two classes for all features at once."""
+    has = np.isfinite(means)
+    if values is None or target.count != 1:
+        return [None] * means.shape[1]
+    if target.name == "binary":
+        areas = class_aurocs(np.where(has, values[:, None], np.nan), np.where(has, means, 0.0))
+        return [None if np.isnan(area) else float(area) for area in areas]
+    return [
+        target.metric_value(values[rows], column[rows]) if rows.any() and target.has_metric(values[rows]) else None
+        for rows, column in zip(has.T, means.T)
+    ]
 
 
 def _kind(values: NDArray[np.float64]) -> str:
     """Return the kind of the values of a feature."""
     if len(values) < 2 or (values == values[0]).all():
         return "constant"
-    if np.isin(values, (0, 1)).all():
+    if ((values == 0) | (values == 1)).all():
         return "0 or 1"
     return "whole numbers" if (values == np.round(values)).all() else "numbers"
 
