@@ -88,24 +88,40 @@ class Limits:
     long: int
 
 
-# Lines: a reading of every file for what stands twice, passes on or cannot happen took 450 of 34 450. What is left are
-# features and checks of what a stranger may pass in; fewer lines mean fewer of these.
-# Since then 160 came in that say what was wrong in silence: a stale state, a contradicted model, pixels of another
-# depth, networks without weights, a bare loop that spoils its state.
+# Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=34_160,
-    files=258,
+    lines=33_000,
+    files=252,
     function=60,
     circles=0,
     against_layers=0,
     parameters=23,
     vague=0,
     pages=41,
-    words=38_050,
+    words=37_800,
     readme=700,
     long=0,
 )
+# Lines of each part; "" are the single files.
+PARTS = {
+    "": 1590,
+    "cli": 2060,
+    "compare": 2520,
+    "data": 9550,
+    "embed": 770,
+    "evaluate": 1810,
+    "explain": 1650,
+    "export": 540,
+    "functional": 500,
+    "nn": 1960,
+    "report": 3110,
+    "runs": 2560,
+    "settings": 650,
+    "sklearn": 1050,
+    "targets": 890,
+    "train": 1840,
+}
 
 
 def part_of(path: Path) -> str:
@@ -331,12 +347,13 @@ def main() -> int:
         ("words of the README", words.readme, LIMITS.readme, ""),
         ("sentences above 30 words", words.long[0], LIMITS.long, words.long[1]),
     ]
+    rows += [
+        (f"lines of {part or 'single files'}", lines, PARTS.get(part, 0), f"{files} files")
+        for part, (files, lines) in sorted(house.parts.items(), key=lambda part: -part[1][1])
+    ]
     for what, count, limit, where in rows:
         mark = "ABOVE" if count > limit else ""
         sys.stdout.write(f"{what:36}{count:8}  limit {limit:7}  {mark:7}{where}".rstrip() + "\n")
-    each = sorted(house.parts.items(), key=lambda part: -part[1][1])
-    shares = ", ".join(f"{part or 'single files'} {lines} in {files}" for part, (files, lines) in each)
-    sys.stdout.write(f"lines and files of each part: {shares}\n")
     return int(any(count > limit for _, count, limit, _ in rows))
 
 
