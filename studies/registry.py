@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midam.errors import ConfigError
-from midam.registry import Registry, typed
+from midam.registry import Registry
 from studies.engine import PACKED
 from studies.options import StudyOptions
 
@@ -77,7 +77,7 @@ def find_study(name: str) -> Study:
     >>> find_study("table2").takes
     ('margin', 'splits', 'protocol', 'device')
     """
-    found = STUDIES.find(typed(name))
+    found = STUDIES.find(name)
     if not isinstance(found, Study):
         raise ConfigError(f"Expected a study, got {found!r} for {name!r}; make it one by `as_study`.")
     return found

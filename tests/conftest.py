@@ -3,7 +3,6 @@
 import atexit
 import gc
 import os
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,9 +26,6 @@ os.environ["LOKY_MAX_CPU_COUNT"] = "1"
 # The same examples on each run, and no deadline: a slow or shared machine must not turn a right answer red.
 settings.register_profile("midam", deadline=None, derandomize=True)
 settings.load_profile("midam")
-
-# What a test trusts is not what the user trusts, who may run the tests.
-os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="midam-tests-")
 
 
 def _data_root() -> tuple[Path | None, str]:

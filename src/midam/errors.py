@@ -57,14 +57,6 @@ class StoreError(MidamError, OSError):
     """A store that cannot be written: its place is taken, or the disk is full."""
 
 
-class UntrustedError(MidamError):
-    """Code of another package, named in the `settings` of a file, that is not trusted yet."""
-
-    def __init__(self, message: str, settings: Mapping[str, Any]) -> None:
-        super().__init__(message)
-        self.settings = dict(settings)
-
-
 class RunExistsError(MidamError, FileExistsError):
     """The run folder already holds a run."""
 

@@ -1,33 +1,30 @@
-"""The extension points: classes and functions by name, of midam or of other packages.
+"""The extension points: classes and functions by name, of midam or of plug-ins.
 
-A row is ``name: "package.module.Object"``; an object is imported when it is first needed. A name that is not in the
-table can be an entry point of an installed package, in the group ``midam.plugins``, with the name ``KIND.NAME``:
+A row is ``name: "package.module.Object"``; an object is imported when it is first needed. A plug-in is a module that
+adds names when it is imported, ``POOLINGS.add("trimmed-mean", TrimmedMean)``: the user imports it in Python, or names
+it with ``--plugin``. A name can also be an entry point ``KIND.NAME`` of an installed package:
 
     [project.entry-points."midam.plugins"]
     "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
 
-or a class path. Importing a class path runs code, so a plain text is never imported: it must be a `ClassPath`. `typed`
-marks the paths that the user wrote, and `midam.runs.trust` those that the user trusts. A text from a file is neither.
+A text from a file or a command line is looked up and never imported.
 """
 
 import importlib
 import inspect
+import re
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar
 
-from midam.errors import ConfigError, nearest, require
+from midam.errors import ConfigError, MidamError, nearest, require
 
 GROUP = "midam.plugins"
-
-
-class ClassPath(str):
-    """Class path that may be imported, because the user typed or trusts it; it compares and prints as its text."""
-
-    __slots__ = ()
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class NamedPart:
@@ -40,21 +37,21 @@ class NamedPart:
         cls.name = cls.__dict__.get("name", cls.__name__)
 
 
-def typed(name: str) -> str:
-    """Mark a name that the user typed, or wrote in Python: if it is a class path, it may be imported."""
-    return ClassPath(name) if "." in name else name
+_ALL: list["Registry"] = []
 
 
 class Registry:
     """Names of one `kind` of object, as named in messages and entry points; `rows` hold the class paths of midam.
 
     All classes must subclass `base`, a class path; without `base`, any callable is accepted. With `functions`,
-    functions that return an instance are accepted too. Without `paths`, class paths are refused.
+    functions that return an instance are accepted too.
 
     Examples
     --------
+    >>> from collections import Counter
     >>> shapes = Registry("shape", {"ordered": "collections.OrderedDict"}, base="builtins.dict")
-    >>> shapes.find("ordered").__name__, shapes.find(typed("collections.Counter")).__name__
+    >>> shapes.add("counter", Counter)
+    >>> shapes.find("ordered").__name__, shapes.find("counter").__name__
     ('OrderedDict', 'Counter')
     >>> shapes.check("orderd")
     Traceback (most recent call last):
@@ -62,74 +59,86 @@ class Registry:
     midam.errors.ConfigError: Expected a known shape, got 'orderd'; did you mean 'ordered'?
     """
 
-    def __init__(
-        self,
-        kind: str,
-        rows: Mapping[str, str],
-        *,
-        base: str | None = None,
-        functions: bool = False,
-        paths: bool = True,
-    ) -> None:
+    def __init__(self, kind: str, rows: Mapping[str, str], *, base: str | None = None, functions: bool = False) -> None:
         self.kind = kind
-        self.paths = paths
+        self.own = tuple(rows)  # names of midam
         self._rows = dict(rows)
         self._added: dict[str, Any] = {}
+        self._modules: dict[str, str] = {}
         self._base = base
         self._functions = functions
-
-    def own(self) -> list[str]:
-        """Return the class paths of midam."""
-        return list(self._rows.values())
+        _ALL.append(self)
 
     def names(self) -> list[str]:
         """Return all names: those of midam, added names, and those of installed packages."""
-        return list(dict.fromkeys([*self._rows, *self._added, *_plugins(self.kind)]))
+        return list(dict.fromkeys([*self._rows, *self._added, *_points(self.kind)]))
 
     def add(self, name: str, thing: Any) -> None:
-        """Register a class or function under `name` in this process; raise a `ConfigError` if either is unsuitable."""
-        if name in self.names():
+        """Register a class or function under `name` in this process; raise a `ConfigError` if either is unsuitable.
+
+        A run that uses the name keeps the name of the calling module, for the message where the module is missing.
+        """
+        if name in self._rows or name in self._added:
             raise ConfigError(f"Expected a new {self.kind} name, got {name!r}, which is taken; choose another.")
         self._added[name] = self._fitting(thing, name)
+        module = str(sys._getframe(1).f_globals.get("__name__"))
+        if module != "__main__":  # a script is no module that can be imported elsewhere
+            self._modules[name] = module
 
     def remove(self, name: str) -> None:
         """Remove a name that was added."""
         del self._added[name]
+        self._modules.pop(name, None)
+
+    def module(self, name: str) -> str | None:
+        """Return the module that added a name; None if it is not known."""
+        return self._modules.get(name) if name in self._added else None
 
     def check(self, name: str) -> None:
-        """Refuse an unknown name, and suggest the nearest; only `find` checks a class path."""
-        require(name, str, self.kind, "name one of midam, or a class path")
-        if name not in self.names() and not (self.paths and "." in name):
-            raise ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, self.names())}")
+        """Refuse an unknown name, and suggest the nearest."""
+        require(name, str, self.kind, "name one of midam, or of a plug-in")
+        if name not in self.names():
+            raise self.unknown(name)
+
+    def unknown(
+        self, name: str, source: object = "", *, module: str | None = None, also: Iterable[str] = ()
+    ) -> ConfigError:
+        """Return the error about an unknown name in the file `source`; the plug-in `module` adds it, if that is known.
+
+        Names in `also` are suggested too.
+        """
+        where, known = f" (in {source})" if source else "", f"Expected a known {self.kind}, got"
+        if module is not None:
+            return ConfigError(
+                f"{known} {name!r}{where}, which the plug-in {module} adds; pass --plugin {module}, or import it in "
+                "Python."
+            )
+        if "." in name and self is not TARGETS:  # `midam.data.sources.label_columns` reads the labels of its own alone
+            return ConfigError(
+                f"{known} {name!r}{where}, and no class path is imported; add the class under this name in a module, "
+                f"midam.registry.{self.kind.upper()}S.add({name!r}, ...), and pass --plugin MODULE."
+            )
+        return ConfigError(f"{known} {name!r}{where}; {nearest(name, [*self.names(), *also])}")
 
     def find(self, name: str) -> Any:
-        """Find the class of a known name, or of a `ClassPath`, whose import runs the code of its module.
-
-        Raise a `ConfigError` if the name is unknown, if the object cannot be imported or is unsuitable, and for a class
-        path that is plain text, which is not imported.
-        """
+        """Find the object of a name; raise a `ConfigError` if it is unknown, or an installed package is at fault."""
         self.check(name)
-        if name not in self.names() and not isinstance(name, ClassPath):
-            raise ConfigError(
-                f"Expected the name of a known {self.kind}, got the class path {name!r}, which is not "
-                f"trusted; {nearest(name, self.names())}"
-            )
         if name in self._added:
             return self._added[name]
-        point = _plugins(self.kind).get(name)
-        if name in self._rows and point is not None:
-            warnings.warn(
-                f"{name!r} is the {self.kind} of midam, not that of the package {point.module!r}, which has the same "
-                "name; rename that of the package",
-                stacklevel=2,
-            )
-        elif point is not None:
-            try:
-                return self._fitting(point.load(), name)
-            except (ImportError, AttributeError) as error:
-                plugin = f"the {self.kind} {name!r} in the package {point.module!r}"
-                raise ConfigError(f"Expected {plugin}, got {error}; fix or remove that package.") from None
-        return self._fitting(import_path(ClassPath(self._rows.get(name, name)), kind=self.kind), name)
+        points = _points(self.kind)
+        if name in self._rows:
+            if name in points:
+                warnings.warn(
+                    f"{name!r} is the {self.kind} of midam, not that of the package {points[name].module!r}, which has "
+                    "the same name; rename that of the package",
+                    stacklevel=2,
+                )
+            return self._fitting(_imported(self._rows[name]), name)
+        try:
+            return self._fitting(points[name].load(), name)
+        except (ImportError, AttributeError) as error:
+            plugin = f"the {self.kind} {name!r} in the package {points[name].module!r}"
+            raise ConfigError(f"Expected {plugin}, got {error}; fix or remove that package.") from None
 
     def where(self, fits: Callable[[Any], bool]) -> list[str]:
         """Return the names of the objects that `fits` accepts, without those of a package that cannot be imported."""
@@ -142,7 +151,7 @@ class Registry:
     def _fitting(self, thing: Any, name: str) -> Any:
         fits, wanted = callable(thing), "something to call"
         if self._base is not None:
-            base, wanted = import_path(ClassPath(self._base), kind=self.kind), f"a subclass of {self._base}"
+            base, wanted = _imported(self._base), f"a subclass of {self._base}"
             fits = issubclass(thing, base) if isinstance(thing, type) else self._functions and fits
         if not fits:
             raise ConfigError(f"Expected {wanted} as {self.kind}, got {thing!r} for {name!r}; name another one.")
@@ -177,28 +186,30 @@ READERS = Registry(
 )
 
 
-def no_import(path: str, kind: str, why: str) -> ConfigError:
-    """Return the error about a class path that cannot be imported."""
-    return ConfigError(
-        f"Expected a class path that can be imported as {kind}, got {path!r} ({why}); install its package, put the "
-        "folder of its file on PYTHONPATH, or correct the path."
-    )
+def load_plugins(modules: Iterable[str]) -> None:
+    """Import the modules of plug-ins, which add names; raise a `ConfigError` for one that cannot be imported."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except MidamError:
+            raise
+        except Exception as error:  # a module of another package may raise any error
+            absent = isinstance(error, ModuleNotFoundError) and error.name == name
+            reason = "no such module" if absent else f"{type(error).__name__}: {error}"
+            raise ConfigError(
+                f"Expected a module that can be imported as plug-in, got {name!r} ({reason}); install its package, put "
+                "the folder of its file on PYTHONPATH, or correct the name."
+            ) from None
 
 
-def import_path(path: ClassPath, *, kind: str) -> Any:
-    """Import the object at a class path; raise a `ConfigError` for a missing module, or a missing name in it."""
-    module_name, _, name = path.rpartition(".")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a module of another package may raise any error
-        absent = isinstance(error, ModuleNotFoundError) and error.name == module_name
-        missing = f"no module {module_name!r}" if absent else f"{type(error).__name__}: {error}"
-        raise no_import(path, kind, missing) from None
-    if not hasattr(module, name):
-        public = [key for key in dir(module) if not key.startswith("_")]
-        missing = f"{module_name} has no {name!r}: {nearest(name, public)}"
-        raise ConfigError(f"Expected a class path as {kind}, got {path!r}; {missing}")
-    return getattr(module, name)
+def loaded_plugins() -> list[str]:
+    """Return the modules that added names in this process, in order, for other processes to load."""
+    return list(dict.fromkeys(filter(None, (registry.module(name) for registry in _ALL for name in registry.names()))))
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def build(make: Callable[..., Any], *, part: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
@@ -226,7 +237,7 @@ def build(make: Callable[..., Any], *, part: str, offered: Mapping[str, Any], ar
 
 
 @cache
-def _plugins(kind: str) -> dict[str, EntryPoint]:
+def _points(kind: str) -> dict[str, EntryPoint]:
     points = {point.name: point for point in entry_points(group=GROUP)}
     return {name.removeprefix(f"{kind}."): point for name, point in points.items() if name.startswith(f"{kind}.")}
 
@@ -281,7 +292,6 @@ TARGETS = Registry(
         "survival": "midam.targets.survival.Survival",
     },
     base="midam.targets.base.Target",
-    paths=False,  # how labels are read depends on the target, see `midam.data.sources.label_columns`
 )
 DRAWS = Registry(
     "draw", {"uniform": "midam.data.draws.Uniform", "top": "midam.data.draws.Top"}, base="midam.data.draws.Draw"
@@ -298,7 +308,7 @@ ENCODERS = Registry(
     base="torch.nn.Module",
     functions=True,
 )
-# Frozen networks; a name that ends with a colon takes the text after it. Class paths belong to ENCODERS.
+# Frozen networks; a name that ends with a colon takes the text after it. Modules of plug-ins belong to ENCODERS.
 NETWORKS = Registry(
     "network",
     {
@@ -308,7 +318,6 @@ NETWORKS = Registry(
         "onnx:": "midam.embed.others.OnnxNetwork",
     },
     base="midam.embed.network.Network",
-    paths=False,
 )
 
 
@@ -357,3 +366,40 @@ METRICS = Registry(
         "brier": "midam.evaluate.metrics.brier",
     },
 )
+# Settings of a run that hold names; `method` is an entry next to them.
+NAMED = {each.kind: each for each in (POOLINGS, ESTIMATORS, OBJECTIVES, DRAWS, ENCODERS, LOGGERS, READERS)}
+
+
+def take_known(values: Mapping[str, Any], source: object) -> dict[str, Any]:
+    """Return the entries of a file without `plugins`, after a check that each name in them is known.
+
+    Raises a `ConfigError` for a class path, and for a name of a plug-in that is not loaded: `plugins` has its module.
+    """
+    modules = values.get("plugins") or {}
+    if not isinstance(modules, dict) or not all(_MODULE.fullmatch(str(module)) for module in modules.values()):
+        raise ConfigError(
+            f"Expected `plugins` as names and their modules, got {modules!r} (in {source}); leave it out."
+        )
+    for registry, name in _names_in(values):
+        if name not in registry.names() and (name in modules or "." in name):
+            raise registry.unknown(name, source, module=modules.get(name))
+    return {key: value for key, value in values.items() if key != "plugins"}
+
+
+def plugin_entry(values: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the entry `plugins` of a file with these entries: the module of each name in them that a plug-in added."""
+    modules = {name: registry.module(name) for registry, name in _names_in(values)}
+    added = {name: module for name, module in modules.items() if module is not None}
+    return {"plugins": added} if added else {}
+
+
+def _names_in(values: Mapping[str, Any]) -> Iterator[tuple[Registry, str]]:
+    """Yield the names in settings, in the entry `method` and in the entry `network`, with their registries."""
+    names: list[tuple[Registry, Any]] = [(registry, values.get(setting)) for setting, registry in NAMED.items()]
+    method, arguments = str(values.get("method") or ""), values.get("encoder_args")
+    parts = zip((OBJECTIVES, ESTIMATORS, POOLINGS), method.split("+"), strict=False)
+    names += parts if "+" in method else [(BASELINES, method)]
+    trained = arguments if values.get("encoder") == FINE_TUNED and isinstance(arguments, dict) else {}
+    for network in (values.get("network"), trained.get("network")):
+        names.append((NETWORKS if network in NETWORKS.names() else ENCODERS, network))
+    yield from ((registry, name) for registry, name in names if isinstance(name, str) and ":" not in name)

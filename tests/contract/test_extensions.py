@@ -20,8 +20,6 @@ from midam.train.named_methods import method_settings
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial, train_trials
 
-HERE = "tests.contract.test_extensions"
-
 
 class TailAUC(Objective):
     """Toward the AUC at low false-positive rates: each positive bag has a threshold (a dual) of its own."""
@@ -172,16 +170,12 @@ def test_a_part_of_anybodys_trains_is_saved_and_resumes(kind, made, arguments, n
     train(resumed, 4)
     pairs = list(zip(flat(resumed.state_dict()), flat(whole.state_dict()), strict=True))
     assert all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
-    # It is not what is trained otherwise, and it says so by its class path too.
     assert not np.array_equal(predict(whole.model, bags), predict(train(Trainer(make_config(), bags), 4).model, bags))
-    by_path = train(Trainer(make_config(**{kind: f"{HERE}.{made.__name__}"}, **arguments), bags), 4)
-    assert np.array_equal(predict(by_path.model, bags), predict(whole.model, bags))
 
 
 @part
-@pytest.mark.usefixtures("named")
-def test_a_trial_of_it_is_a_trainer_of_its_own(kind, made, arguments):
-    bags, config = make_bags(), make_config(**{kind: f"{HERE}.{made.__name__}"}, **arguments)
+def test_a_trial_of_it_is_a_trainer_of_its_own(kind, named, arguments):
+    bags, config = make_bags(), make_config(**{kind: named}, **arguments)
     trials = [Trial(np.arange(22), np.array([22, 23]), seed) for seed in range(2)]
     for trial, found in zip(trials, train_trials(config, bags, trials), strict=True):
         trainer = train(Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)), 4)
@@ -209,13 +203,15 @@ class Sum(Pooling):
         return r.squeeze(-1)
 
 
-def test_a_method_is_named_by_its_three_parts():
-    assert method_settings(f"{HERE}.TailAUC+exact+{HERE}.Softened")["pooling"] == f"{HERE}.Softened"
+def test_a_method_is_named_by_its_three_parts(monkeypatch):
+    monkeypatch.setitem(registry.POOLINGS._added, "softened", Softened)
+    assert method_settings("bce+exact+softened")["pooling"] == "softened"
 
 
-def test_a_draw_is_refused_where_bags_are_taken_whole():
-    with pytest.raises(ConfigError, match=r"Expected the draw 'uniform' .*'exact'.* got .*Doubled"):
-        Trainer(make_config(estimator="exact", draw=f"{HERE}.Doubled"), make_bags())
+def test_a_draw_is_refused_where_bags_are_taken_whole(monkeypatch):
+    monkeypatch.setitem(registry.DRAWS._added, "doubled", Doubled)
+    with pytest.raises(ConfigError, match=r"Expected the draw 'uniform' .*'exact'.* got .*doubled"):
+        Trainer(make_config(estimator="exact", draw="doubled"), make_bags())
 
 
 @pytest.mark.parametrize("kind", ["pooling", "estimator", "objective", "draw", "encoder"])

@@ -15,7 +15,7 @@ from tests.integration.commands import finish, start
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.errors import CheckpointError, UntrustedError
+from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.registry import BASELINES
@@ -239,7 +239,7 @@ def test_a_run_that_names_code_of_others_is_not_run(runs, tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     content = torch.load(copy / "model.pt", weights_only=True)
     torch.save({**content, "method": "evil.Net"}, copy / "model.pt")
-    with pytest.raises(UntrustedError, match=r"the method 'evil\.Net'"):
+    with pytest.raises(ConfigError, match=r"a known baseline, got 'evil\.Net' \(in .*model\.pt\)"):
         load_run(copy)
     settings = copy / "config.yaml"
     settings.write_text(settings.read_text().replace("bag-statistics-extratrees", "evil.Net"))

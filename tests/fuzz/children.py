@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +22,7 @@ class Server:
     """A process that has imported everything, and forks a child for each input."""
 
     def __init__(self) -> None:
-        self._config = tempfile.TemporaryDirectory(prefix="midam-fuzz-config-")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CONFIG_HOME": self._config.name}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])
         words = [sys.executable, "-m", "tests.fuzz.children"]
         pipe = subprocess.PIPE
@@ -50,7 +48,6 @@ class Server:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        self._config.cleanup()
 
     def __enter__(self) -> Self:
         return self

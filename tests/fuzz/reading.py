@@ -81,7 +81,7 @@ def attempt(folder: Path, how: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked_by_registry() -> bool:
-    """Whether midam's registry, which resolves class paths, is among the callers."""
+    """Whether midam's registry, which imports by name, is among the callers."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -93,7 +93,7 @@ def _asked_by_registry() -> bool:
 def _watch(folder: Path) -> dict[str, list[str]]:
     """What is written outside the folder from now on, and which modules are asked for that nobody has installed."""
     seen: dict[str, list[str]] = {"outside": [], "imports": []}
-    inside = (str(folder.resolve()), os.environ["XDG_CONFIG_HOME"], "/dev/", "/proc/", "/tmp/torchinductor")
+    inside = (str(folder.resolve()), "/dev/", "/proc/", "/tmp/torchinductor")
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         # Libraries look for packages that few have; what counts is a module that a file names.
@@ -203,10 +203,8 @@ def _explain() -> str:
     return _written("why/explain.json", "why/b00.csv", "why/b01.csv")
 
 
-def _any_command(words: list[str], written: Sequence[str] = (), config: str | None = None) -> str:
-    """Run a command; returns the digest of what it wrote, with the settings of the user in the folder `config`."""
-    if config is not None:
-        os.environ["XDG_CONFIG_HOME"] = str(Path(config).resolve())
+def _any_command(words: list[str], written: Sequence[str] = ()) -> str:
+    """Run a command; returns the digest of what it wrote."""
     _command(*words, refusals=(1, 2) if "verify" in words else (2,))  # 1: damaged bags were found
     return _written(*written)
 

@@ -296,13 +296,6 @@ def _logging(folder: Path) -> None:
     _remember(folder / "run", "mlflow", "a1b2")
 
 
-def _trusting(folder: Path) -> None:
-    """A run, and what this user trusts."""
-    _run(folder)
-    (folder / "config/midam").mkdir(parents=True)
-    (folder / "config/midam/trusted.json").write_text(json.dumps({"0" * 64: "mine.Net"}, indent=2) + "\n")
-
-
 @_once
 def _whole_comparison(folder: Path) -> None:
     table(folder / "bags.csv")
@@ -397,7 +390,6 @@ def _written() -> list[Sample]:
     exported = ["export/config.json", "export/model.safetensors"]
     compared = tuple(f"compare/{name}" for name in ("*.csv", "*.yaml", "*.jsonl", "summary.md"))
     merge = ["predict", "--merge", "p.shard-1-of-2.csv", "p.shard-2-of-2.csv", "--out", "whole.csv"]
-    trusted = {"do": "command", "words": ["predict", "run", "bags.csv", "--out", "p.csv"], "config": "config"}
     by_target = {
         "multiclass": _outcomes(kind=lambda bag: "abc"[bag % 3]),
         "ordinal": _outcomes(grade=lambda bag: bag % 3),
@@ -427,7 +419,6 @@ def _written() -> list[Sample]:
         Sample("saved", _run, ("run/model.pt",), {"do": "saved"}, ("*.pt",)),
         Sample("subgroups", _subgroups, ("patients.csv",), {**report, "words": subgroups}, **bags),
         Sample("shards", _shards, ("p.shard-*",), {**run, "words": merge, "written": ["whole.csv"]}, ("*.csv",)),
-        Sample("trusted", _trusting, ("config/midam/trusted.json",), {**trusted, "written": ["p.csv"]}, **bags),
         Sample("store verify", _store, ("store/*",), {**run, "words": ["data", "verify", "store"]}, ("*",)),
         Sample("store describe", _store, ("store/*",), {**run, "words": ["data", "describe", "store"]}),
     ]

@@ -38,7 +38,6 @@ def test_a_folder_of_a_stranger(sound, tmp_path, monkeypatch, capsys, trick):
     shutil.copytree(sound, folder)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(canaries.place))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     if kind == "export":
         FOLDERS[kind][name](folder, canaries.place)
         scored = [sys.executable, "export/score_bags.py", "bags.csv", "--out", "scores.csv"]

@@ -46,15 +46,6 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-class Cells(torch.nn.Conv2d):
-    """A network for `midam embed`: two numbers for each 16 x 16 pixels."""
-
-    def __init__(self) -> None:
-        super().__init__(3, 2, 16, 16)
-        torch.nn.init.constant_(self.weight, 1 / 768)
-        torch.nn.init.zeros_(self.bias)
-
-
 @dataclass(frozen=True)
 class Job:
     """A command, and the command that continues it where something of it is left."""
@@ -68,7 +59,7 @@ class Job:
 
 
 _LABELS = ("--labels", "labels.csv")
-_UNLABELED = ("--unlabeled", "--encoder", "tests.fuzz.torture.Cells")
+_UNLABELED = ("--unlabeled", "--plugin", "tests.fuzz.cells", "--encoder", "cells")
 JOBS = (
     Job(
         "fit",
@@ -282,7 +273,6 @@ def environment(place: Path) -> dict[str, str]:
         "PYTHONPATH": path,
         "OMP_NUM_THREADS": "1",
         "TMPDIR": str(place),
-        "XDG_CONFIG_HOME": f"{place}-config",
     }
 
 

@@ -11,6 +11,7 @@ from tests.integration.commands import fitted, table
 
 from midam import Bags, read_bags
 from midam.cli import main
+from midam.registry import METRICS
 from midam.runs.apply import evaluate_run
 from midam.runs.loaded import load_run
 
@@ -178,25 +179,27 @@ def test_own_bags_are_told_apart_by_split(made, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1].startswith("test bags: AUROC")
 
 
-def test_further_metrics_by_name_and_by_class_path(made, tmp_path, capsys, monkeypatch):
+def test_further_metrics_by_name(made, tmp_path, capsys, monkeypatch):
     data, run = made
-    package = tmp_path / "ownmetrics"
-    package.mkdir()
-    (package / "__init__.py").write_text(
+    (tmp_path / "ownmetrics.py").write_text(
+        "from midam.registry import METRICS\n"
         "def called(labels, scores, threshold):\n    return (scores >= threshold).mean()\n"
+        "METRICS.add('called', called)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    names, out = "f1, ownmetrics.called", tmp_path / "e.json"
-    assert main(["evaluate", str(run), str(data), "--metrics", names, "--out", str(out)]) == 0
+    monkeypatch.setattr(METRICS, "_added", {})
+    names, out = "f1, called", tmp_path / "e.json"
+    words = ["--metrics", names, "--out", str(out), "--plugin", "ownmetrics"]
+    assert main(["evaluate", str(run), str(data), *words]) == 0
     result = json.loads(out.read_text())
     for part in ("test", "val", "train"):
         assert result[part]["metrics"]["f1"] == result[part]["at_threshold"]["f1"]
     rows = pd.read_csv(run / "predictions.csv").query("split == 'test'")
     called = (rows["score"] >= result["test"]["at_threshold"]["threshold"]).mean()
-    assert result["test"]["metrics"]["ownmetrics.called"] == pytest.approx(called)
-    assert f"ownmetrics.called: test {called:.3f}, val " in capsys.readouterr().out
+    assert result["test"]["metrics"]["called"] == pytest.approx(called)
+    assert f"called: test {called:.3f}, val " in capsys.readouterr().out
     out.unlink()
-    for wrong, words in (("aurok", "did you mean 'auroc'?"), ("ownmetrics.caled", "did you mean 'called'?")):
+    for wrong, words in (("aurok", "did you mean 'auroc'?"), ("ownmetrics.called", "no class path is imported")):
         assert main(["evaluate", str(run), str(data), "--metrics", wrong, "--out", str(out)]) == 2
         assert words in capsys.readouterr().err
     assert not out.exists()

@@ -167,7 +167,7 @@ class Broken(Baseline):
 
 
 def test_no_run_is_lost_for_its_baseline(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(BASELINES._rows, TREES, f"{__name__}.Broken")
+    monkeypatch.setitem(BASELINES._added, TREES, Broken)
     run = tmp_path / "run"
     assert main(["fit", str(table(tmp_path / "t.csv")), *QUICK, "--out", str(run)]) == 0
     said = f"{TREES} failed (ZeroDivisionError: 24 bags)"

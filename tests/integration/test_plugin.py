@@ -1,4 +1,4 @@
-"""A package outside adds one of each: installed, every surface knows its names; not installed, its class paths do."""
+"""A package outside adds one of each: every surface knows its names if it is installed, or given as a plug-in."""
 
 import json
 import os
@@ -18,13 +18,6 @@ NAMES = {
     "--estimator": "cross-fitted",
     "--draw": "first",
     "--encoder": "two-layers",
-}
-PATHS = {
-    "--pooling": "midam_example.pooling.LinearSoftmaxPooling",
-    "--objective": "midam_example.objective.FocusedAUC",
-    "--estimator": "midam_example.estimator.CrossFitted",
-    "--draw": "midam_example.draw.First",
-    "--encoder": "midam_example.encoder.TwoLayers",
 }
 
 # One process for all commands: each would import torch anew.
@@ -144,7 +137,12 @@ def test_an_unknown_name_is_refused_with_the_nearest(surfaces):
     assert "did you mean 'linear-softmax'" in surfaces[3]
 
 
-def test_class_paths_do_without_an_installation(bags, tmp_path):
-    words = ["fit", str(bags), *options(PATHS), "--reader", "midam_example.reader.JSONLines", "--out", "run"]
+def test_a_plug_in_does_without_an_installation(bags, tmp_path):
+    words = ["fit", str(bags), *options(NAMES), "--plugin", "midam_example", "--reader", "jsonl", "--out", "run"]
     assert run([words], path=EXAMPLE / "src", cwd=tmp_path)[0] == [0]
-    assert (tmp_path / "run" / "model.pt").exists()
+    added = (tmp_path / "run" / "config.yaml").read_text().partition("plugins:\n")[2].split()
+    assert {name.removesuffix(":") for name in added[::2]} == {*NAMES.values(), "jsonl"}
+    assert set(added[1::2]) == {"midam_example"}
+    codes, _, errors = run([["predict", "run", str(bags), "--out", "p.csv"]], path=EXAMPLE / "src", cwd=tmp_path)
+    assert codes == [2]
+    assert "which the plug-in midam_example adds; pass --plugin midam_example" in " ".join(errors.split())

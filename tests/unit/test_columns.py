@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
-from tests.contract.test_extensions import Remembered
+from tests.contract.test_extensions import Remembered, Softened
 from tests.reference.cases import (
     ALL,
     COLUMNED,
@@ -31,6 +31,7 @@ from midam.nn.objectives import BCELoss
 from midam.nn.pooling import AttentionPooling, MeanPooling, SmoothedMaxPooling
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import each, fold, fold_chunk, fold_slots, own_branch, rows_of, unfold
+from midam.registry import OBJECTIVES, POOLINGS
 from midam.settings import Settings
 from midam.train.build import build_ensemble, build_method
 from midam.train.checkpoint import fitting
@@ -38,8 +39,6 @@ from midam.train.estimators import MiniBatch, VarianceReduced
 from midam.train.exact import ExactPoint, draw_proportional
 from midam.train.memory import fill_memory
 
-HERE = "tests.unit.test_columns"
-EXTENSIONS = "tests.contract.test_extensions"
 BRANCHED = [case for case in COLUMNED if case[1] or case[0] in ("smoothed-max", "generalized-mean")]
 
 
@@ -167,7 +166,7 @@ def test_one_column_of_per_class_attention_is_shared_attention():
     ("build", "message"),
     [
         (
-            lambda: make_pooling(f"{EXTENSIONS}.Softened", 4, columns=3),
+            lambda: make_pooling("softened", 4, columns=3),
             "3 score columns, got 'softened' with 1; .* attention, gated-attention, .*, noisy-and",
         ),
         (lambda: make_pooling("attention", 4, attention="both"), "'shared', 'per-class', got 'both'"),
@@ -183,7 +182,8 @@ def test_one_column_of_per_class_attention_is_shared_attention():
         (lambda: build("mean", columns=1, pooling_args={"columns": 2}), "1 score columns, got 'mean' with 2"),
     ],
 )
-def test_columns_that_cannot_be_are_refused(build, message):
+def test_columns_that_cannot_be_are_refused(build, message, monkeypatch):
+    monkeypatch.setitem(POOLINGS._added, "softened", Softened)
     with pytest.raises(ValueError, match=message):
         build()
 
@@ -209,8 +209,9 @@ class Told(BCELoss):
 
 
 @pytest.mark.parametrize(("args", "rows"), [({"attention": "shared"}, 5), ({}, 15)])
-def test_a_method_is_built_with_columns(args, rows):
-    parts = build("attention", pooling_args=args, objective=f"{HERE}.Told")
+def test_a_method_is_built_with_columns(args, rows, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES._added, "told", Told)
+    parts = build("attention", pooling_args=args, objective="told")
     assert parts.objective.told == (5, 3)
     assert parts.model.pooling.columns == 3
     assert len(parts.estimator.bag_state) == rows

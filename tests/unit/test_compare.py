@@ -22,7 +22,7 @@ from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
-from midam.registry import BASELINES
+from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
 from midam.train.trials import Trial, every_epoch, train_trials
 from studies.peers import PEERS, libauc_folder
@@ -425,23 +425,27 @@ def test_a_folder_is_held_by_one_comparison_at_a_time(tmp_path):
     assert len(run_comparison(bags, names, folds, measure_memory=False, out=tmp_path / "out").trials) == 4
 
 
-def test_a_baseline_from_elsewhere_is_named_by_its_class_path(tmp_path, monkeypatch):
+def test_a_baseline_of_a_plug_in_is_known_to_the_workers(tmp_path, monkeypatch):
     (tmp_path / "elsewhere.py").write_text(
         "import numpy as np\n"
         "from midam.compare import Baseline\n"
+        "from midam.registry import BASELINES\n"
         "class FirstFeature(Baseline):\n"
         "    def score(self, bags, trial):\n"
         "        return np.array([bags[i][:, 0].max() for i in trial.score], dtype=float)\n"
+        "BASELINES.add('first-feature', FirstFeature)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(BASELINES, "_added", {})
+    load_plugins(["elsewhere"])
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
-    path = "elsewhere.FirstFeature"
-    found = run_comparison(bags, ["instance-logistic-max", path], folds, measure_memory=False)
+    path = "first-feature"
+    found = run_comparison(bags, ["instance-logistic-max", path], folds, measure_memory=False, jobs=2)
     assert found.summary["method"].tolist() == ["instance-logistic-max", path]
     expected = [auroc(bags.labels[f.test], [bags[i][:, 0].max() for i in f.test]) for f in folds]
     assert found.trials.query("method == @path")["auroc"].tolist() == expected
-    with pytest.raises(ConfigError, match=r"subclass of midam.compare.baselines.Baseline"):
+    with pytest.raises(ConfigError, match=r"got 'collections\.OrderedDict', and no class path is imported"):
         find_methods(["midam", "collections.OrderedDict"])
 
 

@@ -19,6 +19,7 @@ from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
 from midam.evaluate import class_aurocs
+from midam.registry import BASELINES
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
 from midam.targets import target_of
@@ -251,7 +252,7 @@ def test_the_table_of_classes_has_means_over_the_folds_that_rank_them(tmp_path):
     folds = [Fold(0, f, np.flatnonzero(np.arange(60) % 3 != f), np.arange(f, 60, 3)) for f in range(3)]
     values[folds[0].test, 1] = np.nan
     bags = Bags.from_list([bags[i] for i in range(60)], outcome=TargetLabels("multilabel", values, ("p", "q")))
-    path = f"{__name__}.FirstFeature"
+    path = "first-feature"
     found = run_comparison(bags, [path, TREES], folds, measure_memory=False, out=tmp_path / "out")
     assert "the macro AUROC of a fold leaves out a label without an AUROC: q (1)" in found.notes
     part = found.predictions[found.predictions["method"] == TREES]
@@ -266,7 +267,7 @@ def test_the_table_of_classes_has_means_over_the_folds_that_rank_them(tmp_path):
 @pytest.mark.parametrize(("target", "grouped"), [("multiclass", False), ("survival", True)])
 def test_a_single_fold_has_the_intervals_of_its_test_bags(target, grouped, tmp_path):
     bags = outcome_bags(target, 80, groups=[f"g{i // 2}" for i in range(80)] if grouped else None)
-    fold, names = Fold(0, 0, np.arange(40), np.arange(40, 80)), [f"{__name__}.FirstFeature", TREES]
+    fold, names = Fold(0, 0, np.arange(40), np.arange(40, 80)), ["first-feature", TREES]
     found = run_comparison(bags, names, [fold], measure_memory=False, out=tmp_path / "out")
     kind, groups = target_of(bags), bags.groups[fold.test] if grouped else None
     values, shape = kind.values(bags)[fold.test], (-1,) if kind.count == 1 else (-1, kind.count)
@@ -287,7 +288,7 @@ def test_folds_that_rank_or_teach_nothing_are_left_out_and_counted():
     folds = repeated_folds(bags, repeats=1, folds=3)
     folds.append(Fold(0, 3, np.setdiff1d(np.arange(60), censored[:4]), censored[:4]))
     folds.append(Fold(0, 4, censored, event))
-    names = [COX, f"{__name__}.FirstFeature"]
+    names = [COX, "first-feature"]
     found = run_comparison(bags, names, folds, measure_memory=False)
     assert found.trials["status"].tolist() == (["ok"] * 3 + ["unranked-test", "unfit-train"]) * 2
     assert found.summary[["unranked", "unfit", "no_validation", "diverged"]].values.tolist() == [[1, 1, 0, 0]] * 2
@@ -305,6 +306,12 @@ def test_folds_that_cannot_spare_validation_bags_are_told():
         run_comparison(bags, ["ce-mean", "midam-att"], folds, settings=FEW, measure_memory=False)
 
 
+@pytest.fixture(autouse=True)
+def first_feature(monkeypatch):
+    """A baseline of somebody's, by its name."""
+    monkeypatch.setitem(BASELINES._added, "first-feature", FirstFeature)
+
+
 class FirstFeature(Baseline):
     """A baseline of somebody's: the mean of the first feature, of each column."""
 
@@ -319,8 +326,8 @@ class FirstFeature(Baseline):
 
 def test_a_baseline_of_ones_own_says_what_it_serves():
     bags = outcome_bags("ordinal")
-    with pytest.raises(ConfigError, match=r"got .*FirstFeature; name midam"):
-        run_comparison(bags, [f"{__name__}.FirstFeature", TREES], repeated_folds(bags, repeats=1, folds=2))
+    with pytest.raises(ConfigError, match=r"got first-feature; name midam"):
+        run_comparison(bags, ["first-feature", TREES], repeated_folds(bags, repeats=1, folds=2))
 
 
 def test_no_method_is_deployed_for_other_targets(compared, tmp_path):

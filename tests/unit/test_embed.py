@@ -26,11 +26,11 @@ from midam.embed.bags import check_recipe, embedded, make_recipe
 from midam.embed.kinds import data_kind, fitting_patch, usual_network
 from midam.embed.lite0 import lite0_layers
 from midam.embed.network import standardized
-from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError, UntrustedError
-from midam.registry import typed
+from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError
+from midam.registry import ENCODERS
 
 HERE = __name__
-TINY = f"{HERE}.Tiny"
+TINY, FLAT = "tiny-eyes", "flat-eyes"
 STRIDE = 16
 
 
@@ -67,6 +67,16 @@ def vectors_of(pixels, side=STRIDE):
     return torch.stack([part[0, :, 0, 0] for part in parts]).detach().numpy()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def known():
+    """The networks of this file by their names."""
+    ENCODERS.add(TINY, Tiny)
+    ENCODERS.add(FLAT, Flat)
+    yield
+    ENCODERS.remove(TINY)
+    ENCODERS.remove(FLAT)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Twelve images of several sizes and their table, the store of their cells, and a run on it."""
@@ -83,7 +93,6 @@ def made(tmp_path_factory):
     (root / "labels.csv").write_text("\n".join(rows) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        patch.setenv("XDG_CONFIG_HOME", str(root / "config"))
         assert embed("f.store", "--groups", "patient", "--patch-size", str(STRIDE)) == 0
         assert fit("f.store", "run") == 0
     return root
@@ -94,7 +103,6 @@ def images(made, tmp_path, monkeypatch):
     """A copy of these as the working folder."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path
 
 
@@ -204,7 +212,7 @@ def test_a_store_has_vectors_places_labels_and_the_recipe(images):
 
 def test_vectors_depend_on_nothing_but_the_bags(images, monkeypatch):
     monkeypatch.setattr("midam.embed.bags._CELLS", 6)
-    bags, network = read(), midam.load_network(typed(TINY))
+    bags, network = read(), midam.load_network(TINY)
     made = embedded(bags, network, make_recipe(bags, network, dtype="float32"))
     whole = made.instances[0 : made.num_instances]
     some = np.random.default_rng(0).integers(0, made.num_instances, 40)
@@ -247,7 +255,7 @@ def test_memory_does_not_grow_with_the_images_of_a_bag(tmp_path):
         cut = ImageOptions(patch_size=STRIDE)
         bags = midam.read_bags(folder, labels=tmp_path / f"{count}.csv", images=cut, bag_by="patient")
         assert len(bags) == 1
-        made = embedded(bags, network := midam.load_network(typed(TINY)), make_recipe(bags, network))
+        made = embedded(bags, network := midam.load_network(TINY), make_recipe(bags, network))
         tracemalloc.start()
         write_store(made, tmp_path / f"{count}.store")
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -257,7 +265,7 @@ def test_memory_does_not_grow_with_the_images_of_a_bag(tmp_path):
 
 def test_patches_and_other_sizes(images):
     bags = read(patch_size=20)
-    found = midam.embed_bags(bags, f"{HERE}.Flat", "p.store", size=32, dtype="float32")
+    found = midam.embed_bags(bags, FLAT, "p.store", size=32, dtype="float32")
     assert found.cut["way"] == "patches"
     assert found.cut["size"] == [32, 32]
     assert found.sizes.tolist() == bags.sizes.tolist()
@@ -270,7 +278,7 @@ def test_bags_in_memory_pass_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Flat, "forward", lambda net, x: calls.append(len(x)) or forward(net, x))
     rng = np.random.default_rng(0)
     bags = midam.Bags.from_list([rng.integers(0, 255, (n, 3, 16, 16)).astype(np.uint8) for n in range(1, 10)])
-    network = midam.load_network(typed(f"{HERE}.Flat"))
+    network = midam.load_network(FLAT)
     calls.clear()
     midam.embed_bags(bags, network, tmp_path / "m.store")
     assert sorted(calls) == list(range(1, 10))
@@ -310,7 +318,7 @@ def test_a_mask_in_a_volume_is_black_and_white(tmp_path):
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "a.npy", volume)
     made = [
-        midam.embed_bags(midam.read_bags(tmp_path / name, require_labels=False), f"{HERE}.Flat", tmp_path / f"{name}.v")
+        midam.embed_bags(midam.read_bags(tmp_path / name, require_labels=False), FLAT, tmp_path / f"{name}.v")
         for name in ("zero-one", "black-white")
     ]
     np.testing.assert_array_equal(made[0][0], made[1][0])
@@ -320,7 +328,6 @@ def test_a_mask_in_a_volume_is_black_and_white(tmp_path):
 @pytest.mark.parametrize("encoder", [TINY, "resnet20"])
 def test_a_run_takes_only_pixels_of_its_type_and_depth(encoder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
     folder = gray_images(tmp_path / "deep", 4095, "u2", count=12)
     words = ["--patch-size", str(STRIDE), "--epochs", "1", "--members", "1", "--no-baseline"]
@@ -328,14 +335,14 @@ def test_a_run_takes_only_pixels_of_its_type_and_depth(encoder, tmp_path, monkey
     for top, kind, got in ((255, "u1", "uint8 with 8"), (65535, "u2", "uint16 with 16")):
         gray_images(tmp_path / kind, top, kind)
         capsys.readouterr()
-        assert main(["predict", "run", kind, "--out", "p.csv", "--trust"]) == 2
+        assert main(["predict", "run", kind, "--out", "p.csv"]) == 2
         error = f"Expected pixels of uint16 with 12 bits, on which run was trained, got {got} (in {kind})"
         assert error in capsys.readouterr().err
-    assert main(["predict", "run", "deep", "--out", "all.csv", "--trust"]) == 0
+    assert main(["predict", "run", "deep", "--out", "all.csv"]) == 0
     assert "the brightest pixel has" not in capsys.readouterr().err
     (tmp_path / "dark").mkdir()
     shutil.copy(folder / "i0.png", tmp_path / "dark")
-    assert main(["predict", "run", "dark", "--out", "dark.csv", "--trust"]) == 0
+    assert main(["predict", "run", "dark", "--out", "dark.csv"]) == 0
     assert "the brightest pixel has 10 bits, in the training of run 12" in capsys.readouterr().err
     assert scores("dark.csv") == [row for row in scores("all.csv") if row[0] == "i0"]
 
@@ -344,14 +351,16 @@ def test_some_of_the_bags_are_embedded_alone(tmp_path):
     rng = np.random.default_rng(0)
     bags = midam.Bags.from_list([rng.integers(0, 255, (n, 3, 16, 16), dtype=np.uint8) for n in (2, 3, 1)], [0, 1, 0])
     bags = bags.replace(coords=np.arange(6)[:, None])
-    whole = midam.embed_bags(bags, typed(TINY), tmp_path / "whole")
-    some = midam.embed_bags(bags.subset([2, 0]), typed(TINY), tmp_path / "some")
+    whole = midam.embed_bags(bags, TINY, tmp_path / "whole")
+    some = midam.embed_bags(bags.subset([2, 0]), TINY, tmp_path / "some")
     for one, of in zip(range(2), (2, 0)):
         np.testing.assert_array_equal(some[one], whole[of])
 
 
 def test_two_processes_embed_what_one_does(images):
     whole, rows = midam.open_store("f.store"), (images / "labels.csv").read_text().splitlines()
+    added = f"ENCODERS.add({TINY!r}, Tiny)\n"
+    Path("eyes_plugin.py").write_text(f"from midam.registry import ENCODERS\nfrom {HERE} import Tiny\n{added}")
     places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     started = []
     for part in range(2):
@@ -362,7 +371,8 @@ def test_two_processes_embed_what_one_does(images):
             name = row.partition(",")[0]
             shutil.copy(images / "images" / name, images / f"part{part}" / name)
         words = [f"part{part}", "--labels", f"part{part}.csv", "--groups", "patient", "--patch-size", str(STRIDE)]
-        command = [sys.executable, "-m", "midam.cli", "embed", *words, "--encoder", TINY, "--out", f"{part}.store"]
+        words += ["--plugin", "eyes_plugin", "--encoder", TINY, "--out", f"{part}.store"]
+        command = [sys.executable, "-m", "midam.cli", "embed", *words]
         started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}))
     assert [process.wait(timeout=100) for process in started] == [0, 0]
     for part in range(2):
@@ -399,7 +409,7 @@ def test_slices_of_volumes(tmp_path, monkeypatch):
     for number in range(3):
         np.save(tmp_path / f"scans/v{number}.npy", rng.normal(size=(4 + number, 24, 32)).astype(np.float32))
     bags = midam.read_bags("scans", require_labels=False)
-    found = midam.embed_bags(bags, f"{HERE}.Flat", "s.store", size=STRIDE)
+    found = midam.embed_bags(bags, FLAT, "s.store", size=STRIDE)
     assert found.cut["way"] == "slices"
     assert found.sizes.tolist() == [4, 5, 6]
     assert found.instance_shape == (5,)
@@ -588,7 +598,6 @@ def test_what_the_default_asks_for(images, monkeypatch):
 def scans(tmp_path, monkeypatch):
     """A folder of 24 volumes of 5 slices of 40 x 48 pixels, as arrays, with their labels; the working folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     Path("scans").mkdir()
     rng = np.random.default_rng(0)
     for scan in range(24):
@@ -618,7 +627,7 @@ def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
     assert ("resnet20 learns from random weights instead" in capsys.readouterr().err) == embedded
     assert Path("vectors").exists() == embedded
     if not words:  # raw scans are embedded by the run itself
-        assert main(["predict", "run", "scans", "--labels", "labels.csv", "--out", "scores.csv", "--trust"]) == 0
+        assert main(["predict", "run", "scans", "--labels", "labels.csv", "--out", "scores.csv"]) == 0
         assert len(Path("scores.csv").read_text().splitlines()) == 25
 
 
@@ -682,11 +691,11 @@ def test_a_blob_is_found_in_its_pixels(images):
 
 def test_vectors_of_another_recipe_are_refused_by_name(images, capsys):
     midam.embed_bags(read(), TINY, "wide.store", dtype="float32")
-    midam.embed_bags(read(), f"{HERE}.Flat", "flat.store")
+    midam.embed_bags(read(), FLAT, "flat.store")
     for store, name in (("wide.store", "dtype float16"), ("flat.store", f"network {TINY}")):
         assert main(["predict", "run", store, "--out", "p.csv"]) == 2
         assert f"Expected vectors of {name}, on which run was trained, got" in capsys.readouterr().err
-    recipe = make_recipe(read(), midam.load_network(typed(TINY)))
+    recipe = make_recipe(read(), midam.load_network(TINY))
     with pytest.raises(
         BagDataError, match=r"vectors of weights 0{12}, on which R was trained, got [0-9a-f]{12} \(in D\)"
     ):
@@ -712,7 +721,7 @@ def test_a_recipe_that_somebody_made_up_is_refused(images, change, capsys):
     assert "Expected complete embedding settings, got a part or none (in run)" in capsys.readouterr().err
 
 
-def test_code_that_a_run_names_is_imported_after_trust_alone(images, monkeypatch):
+def test_a_network_that_a_run_names_is_not_imported(images, monkeypatch):
     monkeypatch.syspath_prepend(images / "packages")
     (images / "packages").mkdir()
     made = images / "made"
@@ -720,7 +729,7 @@ def test_code_that_a_run_names_is_imported_after_trust_alone(images, monkeypatch
     found = torch.load("run/model.pt", weights_only=True)
     found["data"]["cut"]["network"] = "strange_eyes.Tiny"
     torch.save(found, "run/model.pt")
-    with pytest.raises(UntrustedError, match=r"strange_eyes\.Tiny"):
+    with pytest.raises(ConfigError, match=r"known encoder, got 'strange_eyes\.Tiny' \(in run/model\.pt\)"):
         midam.load_run("run")
     found["data"]["cut"]["network"] = "onnx:strange_eyes.Tiny"
     torch.save(found, "run/model.pt")
@@ -913,10 +922,11 @@ class ChannelsLast(Tiny):
         return self.conv(x).permute(0, 2, 3, 1)
 
 
-def test_outputs_at_random_or_with_channels_last_are_refused():
-    for name, error in (("Shuffled", "one output for one image"), ("ChannelsLast", r"square .* got \[1, 14, 14, 5\]")):
+def test_outputs_at_random_or_with_channels_last_are_refused(monkeypatch):
+    for kind, error in ((Shuffled, "one output for one image"), (ChannelsLast, r"square .* got \[1, 14, 14, 5\]")):
+        monkeypatch.setitem(ENCODERS._added, "odd-eyes", kind)
         with pytest.raises(ConfigError, match=error):
-            midam.load_network(typed(f"{HERE}.{name}"))
+            midam.load_network("odd-eyes")
 
 
 CLIP = {"image_processor_type": "CLIPImageProcessor", "crop_size": SQUARE, "size": {"shortest_edge": SIDE}}
@@ -1123,7 +1133,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
 
 
 def test_cells_by_default_of_images_alone(images):
-    network = midam.load_network(typed(TINY))
+    network = midam.load_network(TINY)
     plain, chosen = ImageOptions(), ImageOptions(patch_size=64)
     assert [fitting_patch(data, cut, network) for data, cut in (("images", plain), ("images", chosen))] == [STRIDE, 64]
     assert fitting_patch("labels.csv", plain, network) == plain.patch_size

@@ -27,7 +27,7 @@ from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
-from midam.registry import POOLINGS
+from midam.registry import ENCODERS, POOLINGS
 from midam.runs.loaded import LoadedRun
 from midam.train.build import build_ensemble
 
@@ -267,10 +267,9 @@ def test_an_uncalibrated_run_has_no_probability(tmp_path):
 
 
 @pytest.mark.long
-def test_an_encoder_of_others_goes_out_as_onnx_and_weights(tmp_path):
-    run = made(
-        members=1, encoder="torch.nn.Linear", encoder_args={"in_features": 4, "out_features": 3}, scaling="linear"
-    )
+def test_an_encoder_of_others_goes_out_as_onnx_and_weights(tmp_path, monkeypatch):
+    monkeypatch.setitem(ENCODERS._added, "linear-layer", nn.Linear)
+    run = made(members=1, encoder="linear-layer", encoder_args={"out_features": 3}, scaling="linear")
     with pytest.warns(UserWarning, match="without python: Expected an encoder of midam for score_bags.py"):
         assert write_export(run, SUMMARY, tmp_path) == ["safetensors", "onnx"]
     bags = bags_of((4,), [1, 7, 1000])
@@ -278,7 +277,7 @@ def test_an_encoder_of_others_goes_out_as_onnx_and_weights(tmp_path):
         [found.score for found in onnx_scores(tmp_path, bags)], predict(run.model, bags), atol=1e-5
     )
     assert not (tmp_path / "score_bags.py").exists()
-    with pytest.raises(ExportError, match=r"got the encoder 'torch.nn.Linear'; export ONNX"):
+    with pytest.raises(ExportError, match=r"got the encoder 'linear-layer'; export ONNX"):
         write_export(run, SUMMARY, tmp_path / "python", formats=["python"])
 
 
@@ -302,8 +301,9 @@ def test_models_of_several_kinds_go_out_as_weights_alone(tmp_path, kind):
     assert architecture["poolings"] == ["attention", "max" if kind == "mixed" else "attention"]
 
 
-def test_an_encoder_that_cannot_be_traced_is_named(tmp_path):
-    run = made(members=1, encoder="tests.unit.test_export.Branching")
+def test_an_encoder_that_cannot_be_traced_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(ENCODERS._added, "branching", Branching)
+    run = made(members=1, encoder="branching")
     with pytest.raises(ExportError, match=r"Expected a model that torch.onnx can trace, got .*; write the encoder"):
         write_export(run, SUMMARY, tmp_path, formats=["onnx"])
     assert not (tmp_path / "onnx").exists()

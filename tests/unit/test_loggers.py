@@ -107,16 +107,12 @@ class Strange:
     """No logger of Fabric."""
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("no_logger", "Expected a Logger of Lightning Fabric from 'tests.unit.test_loggers.no_logger', got PosixPath"),
-        ("Strange", "Expected a subclass of lightning_fabric.loggers.logger.Logger as logger"),
-    ],
-)
-def test_what_is_no_logger_is_refused_before_anything_is_written(tmp_path, name, message):
-    with pytest.raises(ConfigError, match=message):
-        fit(tmp_path, logger=f"tests.unit.test_loggers.{name}")
+def test_what_is_no_logger_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"Expected a subclass of lightning_fabric\.loggers\..* as logger"):
+        LOGGERS.add("strange", Strange)
+    monkeypatch.setitem(LOGGERS._added, "none-at-all", no_logger)
+    with pytest.raises(ConfigError, match="Expected a Logger of Lightning Fabric from 'none-at-all', got PosixPath"):
+        fit(tmp_path, logger="none-at-all")
     assert not (tmp_path / "run").exists()
 
 
@@ -140,7 +136,7 @@ def test_mlflow_keeps_one_run_when_it_is_resumed(tmp_path):
     arguments = {"tracking_uri": f"sqlite:///{tmp_path}/mlflow.db", "experiment": "digits", "tags": {"site": "here"}}
     with pytest.raises(RunStoppedError):
         fit(tmp_path, logger="mlflow", logger_args=arguments, stop=2)
-    summary = resume_run(None, RunFolder(tmp_path / "run"))
+    summary = resume_run(None, RunFolder(tmp_path / "run"), logger_args=arguments)
     client = mlflow.MlflowClient(tracking_uri=arguments["tracking_uri"])
     (run,) = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
     assert (run.info.status, run.info.run_name, run.data.tags["site"]) == ("FINISHED", "run", "here")

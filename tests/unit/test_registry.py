@@ -1,13 +1,14 @@
-"""Extension points: names, class paths, installed packages, and what is refused."""
+"""Extension points: names, plug-ins, installed packages, and what is refused."""
 
 import importlib.metadata
+import sys
 
 import pytest
 from torch import nn
 
 from midam import registry
 from midam.errors import ConfigError, nearest
-from midam.registry import Registry, build, typed
+from midam.registry import BASELINES, ENCODERS, POOLINGS, Registry, build, load_plugins, plugin_entry, take_known
 
 
 @pytest.fixture
@@ -15,13 +16,9 @@ def layers():
     return Registry("layer", {"linear": "torch.nn.Linear", "relu": "torch.nn.ReLU"}, base="torch.nn.Module")
 
 
-def test_a_row_is_imported_when_it_is_asked_for():
+def test_a_row_is_imported_when_it_is_asked_for(layers):
     Registry("thing", {"broken": "no_such_package.Thing"}).check("broken")
-
-
-def test_names_and_class_paths_are_found(layers):
     assert layers.find("linear") is nn.Linear
-    assert layers.find(typed("torch.nn.Tanh")) is nn.Tanh
 
 
 def test_an_unknown_name_is_refused_with_the_nearest(layers):
@@ -29,23 +26,18 @@ def test_an_unknown_name_is_refused_with_the_nearest(layers):
         layers.find("lineer")
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("no_such_package.Thing", "no module 'no_such_package'"),
-        ("torch.nn.Lineer", "did you mean 'Linear'"),
-        ("collections.OrderedDict", "Expected a subclass of torch.nn.Module"),
-        ("os.system", "Expected a subclass of torch.nn.Module"),
-    ],
-)
-def test_a_class_path_that_is_none_is_refused_before_it_is_called(layers, path, message):
-    with pytest.raises(ConfigError, match=message):
-        layers.find(typed(path))
+@pytest.mark.parametrize("path", ["torch.nn.Tanh", "no_such_package.Thing", "os.system"])
+def test_a_class_path_is_no_name(layers, path):
+    with pytest.raises(ConfigError, match=f"known layer, got '{path}', and no class path is imported; add the class"):
+        layers.find(path)
 
 
-def test_functions_are_admitted_where_that_is_said():
+def test_functions_are_admitted_where_that_is_said(layers):
     makers = Registry("encoder", {}, base="torch.nn.Module", functions=True)
-    assert makers.find(typed("torch.nn.utils.weight_norm"))
+    makers.add("normed", nn.utils.weight_norm)
+    assert makers.find("normed") is nn.utils.weight_norm
+    with pytest.raises(ConfigError, match=r"Expected a subclass of torch\.nn\.Module as layer"):
+        layers.add("normed", nn.utils.weight_norm)
 
 
 def test_what_is_added_is_known_until_it_is_removed(layers):
@@ -72,7 +64,7 @@ def test_entry_points_of_installed_packages_are_found(layers, monkeypatch):
         importlib.metadata.EntryPoint("layer.relu", "torch.nn:Tanh", registry.GROUP),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
-    registry._plugins.cache_clear()
+    registry._points.cache_clear()
     try:
         assert layers.names() == ["linear", "relu", "soft", "lost"]
         assert layers.find("soft") is nn.Softmax
@@ -81,7 +73,65 @@ def test_entry_points_of_installed_packages_are_found(layers, monkeypatch):
         with pytest.warns(UserWarning, match="'relu' is the layer of midam, not that of the package 'torch.nn'"):
             assert layers.find("relu") is nn.ReLU
     finally:
-        registry._plugins.cache_clear()
+        registry._points.cache_clear()
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """The name of a module on the path that adds an encoder and a baseline when it is imported."""
+    (tmp_path / "some_plugin.py").write_text(
+        "from torch import nn\nfrom midam.compare import Baseline\nfrom midam.registry import BASELINES, ENCODERS\n"
+        "ENCODERS.add('some-net', nn.Linear)\n"
+        "class Flat(Baseline): pass\nBASELINES.add('some-baseline', Flat)\n"
+    )
+    (tmp_path / "broken_plugin.py").write_text("nothing\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(ENCODERS, "_added", {})
+    monkeypatch.setattr(BASELINES, "_added", {})
+    yield "some_plugin"
+    sys.modules.pop("some_plugin", None)
+
+
+def test_a_file_tells_which_plug_in_adds_its_names(plugin):
+    load_plugins([plugin])
+    settings = {"encoder": "some-net", "pooling": "mean", "method": "some-baseline"}
+    modules = {"some-net": plugin, "some-baseline": plugin}
+    assert plugin_entry(settings) == {"plugins": modules}
+    assert plugin_entry({"encoder": "mlp"}) == {}
+    assert take_known({**settings, "plugins": modules}, "c.yaml") == settings
+    ENCODERS.remove("some-net")
+    with pytest.raises(ConfigError) as caught:
+        take_known({**settings, "plugins": modules}, "c.yaml")
+    assert str(caught.value) == (
+        "Expected a known encoder, got 'some-net' (in c.yaml), which the plug-in some_plugin adds; pass --plugin "
+        "some_plugin, or import it in Python."
+    )
+
+
+@pytest.mark.parametrize("modules", [3, ["os"], {"some-net": 3}, {"some-net": "os; rm"}, {"some-net": "$(x)"}], ids=str)
+def test_a_plug_in_in_a_file_is_the_name_of_a_module(modules):
+    with pytest.raises(ConfigError, match=r"Expected `plugins` as names and their modules, got .*\(in c.yaml\)"):
+        take_known({"encoder": "some-net", "plugins": modules}, "c.yaml")
+
+
+def test_a_plug_in_that_cannot_be_imported_is_named(plugin):
+    with pytest.raises(ConfigError, match=r"imported as plug-in, got 'no_such_one' \(no such module\)"):
+        load_plugins(["no_such_one"])
+    with pytest.raises(ConfigError, match=r"got 'broken_plugin' \(NameError: .*nothing.*PYTHONPATH"):
+        load_plugins(["broken_plugin"])
+    ENCODERS.add("some-net", nn.Tanh)
+    with pytest.raises(ConfigError, match="'some-net', which is taken"):
+        load_plugins([plugin])
+
+
+def test_a_class_path_may_be_a_name(monkeypatch):
+    """A run that was written with a class path can be read once a plug-in adds the class under that name."""
+    monkeypatch.setattr(POOLINGS, "_added", {})
+    named = {"pooling": "heads.Trimmed"}
+    with pytest.raises(ConfigError, match=r"POOLINGS\.add\('heads\.Trimmed', \.\.\.\), and pass --plugin"):
+        take_known(named, "run/model.pt")
+    POOLINGS.add("heads.Trimmed", POOLINGS.find("mean"))
+    assert take_known(named, "run/model.pt") == named
 
 
 def test_build_gives_what_is_asked_for_by_name():

@@ -10,7 +10,6 @@ from midam.errors import CheckpointError
 from midam.evaluate.metrics import summarize
 from midam.runs.folder import RunFolder
 from midam.runs.forms import read_summary
-from midam.settings import Settings
 from midam.targets import target_named
 
 RNG = np.random.default_rng(0)
@@ -55,21 +54,21 @@ def changed(tree: dict, at: tuple, value: object) -> dict:
 
 @pytest.mark.parametrize("target", ["binary", *VALUES])
 def test_what_is_measured_has_the_form(tmp_path, target):
-    folder, settings = RunFolder(tmp_path), Settings()
+    folder = RunFolder(tmp_path)
     whole = summary_of(target)
     folder.summary.write_text(json.dumps(whole))
-    assert read_summary(folder, settings)[0] == whole
+    assert read_summary(folder)[0] == whole
 
 
 @pytest.mark.parametrize("target", ["binary", *VALUES])
 def test_no_change_of_a_value_ends_in_a_traceback(tmp_path, target):
-    folder, settings, whole = RunFolder(tmp_path), Settings(), summary_of(target)
+    folder, whole = RunFolder(tmp_path), summary_of(target)
     said = []
     for at in places(whole):
         for value in STRANGE:
             folder.summary.write_text(json.dumps(changed(whole, at, value)))
             try:
-                read_summary(folder, settings)
+                read_summary(folder)
             except CheckpointError as error:
                 said.append(str(error))
     assert len(said) > 100
@@ -81,4 +80,4 @@ def test_a_class_path_in_a_summary_is_never_imported(tmp_path):
     for name in ("antigravity.fly", "midam.targets.binary.Binary", "other"):
         folder.summary.write_text(json.dumps({**whole, "target": name, "names": []}))
         with pytest.raises(CheckpointError, match="Expected a known target"):
-            read_summary(folder, Settings())
+            read_summary(folder)

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
+from tests.unit.test_data_readers import WordReader
 
 from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError, LeakageError, OneClassError
+from midam.registry import READERS
 from midam.runs.data import read_data, split_data
 from midam.settings import Settings
 
@@ -87,10 +89,11 @@ def test_column_names_of_the_settings_are_used(tmp_path):
         read_data("digits", settings)
 
 
-def test_the_reader_of_the_settings_is_used(tmp_path, capsys):
+def test_the_reader_of_the_settings_is_used(tmp_path, capsys, monkeypatch):
     path = tmp_path / "bags.words"
     path.write_text("a 1 2\nb 3\n")
-    reader = "tests.unit.test_data_readers.WordReader"
+    reader = "words"
+    monkeypatch.setitem(READERS._added, reader, WordReader)
     assert read_data(str(path), Settings(reader=reader)).ids.tolist() == ["a", "b"]
     assert main(["data", "describe", str(path), "--reader", reader]) == 0
     assert "bags: 2 (1 positive)" in capsys.readouterr().out

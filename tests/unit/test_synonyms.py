@@ -189,7 +189,7 @@ def test_forty_thousand_unknown_settings_are_refused_at_once():
 
 def test_every_option_that_advice_names_exists():
     for command, names in OPTIONS.items():
-        shared = {*Settings.names(), *(set() if command == "fit" else {"out", "jobs", "trust"})}
+        shared = {*Settings.names(), *(set() if command == "fit" else {"out", "jobs", "plugin"})}
         assert set(names.split()) - {"jobs"} == set(KNOWN[command]) - shared
     for words, text in _ADVICE.items():
         for command, flag in re.findall(r"(?:midam (\w+)[^`]*)?--([a-z-]+)", text):

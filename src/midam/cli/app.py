@@ -8,12 +8,14 @@ import argparse
 import atexit
 import gc
 import io
+import os
 import re
 import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -28,7 +30,6 @@ from midam.errors import (
     RankLostError,
     RunStoppedError,
     TrialsLostError,
-    UntrustedError,
     first_line,
     nearest,
 )
@@ -82,14 +83,9 @@ def _main_as_json(words: list[str]) -> int:
 def _main(words: list[str], *, as_json: bool = False) -> int:
     with program(message_text) as console:
         try:
-            try:
-                if as_json:
-                    _keep_stdout(words)
-                return _run(words, console)
-            except UntrustedError as error:
-                if not _agreed(error, console):
-                    raise
-                return _run(words, console)
+            if as_json:
+                _keep_stdout(words)
+            return _run(words, console)
         except (RunStoppedError, KeyboardInterrupt) as stop:
             console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
             note_result(error=str(stop) or "stopped")
@@ -127,19 +123,6 @@ def _run(argv: Sequence[str], console: "Console") -> int:
     return _module(options.command).run(options[options.command], console)
 
 
-def _agreed(error: UntrustedError, console: "Console") -> bool:
-    """Ask on a terminal whether the code that a file names may run now and later."""
-    if not (sys.stdin.isatty() and console.is_terminal):
-        return False
-    from midam.runs.trust import remember
-
-    console.print(escape(message_text(error)))
-    if console.input("Run that code, now and later? \\[y/N] ").strip().lower() not in ("y", "yes"):
-        return False
-    remember(error.settings)
-    return True
-
-
 def parse(argv: Sequence[str]) -> "Namespace":
     """Parse a command line into options under the name of the command; raise a `ConfigError` for unknown options."""
     name = _command(argv)
@@ -147,8 +130,11 @@ def parse(argv: Sequence[str]) -> "Namespace":
     from jsonargparse import Namespace
 
     from midam.cli.parser import normalize
+    from midam.registry import load_plugins
 
     words = normalize(argv[1:])
+    named = [value for option, value in pairwise(words) if option == "--plugin"]
+    load_plugins([*filter(None, map(str.strip, os.environ.get("MIDAM_PLUGINS", "").split(","))), *named])
     if name == "fit":
         words, defaults = command.take_defaults(words)
         parser = command.parser(defaults)

@@ -24,7 +24,7 @@ from midam.compare.workers import BACKENDS
 from midam.data.bags import Bags
 from midam.embed.kinds import usual_network
 from midam.errors import ConfigError
-from midam.registry import BASELINES, typed
+from midam.registry import BASELINES
 from midam.report.program import note_result, remark, say, stdout_console
 from midam.report.terminal import FitProgress, LiveProgress
 from midam.report.words import METRIC_NAMES
@@ -35,7 +35,7 @@ from midam.train.named_methods import is_shorthand
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
-{", ".join(BASELINES.names())}, and classes of your own by their path. Learning rate, margin and epoch are chosen on
+{", ".join(BASELINES.own)}, and those of plug-ins. Learning rate, margin and epoch are chosen on
 validation bags inside the training bags. Differences are to the first method. A stopped command continues where it
 stopped. For other targets than two classes, name methods that support them."""
 
@@ -139,7 +139,7 @@ def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple
 
 def _unaware(methods: list[str], settings: Settings) -> list[str]:
     """Return a note on the methods that ignore the covariates, if there are covariates."""
-    names = [name for name in methods if find_method(typed(name)).baseline is not None]
+    names = [name for name in methods if find_method(name).baseline is not None]
     covariates = ", ".join(settings.data.covariates)
     return [f"{', '.join(names)}: from instances only, without {covariates}"] if names and covariates else []
 
@@ -152,7 +152,7 @@ def _check_deploy(options: Namespace, methods: list[str]) -> None:
         raise ConfigError(f"Expected one of --methods with --deploy-method, got {got}; name one, and --deploy RUN.")
     if options.deploy is not None and methods:
         RunFolder(Path(options.deploy)).require_free()
-        reasons = {method: why_no_model(find_method(typed(method))) for method in ([name] if name else methods)}
+        reasons = {method: why_no_model(find_method(method)) for method in ([name] if name else methods)}
         if None not in reasons.values():
             listed = "; ".join(f"{method}: {why}" for method, why in reasons.items())
             raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")
@@ -161,7 +161,7 @@ def _check_deploy(options: Namespace, methods: list[str]) -> None:
 def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, arguments: dict[str, Any]) -> None:
     name, epochs = best_method(comparison, arguments["method"]), arguments["settings"].training.epochs
     console.print(f"training {escape(name)} on all {len(bags)} bags")
-    with FitProgress(epochs if find_method(typed(name)).baseline is None else 1, console=console) as bar:
+    with FitProgress(epochs if find_method(name).baseline is None else 1, console=console) as bar:
         summary = deploy_method(
             bags, comparison, out, **arguments, on_epoch=bar.update, on_stage=bar.stage, on_bags=bar.scored
         )

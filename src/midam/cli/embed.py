@@ -21,7 +21,6 @@ from midam.registry import BASELINES, FINE_TUNED, NETWORKS, is_network
 from midam.report.program import note_result, say
 from midam.runs.folder import RunFolder
 from midam.runs.method import choose_method
-from midam.runs.trust import remember
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.settings.group import AUTO
@@ -42,7 +41,7 @@ def parser() -> ArgumentParser:
     """Return the parser of the command."""
     embed = Parser("embed", _TEXT)
     embed.add_argument("data", type=str, help=DATA)
-    names = f"{', '.join(NETWORKS.names())}, or the class path of a torch.nn.Module; hf:, timm: and onnx: take a name"
+    names = f"{', '.join(NETWORKS.names())}, or an encoder of a plug-in; hf:, timm: and onnx: take a name"
     embed.add_argument("--encoder", type=str, default="efficientnet-lite0", metavar="NAME", help=f"network: {names}")
     embed.add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
     text = "side of the square to which patches or slices are resized; default: the network's size"
@@ -125,10 +124,10 @@ def _started_together(options: Namespace) -> bool:
 def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str, console: Console) -> None:
     from midam.embed.bags import cached_store, described, make_recipe
     from midam.embed.kinds import fitting_patch
-    from midam.embed.others import known_network, load_network
+    from midam.embed.others import load_network
     from midam.report.terminal import BagProgress
 
-    network = load_network(known_network(encoder))
+    network = load_network(encoder)
     reading = copy.copy(options)
     reading.unlabeled = False
     if options.split_file is not None and options.split is None:
@@ -194,15 +193,13 @@ def run(options: Namespace, console: Console) -> int:
     from midam.data.store import require_free
     from midam.embed.bags import described, embed_bags, make_recipe
     from midam.embed.kinds import fitting_patch
-    from midam.embed.others import known_network, load_network
+    from midam.embed.others import load_network
     from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress
 
     require_free(options.out)
     keep_folder(options, "out")
-    network = load_network(known_network(options.encoder))
-    if ":" not in network.name:
-        remember({"encoder": network.name})  # a class path that the user typed may be imported for a run later
+    network = load_network(options.encoder)
     cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
     options.patch_size = fitting_patch(options.data, cut, network)
     bags = read_bags_of(options.data, options)

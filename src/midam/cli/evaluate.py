@@ -24,7 +24,7 @@ def parser() -> ArgumentParser:
     text = "Test a trained run on labeled bags; bags that the run was trained on are reported separately."
     evaluate = Parser("evaluate", text)
     add_inputs(evaluate)
-    known = f"further metrics: {', '.join(METRICS.names())}, or class paths such as mypkg.metrics.partial_auroc"
+    known = f"further metrics: {', '.join(METRICS.names())}"
     evaluate.add_argument("--metrics", type=str, default="", metavar="A,B,...", help=known)
     evaluate.add_text("--out", metavar="FILE.json", help="also write the metrics as JSON, and the report next to it")
     return evaluate

@@ -4,7 +4,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import TRUST, Parser, words
+from midam.cli.parser import Parser, words
 from midam.report.program import note_result, say
 
 
@@ -18,7 +18,6 @@ def parser() -> ArgumentParser:
     export.add_argument("--format", type=str, default="", metavar="A,B,...", help=known)
     text = "license of the model for its card, such as mit or cc-by-nc-4.0; default: none is named"
     export.add_text("--license", metavar="ID", help=text)
-    export.add_argument("--trust", action="store_true", help=TRUST)
     return export
 
 
@@ -28,7 +27,7 @@ def run(options: Namespace, console: Console) -> int:
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute where ONNX is traced")
     formats = words(options.format)
-    written = export_run(options.run, options.out, formats=formats, license=options.license, trust=options.trust)
+    written = export_run(options.run, options.out, formats=formats, license=options.license)
     note_result(folder=options.out, formats=list(written))
     say(f"exported as {', '.join(written)}: {options.out} (read README.md there first)")
     return 0

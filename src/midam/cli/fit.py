@@ -15,14 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import DATA, SETTINGS, TRUST, Parser, add_settings
+from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
 from midam.errors import ConfigError, MidamError, RankLostError
 from midam.processes import Processes, restarted
-from midam.registry import is_network
+from midam.registry import is_network, take_known
 from midam.report.program import note_result, stdout_console
-from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config
+from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config, require_repeated
 from midam.runs.method import TAKEN, choose_method, method_title, refuse_settings
-from midam.runs.trust import check_code
 from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
 from midam.train.named_methods import DEFAULT
 
@@ -60,7 +59,6 @@ def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
     text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; can continue"
     fit.add_hidden(fit.add_argument("--every_fold", action="store_true", help=text))
-    fit.add_hidden(fit.add_argument("--trust", action="store_true", help=TRUST))
     add_settings(fit)
     fit.set_defaults(values)
     return fit
@@ -74,9 +72,10 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """
     flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out", "method")}
     flags_given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
-    if "--resume" in argv and flags_given:
+    settled = [key for key in flags_given if key != "logger_args"]
+    if "--resume" in argv and settled:
         raise ConfigError(
-            f"Expected no settings with --resume, got --{flags_given[0]}: a resumed run keeps its own; start a new "
+            f"Expected no settings with --resume, got --{settled[0]}: a resumed run keeps its own; start a new "
             "one to change them."
         )
     words = list(argv)
@@ -103,12 +102,16 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     if not isinstance(data := values.get("data"), str | None):
         raise ConfigError(f"Expected data as text, got {data!r} (in {path}); name a file, a folder or a known set.")
     values = without_removed(values)
-    refuse_unknown([key for key in values if key not in ("data", "method", "budget")], SETTINGS, source=str(path))
+    refuse_unknown(
+        [key for key in values if key not in ("data", "method", "budget", "plugins")], SETTINGS, source=str(path)
+    )
     network = {"encoder"} if is_network(str(values.get("encoder", ""))) else set()
     if "method" not in last and "budget" not in values and _say_how_to_train({*settings, *values} - network):
         values.setdefault("method", DEFAULT)
-
-    return words[:at] + words[at + 2 :], check_code(values, path, trust="--trust" in argv)
+    if "logger_args" not in flags_given:
+        require_repeated(values.get("logger_args") or {}, None, path)
+    values.pop("logger_args", None)
+    return words[:at] + words[at + 2 :], take_known(values, path)
 
 
 def _say_how_to_train(names: Iterable[str]) -> bool:
@@ -142,11 +145,13 @@ def _run(options: Namespace, console: Console, processes: Processes) -> int:
     again = options.out is not None and restarted() and RunFolder(Path(options.out)).config.exists()
     if options.resume is not None or again:
         folder = RunFolder(Path(options.out if again else options.resume))
-        settings, _, method = read_run_config(folder, trust=options.trust)
+        settings, _, method = read_run_config(folder)
         epochs = settings.training.epochs if method is None else 1
         with _log(folder, options.words) as log, FitProgress(epochs, console=console) as bar:
             log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
-            summary = resume_run(options.data, folder, processes=processes, **_calls(bar, log))
+            summary = resume_run(
+                options.data, folder, logger_args=options.logger_args, processes=processes, **_calls(bar, log)
+            )
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")

@@ -22,7 +22,7 @@ DATA = (
     "catalog name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
     ".npz, .csv, .tsv, .xlsx or .parquet file"
 )
-TRUST = "run code of other packages that the run or the settings file names, now and later"
+_PLUGIN = "import this module, which adds names of its own; repeat for several; also MIDAM_PLUGINS=A,B"
 SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}
 _FLAGS = [name for name, kind in _KINDS.items() if kind is bool]
@@ -90,6 +90,7 @@ class Parser(ArgumentParser):
         # Only -h has one hyphen, so any other word that begins with one is a value, such as a negative number.
         self._negative_number_matcher = re.compile(r"-[^-]")
         self.known: Sequence[str] = ()  # options of the subcommand, if this parser only passes words on to a subcommand
+        self.add_text("--plugin", metavar="MODULE", help=_PLUGIN)  # `midam.cli.app` imports it before it parses
 
     def add_argument(self, *flags: Any, **options: Any) -> Any:
         """Add an argument, and remember whether it must be given."""
@@ -179,8 +180,7 @@ def add_settings(parser: Parser, names: Collection[str] = SETTINGS) -> None:
             continue
         options = parser.add_argument_group(f"{group} settings", title)
         for setting in settings:
-            path = "; or a class path" if setting.paths else ""
-            choices = f" Known: {', '.join(setting.known)}{path}." if setting.known else ""
+            choices = f" Known: {', '.join(setting.known)}." if setting.known else ""
             arguments: dict[str, Any] = {"default": setting.default, "help": setting.text + choices}
             option = options.add_argument(
                 f"--{setting.name}", type=setting.kind, metavar=_metavar(setting.kind), **arguments

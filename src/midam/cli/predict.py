@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
-from midam.cli.parser import DATA, TRUST, Parser
+from midam.cli.parser import DATA, Parser
 from midam.data.digests import contents_digest
 from midam.errors import ConfigError, RunStoppedError, plural
 from midam.files import is_stream, require_space, resolved, write_parts
@@ -70,8 +70,7 @@ def add_inputs(parser: ArgumentParser) -> None:
 
 
 def add_tables(parser: ArgumentParser) -> None:
-    """Add --trust, and the options that replace the run's settings for reading tables and labels."""
-    parser.add_argument("--trust", action="store_true", help=TRUST)
+    """Add the options that replace the run's settings for reading tables and labels."""
     for name, text in TABLES.items():
         kind = str | None if name != "missing" else Literal["error", "skip"] | None
         parser.add_argument(f"--{name}", type=kind, default=None, help=text)
@@ -84,7 +83,7 @@ def read_inputs(
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
 
-    run = load_run(options.run, trust=options.trust)
+    run = load_run(options.run)
     reading = {name: options[name] for name in TABLES}
     return run, read_for(run, options.data, labeled=labeled, console=console, embedded=embedded, **reading)
 
@@ -102,7 +101,7 @@ def run(options: Namespace, console: Console) -> int:
     outs = _outs(options, shard)
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
-    runs = [load_run(name, trust=options.trust) for name in options.run]
+    runs = [load_run(name) for name in options.run]
     reading = {name: options[name] for name in TABLES}
     bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **reading))
     for out, run_bags in zip(outs, bags):

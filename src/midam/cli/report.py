@@ -61,7 +61,7 @@ def run(options: Namespace, console: Console) -> int:
             raise ConfigError("Expected no --subgroups for a comparison, got some; name the folder of a run.")
         path = write_comparison_report(root, out=out, key=key)
     else:
-        path = write_run_report(root, out=out, table=table, trust=options.trust, key=key)
+        path = write_run_report(root, out=out, table=table, key=key)
     note_result(report=path)
     say(f"report: {path}")
     if key is not None:

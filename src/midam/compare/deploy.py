@@ -18,14 +18,13 @@ from midam.data.column_codes import prepare
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.registry import typed
+from midam.registry import plugin_entry
 from midam.runs.data import Callbacks, SplitBags, describe_origin
 from midam.runs.fit_at_once import fit_baseline
 from midam.runs.folder import RunFolder
 from midam.runs.method import taken_settings
 from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_metrics, write_results
-from midam.runs.trust import remember
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.train.trainer import Trainer
 
@@ -76,7 +75,7 @@ def deploy_method(
         If the folder is not empty.
     """
     check_target(bags)
-    name = typed(best_method(comparison, method))
+    name = best_method(comparison, method)
     compared, data, folder, started = find_method(name), data or bags.source, RunFolder(Path(out)), time.monotonic()
     base = (settings or Settings()).replace(select="last", patience=None, val_fraction=0.0, test_fraction=0.0)
     trials = comparison.trials[(comparison.trials["method"] == name) & (comparison.trials["status"] == Status.OK)]
@@ -113,8 +112,7 @@ def deploy_method(
                 values = trained.config.flat()
                 write_metrics(folder, trained.history)
                 options["choice"] = trained.chosen
-            write_text(folder.config, yaml_text({"data": data, **values}))
-            remember(values)
+            write_text(folder.config, yaml_text({"data": data, **values, **plugin_entry(values)}))
             summary = write_results(folder, trained, parts, scores, calls, selected="last", **options)
             write_run_report(folder.root)
         except BaseException:
@@ -144,9 +142,9 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
     name = method or ranked[0]
     if name not in ranked:
         raise ConfigError(f"Expected a method of the comparison to deploy, got {name!r}; name one of {ranked}.")
-    why = why_no_model(find_method(typed(name)))
+    why = why_no_model(find_method(name))
     if why is not None:
-        able = next((other for other in ranked if why_no_model(find_method(typed(other))) is None), None)
+        able = next((other for other in ranked if why_no_model(find_method(other)) is None), None)
         advice = "compare others" if able is None else f"name the best that can, {able}, with `deploy_method`"
         raise ConfigError(f"Expected a method that can be deployed, got {name!r}: {why}; {advice}.")
     return name

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from midam.compare.baselines import Baseline
 from midam.data.bags import Bags
 from midam.errors import ConfigError, check_each, nearest
-from midam.registry import BASELINES, OBJECTIVES, build, typed
+from midam.registry import BASELINES, OBJECTIVES, build
 from midam.runs.baseline import usual_baseline
 from midam.targets import target_of
 from midam.train.named_methods import DEFAULT, is_shorthand, known_methods, method_settings
@@ -27,7 +27,7 @@ class ComparedMethod:
 
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
-    """Return methods of at least two different names or class paths of a `Baseline`, ready to run."""
+    """Return methods of at least two different names, ready to run."""
     known = known_methods()
 
     def check(name: str) -> None:
@@ -39,11 +39,11 @@ def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     check_each(names, check)
     if len(names) < 2:
         raise ConfigError(f"Expected at least two methods, got {', '.join(names) or 'none'}; name one to compare with.")
-    return [find_method(typed(name)) for name in names]
+    return [find_method(name) for name in names]
 
 
 def find_method(name: str) -> ComparedMethod:
-    """Return the method of a name, or of the class path of a `Baseline`."""
+    """Return the method of a name."""
     if name == DEFAULT:
         return ComparedMethod(name, {})
     if is_shorthand(name):

@@ -67,7 +67,7 @@ def run_comparison(
     bags : Bags
         Labeled bags; inner splits are disjoint by group.
     methods : sequence of str
-        At least two names, see `known_methods`, or class paths of a `Baseline`; the others are compared with the first.
+        At least two names, see `known_methods`; the others are compared with the first.
         All must serve the target of the bags; if the settings name no objective, "midam" uses the target's.
     folds : sequence of Fold
         Result of `repeated_folds`, or your own ``(repeat, fold, train, test)``. The repeat is the seed.

@@ -24,7 +24,6 @@ from midam.files import write_text
 from midam.names import safe_cell, visible
 from midam.reading import Form, Number, check_form, counts, ids, known_numbers, numbers, one_of, read_columns, texts
 from midam.runs.forms import read_target
-from midam.runs.trust import check_code
 from midam.settings import read_yaml
 from midam.targets import Target, label_columns, target_of
 
@@ -166,13 +165,11 @@ class Record(Form):
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Target]:
-    """Return the content of ``config.yaml`` and the target; code of a target runs only if it is trusted."""
+    """Return the content of ``config.yaml`` and the target."""
     path = folder / "config.yaml"
     record = read_yaml(path)
     check_form(record, Record, path)
-    if "." in record["settings"].get("target", "binary"):
-        check_code(record["settings"], path)
-    return record, read_target(record, path, trusted=record["settings"].get("target", "binary"))
+    return record, read_target(record, path)
 
 
 def read_tables(folder: Path, target: Target) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from multiprocessing import current_process
 from pathlib import Path
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from midam.errors import ConfigError, first_line, need_package, require_choice, require_counts_if_given
+from midam.registry import load_plugins, loaded_plugins
 
 # Backends with their package; the extra has the name of the backend.
 BACKENDS = {"loky": None, "threading": None, "ray": "ray", "dask": "distributed"}
@@ -112,9 +114,11 @@ def run_tasks(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[
     """Yield index and result of each task as it ends; `Lost` if its worker has died `TRIES` times.
 
     A worker that dies ends the tasks that are running. These begin again after all others, one at a time, so that a
-    task which kills its worker costs no other. An exception of a task is raised, and stops all tasks.
+    task which kills its worker costs no other. An exception of a task is raised, and stops all tasks. Workers import
+    the plug-ins of this process first.
     """
     workers.check()
+    function = partial(_with_plugins, loaded_plugins(), function)
     waiting, suspects, deaths = deque(range(len(tasks))), deque[int](), Counter[int]()
     with _opened(workers, function) as (jobs, broken):
         while waiting or suspects:
@@ -134,6 +138,11 @@ def run_tasks(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[
                         suspects.append(number)
                     else:
                         yield number, Lost(first_line(error))
+
+
+def _with_plugins(modules: Sequence[str], function: Callable[[Any], Any], task: Any) -> Any:
+    load_plugins(modules)
+    return function(task)
 
 
 def _numbered(function: Callable[[Any], Any], number: int, task: Any) -> tuple[int, Any]:

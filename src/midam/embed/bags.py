@@ -28,7 +28,7 @@ from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest, stamp
 from midam.data.validate import row_chunks
 from midam.embed.network import Network, assembled, intensities, passed, standardized
-from midam.embed.others import known_network, load_network
+from midam.embed.others import load_network
 from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require, require_counts
 from midam.files import write_text
 from midam.nn.standardizer import DEPTHS, bits_of
@@ -318,7 +318,7 @@ def embed_bags(
         The bags of the store. Their `cut` holds the recipe: network, SHA-256 of its weights, layer, preprocessing.
     """
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
-    network = encoder if isinstance(encoder, Network) else load_network(known_network(encoder))
+    network = encoder if isinstance(encoder, Network) else load_network(encoder)
     recipe = make_recipe(bags, network, dtype=dtype, size=size)
     made = embedded(bags, network, recipe, accelerator=accelerator, devices=devices)
     return open_store(_write(made, Path(out), jobs=devices * _jobs(made), on_bag=on_bag))

@@ -1,4 +1,4 @@
-"""Networks by name, and networks of other sources: transformers, timm, ONNX files, modules by class path."""
+"""Networks by name, and networks of other sources: transformers, timm, ONNX files, modules of plug-ins."""
 
 import hashlib
 import inspect
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from midam.embed.network import Network, passed, standardized, weights_digest
 from midam.errors import ConfigError, first_line, listed, need_package, require
 from midam.nn.encoders.custom import make_module
-from midam.registry import NETWORKS, typed
+from midam.registry import ENCODERS, NETWORKS
 
 _SIDE = 224  # side of the image with which a network is tried
 _RESAMPLES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, torch's names
@@ -27,7 +27,7 @@ def load_network(name: str) -> Network:
     ----------
     name : str
         A name of `midam.registry.NETWORKS`; ``hf:NAME`` (a model of transformers, by its name on the hub or its
-        folder), ``timm:NAME``, ``onnx:FILE``; or the class path of a `torch.nn.Module` that takes no arguments.
+        folder), ``timm:NAME``, ``onnx:FILE``; or a name that a plug-in added to `midam.registry.ENCODERS`.
 
     Raises
     ------
@@ -36,16 +36,10 @@ def load_network(name: str) -> Network:
     """
     require(name, str, "encoder", "name a network")
     kind, colon, source = name.partition(":")
-    if not colon and "." in name and name not in NETWORKS.names():
+    if name not in (*NETWORKS.names(), *ENCODERS.own) and (name in ENCODERS.names() or ("." in name and not colon)):
         return OwnModule(name)
     network: Network = NETWORKS.find(kind + colon)(*([source] if colon else []))
     return network.eval().requires_grad_(requires_grad=False)
-
-
-def known_network(name: str) -> str:
-    """Return a network name that the user typed; if it is a class path, it may be imported."""
-    require(name, str, "encoder", "name a network")
-    return name if ":" in name else typed(name)
 
 
 class _Tried(Network):
@@ -84,16 +78,13 @@ class _Tried(Network):
 
 
 class OwnModule(_Tried):
-    """A `torch.nn.Module` by its class path, for images in [0, 1] or standardized by its `mean` and `std`.
-
-    Importing the path runs its code, so the user must have typed or trusted it.
-    """
+    """A `torch.nn.Module` of a plug-in, for images in [0, 1] or standardized by its `mean` and `std`."""
 
     layer = "output"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self.name, self.module = path, make_module(path, {}, {})
+        self.name, self.module = name, make_module(name, {}, {})
         self.mean, self.std = (tuple(getattr(self.module, name, [n] * 3)) for name, n in (("mean", 0.0), ("std", 1.0)))
         self.weights = weights_digest(self.module)
         self.tried()

@@ -21,7 +21,7 @@ from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import called_right
 from midam.evaluate.ranking import FEW_BAGS, auroc, check_bags, check_probabilities, check_two_classes, group_numbers
-from midam.registry import METRICS, build, typed
+from midam.registry import METRICS, build
 
 NEAR_CHANCE = 0.6
 """AUROC below which a model counts as not having learned."""
@@ -106,7 +106,7 @@ def measure(
     probabilities: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> dict[str, float | None]:
-    """Compute metrics by name of `midam.registry.METRICS` or class path, such as ``sklearn.metrics.roc_auc_score``.
+    """Compute metrics by their names in `midam.registry.METRICS`.
 
     A metric gets `labels` and `scores` [N], and those of `threshold`, `probabilities` and `groups` that are its
     parameters. Its value is None if it is not finite, if it needs both classes and one is missing, or if it needs a
@@ -133,7 +133,7 @@ def measure_values(
     result: dict[str, float | None] = {}
     for name in names:
         required = check_metric(name, given, target=target)
-        metric, value = partial(METRICS.find(typed(name)), values, scores), None
+        metric, value = partial(METRICS.find(name), values, scores), None
         if required <= set(known):
             try:
                 value = build(metric, part=f"the metric {name!r}", offered=known, arguments={})
@@ -152,7 +152,7 @@ def measure_values(
 
 def check_metric(name: str, given: Collection[str], *, target: str) -> set[str]:
     """Return a metric's required parameters besides labels and scores; raise a `ConfigError` if one is not given."""
-    metric = METRICS.find(typed(name))
+    metric = METRICS.find(name)
     keywords = list(inspect.signature(metric).parameters.items())[2:]
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     required = {key for key, parameter in keywords if parameter.kind in kinds and parameter.default is parameter.empty}

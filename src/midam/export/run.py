@@ -44,7 +44,7 @@ _ENCODERS: dict[type, str] = {MLP: "mlp", ResNet20: "resnet20"}
 
 
 def export_run(
-    path: str | Path, out: str | Path, *, formats: Sequence[str] = (), license: str | None = None, trust: bool = False
+    path: str | Path, out: str | Path, *, formats: Sequence[str] = (), license: str | None = None
 ) -> list[str]:
     """Write a finished run to the folder `out`; returns the formats that were written.
 
@@ -68,8 +68,6 @@ def export_run(
         Default: all formats that can hold the run, with a warning for each other format.
     license : str, optional
         Identifier of the license of the model, such as "mit" or "cc-by-nc-4.0", for the card.
-    trust : bool, default False
-        As in `midam.load_run`.
 
     Raises
     ------
@@ -86,8 +84,8 @@ def export_run(
     path, out = path_of(path, "a run folder"), path_of(out, "a folder")
     check_each(formats, _check_format)
     has_summary = _has_summary(path)
-    run = load_run(path, trust=trust)
-    summary = read_summary(RunFolder(path), run.settings)[0] if has_summary else {}
+    run = load_run(path)
+    summary = read_summary(RunFolder(path))[0] if has_summary else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
     part = out.with_name(f"{out.name}.part")

@@ -24,7 +24,7 @@ _RENAMED = {
     "ignore_columns": "ignore",
     "site_column": "balance",
 }
-_FLAGS = frozenset([*Settings.names(), "trust", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
+_FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
 _SAYS = {
     "ahead": "the model is ahead",
     "behind": "the baseline is ahead",

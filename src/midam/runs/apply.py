@@ -186,7 +186,7 @@ def evaluate_run(
     run, bags : LoadedRun, Bags
         The run; bags with labels.
     metrics : sequence of str
-        Further metrics by name or class path, see `midam.evaluate.metrics.measure`.
+        Further metrics, see `midam.evaluate.metrics.measure`.
     on_bags : callable, optional
         Called with the positions of the bags that were just scored.
 

@@ -3,7 +3,7 @@
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,10 +21,17 @@ from midam.errors import (
 )
 from midam.files import write_text
 from midam.processes import Processes
+from midam.registry import plugin_entry
 from midam.runs.data import Callbacks, Reading, SplitBags, split_parts, write_left_out
-from midam.runs.folder import CHOSEN, RunFolder, read_chosen, read_run_config, require_same_data
+from midam.runs.folder import (
+    CHOSEN,
+    RunFolder,
+    read_chosen,
+    read_run_config,
+    require_repeated,
+    require_same_data,
+)
 from midam.runs.method import choose_method, usual_method
-from midam.runs.trust import check_code, remember
 from midam.settings import Settings, yaml_text
 from midam.targets import target_of
 
@@ -150,7 +157,6 @@ def fit_run(
         with _Training.of(data, settings, folder, processes, reading) as training:
             try:
                 training.begin()
-                remember(training.trainer.config.flat())  # who trains with code of other packages trusts it
                 if on_start is not None:
                     on_start(training.trainer.config, None)
                 return training.run(started, calls)
@@ -165,6 +171,7 @@ def resume_run(
     data: str | None,
     folder: RunFolder,
     *,
+    logger_args: Mapping[str, Any] | None = None,
     processes: Processes = _ALONE,
     on_epoch: OnEpoch | None = None,
     on_stage: OnStage | None = None,
@@ -182,6 +189,8 @@ def resume_run(
         Catalog name or path; default: the data of the run. They must hold the same bags.
     folder : RunFolder
         Folder of the run.
+    logger_args : mapping, optional
+        Arguments of the logger, again: those of a file are not used, as a logger may write to any place.
     processes : Processes, optional
         As in `fit_run`; the number may differ from the earlier sessions.
     on_epoch, on_stage, on_bags, on_candidate : callable, optional
@@ -195,6 +204,7 @@ def resume_run(
     from midam.train.checkpoint import TrainerContent, fitting, load_checkpoint
 
     settings, recorded, method = read_run_config(folder)
+    require_repeated(settings.run.logger_args, logger_args, folder.config)
     calls = Callbacks(on_epoch=on_epoch, on_stage=on_stage, on_bags=on_bags, on_candidate=on_candidate)
     if method is not None:
         from midam.runs.fit_at_once import refit_at_once
@@ -209,7 +219,7 @@ def resume_run(
                 training.begin()
                 return training.run(started, calls)
         checkpoint = load_checkpoint(folder.last, TrainerContent)
-        saved = Settings.from_flat(check_code(checkpoint["config"], folder.last), source=str(folder.last)).flat()
+        saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
         changed = [name for name, value in settings.flat().items() if saved[name] != value]
         if changed:
             raise CheckpointError(
@@ -284,7 +294,8 @@ class _Training:
             return
         self.require_space()
         write_left_out(self.parts.bags, self.folder.left_out)
-        text = yaml_text({"data": self.data, **self.trainer.config.flat()})
+        values = self.trainer.config.flat()
+        text = yaml_text({"data": self.data, **values, **plugin_entry(values)})
         write_text(self.folder.config, text if self.chosen is None else f"{CHOSEN}{self.chosen}\n{text}")
         self.save(NOTHING)
 

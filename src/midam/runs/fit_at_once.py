@@ -13,6 +13,7 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import FEW_BAGS
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
+from midam.registry import plugin_entry
 from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget, require_same_data
 from midam.runs.forms import read_summary
@@ -20,7 +21,6 @@ from midam.runs.method import make_baseline, taken_settings
 from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
 from midam.runs.scoring import require_run_space
-from midam.runs.trust import remember
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.train.checkpoint import ModelContent, load_checkpoint
 from midam.train.memory import cpu_threads
@@ -50,8 +50,8 @@ def fit_at_once(
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}
     write_left_out(parts.bags, folder.left_out)
-    write_text(folder.config, yaml_text({"data": data, "method": method, **limit, **taken_settings(config)}))
-    remember({"method": method, **taken_settings(config)})
+    values = {"method": method, **taken_settings(config)}
+    write_text(folder.config, yaml_text({"data": data, **limit, **values, **plugin_entry(values)}))
     if calls.on_start is not None:
         calls.on_start(settings, method)
     calls = calls if budget is None else replace(calls, until=read + budget)
@@ -109,7 +109,7 @@ def refit_at_once(
                 fingerprint = split_data(read_data(data, settings), settings).bags.fingerprint()
                 require_same_data(load_checkpoint(folder.model, ModelContent), fingerprint, data, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
-            return read_summary(folder, settings)[0]
+            return read_summary(folder)[0]
         resumes = folder.candidates.exists()
         next_step = "it continues after the methods that it tried" if resumes else "it starts again"
         warnings.warn(f"{folder.root} was stopped before its end: {next_step}", stacklevel=3)

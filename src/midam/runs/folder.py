@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import platform
 import re
@@ -23,7 +24,7 @@ from midam.files import held, is_left
 from midam.names import advice_on, safe_cell, visible
 from midam.plain_files import open_own, open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form, read_text
-from midam.runs.trust import check_code
+from midam.registry import take_known
 from midam.settings import Settings, read_yaml
 
 SPLITS = ("test", "val", "train")  # in the order in which they are reported
@@ -159,11 +160,8 @@ class _Budget(Form):
     budget: Annotated[Number, Field(ge=0)] | None = None
 
 
-def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings, str, str | None]:
-    """Return the settings of a run, the name of its data, and its method if that is fitted in one step.
-
-    `trust` is as in `midam.runs.load_run`.
-    """
+def read_run_config(folder: RunFolder) -> tuple[Settings, str, str | None]:
+    """Return the settings of a run, the name of its data, and its method if that is fitted in one step."""
     if folder.root.is_dir() and not folder.contents():
         raise CheckpointError(
             f"Expected a run folder, got {folder.root}, which holds nothing yet; start the run with `midam fit DATA "
@@ -175,11 +173,21 @@ def read_run_config(folder: RunFolder, *, trust: bool = False) -> tuple[Settings
         )
     values = _read_config(folder)
     data = str(values.pop("data", ""))
-    values = check_code(values, folder.config, trust=trust)
+    values = take_known(values, folder.config)
     method = values.pop("method", None)
     values.pop("budget", None)
     settings = Settings.from_flat(values, source=str(folder.config), trained=folder.summary.exists())
     return settings, data, method
+
+
+def require_repeated(logger_args: Mapping[str, Any], given: Mapping[str, Any] | None, source: Path) -> None:
+    """Refuse arguments of a logger in a file that are not those `given` again: a logger may write to any place."""
+    if (given or {}) != logger_args:
+        raise ConfigError(
+            "Expected `logger_args` of a file to be given again, as a logger may write to any place, got "
+            f"{json.dumps(given or {}, default=str)} (file {source}); look at them, and give `logger_args` "
+            f"{shlex.quote(json.dumps(logger_args))}."
+        )
 
 
 def _read_config(folder: RunFolder) -> dict[str, Any]:

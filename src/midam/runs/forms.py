@@ -11,7 +11,6 @@ from midam.evaluate.calibrate import Thresholds
 from midam.reading import Count, Form, Interval, Number, Positive, Share, check_form, read_json
 from midam.registry import TARGETS
 from midam.runs.folder import SPLITS, RunFolder
-from midam.settings import Settings
 from midam.targets import Target, target_named
 
 _ABSENT: Any = None  # default of an entry that may be missing but never null
@@ -255,14 +254,11 @@ class _Titled(Form):
         return self
 
 
-def read_target(content: Mapping[str, Any], path: Path, *, trusted: str = "binary") -> Target:
-    """Return the target that a file names: a known target, or the `trusted` class path of its settings.
-
-    A name in the file itself is never imported.
-    """
+def read_target(content: Mapping[str, Any], path: Path) -> Target:
+    """Return the target that a file names."""
     check_form(content, _Titled, path)
     name = content.get("target")
-    if name is not None and name not in (*TARGETS.names(), trusted):
+    if name is not None and name not in TARGETS.names():
         raise CheckpointError(
             f"Expected a known target, got {name!r} (in {path}, key target); {nearest(name, TARGETS.names())}"
         )
@@ -276,10 +272,10 @@ def read_target(content: Mapping[str, Any], path: Path, *, trusted: str = "binar
     return target
 
 
-def read_summary(folder: RunFolder, settings: Settings) -> tuple[dict[str, Any], Target]:
-    """Return the content of ``summary.json`` and the target; `settings` are those of the run, whose code is trusted."""
+def read_summary(folder: RunFolder) -> tuple[dict[str, Any], Target]:
+    """Return the content of ``summary.json`` and the target."""
     summary = read_json(folder.summary)
-    target = read_target(summary, folder.summary, trusted=settings.data.target)
+    target = read_target(summary, folder.summary)
     check_form(summary, _Summary, folder.summary)
     for name in ("baseline", *SPLITS):
         fault = _fault(summary[name], target, compared=name == "baseline") if summary.get(name) else None

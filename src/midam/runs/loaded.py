@@ -20,14 +20,14 @@ from midam.evaluate.predict import saved_coder
 from midam.names import name_of, nearby
 from midam.nn.ensemble import BagEnsemble, Inputs, all_weights
 from midam.reading import read_text
+from midam.registry import take_known
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import SPLITS, RunFolder
 from midam.runs.method import empty_model, method_title
-from midam.runs.trust import check_code
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
 from midam.train.build import fill_ensemble
-from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint
+from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint, named_parts
 from midam.train.step import reported_weights
 
 
@@ -155,23 +155,20 @@ class LoadedRun:
         return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
 
 
-def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
+def load_run(path: str | Path) -> LoadedRun:
     """Load a run from its folder; an interrupted run gives its last complete epoch, uncalibrated, with a warning.
 
     Parameters
     ----------
     path : str or Path
         The folder.
-    trust : bool, default False
-        Import code of other packages that the run names, such as its encoder, now and later; code that was used in a
-        training on this machine is trusted already.
 
     Raises
     ------
     CheckpointError
         If there is no run, or its model file is damaged.
-    UntrustedError
-        If it names code of another package that is not trusted yet; that code has not run.
+    ConfigError
+        If it needs a plug-in that is not imported; nothing is imported because a file names it.
     """
     folder = RunFolder(path_of(path, "a run folder"))
     if not folder.root.exists():
@@ -188,26 +185,18 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         path = file = folder.model
         content = load_checkpoint(file, ModelContent)
     method = content.get("method")
-    config = check_code(content["config"] | ({} if method is None else {"method": method}), file, trust=trust)
-    method = config.pop("method", None)
-    parts = []
+    take_known(named_parts(content), file)
     for part in content.get("parts") or []:
-        part_config = check_code({**(part["config"] or {}), "method": part["method"]}, file, trust=trust)
-        part_method = part_config.pop("method")
-        parts.append({**part, "method": part_method, "config": None if part["config"] is None else part_config})
+        take_known({**(part["config"] or {}), "method": part["method"]}, file)
     content |= _in_form(content)
-    network = (content["data"].get("cut") or {}).get("network")
-    if isinstance(network, str) and ":" not in network:  # a class path of the user, or the name of a known network
-        granted = check_code({"encoder": network}, file, trust=trust)["encoder"]
-        content["data"]["cut"] = {**content["data"]["cut"], "network": granted}
     shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
-    settings = Settings.from_flat(config, source=str(path), trained=True).resolve(shape)
+    settings = Settings.from_flat(content["config"], source=str(path), trained=True).resolve(shape)
     with fitting(file):
         if method is None:
             weights, coder = all_weights(content["model"]), saved_coder(content["model"])
             model = fill_ensemble(settings, weights, instance_shape=shape, columns=target.count, coder=coder)
         else:
-            model = empty_model(method, shape, content["model"], parts)
+            model = empty_model(method, shape, content["model"], content.get("parts"))
         model.load_state_dict(content["model"])
         decision = target.decision(content)
     return LoadedRun(
@@ -217,7 +206,7 @@ def load_run(path: str | Path, *, trust: bool = False) -> LoadedRun:
         **{name: content[name] for name in ("splits", "contents", "groups", "data")},
         source=str(folder.root),
         method=method,
-        parts=content.get("parts") and parts,
+        parts=content.get("parts"),
     )
 
 

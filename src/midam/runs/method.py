@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from midam.errors import ConfigError, nearest
-from midam.registry import BASELINES, build, typed
+from midam.registry import BASELINES, build
 from midam.settings import Settings
 from midam.settings.group import AUTO
 from midam.settings.method import are_pixels
@@ -28,7 +28,7 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     Parameters
     ----------
     name : str, optional
-        A name in `midam.compare.known_methods`, or the class path of a `midam.compare.Baseline`.
+        A name in `midam.compare.known_methods`.
     settings : Settings
         All other settings.
 
@@ -39,7 +39,6 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     """
     if name is None or name == DEFAULT:
         return settings, None
-    name = typed(name)
     defaults = Settings().flat()
     refuse_settings(name, {key: value for key, value in settings.flat().items() if value != defaults[key]})
     if is_shorthand(name):

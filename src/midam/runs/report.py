@@ -54,7 +54,6 @@ def write_run_report(
     *,
     out: Path | None = None,
     table: SubgroupTable | None = None,
-    trust: bool = False,
     key: Pseudonyms | None = None,
 ) -> Path:
     """Write the page about a finished run; returns its path, by default report.html in the run.
@@ -65,8 +64,6 @@ def write_run_report(
         Folder of the run; HTML file to write, replaced in one step.
     table : SubgroupTable, optional
         Columns of the test bags, for subgroups.
-    trust : bool, default False
-        As in `midam.load_run`.
     key : Pseudonyms, optional
         Replaces the names of bags, groups, levels and files; its `write` writes the key to the pseudonyms.
 
@@ -78,7 +75,7 @@ def write_run_report(
         If the table does not name the bags.
     """
     folder, path = RunFolder(root), out or root / "report.html"
-    settings, data, method = read_run_config(folder, trust=trust)
+    settings, data, method = read_run_config(folder)
     if folder.model.exists() and not folder.summary.exists():
         raise CheckpointError(
             f"Expected a run with scores of its test bags, got only a saved model (in {root}); test it on labeled "
@@ -89,7 +86,7 @@ def write_run_report(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
             f"`midam fit --resume {shlex.quote(str(root))}`."
         )
-    summary, target = read_summary(folder, settings)
+    summary, target = read_summary(folder)
     parts = recorded_parts(folder, target)
     part = next(name for name in SPLITS if name in summary)
     _require_same_bags(folder, summary, parts, target)
@@ -126,8 +123,8 @@ def write_evaluation_report(
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, trained_on, method = read_run_config(folder)
-    summary = read_summary(folder, settings)[0] if folder.summary.exists() else {}
-    target = read_target(evaluation.result, folder.summary, trusted=settings.data.target)
+    summary = read_summary(folder)[0] if folder.summary.exists() else {}
+    target = read_target(evaluation.result, folder.summary)
     part, own_parts = str(evaluation.result["headline"]), recorded_parts(folder, target)
     tested = evaluated_bags(bags, evaluation, evaluation.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}

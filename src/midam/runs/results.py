@@ -23,6 +23,7 @@ from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
 from midam.files import write_json, write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.registry import plugin_entry
 from midam.report.importance import permutation_importance
 from midam.report.words import data_options, metric_of_history
 from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
@@ -297,7 +298,8 @@ def model_content(
 def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     """Write a run folder of only a model and its settings; `content` is the result of `model_content`."""
     method = {"method": content["method"]} if "method" in content else {}
-    write_text(folder.config, yaml_text({"data": content["data"]["source"], **method, **content["config"]}))
+    values = {**method, **content["config"]}
+    write_text(folder.config, yaml_text({"data": content["data"]["source"], **values, **plugin_entry(values)}))
     save_checkpoint(folder.model, content)
 
 

@@ -176,7 +176,7 @@ class DataSettings(SettingsGroup):
         For table rows whose file is missing, and files that cannot be used: "error", or "skip" them with a warning and
         a list, left-out.csv. Files without instances are always left out.
     reader
-        Reader of the data, by name or class path; default: the one that fits it.
+        Reader of the data; default: the one that fits it.
 
     Examples
     --------

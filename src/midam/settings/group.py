@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from midam.errors import ConfigError, fault_list, nearest, option_advice
-from midam.registry import Registry, typed
+from midam.registry import Registry
 
 AUTO: Final = "auto"
 LARGEST_COUNT = 2**31 - 1  # that torch takes everywhere
@@ -82,31 +82,23 @@ class SettingsGroup(BaseModel):
 
 
 class Named:
-    """Marks a setting whose value is a name in a registry or in `also`; unknown names are refused, without import.
-
-    A class path must come from the user: `Settings.from_flat` refuses untrusted class paths of files.
-    """
+    """Marks a setting whose value is a name in a registry or in `also`; unknown names are refused, without import."""
 
     def __init__(self, registry: Registry, *, also: tuple[str, ...] = ()) -> None:
         self._registry, self._also = registry, also
-        self.paths = registry.paths
 
     def names(self) -> list[str]:
-        """Return the names that the setting accepts besides class paths."""
+        """Return the names that the setting accepts."""
         return [*self._also, *self._registry.names()]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Check the name after its type."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
-    def is_path(self, name: str) -> bool:
-        """Return whether a name is a class path."""
-        return self.paths and "." in name and name not in self.names()
-
     def _check(self, name: str) -> str:
-        if name not in self.names() and not self.is_path(name):
-            raise ConfigError(f"Expected a known {self._registry.kind}, got {name!r}; {nearest(name, self.names())}")
-        return typed(name) if self.is_path(name) else name
+        if name not in self.names():
+            raise self._registry.unknown(name, also=self._also)
+        return name
 
 
 def marks_of(kind: Any) -> list[Any]:

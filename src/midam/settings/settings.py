@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from midam.errors import ConfigError, fault_list, option_advice, with_place
 from midam.names import nearby
 from midam.reading import plain_fault, read_text
-from midam.registry import ENCODERS, POOLINGS, ClassPath, Registry
+from midam.registry import ENCODERS, POOLINGS, Registry, take_known
 from midam.settings.data import CutSettings, DataSettings
 from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
 from midam.settings.method import MethodSettings, ModelSettings, ResolvedMethod, ResolvedModel
@@ -90,20 +90,11 @@ class Settings(SettingsGroup):
     def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS, trained: bool = False) -> Self:
         """Return settings from values as of `flat`, or from a part of them; messages name their `source`.
 
-        The values may come from a file. A class path must therefore be a `midam.registry.ClassPath`, as returned by
-        `flat` or accepted by `midam.runs.trust.check_code`; other class paths raise a `ConfigError`. Removed settings
-        are left out if the model is already `trained`.
+        The values may come from a file, whose entry `plugins` says where to find names that are unknown. Removed
+        settings are left out if the model is already `trained`.
         """
-        values = without_removed(values, trained=trained)
+        values = take_known(without_removed(values, trained=trained), source)
         refuse_unknown(values, _homes(cls), source=source)
-        for name, mark in _named(cls).items():
-            value = values.get(name)
-            for part in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(part, str) and mark.is_path(part) and not isinstance(part, ClassPath):
-                    raise ConfigError(
-                        f"Expected `{name}` as a known name, got the class path {part!r} (in {source}), which is not "
-                        "trusted; pass it yourself, as in `Settings(...)`."
-                    )
         try:
             return cls(**values)
         except ConfigError as error:
@@ -206,15 +197,6 @@ def _homes(settings: type[Settings]) -> dict[str, str]:
     return {name: home for home, group in groups.items() for name in group.model_fields}  # type: ignore[union-attr]
 
 
-@cache
-def _named(settings: type[Settings]) -> dict[str, Named]:
-    """Return the mark of each setting that is a name in a registry."""
-    groups = [field.annotation for field in settings.model_fields.values()]
-    fields = {name: field for group in groups for name, field in group.model_fields.items()}  # type: ignore[union-attr]
-    marks = {name: [mark for mark in marks_of(field) if isinstance(mark, Named)] for name, field in fields.items()}
-    return {name: named[0] for name, named in marks.items() if named}
-
-
 def _refuse_untaken(registry: Registry, name: str, group: SettingsGroup, setting: str) -> None:
     """Refuse a given setting that the chosen class has no parameter for; import the class only for a given setting."""
 
@@ -275,11 +257,6 @@ class _Loader(yaml.SafeLoader):
         return getattr(self, f"construct_yaml_{kind}")(node)
 
 
-class _Dumper(yaml.SafeDumper):
-    """Dumper of plain values; it writes a trusted class path as plain text."""
-
-
-_Dumper.add_representer(ClassPath, yaml.SafeDumper.represent_str)
 _Loader.yaml_implicit_resolvers = {
     first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -310,7 +287,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def yaml_text(values: dict[str, Any]) -> str:
     """Return settings as YAML."""
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
 @dataclass(frozen=True)
@@ -323,7 +300,6 @@ class Description:
     default: Any
     text: str  # from the docstring of its group
     known: tuple[str, ...]  # names of a registry
-    paths: bool = False  # whether class paths are taken as well
 
 
 def describe_settings() -> list[Description]:
@@ -333,9 +309,9 @@ def describe_settings() -> list[Description]:
         texts = _texts(kind)
         for name, field in kind.model_fields.items():
             marks = [mark for mark in marks_of(field) if isinstance(mark, Named)]
-            known, paths = tuple(name for mark in marks for name in mark.names()), any(mark.paths for mark in marks)
+            known = tuple(name for mark in marks for name in mark.names())
             kind_of = plain_type(field.annotation)
-            descriptions.append(Description(name, group, kind_of, defaults[name], texts[name], known, paths))
+            descriptions.append(Description(name, group, kind_of, defaults[name], texts[name], known))
     return descriptions
 
 

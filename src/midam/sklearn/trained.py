@@ -110,17 +110,15 @@ class TrainedEstimator(BagEstimator):
         write_model(folder, model_content(run.settings, run.model, self.origin_, **fields))
 
     @classmethod
-    def load(cls, path: str | Path, *, trust: bool = False) -> Self:
+    def load(cls, path: str | Path) -> Self:
         """Load a fitted estimator from a run folder of `save` or of `midam fit`; `history_` is empty.
-
-        `trust` as in `midam.load_run`.
 
         Raises
         ------
         CheckpointError
             If there is no run, if its file is damaged, or if this estimator does not support its target.
         """
-        run = load_run(path, trust=trust)
+        run = load_run(path)
         if run.target.name not in cls.targets:
             raise CheckpointError(
                 f"Expected a run of the target {' or '.join(cls.targets)}, got {run.target.name} (in {path}); load it "

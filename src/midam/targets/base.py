@@ -331,7 +331,7 @@ class Target:
     ) -> dict[str, Any]:
         """Return the entries of `summary.json` for scores [N] or [N, C], and for the predictions of the decision.
 
-        `metrics` are further metrics by name or class path, see `midam.evaluate.metrics.measure_values`. They get the
+        `metrics` are names of further metrics, see `midam.evaluate.metrics.measure_values`. They get the
         values [N] or [N, L] and the scores, and `groups` and `predictions` if they have parameters of these names.
         """
         result = self.describe(values, scores, decision, groups=groups)

@@ -16,7 +16,7 @@ from midam.nn.objectives import Objective
 from midam.nn.pooling import Pooling, check_columns
 from midam.nn.scorer import BagScorer, CovariateTerm
 from midam.nn.standardizer import Intensities, Standardizer
-from midam.registry import ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
+from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings
 from midam.train.estimators import Estimator
 from midam.train.step import make_optimizer, parameter_groups
@@ -139,7 +139,7 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
     sizes = {"in_features": int(torch.Size(instance_shape).numel()), "instance_shape": instance_shape}
     name, freeze = config.model.encoder, config.model.freeze
     module = make_module(name, _given(config) | sizes, config.model.encoder_args)
-    wrapped = "." in name or not hasattr(module, "out_features")
+    wrapped = name not in ENCODERS.own or not hasattr(module, "out_features")
     encoder = Encoder(module, instance_shape=instance_shape, name=name, freeze=freeze) if freeze or wrapped else module
     if pretrained and config.model.encoder_weights is not None:
         load_weights(module, config.model.encoder_weights)

@@ -2,8 +2,7 @@
 
 import io
 import pickle
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -20,12 +19,11 @@ from midam.files import write_bytes
 from midam.names import advice_on
 from midam.plain_files import require_plain
 from midam.reading import Form, check_archive, check_form, plain_fault
-from midam.registry import ClassPath
+from midam.registry import plugin_entry
 
 FORMAT = 3
 _SCALE = "standardizer.scale"
 _MOST_SETTINGS = 200_000  # values in the settings of a checkpoint
-_SETTINGS = ("config", "method", "parts")  # entries with names that may be class paths
 
 
 def _finite(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -153,19 +151,16 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint whose content loads with ``weights_only=True``; a reader sees the old or the new file."""
     # torch hides the reason of a failed write, such as a full disk, behind another error.
     buffer = io.BytesIO()
-    settings = _as_texts({key: content[key] for key in _SETTINGS if key in content})
-    torch.save({"format": FORMAT, **content, **settings}, buffer)
+    torch.save({"format": FORMAT, **content, **plugin_entry(named_parts(content))}, buffer)
     with buffer.getbuffer() as view:  # released at once: Python 3.13 complains about a view that outlives its buffer
         write_bytes(path, view)
 
 
-def _as_texts(value: Any) -> Any:
-    """Return settings with class paths as texts; equal texts are one object, as in all settings."""
-    if isinstance(value, dict):
-        return {key: _as_texts(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_as_texts(part) for part in value]
-    return sys.intern(str(value)) if isinstance(value, ClassPath) else value
+def named_parts(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of a checkpoint with names that plug-ins may add: settings, method, network, `plugins`."""
+    network = ((content.get("data") or {}).get("cut") or {}).get("network")
+    entries = {"network": network, **{name: content.get(name) for name in ("method", "plugins")}}
+    return {**(content.get("config") or {}), **entries}
 
 
 def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Names of methods: PREFIX-POOL from the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings."""
 
 from midam.errors import ConfigError, nearest, require
-from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS, ClassPath, typed
+from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS
 
 DEFAULT = "midam"  # the settings unchanged
 
@@ -32,8 +32,8 @@ _PREFIXES = {
 def method_settings(name: str) -> dict[str, str]:
     """Return the settings ``pooling``, ``estimator`` and ``objective`` of a method's name.
 
-    The name is one of `method_names`, or of the form ``"bce+vrsp+mypackage.MyPooling"``. A `ConfigError` for another
-    name suggests the nearest.
+    The name is one of `method_names`, or of the form ``"bce+vrsp+smoothed-max"``. A `ConfigError` for another name
+    suggests the nearest.
 
     Examples
     --------
@@ -42,8 +42,7 @@ def method_settings(name: str) -> dict[str, str]:
     """
     require(name, str, "name", "give the name of a method, such as 'midam'")
     if name.count("+") == 2:
-        parts = name.split("+")
-        objective, estimator, pooling = map(typed, parts) if isinstance(name, ClassPath) else parts
+        objective, estimator, pooling = name.split("+")
         for registry, part in ((OBJECTIVES, objective), (ESTIMATORS, estimator), (POOLINGS, pooling)):
             registry.check(part)
         return {"pooling": pooling, "estimator": estimator, "objective": objective}

@@ -18,7 +18,6 @@ from midam.data.sources.split_table import read_splits
 from midam.data.sources.table_columns import ORDER, split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
 from midam.names import nearby
-from midam.registry import typed
 
 __all__ = ["read_bags"]
 
@@ -119,7 +118,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     require_labels : bool, default True
         Refuse data without labels. False, as for prediction, also ignores column names that do not apply.
     reader : str, optional
-        Name or class path of the reader of the input, or of the files in a folder; default: the one that takes it.
+        Name of the reader of the input, or of the files in a folder; default: the one that takes it.
     on_file : callable, optional
         Called with the number of files that have been inspected, and the number of all files.
 
@@ -143,8 +142,6 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         request = Request(*data, **options)
     except TypeError as error:
         raise TypeError(str(error).replace("Request.__init__()", "read_bags()")) from None
-    if request.reader is not None:
-        request = request.changed(reader=typed(request.reader))
     reader = bag_reader(request)
     if reader is None:
         raise _unknown(request)

@@ -1,4 +1,4 @@
-"""Custom encoders: any `torch.nn.Module` by its class path, weights from a file, frozen parts."""
+"""Custom encoders: any `torch.nn.Module` by its name, weights from a file, frozen parts."""
 
 import fnmatch
 import pickle
@@ -90,24 +90,19 @@ class Encoder(nn.Module):
 
 
 def make_module(name: str, offered: Mapping[str, Any], arguments: Mapping[str, Any]) -> nn.Module:
-    """Make an encoder by name, or by the path of a class or of a function that returns one ("timm.create_model").
+    """Make an encoder by its name in `midam.registry.ENCODERS`, with the keyword arguments `arguments`.
 
-    Importing a path runs its code: pass only paths that you trust. Each encoder must take the keyword arguments
-    `arguments`; an encoder that is registered by name also gets the values of `offered` that are its parameters. An
-    unknown name, an unknown argument, or a result that is not a `torch.nn.Module` raises a `ConfigError`.
+    It also gets the values of `offered` that are its parameters. An unknown name, an unknown argument, or a result that
+    is not a `torch.nn.Module` raises a `ConfigError`.
 
     Examples
     --------
-    >>> from midam.registry import typed
-    >>> make_module(typed("torch.nn.Linear"), {}, {"in_features": 3, "out_features": 2})
-    Linear(in_features=3, out_features=2, bias=True)
+    >>> make_module("mlp", {"in_features": 3}, {"hidden": [2]}).out_features
+    2
     """
     make, shown = ENCODERS.find(name), dict(arguments)
     with _code_of_the_user(f"encoder_args that {name} takes, got {shown}:", "correct encoder_args, or the code."):
-        if "." in name:
-            module = make(**arguments)
-        else:
-            module = build(make, part=f"the encoder {name!r} in encoder_args", offered=offered, arguments=arguments)
+        module = build(make, part=f"the encoder {name!r} in encoder_args", offered=offered, arguments=arguments)
     if not isinstance(module, nn.Module):
         raise ConfigError(
             f"Expected a torch.nn.Module as the encoder {name!r}, got {type(module).__name__}; name a class, or a "

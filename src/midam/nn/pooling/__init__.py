@@ -9,7 +9,7 @@ from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, Pooling, ScorePooling, Stat
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling, NoisyAndPooling, NoisyOrPooling
 from midam.nn.pooling.rescaled import ColumnPooling
-from midam.registry import POOLINGS, build, typed
+from midam.registry import POOLINGS, build
 
 __all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "ColumnPooling", "EmbeddingAttentionPooling"]
 __all__ += ["GatedAttentionPooling", "GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling"]
@@ -26,7 +26,7 @@ def make_pooling(
     attention: Weights = "per-class",
     **options: Any,
 ) -> Pooling:
-    """Build a pooling by name or class path.
+    """Build a pooling by name.
 
     If the pooling has these options, `squash` pools probabilities (AUC objectives) instead of raw scores
     (cross-entropy), and `attention` sets whether its score columns share their weights; `options` are its keyword
@@ -41,7 +41,7 @@ def make_pooling(
     require(in_features, int, "in_features", "give the width of the embeddings")
     offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
     part = f"the pooling {name!r} in pooling_args"
-    pooling: Pooling = build(POOLINGS.find(typed(name)), part=part, offered=offered, arguments=options)
+    pooling: Pooling = build(POOLINGS.find(name), part=part, offered=offered, arguments=options)
     check_columns(pooling, columns)
     return pooling
 
