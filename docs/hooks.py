@@ -51,7 +51,7 @@ _RECORDS = Path(__file__).parents[1] / "records"
 _CATALOG = re.compile(r"^<!-- catalog: (vectors|images) -->$", re.MULTILINE)
 _OPTIONS = re.compile(r"^<!-- options: (\w+(?: \w+)?) -->$", re.MULTILINE)
 # Options that several commands share, and these commands.
-_READING, _READERS = {*TABLES, "trust"}, ("predict", "evaluate", "explain", "report")
+_READING, _READERS = {*TABLES}, ("predict", "evaluate", "explain", "report")
 _ABOUT: dict[str, str] = {}  # of each page's address: its title and its first sentence
 
 
@@ -191,7 +191,7 @@ def _own(command: str) -> list[tuple[str, str, str]]:
     parser.show_all()
     formatter, found = parser._get_formatter(), []
     for one in parser._optionals._group_actions:
-        if one.dest not in ("help", "help_all"):
+        if one.dest not in ("help", "help_all", "plugin"):  # every command takes it: the page says so once
             value = "" if one.nargs == 0 else formatter._format_args(one, "")
             found.append((one.dest, f"{_flag(one.dest)} {value}".rstrip(), formatter._get_help_string(one)))
     return found
@@ -209,8 +209,8 @@ def _flag(name: str) -> str:
 def _values(setting: Description) -> str:
     """Values that a setting takes."""
     if setting.known:
-        names, path = ", ".join(f"`{name}`" for name in setting.known), " or a class path" if setting.paths else ""
-        return f"{'list of ' if get_origin(setting.kind) is list else ''}{names}{path}"
+        names = ", ".join(f"`{name}`" for name in setting.known)
+        return f"{'list of ' if get_origin(setting.kind) is list else ''}{names}"
     if get_origin(setting.kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(setting.kind))
     union = get_origin(setting.kind) in (UnionType, Union)
