@@ -34,9 +34,9 @@ import torch
 from torch import nn
 
 class Tiny(nn.Module):
-    def __init__(self, channels, width=5, dropout=0.0, norm=False):
+    def __init__(self, channels, width=5, dropout=0.0, normed=False):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4) if norm else nn.Identity(), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4) if normed else nn.Identity(), nn.ReLU())
         self.drop = nn.Dropout(dropout)
         self.top = nn.Conv2d(4, width, 3)
 
@@ -334,7 +334,10 @@ def test_the_trial_run_changes_nothing() -> None:
             "known encoder, got 'no_such_package.Net', and no class path is imported",
         ),
         ({"encoder": "own_network.number"}, "torch.nn.Module as the encoder 'own_network.number', got int"),
-        ({"encoder": "own_network.Tiny"}, "encoder_args that own_network.Tiny takes.*channels"),
+        (
+            {"encoder": "own_network.Tiny"},
+            "argument .channels. of the encoder .own_network.Tiny. in encoder_args, got none",
+        ),
         ({"encoder": "own_network.Tiny", "encoder_args": {"channels": 3}}, r"shape \[2, 8, 8\].*channels"),
         ({"encoder": "own_network.Asserts"}, "encoder_args that own_network.Asserts takes.*AssertionError: never made"),
         ({"encoder": "own_network.Odd"}, "ArithmeticError: odd; correct encoder_args, or the code"),
@@ -448,7 +451,7 @@ def test_safetensors_are_read_where_the_package_is_installed(tmp_path) -> None:
 
 
 def test_frozen_parts_stay_whatever_is_trained(own, tmp_path) -> None:
-    arguments = {"channels": 2, "norm": True, "dropout": 0.5}
+    arguments = {"channels": 2, "normed": True, "dropout": 0.5}
     torch.save(make_module(f"{own}.Tiny", {}, arguments).state_dict(), tmp_path / "w.pt")
     config = settings(
         encoder=f"{own}.Tiny", encoder_args=arguments, encoder_weights=str(tmp_path / "w.pt"), freeze=["stem"], lr=0.5
