@@ -152,7 +152,7 @@ def test_slides_of_a_tcga_patient_are_one_group(tmp_path, kind):
     table.to_csv(tmp_path / "t.csv", index=False)
     if kind == "store":
         data = write_store(Bags.from_dataframe(table), tmp_path / "store")
-    with pytest.warns(Note, match="2 patients have several bags, by the TCGA barcodes .* the patients are the groups"):
+    with pytest.warns(Note, match="2 patients with several bags, by the TCGA barcodes .* the patients are the groups"):
         assert read_bags(data, **how).groups.tolist() == [name[:12] for name in names]
     with warnings.catch_warnings():
         warnings.simplefilter("error", Note)

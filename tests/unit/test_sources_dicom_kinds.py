@@ -87,6 +87,7 @@ def flat(folder, shapes, *, modality="DX", study=None, values=None, **tags):
     for number, shape in enumerate(shapes):
         name, pixels = f"v{number}.dcm", body((1, *shape), number) if values is None else values[number][None]
         own = {key: value[number] if isinstance(value, list) else value for key, value in tags.items()}
+        own = {"PatientID": study[-40:], **own}
         save_series(folder, pixels, names=[name], Modality=modality, StudyInstanceUID=study, **own)
         change(folder / name, ImagePositionPatient=None, ImageOrientationPatient=None)
     return folder
@@ -221,10 +222,10 @@ def test_depths_and_acquisitions_that_differ_are_in_doubt(tmp_path):
 def test_scouts_are_set_aside_with_their_number(tmp_path):
     for number in range(3):
         home = tmp_path / "data" / f"p{number}"
-        save_series(home / "ct", body(SHAPE, number), Modality="CT")
+        save_series(home / "ct", body(SHAPE, number), Modality="CT", PatientID=f"p{number}")
         save_series(home / "scout", body((1, 7, 7)), Modality="CT")
         save_series(home / "localizer", body((3, 7, 7)), Modality="CT", ImageType=SCOUT)
-    inside = save_series(tmp_path / "data" / "p0" / "ct", body((1, 4, 5)), names=["x"], ImageType=SCOUT)
+    inside = save_series(tmp_path / "data" / "p0" / "ct", body((1, 4, 5)), names=["x"], ImageType=SCOUT, PatientID="p0")
     for path in inside.iterdir():
         change(path, SeriesInstanceUID="1.2.3")
     table = tmp_path / "labels.csv"
@@ -403,5 +404,5 @@ def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
     with pytest.warns(Note):
         assert read_bags(tmp_path / "f", require_labels=False).ids.tolist() == bags.ids.tolist()
     (tmp_path / "l.csv").write_text("patient,label\nnormal,0\ntumor,1\n")
-    with pytest.warns(Note):
+    with pytest.warns(UserWarning, match="it holds images of 3 patients, by PatientID"), pytest.warns(Note):
         assert read_bags(tmp_path / "f", labels=tmp_path / "l.csv").sizes.tolist() == [3, 3]

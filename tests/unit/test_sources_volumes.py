@@ -51,7 +51,7 @@ def save_series(folder, data, *, names=None, spacing=SPACING, direction=((1, 0, 
         path = folder / (names[number] if names else f"{len(data) - number:03d}.dcm")
         file = FileDataset(path, {}, file_meta=meta, preamble=b"\0" * 128)
         file.SOPClassUID, file.SOPInstanceUID = MRImageStorage, meta.MediaStorageSOPInstanceUID
-        file.SeriesInstanceUID, file.Modality = uid, "MR"
+        file.SeriesInstanceUID, file.Modality, file.PatientID = uid, "MR", changes.get("SeriesInstanceUID", uid)[-40:]
         file.Rows, file.Columns = pixels.shape
         file.PixelSpacing, file.SliceThickness = list(spacing[1:]), spacing[0]
         file.ImageOrientationPatient = [*across, *down]

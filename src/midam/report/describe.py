@@ -14,6 +14,7 @@ from midam.data.column_codes import ColumnCoder, missing_by_column, missing_text
 from midam.data.digests import bag_digests
 from midam.data.on_disk import on_disk
 from midam.data.sets import catalog
+from midam.data.sources.patient_rows import group_origin
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
@@ -182,7 +183,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if bags.splits is not None:
         facts["splits"] = ", ".join(_split(bags, part) for part in SPLITS)
     if bags.groups is not None:
-        facts["groups"] = len(np.unique(bags.groups))
+        facts |= {"groups": len(np.unique(bags.groups)), "groups from": group_origin(bags)}
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
     if bags.witnesses is not None:

@@ -261,6 +261,8 @@ class _Run:
         facts = [("command", command), ("seed", str(self.settings.run.seed)), ("data", data)]
         if "fingerprint" in origin:
             facts.append(("SHA-256 of the data", origin["fingerprint"]))
+        if "groups_from" in origin:
+            facts.append(("groups from", origin["groups_from"]))
         for file in (folder.model, folder.predictions):
             if file.exists():
                 with open_plain(file) as content:

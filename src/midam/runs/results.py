@@ -17,6 +17,7 @@ from midam._version import __version__
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder
 from midam.data.covariate_codes import CovariateCoder
+from midam.data.sources.patient_rows import group_origin
 from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
@@ -257,6 +258,7 @@ def _of_data(
         **({} if parts.bags.feature_names is None else {"features": list(parts.bags.feature_names)}),
         **({} if parts.imputed is None else {"imputed": {key: parts.imputed[key] for key in ("how", "missing")}}),
         **({"missing": parts.missing} if parts.missing else {}),
+        **({} if parts.bags.groups is None else {"groups_from": group_origin(parts.bags)}),
         "notes": list(notes),
     }
 

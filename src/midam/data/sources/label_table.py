@@ -135,6 +135,7 @@ def _labeled(
 
 def metadata(frame: "pd.DataFrame", request: Request, group: str | None, split: str | None) -> dict[str, Any]:
     """Return the groups, splits and covariates of the rows of a table, by name; None if absent."""
+    group = None if request.header_groups(frame.columns) else group
     groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
     splits = None if splits is None else tables.split_names(splits, request.where)
     return {"groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
@@ -148,6 +149,7 @@ def columns_of(
     `others` are further required columns, each with the parameter that names it.
     """
     label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
+    group = None if request.header_groups(frame.columns) else group
     if not request.require_labels:
         group, split = (name if name in frame.columns else None for name in (group, split))
     if split is None and request.split_file is None and "split" in frame.columns and "split" not in label:

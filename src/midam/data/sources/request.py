@@ -37,6 +37,11 @@ COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
 COVARIATES = ("covariates", "site_column")
 LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
 SPLITS = ("split_file", "fold", "missing")
+# Attributes of DICOM headers that may be the groups.
+HEADER = (
+    *("PatientID", "InstitutionName", "StationName", "DeviceSerialNumber"),
+    *("Manufacturer", "ManufacturerModelName"),
+)
 
 
 class RunOptions(CutSettings):
@@ -154,6 +159,11 @@ class Request:
         if self.target != "auto":
             raise ConfigError(f"Expected `grades` with `target='ordinal'`, got {self.target!r}; leave one of them out.")
         return self.changed(target="ordinal")
+
+    def header_groups(self, columns: Iterable[object] = ()) -> tuple[str, ...]:
+        """Return the attributes of DICOM headers that are the groups, unless they are `columns` of a table."""
+        parts = tuple((self.group_column or "").split(","))
+        return parts if {*parts} <= {*HEADER} and not {*parts} <= {*map(str, columns)} else ()
 
     @property
     def covariate_columns(self) -> tuple[str, ...]:

@@ -57,14 +57,16 @@ class RelabeledStoreReader(StoreReader):
     def read(self, request: Request) -> Bags:
         """Open the store, and read the table."""
         bags = _open(request)
-        of_table = set(request.covariate_columns) <= set(header_of(Path(str(request.labels)), sheet=request.sheet))
+        columns = header_of(Path(str(request.labels)), sheet=request.sheet)
+        of_table = set(request.covariate_columns) <= set(columns)
         if bags.covariates is not None and not (request.covariate_columns and of_table):
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # The class names of the store apply to a table with the same labels.
         files = NameIndex(bags.ids.tolist(), source=str(request.source))
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
-        whole = _whole_groups(bags.subset(labeled.index).groups, labeled.groups, request)
+        stored = None if request.header_groups(columns) else bags.subset(labeled.index).groups
+        whole = _whole_groups(stored, labeled.groups, request)
         return labeled.of(bags).replace(groups=whole)
 
 

@@ -64,7 +64,9 @@ def with_groups(frame: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     """
     column, parts = request.group_column, group_parts(request.group_column)
     present = set(map(str, frame.columns))
-    if column is None or len(parts) < 2 or column in present or not (request.require_labels or present >= {*parts}):
+    if len(parts) < 2 or column in present or request.header_groups(present):
+        return frame
+    if not (request.require_labels or present >= {*parts}):
         return frame
     require_columns(frame.columns, [("group_column", name) for name in parts], request.where)
     rows = zip(*(names_in(frame[name], request.where).tolist() for name in parts), strict=True)

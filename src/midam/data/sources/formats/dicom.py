@@ -27,8 +27,8 @@ from midam.data.sources.formats.dicom_frames import (
 from midam.data.sources.formats.dicom_series import PLACED, holds_dicom, is_dicom, is_scout, one_scan, series_files
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.formats.volumes import PLANES, Volume, along, open_volume, seen
-from midam.data.sources.request import ImageOptions, Places
-from midam.errors import BagDataError
+from midam.data.sources.request import HEADER, ImageOptions, Places
+from midam.errors import BagDataError, listed
 from midam.settings.data import VOLUMES
 
 _SIDES = ("RL", "AP", "IS")  # of the patient, at the low and the high end of each axis
@@ -76,7 +76,7 @@ class DicomReader(FileReader):
         frame = frames_of(first, paths[0])[0]
         pixels = int(np.prod([frame.number(name) for name in ("Rows", "Columns", "SamplesPerPixel")]))
         count = len(paths) * count_of(first)
-        attributes = _display(frame) | {"images": count}
+        attributes = _display(frame) | {"images": count} | _origin(frame)
         if not is_flat(first):
             attributes |= {"axis": "as acquired" if options.axis is None else options.axis}
             attributes |= _acquired(frame) if options.axis is None else seen(options.axis)
@@ -98,9 +98,11 @@ def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None =
     frames = [frame for path in kept for frame in frames_of(files[path], path)]
     where, aside = str(paths[0] if len(paths) == 1 else folder), aside + more
     if all(is_flat(frame.file) and frame.text("Modality") not in PLACED for frame in frames):
-        return _flat(frames, where, aside)
-    block = _one_block(frames, where)
-    return _volume(block, axis, where, aside + len(frames) - len(block))
+        volume = _flat(frames, where, aside)
+    else:
+        block = _one_block(frames, where)
+        volume = _volume(block, axis, where, aside + len(frames) - len(block))
+    return replace(volume, doubt=_patients(frames) or volume.doubt)
 
 
 def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
@@ -139,19 +141,19 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
         data[number] = pixels
     rows, columns = first.numbers("PixelSpacing")
     spacing = (distance, float(rows), float(columns))
-    doubt = doubt_of(frames, heights, distance) if len(frames) > 1 else ""
+    doubt, tilt = doubt_of(frames, heights, distance) if len(frames) > 1 else "", _tilt(frames, normal)
     facts = slices_of(frames)
     if axis is None:
         # Positions along the normal, in the direction of the patient's nearest axis.
         places = heights * np.sign(normal[np.abs(normal).argmax()])
         facts["position_mm"] = places.round(3).tolist()
-        return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts)
+        return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts, tilt=tilt)
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = frames[0].numbers("ImagePositionPatient")
     # Coordinates grow to the left and the back in DICOM, to the right and the front in affines.
     volume = along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=where)
-    return replace(volume, doubt=doubt, aside=aside, slices=_slices_along(volume, facts, normal, axis))
+    return replace(volume, doubt=doubt, aside=aside, tilt=tilt, slices=_slices_along(volume, facts, normal, axis))
 
 
 def _slices_along(
@@ -174,6 +176,25 @@ def _display(frame: Frame) -> dict[str, Any]:
     if modality == "CT" and len(center) and len(width) and width[0] > 0:
         attributes["window"] = [float(center[0] - width[0] / 2), float(center[0] + width[0] / 2)]
     return attributes
+
+
+def _origin(frame: Frame) -> dict[str, str]:
+    """Return who and what was imaged where: the attributes of the header that may be groups, study and series."""
+    texts = {name: frame.text(name) for name in (*HEADER, "StudyInstanceUID", "SeriesDescription")}
+    return {name: text for name, text in texts.items() if text or name == HEADER[0]}
+
+
+def _patients(frames: Sequence[Frame]) -> str:
+    """Return the doubt about images of several patients; "" if they are of one."""
+    patients = sorted({frame.text(HEADER[0]) for frame in frames} - {""})
+    return f"it holds images of {len(patients)} patients, by {HEADER[0]}: {listed(patients)}" if patients[1:] else ""
+
+
+def _tilt(frames: Sequence[Frame], normal: NDArray[np.float64]) -> float:
+    """Return the degrees between the normal of slices and the way from the first to the last."""
+    first, last = (frames[at].numbers("ImagePositionPatient") for at in (0, -1))
+    way, height = last - first, abs(float(np.dot(last - first, normal)))
+    return float(np.degrees(np.arccos(min(1.0, height / max(float(np.linalg.norm(way)), 1e-12))))) if height else 0.0
 
 
 def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> None:

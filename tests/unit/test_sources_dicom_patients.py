@@ -1,0 +1,109 @@
+"""Patients, sites and tilts that the headers of DICOM files state."""
+
+import numpy as np
+import pytest
+from tests.unit.test_sources_dicom import SHAPE, series, table
+from tests.unit.test_sources_volumes import body, save_series
+
+from midam.data import open_store
+from midam.data.sources import read_bags
+from midam.data.sources.patient_rows import group_origin
+from midam.data.sources.probe import probe
+from midam.data.store import write_store
+from midam.errors import BagDataError, LeakageError, Note
+from midam.report.describe import describe_bags
+from midam.runs.data import split_data
+from midam.settings import Settings
+
+
+def cohort(folder, patients, **tags):
+    """A scan for each patient of the list, and their label table."""
+    for number, patient in enumerate(patients):
+        tags_of = {name: values[number] for name, values in tags.items()}
+        series(folder / "data" / f"s{number}", number, PatientID=patient, **tags_of)
+    return folder / "data", table(folder / "l.csv", [(f"s{n}", n % 2) for n in range(len(patients))], "scan")
+
+
+def test_the_patients_of_the_headers_are_the_groups_and_stay_in_one_split(tmp_path):
+    data, labels = cohort(tmp_path, ["A", "B", "A", "C"])
+    with pytest.warns(Note, match="1 patient with several bags, by the PatientID of their DICOM headers"):
+        bags = read_bags(data, labels=labels)
+    assert bags.groups.tolist() == ["A", "B", "A", "C"]
+    assert describe_bags("x", bags).facts["groups from"] == "PatientID of the DICOM headers"
+    divided = bags.replace(splits=["train", "train", "test", "val"])
+    with pytest.raises(LeakageError):
+        split_data(divided, Settings())
+    stored = open_store(write_store(bags, tmp_path / "store"))
+    assert group_origin(stored) == "PatientID of the DICOM headers"
+
+
+def test_bags_of_one_patient_each_have_groups_without_a_word(tmp_path):
+    data, labels = cohort(tmp_path, ["A", "B"])
+    assert read_bags(data, labels=labels).groups.tolist() == ["A", "B"]
+    assert read_bags(data, require_labels=False).groups.tolist() == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    "patients", [["", "", ""], ["ANONYMOUS", "anonymized", "Anon"], ["X7", "X7", "X7"], ["0", "", "-"]]
+)
+def test_names_of_nobody_make_no_group(tmp_path, patients):
+    data, labels = cohort(tmp_path, patients)
+    with pytest.warns(UserWarning, match="headers of 3 of 3 bags name no patient, or all the same one"):
+        bags = read_bags(data, labels=labels)
+    assert bags.groups is None
+
+
+def test_unknown_patients_are_grouped_by_study_and_else_alone(tmp_path):
+    data, labels = cohort(tmp_path, ["A", "B", "", "", ""], StudyInstanceUID=["1", "2", "3", "3", ""])
+    with pytest.warns(UserWarning, match="3 of 5 bags name no patient"), pytest.warns(Note, match="1 patient with"):
+        bags = read_bags(data, labels=labels)
+    assert bags.groups.tolist() == ["A", "B", "3", "3", "s4"]
+    assert group_origin(bags) == "PatientID of the DICOM headers, unknown for 3 bags"
+
+
+def test_sites_and_scanners_are_groups_where_they_are_asked_for(tmp_path):
+    sites, scanners = ["North", "North", "South"], ["1", "2", "1"]
+    data, labels = cohort(tmp_path, ["A", "B", "C"], InstitutionName=sites, DeviceSerialNumber=scanners)
+    bags = read_bags(data, labels=labels, group_column="InstitutionName")
+    assert bags.groups.tolist() == sites
+    assert group_origin(bags) == "InstitutionName of the DICOM headers"
+    both = read_bags(data, labels=labels, group_column="InstitutionName,DeviceSerialNumber")
+    assert both.groups.tolist() == ["North/1", "North/2", "South/1"]
+    with pytest.raises(
+        BagDataError, match=r"Expected StationName as a column, or in the DICOM headers of all bags, got none in 3"
+    ):
+        read_bags(data, labels=labels, group_column="StationName")
+    labels.write_text("scan,label,StationName\ns0,0,a\ns1,1,a\ns2,1,b\n")  # a column of the table comes first
+    assert read_bags(data, labels=labels, group_column="StationName").groups.tolist() == ["a", "a", "b"]
+    store = write_store(read_bags(data, labels=labels), tmp_path / "store")
+    labels.write_text("scan,label\ns0,0\ns1,1\ns2,1\n")
+    assert read_bags(store, labels=labels, group_column="InstitutionName").groups.tolist() == sites
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("bag,path,label,patient\na,data/s0,0,p\nb,data/s1,1,q\nc,data/s2,1,r\n")
+    assert read_bags(manifest, group_column="InstitutionName").groups.tolist() == sites
+
+
+def test_groups_of_a_table_that_separate_a_patient_are_told_with_the_patient(tmp_path):
+    data, labels = cohort(tmp_path, ["A", "B", "A", "C"])
+    labels.write_text("scan,label,patient\ns0,0,p\ns1,1,q\ns2,0,r\ns3,1,s\n")
+    with pytest.warns(UserWarning, match=r"1 patient with bags in several groups, by the PatientID .*: A \("):
+        bags = read_bags(data, labels=labels)
+    assert bags.groups.tolist() == ["p", "q", "r", "s"]
+    assert group_origin(bags) == "a column or attribute of the data"
+
+
+def test_images_of_several_patients_in_a_bag_are_in_doubt(tmp_path):
+    folder = series(tmp_path / "s", PatientID=[*"AAABBB"])
+    assert probe(folder).attributes["file"]["doubt"] == "it holds images of 2 patients, by PatientID: A, B"
+
+
+def test_a_tilted_gantry_is_said(tmp_path):
+    shifted = [[-20.0, 7.0 + 0.5 * number, 11.0 + 2 * number] for number in range(len(body(SHAPE)))]
+    for name in ("a", "b"):
+        save_series(tmp_path / "d" / name, body(SHAPE), Modality="CT")
+    tilted = save_series(tmp_path / "d" / "c", body(SHAPE), Modality="CT", ImagePositionPatient=shifted)
+    assert probe(tilted).attributes["file"]["tilt"] == 14
+    assert "tilt" not in probe(tmp_path / "d" / "a").attributes["file"]
+    with pytest.warns(UserWarning, match=r"tilted in 1 of 3 scans, the first .*c by 14.: their slices are shifted"):
+        bags = read_bags(tmp_path / "d", require_labels=False)
+    np.testing.assert_array_equal(bags[2][:, 0], body(SHAPE))
