@@ -734,6 +734,8 @@ def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
 def test_an_unknown_bag_is_answered_with_near_names():
     bags = make_bags(ids=["slide_001", "slide_002", "other"])
     assert find_bags(bags, ["other", "slide_001"]) == [2, 0]
+    of_patients = bags.replace(groups=["p1", "p1", "other"])
+    assert find_bags(of_patients, ["other", "p1", "slide_002"]) == [2, 0, 1]
     with pytest.raises(BagDataError, match=r"got 'slide_003' .*'slide_00[12]' or 'slide_00[12]'"):
         find_bags(bags, ["slide_003"])
 

@@ -1,10 +1,14 @@
 """Patients, sites and tilts that the headers of DICOM files state."""
 
+import json
+
 import numpy as np
 import pytest
 from tests.unit.test_sources_dicom import SHAPE, series, table
+from tests.unit.test_sources_dicom_kinds import flat
 from tests.unit.test_sources_volumes import body, save_series
 
+from midam.cli import main
 from midam.data import open_store
 from midam.data.sources import read_bags
 from midam.data.sources.patient_rows import group_origin
@@ -107,3 +111,45 @@ def test_a_tilted_gantry_is_said(tmp_path):
     with pytest.warns(UserWarning, match=r"tilted in 1 of 3 scans, the first .*c by 14.: their slices are shifted"):
         bags = read_bags(tmp_path / "d", require_labels=False)
     np.testing.assert_array_equal(bags[2][:, 0], body(SHAPE))
+
+
+def x_rays(folder):
+    """X-rays of several sizes, and their label table."""
+    rng = np.random.default_rng(0)
+    for number in range(8):
+        rows = 64 + 8 * (number % 3)
+        tags = {"values": [rng.integers(0, 4000, (rows, 72))], "PatientID": f"of {number % 4}"}
+        path = flat(folder / "data" / f"x{number}", [(rows, 72)], **tags)
+        assert path.exists()
+    return folder / "data", table(folder / "l.csv", [(f"x{n}", n % 2) for n in range(8)], "scan")
+
+
+@pytest.mark.parametrize("encoder", ["efficientnet-lite0", "fine-tuned"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_network_that_resizes_takes_x_rays_of_several_sizes(tmp_path, capsys, encoder):
+    data, labels = x_rays(tmp_path)
+    words = ["fit", str(data), "--labels", str(labels), "--encoder", encoder, "--out", str(tmp_path / "run")]
+    words += ["--epochs", "1", "--members", "1", "--num-positive", "2", "--num-negative", "2", "--val-fraction", "0"]
+    assert main([*words, "--freeze", "network.*"] if encoder == "fine-tuned" else words) == 0
+    assert "slices of several sizes are resized to 224 x 224 pixels" in " ".join(capsys.readouterr().err.split())
+    assert main(["predict", str(tmp_path / "run"), str(data), "--out", str(tmp_path / "scores.csv")]) == 0
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 9
+    words = [
+        "explain",
+        str(tmp_path / "run"),
+        str(data),
+        "--bags",
+        "of 3",
+        "--no-faithful",
+        "--out",
+        str(tmp_path / "why"),
+    ]
+    assert main(words) == 0  # a patient, whose bags are explained
+    assert [bag["bag"] for bag in json.loads((tmp_path / "why" / "explain.json").read_text())["bags"]] == ["x3", "x7"]
+
+
+def test_a_network_that_does_not_resize_takes_slices_of_one_size_alone(tmp_path, capsys):
+    data, labels = x_rays(tmp_path)
+    network = "tests.unit.test_embed.Tiny"
+    assert main(["embed", str(data), "--labels", str(labels), "--encoder", network, "--out", str(tmp_path / "s")]) == 2
+    assert "--slice-size 64" in " ".join(capsys.readouterr().err.split())

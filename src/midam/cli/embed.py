@@ -136,7 +136,7 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
     # A store keeps the column of --balance as one of its covariates.
     reading.covariates = list(dict.fromkeys([*options.covariates, *filter(None, [options.balance])]))
     reading.patch_size = fitting_patch(options.data, settings.cut, network)
-    bags = read_bags_of(options.data, reading)
+    bags = read_bags_of(options.data, reading, network=network)
     recipe = make_recipe(bags, network)
     _require_trainable(bags, options, settings, network.width)
     console.print(escape(f"{described(recipe)}{f'; {line}' if line else ''}"))
@@ -205,7 +205,7 @@ def run(options: Namespace, console: Console) -> int:
         remember({"encoder": network.name})  # a class path that the user typed may be imported for a run later
     cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
     options.patch_size = fitting_patch(options.data, cut, network)
-    bags = read_bags_of(options.data, options)
+    bags = read_bags_of(options.data, options, network=network)
     embedding = {name: options[name] for name in ("dtype", "size", "accelerator", "devices")}
     console.print(escape(described(make_recipe(bags, network, dtype=options.dtype, size=options.size))))
     with BagProgress("embedding", bags.sizes, console=console) as progress:

@@ -73,17 +73,22 @@ class ExplainOptions:
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
-    """Return positions of bags by id, each once; raise a `BagDataError` with near ids for an unknown id."""
-    positions = {str(bag): i for i, bag in enumerate(bags.ids)}
+    """Return positions of bags by their ids or by the groups that hold them, each once; refuse an unknown name."""
+    positions: dict[str, list[int]] = {}
+    for i, group in enumerate(() if bags.groups is None else bags.groups.tolist()):
+        positions.setdefault(group, []).append(i)
+    positions |= {str(bag): [i] for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
 
     def check(name: str) -> None:
         if name not in positions:
             advice = nearest(name, positions, count=3)
-            raise BagDataError(f"Expected one of {len(positions)} bags, got {name!r} (in {bags.source}); {advice}")
+            raise BagDataError(
+                f"Expected one of {len(bags)} bags or a group of them, got {name!r} (in {bags.source}); {advice}"
+            )
 
     check_each(names, check)
-    return [positions[name] for name in dict.fromkeys(names)]
+    return list(dict.fromkeys(i for name in names for i in positions[name]))
 
 
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:

@@ -59,7 +59,7 @@ def read_for(
     console : Console, optional
         Where progress is shown, if raw files are embedded for a run on vectors.
     embedded : sequence of str
-        If raw files are embedded: ids of the bags to embed, if all are in the data; default: all bags.
+        If raw files are embedded: ids or groups of the bags to embed, if all are in the data; default: all bags.
     **reading
         Settings of the groups `data` and `cut` that replace those of the run; None keeps the run's value.
 
@@ -134,8 +134,11 @@ def _as_embedded(
     elif len(bags.instance_shape) > 1:
         options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
         options["place"] = run.data["place"]
-        indices = [i for i, bag in enumerate(bags.ids) if str(bag) in wanted]
-        options["only"] = indices if indices and len(indices) == len(set(wanted)) else range(len(bags))
+        names = [
+            {*pair} for pair in zip(bags.ids.tolist(), (bags.ids if bags.groups is None else bags.groups).tolist())
+        ]
+        indices = [i for i, name in enumerate(names) if name & {*wanted}]
+        options["only"] = indices if indices and {*wanted} <= set[str]().union(*names) else range(len(bags))
         if console is None:
             return embed_like(bags, cut, **options)
         with BagProgress("embedding", bags.sizes[options["only"]], console=console) as progress:

@@ -17,14 +17,19 @@ from midam.data.column_codes import ColumnCoder, prepare
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_words
 from midam.data.sources import read_bags
+from midam.data.sources.formats.open_file import SizesError
+from midam.data.sources.request import ImageOptions, RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.splits import check_disjoint
-from midam.errors import BagDataError
+from midam.embed.kinds import USUAL_NETWORK
+from midam.embed.others import load_network
+from midam.errors import BagDataError, Note
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
+from midam.registry import FINE_TUNED
 from midam.report.describe import leaks
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import csv_text
@@ -32,6 +37,7 @@ from midam.settings import Settings
 from midam.targets import target_of
 
 if TYPE_CHECKING:
+    from midam.embed.network import Network
     from midam.train.trainer import Trainer
 
 # Settings whose name differs from the parameter of `read_bags`.
@@ -80,16 +86,30 @@ class SplitBags:
         return self.bags.subset(np.flatnonzero(self.splits == name))
 
 
-def read_data(data: str, settings: Settings, *, require_labels: bool = True, **more: Any) -> Bags:
+def read_data(
+    data: str, settings: Settings, *, require_labels: bool = True, network: "Network | None" = None, **more: Any
+) -> Bags:
     """Read bags with the columns and tables that the settings name, and `more` parameters of `read_bags`.
 
-    Missing values that are to be imputed are NaN.
+    Missing values that are to be imputed are NaN. Slices of several sizes are resized to the largest side of the
+    `network`, or of the network of the encoder "fine-tuned", that they pass.
     """
     names = [name for name in Settings.names("data") if name not in ("time_features", "indicators")]
     options: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in names}
     options |= {"site_column": settings.training.balance, "impute": settings.data.impute != "none", **more}
     options.setdefault("images", settings.cut)
-    return read_bags(data, **options, reads=settings.run.reads, require_labels=require_labels)
+    options |= {"reads": settings.run.reads, "require_labels": require_labels}
+    try:
+        return read_bags(data, **options)
+    except SizesError:
+        if network is None and settings.model.encoder == FINE_TUNED:
+            network = load_network((settings.model.encoder_args or {}).get("network", USUAL_NETWORK))
+        cut, sides = options["images"], None if network is None else network.sides
+        if sides is None or cut.volume or cut.spacing or isinstance(cut, RunOptions):
+            raise
+        text = f"slices of several sizes are resized to {sides[1]} x {sides[1]} pixels, in their proportions, for the"
+        warnings.warn(f"{text} network; `slice_size` sets another size (in {data})", Note, stacklevel=2)
+        return read_bags(data, **options | {"images": ImageOptions(**cut.model_dump() | {"slice_size": sides[1]})})
 
 
 def split_data(bags: Bags, settings: Settings) -> SplitBags:

@@ -15,7 +15,14 @@ import numpy as np
 from midam.data.on_disk import read_ahead
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import with_index
-from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
+from midam.data.sources.formats.open_file import (
+    FEATURE_NAMES,
+    OpenFile,
+    SizesError,
+    refuse_empty,
+    refuse_growth,
+    sound,
+)
 from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request
 from midam.data.validate import check_feature_names, check_rows, feature_order, refuse_not_finite
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
@@ -28,6 +35,7 @@ _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
 _ROWS = 4096  # rows of features that are checked at a time
 _interned = lru_cache(maxsize=16)(lambda names: names)  # equal names are one object, however many files have them
 OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # advice of errors about one file of many
+_RESIZE = "resize them"  # advice on scans of several sizes
 AGAIN = "extract it again"
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
@@ -158,12 +166,13 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:
     """Return the error about files that cannot be used, with advice on how to leave them out."""
     leave = "" if len(wrong) == count else OR_SKIP
+    kind = SizesError if all(isinstance(error, SizesError) for _, error in wrong) else BagDataError
     if len(wrong) == 1:
-        return BagDataError(f"{str(wrong[0][1]).removesuffix('.')}{leave}.")
+        return kind(f"{str(wrong[0][1]).removesuffix('.')}{leave}.")
     head = f"Expected files that can be used, got {len(wrong)} of {count} that cannot:"
     lines = _fault_lines(wrong)
     text = f"{head}\n- {lines[0]}" if len(lines) == 1 else fault_list(head, lines, most=_LINES)
-    return BagDataError(text + (f" {leave.removeprefix(', ').capitalize()}." if leave else ""))
+    return kind(text + (f" {leave.removeprefix(', ').capitalize()}." if leave else ""))
 
 
 def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str, list[Any], str]]:
@@ -224,7 +233,8 @@ def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         other = [place for place, value in enumerate(values) if value != values[first]]
         if other:
             text = listed([str(names[place]) for place in other], most=_LISTED)
-            raise BagDataError(
+            sizes = kind.startswith("instances") and advice.startswith(_RESIZE)
+            raise (SizesError if sizes else BagDataError)(
                 f"Expected {kind} {values[first]} as in {names[first]}, got {values[other[0]]} (in {text}); {advice}."
             )
     _note_places(names, facts)
@@ -290,5 +300,5 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
 
 def _same_shape(facts: Sequence[FileFacts]) -> str:
     if facts[0].cut in ("slices", "volume") and len({fact.instance_shape[0] for fact in facts}) == 1:
-        return f"resize them, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
+        return f"{_RESIZE}, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
     return ("convert the images to color, or to gray" if facts[0].cut else "use features of one encoder") + OR_SKIP

@@ -64,7 +64,7 @@ def with_groups(frame: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     """
     column, parts = request.group_column, group_parts(request.group_column)
     present = set(map(str, frame.columns))
-    if len(parts) < 2 or column in present or request.header_groups(present):
+    if column is None or len(parts) < 2 or column in present or request.header_groups(present):
         return frame
     if not (request.require_labels or present >= {*parts}):
         return frame

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
+from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, SizesError, cut_file, need, sound
 from midam.data.sources.request import ImageOptions, Places, RunOptions, file_suffix
 from midam.errors import BagDataError, given
 from midam.lazy_imports import torch
@@ -83,7 +83,7 @@ class Volume:
         shapes = {plan.shape for plan in plans}
         if len(shapes) > 1:
             sizes = sorted({f"{height} x {width}" for _, height, width in shapes})
-            raise BagDataError(
+            raise SizesError(
                 f"Expected images of one size, got {len(sizes)}: {', '.join(sizes[:3])} (in {where}); resize them, "
                 f"such as with {given(slice_size=64)}."
             )
