@@ -265,6 +265,21 @@ def test_patches_and_other_sizes(images):
         midam.embed_bags(read(), TINY, "q.store", size=32)
 
 
+def test_numbers_that_float16_loses_are_refused_with_their_count(tmp_path, monkeypatch):
+    forward = Flat.forward
+    monkeypatch.setattr(Flat, "forward", lambda net, x: forward(net, x) * 1e-6)
+    bags = midam.Bags.from_list([np.full((2, 3, 16, 16), 200, np.uint8)])
+    network = midam.load_network(typed(f"{HERE}.Flat"))
+    with pytest.raises(
+        ConfigError, match=r"got \d+ of 10 that it changes by more than 1%, such as .*e-0[67] .*float32"
+    ):
+        midam.embed_bags(bags, network, tmp_path / "half")
+    found = midam.embed_bags(bags, network, tmp_path / "single", dtype="float32")
+    np.testing.assert_allclose(
+        found.instances[:], network.vectors(standardized(torch.full((2, 3, 16, 16), 200 / 255), found.cut))
+    )
+
+
 def test_bags_in_memory_pass_once(tmp_path, monkeypatch):
     calls, forward = [], Flat.forward
     monkeypatch.setattr(Flat, "forward", lambda net, x: calls.append(len(x)) or forward(net, x))
@@ -1002,6 +1017,8 @@ def test_a_damaged_folder_ends_in_one_line(images, capsys, name, content):
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.strip()]
     assert line.startswith("midam: error: Expected a model of transformers, got none for '")
     assert "; name a folder with config.json, " in line
+    if name.startswith("pre") and content is None:
+        assert "no preprocessor_config.json, which states the colors and the size of images" in line
 
 
 @pytest.mark.parametrize(

@@ -124,9 +124,31 @@ def test_bags_may_be_studies(tmp_path):
     assert bags.ids.tolist() == [row[0] for row in rows]
 
 
-def test_without_labels_a_bag_is_a_patient_or_one_of_the_patients_series(tree):
-    bags = read_bags(tree, require_labels=False)
-    assert bags.ids.tolist() == ["p1", "p2", "p3/T1", "p3/T2"]
+def test_without_labels_a_bag_is_a_patient_or_a_series_of_one_of_several_studies(tree, tmp_path):
+    with pytest.raises(
+        BagDataError, match=r"one series, got 2: 'T1 axial' .*; 'T2 axial' .*p3\); choose one .*`series="
+    ):
+        read_bags(tree, require_labels=False)
+    for year in ("2020", "2021"):
+        series(tmp_path / "years" / "p4" / year, StudyInstanceUID=year)
+    assert read_bags(tmp_path / "years", require_labels=False).ids.tolist() == ["p4/2020", "p4/2021"]
+    series(tmp_path / "years" / "p4" / "2021 T2", description="T2", StudyInstanceUID="2021")
+    with pytest.raises(BagDataError, match="one series, got 3"):
+        read_bags(tmp_path / "years", require_labels=False)
+
+
+def test_series_of_one_study_are_no_bag(tmp_path):
+    for name in ("T1", "T2"):
+        series(tmp_path / name, description=name, StudyInstanceUID="1", PatientID="A")
+        series(tmp_path / f"{name} later", description="T1", StudyInstanceUID=name[1:] * 2, PatientID="A")
+    rows = "a,T1 later,0\na,T2 later,0\nb,{},1\n"
+    path = tmp_path / "m.csv"
+    path.write_text("bag,path,label\n" + rows.format("T1"))
+    with pytest.warns(UserWarning, match="name no patient"):
+        assert read_bags(path).sizes.tolist() == [12, 6]
+    path.write_text("bag,path,label\n" + rows.format("T1") + "b,T2,1\n")
+    with pytest.raises(BagDataError, match=r"one series of a study in a bag, got 'T1', 'T2' \(in .*bag b\)"):
+        read_bags(path)
     assert read_bags(tree / "p3", require_labels=False, images=ImageOptions(series="T1")).ids.tolist() == ["2021 head"]
 
 

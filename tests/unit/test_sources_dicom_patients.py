@@ -93,7 +93,7 @@ def test_groups_of_a_table_that_separate_a_patient_are_told_with_the_patient(tmp
     with pytest.warns(UserWarning, match=r"1 patient with bags in several groups, by the PatientID .*: A \("):
         bags = read_bags(data, labels=labels)
     assert bags.groups.tolist() == ["p", "q", "r", "s"]
-    assert group_origin(bags) == "a column or attribute of the data"
+    assert group_origin(bags) == "a column of the data"
 
 
 def test_images_of_several_patients_in_a_bag_are_in_doubt(tmp_path):

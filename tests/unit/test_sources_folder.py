@@ -537,3 +537,15 @@ def test_a_folder_next_to_loose_files_is_named_or_read_where_the_table_names_its
 
 
 _FIRST_FOUR = {"ids": SLIDES[:4], "labels": LABELS[:4], "groups": PATIENTS[:4]}
+
+
+def test_a_file_that_changes_after_the_first_look_is_refused(tmp_path):
+    for number in range(2):
+        write_h5(tmp_path / "f" / f"f{number}.h5", f"f{number}", x=np.full((3, D), number, np.float32))
+    write_h5(tmp_path / "other.h5", "f1", x=np.full((3, D), 9, np.float32))
+    bags = read_bags(tmp_path / "f", require_labels=False)
+    assert (bags[1] == 1).all()
+    (tmp_path / "f" / "f1.h5").write_bytes((tmp_path / "other.h5").read_bytes())
+    assert (bags[0] == 0).all()
+    with pytest.raises(BagDataError, match=r"the file as it was first read, got a changed one \(in .*f1.h5\)"):
+        bags[1]

@@ -27,8 +27,8 @@ def parser() -> ArgumentParser:
     text = "Show which instances decided the score of a bag: pictures, HDF5, GeoJSON, and a test of the map."
     explain = Parser("explain", text)
     add_inputs(explain)
-    usual = "bags to explain, or groups (patients); default: those with the highest and lowest score (of the run's data: test bags)"
-    explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=usual)
+    text = "bags or groups (patients) to explain; default: highest and lowest score (of the run's data: test bags)"
+    explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=text)
     text = "class or label whose score is explained, if the run has several; default: the most probable of each bag"
     explain.add_text("--class", metavar="NAME", help=text)
     explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")

@@ -169,7 +169,7 @@ class RowFile(Rows):
             raise BagDataError(
                 f"Expected {self.nbytes} bytes, got {status.st_size} (in {self.path}); write the truncated file again."
             )
-        self._stamp = _stamp_of(status) if stamp is None else stamp
+        self._stamp = stamp_of(status) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
         )
@@ -241,7 +241,7 @@ class RowFile(Rows):
             view, start = view[count:], start + count
 
     def _check_unchanged(self, file: FileIO) -> None:
-        if _stamp_of(os.fstat(file.fileno())) != self._stamp:
+        if stamp_of(os.fstat(file.fileno())) != self._stamp:
             raise BagDataError(f"Expected the file as it was opened, got a changed one (in {self.path}); restore it.")
 
     def _open(self) -> FileIO:
@@ -260,7 +260,8 @@ class RowFile(Rows):
             return self._map
 
 
-def _stamp_of(status: os.stat_result) -> tuple[int, int]:
+def stamp_of(status: os.stat_result) -> tuple[int, int]:
+    """Return size and modification time of a file, which tell whether it has changed."""
     return status.st_size, status.st_mtime_ns
 
 

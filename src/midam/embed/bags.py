@@ -44,6 +44,7 @@ _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices in one pass
 _LARGEST_SIDE = 2048
 _PLACED = ("hf:", "timm:", "onnx:")  # prefixes of names with a path, which may differ between machines
 _WAYS = {"cells": "whole images", "patches": "patches of images or slides", "slices": "slices of scans"}
+_LOSS = 0.01  # of a number, and of the numbers of a block: what float16 may change
 _LONG = 4096  # instances of a bag that is too large to have two in memory
 
 
@@ -164,7 +165,14 @@ class EmbeddedRows(Rows):
                 f"Expected numbers that float16 holds, got {np.abs(vectors).max():.3g} (of {self._recipe['network']}); "
                 "use `dtype` float32."
             )
-        return vectors.astype(self.dtype)
+        kept = vectors.astype(self.dtype)
+        lost = np.abs(kept - vectors) > _LOSS * np.abs(vectors) if self.dtype == np.float16 else np.zeros(1, np.bool_)
+        if lost.mean() > _LOSS:
+            raise ConfigError(
+                f"Expected numbers that float16 holds, got {lost.sum()} of {lost.size} that it changes by more than 1%, "
+                f"such as {vectors[lost][0]:.3g} (of {self._recipe['network']}); use `dtype` float32."
+            )
+        return kept
 
     def _span(self, low: int) -> tuple[float, float]:
         """Return the intensities that become 0 and 1: the range of the bits, or the percentiles 0.5 and 99.5."""

@@ -131,6 +131,8 @@ class TransformersNetwork(_Tried):
                 raise ValueError(f"no weights for {listed(needed, most=3)}")
             for name in missing:  # not used, but part of the digest
                 model.get_parameter(name).data.zero_()
+            if Path(source).is_dir() and not [*Path(source).glob("*processor_config.json")]:
+                raise ValueError("no preprocessor_config.json, which states the colors and the size of images")
             self._prepare(package.AutoImageProcessor.from_pretrained(source, trust_remote_code=False))
         except Exception as error:  # the hub, transformers and readers of weights may raise any error
             raise ConfigError(

@@ -134,11 +134,9 @@ def _as_embedded(
     elif len(bags.instance_shape) > 1:
         options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
         options["place"] = run.data["place"]
-        names = [
-            {*pair} for pair in zip(bags.ids.tolist(), (bags.ids if bags.groups is None else bags.groups).tolist())
-        ]
-        indices = [i for i, name in enumerate(names) if name & {*wanted}]
-        options["only"] = indices if indices and {*wanted} <= set[str]().union(*names) else range(len(bags))
+        groups = bags.ids if bags.groups is None else bags.groups
+        indices = [i for i, pair in enumerate(zip(bags.ids.tolist(), groups.tolist())) if {*pair} & {*wanted}]
+        options["only"] = indices if indices and {*wanted} <= {*bags.ids, *groups} else range(len(bags))
         if console is None:
             return embed_like(bags, cut, **options)
         with BagProgress("embedding", bags.sizes[options["only"]], console=console) as progress:

@@ -17,8 +17,7 @@ from midam.data.column_codes import ColumnCoder, prepare
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_words
 from midam.data.sources import read_bags
-from midam.data.sources.formats.open_file import SizesError
-from midam.data.sources.request import ImageOptions, RunOptions
+from midam.data.sources.request import ImageOptions, RunOptions, SizesError
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.splits import check_disjoint

@@ -57,6 +57,8 @@ def assemble(
     opens = np.flatnonzero(np.append(True, np.diff(numbers) != 0))  # number of the first file of each bag
     ends = np.append(opens[1:], len(at))
     parts = [(paths[a:b], files.facts[a:b]) for a, b in zip(opens, ends)]
+    for name, (_, bag_facts) in zip(names[opens].tolist(), parts):
+        _refuse_series(bag_facts, f"{source}, bag {name}")
     described = any(fact.attributes for fact in files.facts) or len(parts) < len(at)
     where = [f"{source}, bag {name}, {path.name}" for name, path in zip(names, paths)]
 
@@ -86,6 +88,19 @@ def assemble(
         cut=_cut(files),
         source=source,
     )
+
+
+def _refuse_series(facts: Sequence[FileFacts], where: str) -> None:
+    """Refuse a bag of several series of one CT, MR or PET study, such as T1 and T2."""
+    heads = [fact.attributes.get("file", {}) for fact in facts]
+    series = {(head.get("StudyInstanceUID"), head.get("SeriesDescription")) for head in heads if "plane" in head}
+    studies = [study for study, name in series if study and name]
+    if len(set(studies)) < len(studies):
+        names = listed(sorted({repr(name) for _, name in series if name}))
+        raise BagDataError(
+            f"Expected one series of a study in a bag, got {names} (in {where}); keep the files of one of them, or "
+            "make each a bag."
+        )
 
 
 def _one_each(

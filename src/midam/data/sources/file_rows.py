@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.on_disk import Rows
+from midam.data.on_disk import Rows, stamp_of
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.probe import AGAIN, OR_SKIP, FileFacts, open_file, places_width
 from midam.data.sources.request import ImageOptions
@@ -122,14 +122,20 @@ class FileSet(Parts):
         super().__init__(paths, facts)
         self.paths, self.options, self.reader = list(paths), options, reader
         self.plan = repr((options, reader))
+        self._stamps = [stamp_of(path.stat()) for path in paths]
 
     def open(self, number: int) -> OpenFile:
         """Open a file."""
         return open_file(self.paths[number], self.options, self.facts[number].places, reader=self.reader)
 
     def read(self, number: int, column: str, index: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """Read rows of one file; refuse a file that has become unreadable."""
-        with sound(f"readable {column}", self.paths[number], advice=f"copy or write the file again{OR_SKIP}"):
+        """Read rows of one file; refuse a file that has changed or become unreadable."""
+        path = self.paths[number]
+        with sound(f"readable {column}", path, advice=f"copy or write the file again{OR_SKIP}"):
+            if stamp_of(path.stat()) != self._stamps[number]:
+                raise BagDataError(
+                    f"Expected the file as it was first read, got a changed one (in {path}); restore it, or begin again."
+                )
             return super().read(number, column, index)
 
 

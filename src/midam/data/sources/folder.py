@@ -186,7 +186,7 @@ def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tu
 
     In patient/study/series, the bags are at the level with the most names in the tables; each is one series, or the
     series that `request.images.series` selects. Without a table, a patient with one series is a bag with the patient's
-    name; with several series, each is a bag named patient/series.
+    name; with several studies, each is a bag named patient/series. Several series of one study are refused.
     """
     folder = request.path
     above = (path for path in paths if path.is_dir() and not dicom_series.is_dicom_folder(path))
@@ -200,7 +200,7 @@ def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tu
         count = [sum(index.certain(name) is not None for name in named) for index in indexes]
         return ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
     whole = request.images.series is not None
-    scans = [[path] if whole or dicom_series.is_one_scan(homes) else homes for path, homes in leaves.items()]
+    scans = [[path] if whole or dicom_series.is_one_bag(homes) else homes for path, homes in leaves.items()]
     level = [home for of_patient in scans for home in of_patient]
     return level, next(iter(_scan_names(level, folder)))
 

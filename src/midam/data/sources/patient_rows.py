@@ -21,9 +21,7 @@ _PATIENT, _SLIDE = 3, 6  # parts of the barcode of a patient and of a slide: TCG
 _SHOWN = 5
 _STUDY = "StudyInstanceUID"
 # Of a PatientID that names nobody, in lower case without signs: words of tools that remove names, or only zeros.
-_NOBODY = re.compile(
-    "|anon(ym(ous|i[sz]ed)?)?|deidentified|unknown|none|null|nan|na|patient|test|removed|redacted|0+|x+"
-)
+_NOBODY = re.compile("|anon(ym(ous|i[sz]ed)?)?|deidentified|unknown|none|null|na|patient|test|removed|redacted|0+|x+")
 _SAMPLE = 3  # position of the sample in the barcode: 01 is a tumor, 11 normal tissue
 
 
@@ -90,7 +88,8 @@ def header_patients(bags: Bags) -> tuple[list[str] | None, int]:
     """
     if bags.attributes is None or not any('"PatientID"' in str(entry) for entry in bags.attributes):
         return None, 0
-    named = [value if _is_somebody(value) else "" for value in header_values(bags, "PatientID")]
+    values = header_values(bags, "PatientID")
+    named = ["" if _NOBODY.fullmatch(re.sub(r"[\W_]", "", value.casefold())) else value for value in values]
     named = named if len({*named} - {""}) > 1 else [""] * len(bags)
     studies, ids = named if all(named) else header_values(bags, _STUDY), bags.ids.tolist()
     patients = [name or study or bag for name, study, bag in zip(named, studies, ids)]
@@ -107,13 +106,7 @@ def group_origin(bags: Bags) -> str:
     name = next((name for name in HEADER if header_values(bags, name) == groups), None)
     if name is not None:
         return f"{name} of the DICOM headers"
-    return (
-        "TCGA barcodes of the names" if barcodes(bags.ids.tolist()) == groups else "a column or attribute of the data"
-    )
-
-
-def _is_somebody(patient: str) -> bool:
-    return _NOBODY.fullmatch(re.sub(r"[\W_]", "", patient.casefold())) is None
+    return "TCGA barcodes of the names" if barcodes(bags.ids.tolist()) == groups else "a column of the data"
 
 
 def _by_header(bags: Bags, names: Sequence[str]) -> list[str]:

@@ -15,15 +15,8 @@ import numpy as np
 from midam.data.on_disk import read_ahead
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import with_index
-from midam.data.sources.formats.open_file import (
-    FEATURE_NAMES,
-    OpenFile,
-    SizesError,
-    refuse_empty,
-    refuse_growth,
-    sound,
-)
-from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request
+from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
+from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request, SizesError
 from midam.data.validate import check_feature_names, check_rows, feature_order, refuse_not_finite
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
 from midam.names import missing

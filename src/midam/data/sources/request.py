@@ -38,10 +38,11 @@ COVARIATES = ("covariates", "site_column")
 LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
 SPLITS = ("split_file", "fold", "missing")
 # Attributes of DICOM headers that may be the groups.
-HEADER = (
-    *("PatientID", "InstitutionName", "StationName", "DeviceSerialNumber"),
-    *("Manufacturer", "ManufacturerModelName"),
-)
+HEADER = ("PatientID", "InstitutionName", "StationName", "DeviceSerialNumber", "ManufacturerModelName")
+
+
+class SizesError(BagDataError):
+    """Slices have several sizes."""
 
 
 class RunOptions(CutSettings):

@@ -35,6 +35,7 @@ class Series:
     flat: bool = False  # its images have no position in the patient
     scout: bool = False  # all of them are localizers
     images: int = 1
+    study: str = ""
 
     def __str__(self) -> str:
         parts = [self.modality, f"number {self.number}" if self.number else "", f"{len(self.paths)} files"]
@@ -85,15 +86,17 @@ def holds_dicom(folder: Path) -> bool:
     return folder.is_dir() and next(dicom_folders(folder, searched=_SEARCHED), None) is not None
 
 
-def is_one_scan(homes: Sequence[Path]) -> bool:
-    """Return whether the first files of folders are one scan: one series, except scouts, or images of one study."""
+def is_one_bag(homes: Sequence[Path]) -> bool:
+    """Return whether the first files of folders are one scan: one series, except scouts, or images of one study.
+
+    Several series of one study count as one too, which is refused when it is read: one of them is to be chosen.
+    """
     if len(homes) == 1:
         return True
     inside = [_files(home) for home in homes]
-    headers = _headers(files[0] for files in inside)
-    scans = _scans(_grouped(headers, inside))
-    studies = {_text(header, "StudyInstanceUID") for header in headers}
-    return len(scans) == 1 or (len(studies) == 1 and all(series.flat for series in scans))
+    scans = _scans(_grouped(_headers(files[0] for files in inside), inside))
+    studies = [scan.study for scan in scans]
+    return len(scans) == 1 or len(set(studies)) == 1 or (len(set(studies)) < len(studies) and not scans[0].flat)
 
 
 def files_alone(folder: Path, *, named: Collection[str] = ()) -> list[Path]:
@@ -195,6 +198,7 @@ def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Se
                 flat=all(is_flat(header) for header in series_headers),
                 scout=all(is_scout(header) for header in series_headers),
                 images=sum(count_of(headers[number]) * len(paths[number]) for number in numbers),
+                study=_text(series_headers[0], "StudyInstanceUID"),
             )
         )
     return series

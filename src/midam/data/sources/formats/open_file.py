@@ -45,10 +45,6 @@ ARRAYS = (*FEATURES, COORDS, FEATURE_NAMES)
 _SMALL, _GROWTH = 1 << 30, 2000  # bytes that need no check; how much larger than its file the content may be
 
 
-class SizesError(BagDataError):
-    """Slices have several sizes."""
-
-
 class Column(Protocol):
     """Interface of the rows of an array in a file; a NumPy array has it."""
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, SizesError, cut_file, need, sound
-from midam.data.sources.request import ImageOptions, Places, RunOptions, file_suffix
+from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
+from midam.data.sources.request import ImageOptions, Places, RunOptions, SizesError, file_suffix
 from midam.errors import BagDataError, given
 from midam.lazy_imports import torch
 from midam.settings.data import VOLUMES
