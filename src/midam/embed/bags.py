@@ -169,7 +169,7 @@ class EmbeddedRows(Rows):
         lost = np.abs(kept - vectors) > _LOSS * np.abs(vectors) if self.dtype == np.float16 else np.zeros(1, np.bool_)
         if lost.mean() > _LOSS:
             raise ConfigError(
-                f"Expected numbers that float16 holds, got {lost.sum()} of {lost.size} that it changes by more than 1%, "
+                f"Expected numbers that float16 holds, got {lost.sum()} of {lost.size} changed by over 1%, "
                 f"such as {vectors[lost][0]:.3g} (of {self._recipe['network']}); use `dtype` float32."
             )
         return kept

@@ -134,7 +134,7 @@ class FileSet(Parts):
         with sound(f"readable {column}", path, advice=f"copy or write the file again{OR_SKIP}"):
             if stamp_of(path.stat()) != self._stamps[number]:
                 raise BagDataError(
-                    f"Expected the file as it was first read, got a changed one (in {path}); restore it, or begin again."
+                    f"Expected the file as it was first read, got a changed one (in {path}); restore it."
                 )
             return super().read(number, column, index)
 
