@@ -81,7 +81,7 @@ class Registry:
         if name in self._rows or name in self._added:
             raise ConfigError(f"Expected a new {self.kind} name, got {name!r}, which is taken; choose another.")
         self._added[name] = self._fitting(thing, name)
-        module = str(sys._getframe(1).f_globals.get("__name__"))
+        module = sys._getframe(1).f_globals.get("__name__", "__main__")
         if module != "__main__":  # a script is no module that can be imported elsewhere
             self._modules[name] = module
 

@@ -83,7 +83,7 @@ def _pieces(spool: InstanceSpool, bins: NDArray[np.int8], steps: int) -> list[Ba
 
 def _scores(pieces: BagStatistic, scorer: BagScorer, orders: int) -> NDArray[np.float64]:
     """Return scores [orders, steps] of the instances that have not left before each step."""
-    by_step = zip(*(x.view(orders, -1, *x.shape[1:]).unbind(1) for x in pieces))
+    by_step = zip(*(x.view(orders, len(x) // orders, *x.shape[1:]).unbind(1) for x in pieces))
     remaining = [*accumulate([*map(BagStatistic._make, by_step)][::-1], scorer.pooling.statistic.merge)][::-1]
     like = next(scorer.parameters())
     n, l, r = (torch.stack(x, dim=1).flatten(0, 1).to(device=like.device, dtype=like.dtype) for x in zip(*remaining))  # noqa: E741

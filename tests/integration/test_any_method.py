@@ -180,8 +180,9 @@ def test_the_command_deploys_the_winner(data, tmp_path, capsys):
     assert load_run(tmp_path / "named").method == "instance-logistic-max"
 
 
-def test_what_cannot_be_deployed_is_refused_before_anything_runs(data, tmp_path, capsys):
-    how = ["--methods", "mi-kernel-svm,tests.integration.test_any_method.FirstFeature", "--cv", "1x3"]
+def test_what_cannot_be_deployed_is_refused_before_anything_runs(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(BASELINES._added, "first-feature", FirstFeature)
+    how = ["--methods", "mi-kernel-svm,first-feature", "--cv", "1x3"]
     folders = ["--out", str(tmp_path / "compared"), "--deploy", str(tmp_path / "run")]
     assert main(["compare", str(data), *how, *folders]) == 2
     assert "trains and scores in one call" in " ".join(capsys.readouterr().err.split())

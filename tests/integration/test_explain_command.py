@@ -242,14 +242,6 @@ def test_a_killed_call_goes_on(made, tmp_path):
     assert not list(out.glob("*.part*"))
 
 
-def test_a_verdict_says_how_much(explained, made, tmp_path, capsys):
-    assert main(["explain", str(made[1]), str(made[0]), "--bags", "b01", "--out", str(tmp_path / "o")]) == 0
-    said = re.search(
-        r"removing the top instances first (.*: area .*\d\.\d{3} (?:above|below) their mean)", capsys.readouterr().out
-    )
-    assert said[1] in (explained / "index.html").read_text()
-
-
 def feature_files(folder, count=20):
     """Slides of patch features with places, as CLAM writes them."""
     rng = np.random.default_rng(7)

@@ -98,6 +98,8 @@ METRICS = """
 import numpy as np
 from sklearn.metrics import log_loss
 
+from midam.registry import METRICS
+
 def surprise(values, scores, predictions):
     return log_loss(values, predictions)
 
@@ -106,6 +108,9 @@ def ranked_first(values, scores, groups):
 
 def shape(values, scores):
     return values.ndim * 10 + scores.ndim
+
+for metric in (surprise, ranked_first, shape):
+    METRICS.add(f"own_metrics.{metric.__name__}", metric)
 """
 
 
@@ -115,7 +120,12 @@ def test_metrics_from_outside_work_with_any_target(runs, tmp_path, monkeypatch, 
     names = [f"own_metrics.{name}" for name in ("surprise", "ranked_first", "shape")]
     run, data = runs("multiclass")
     out = tmp_path / "found.json"
-    assert main(["evaluate", run, data, "--metrics", ",".join([names[0], names[2]]), "--out", str(out)]) == 0
+    assert (
+        main(
+            ["evaluate", run, data, "--plugin", "own_metrics", "--metrics", f"{names[0]},{names[2]}", "--out", str(out)]
+        )
+        == 0
+    )
     test = json.loads(out.read_text())["test"]
     rows = pd.read_csv(f"{run}/predictions.csv").query("split == 'test'")
     shares = rows[[name for name in rows if name.startswith("probability_")]].to_numpy()

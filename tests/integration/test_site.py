@@ -35,7 +35,7 @@ CONFIG = (ROOT / "mkdocs.yml").read_text("utf-8")
 def test_the_commands_of_the_home_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     install, commands = (block.splitlines() for block in blocks("sh", HOME))
-    assert len(install) == 2
+    assert install == ["pip install ."]
     words = [line.partition("#")[0].split() for line in commands]
     assert [name for name, *_ in words] == ["midam"] * 3
     for _, *arguments in words:
@@ -55,12 +55,6 @@ def test_the_python_of_the_home_page_runs(capsys):
 def test_the_result_of_the_home_page_is_that_of_the_quick_start():
     (line,) = blocks("text", HOME)
     assert line in (DOCS / "quickstart.md").read_text("utf-8")
-
-
-def test_the_repository_is_the_one_of_the_configuration():
-    address = re.search(r"^repo_url: (\S+)$", CONFIG, flags=re.MULTILINE)[1]
-    assert f"[GitHub]({address})" in HOME
-    assert f"git clone {address}" in HOME
 
 
 def records(text: str) -> dict[str, str]:

@@ -95,9 +95,10 @@ SOURCES: dict[str, list[tuple[str, str, dict[str, str]]]] = {
             "fine-tuning fine-tuning-full",
             {
                 "fine-tuned, mini-batches": r"adrenal, fine-tuned \| DAM \(MB-att\)",
-                "fine-tuned, MIDAM as in the paper": r"adrenal, fine-tuned \| MIDAM \(att\)",
-                "frozen vectors, MIDAM, Adam": r"adrenal, frozen \| MIDAM \(att\)",
-                "frozen vectors, MIDAM, momentum SGD": r"adrenal, frozen, momentum \| MIDAM \(att\)",
+                "fine-tuned, MIDAM": r"adrenal, fine-tuned \| MIDAM \(att\), relative",
+                "fine-tuned, MIDAM as in the paper": r"adrenal, fine-tuned \| MIDAM \(att\) ",
+                "frozen vectors, MIDAM, Adam": r"adrenal, frozen \| MIDAM \(att\), relative",
+                "frozen vectors, MIDAM as in the paper, momentum SGD": r"adrenal, frozen, momentum \| MIDAM \(att\)",
             },
         ),
     ],

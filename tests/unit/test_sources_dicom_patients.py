@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from tests.unit.test_embed import Tiny
 from tests.unit.test_sources_dicom import SHAPE, series, table
 from tests.unit.test_sources_dicom_kinds import flat
 from tests.unit.test_sources_volumes import body, save_series
@@ -15,6 +16,7 @@ from midam.data.sources.patient_rows import group_origin
 from midam.data.sources.probe import probe
 from midam.data.store import write_store
 from midam.errors import BagDataError, LeakageError, Note
+from midam.registry import ENCODERS
 from midam.report.describe import describe_bags
 from midam.runs.data import split_data
 from midam.settings import Settings
@@ -140,7 +142,6 @@ def test_a_network_that_resizes_takes_x_rays_of_several_sizes(tmp_path, capsys, 
         str(data),
         "--bags",
         "of 3",
-        "--no-faithful",
         "--out",
         str(tmp_path / "why"),
     ]
@@ -148,8 +149,9 @@ def test_a_network_that_resizes_takes_x_rays_of_several_sizes(tmp_path, capsys, 
     assert [bag["bag"] for bag in json.loads((tmp_path / "why" / "explain.json").read_text())["bags"]] == ["x3", "x7"]
 
 
-def test_a_network_that_does_not_resize_takes_slices_of_one_size_alone(tmp_path, capsys):
+def test_a_network_that_does_not_resize_takes_slices_of_one_size_alone(tmp_path, capsys, monkeypatch):
     data, labels = x_rays(tmp_path)
-    network = "tests.unit.test_embed.Tiny"
+    network = "tiny-eyes"
+    monkeypatch.setitem(ENCODERS._added, network, Tiny)
     assert main(["embed", str(data), "--labels", str(labels), "--encoder", network, "--out", str(tmp_path / "s")]) == 2
     assert "--slice-size 64" in " ".join(capsys.readouterr().err.split())

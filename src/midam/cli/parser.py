@@ -22,7 +22,7 @@ DATA = (
     "catalog name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
     ".npz, .csv, .tsv, .xlsx or .parquet file"
 )
-_PLUGIN = "import this module, which adds names of its own; repeat for several; also MIDAM_PLUGINS=A,B"
+_PLUGIN = "import MODULE, which adds names; also MIDAM_PLUGINS=A,B"
 SETTINGS = Settings.names()
 _KINDS = {setting.name: setting.kind for setting in describe_settings()}
 _FLAGS = [name for name, kind in _KINDS.items() if kind is bool]
@@ -30,7 +30,7 @@ _LISTS = {name: part for name, kind in _KINDS.items() for part in (kind, *get_ar
 # Settings in the short help; --help-all shows all.
 USUAL = (
     *("pooling", "estimator", "objective", "epochs", "members", "lr", "num_instances", "select", "encoder", "seed"),
-    *("test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels", "positive"),
+    *("test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels"),
     "patch_size",
 )
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a dictionary"}

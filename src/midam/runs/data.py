@@ -22,7 +22,6 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.splits import check_disjoint
 from midam.embed.kinds import USUAL_NETWORK
-from midam.embed.others import load_network
 from midam.errors import BagDataError, Note
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
@@ -102,6 +101,8 @@ def read_data(
         return read_bags(data, **options)
     except SizesError:
         if network is None and settings.model.encoder == FINE_TUNED:
+            from midam.embed.others import load_network  # needs torch
+
             network = load_network((settings.model.encoder_args or {}).get("network", USUAL_NETWORK))
         cut, sides = options["images"], None if network is None else network.sides
         if sides is None or cut.volume or cut.spacing or isinstance(cut, RunOptions):

@@ -129,8 +129,8 @@ class DataSettings(SettingsGroup):
     grades
         Grades of an ordinal target, the lowest first; default: numbers in ascending order.
     groups
-        Column of the group (patient), or columns site,patient, by which splits are disjoint; or an attribute of DICOM
-        headers, such as InstitutionName; default: the column group, patient or case of labels, else the PatientID.
+        Columns of the group, such as site,patient, by which splits are disjoint, or an attribute of DICOM headers;
+        default: the column group, patient or case of labels, else the PatientID.
     split
         Column of a table that names the split: train, val or test; default: the column split of a label table.
     coords
