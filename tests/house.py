@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=33_000,
+    lines=33_010,
     files=252,
     function=60,
     circles=0,
@@ -115,7 +115,7 @@ PARTS = {
     "export": 540,
     "functional": 500,
     "nn": 1960,
-    "report": 3110,
+    "report": 3120,
     "runs": 2560,
     "settings": 650,
     "sklearn": 1050,

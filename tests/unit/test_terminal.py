@@ -1,5 +1,6 @@
 import io
 import re
+import time
 
 import numpy as np
 import pytest
@@ -98,6 +99,16 @@ def test_an_evaluation_says_what_its_headline_is_worth(headline, text):
     assert text in shown(console)
 
 
+def test_without_a_terminal_a_line_is_due_whatever_the_work_does(monkeypatch):
+    monkeypatch.setattr(terminal, "_EVERY_SECONDS", 0.02)
+    console = Console(file=io.StringIO(), force_terminal=False)
+    with terminal.FitProgress(10, console=console) as progress:
+        progress.candidate("trees", 1, 4)
+        while console.file.getvalue().count("\n") < 3:
+            time.sleep(0.01)
+    assert console.file.getvalue().splitlines()[:3] == ["2/4 trees", *["training trees, 25% done"] * 2]
+
+
 def test_progress_off_a_terminal_is_about_ten_lines():
     console = plain()
     with terminal.FitProgress(100, console=console) as progress:
@@ -147,13 +158,13 @@ def test_off_a_terminal_nothing_after_the_last_epoch_is_silent():
     assert lines[23:] == ["writing results"]
 
 
-def test_a_minute_without_a_line_is_told(monkeypatch):
+def test_half_a_minute_without_a_line_is_told(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     console = plain()
     with terminal.BagProgress("scoring", np.ones(1000, np.int64), console=console) as progress:
         for bag in range(10):
-            now[0] += 31
+            now[0] += 16
             progress.update(bag)
     lines = [line.partition(",")[0] for line in shown(console).splitlines()]
     assert lines == [f"scoring {count}/1000 bags" for count in (2, 4, 6, 8, 10)]

@@ -129,7 +129,7 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of features without any value in a bag
         means = np.array([np.nanmean(row, axis=0) for row in rows])
         ends = np.nanquantile(x, [0, 0.5, 1], axis=0)
-    metrics = _feature_metrics(target, values, means)
+    metrics = _metrics(target, values, means)
     for at, name in enumerate(names):
         low, median, high = ends[:, at].tolist()
         kind = _kind(x[~absent[:, at], at] if absent[:, at].any() else x[:, at])
@@ -137,7 +137,7 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
     return sorted(facts, key=lambda feature: -abs((feature.metric or 0.5) - 0.5))
 
 
-def _feature_metrics(target: Target, values: NDArray[Any] | None, means: NDArray[np.float64]) -> list[float | None]:
+def _metrics(target: Target, values: NDArray[Any] | None, means: NDArray[np.float64]) -> list[float | None]:
     """Return the main metric of the mean of each feature; of two classes for all features at once."""
     has = np.isfinite(means)
     if values is None or target.count != 1:

@@ -1,7 +1,9 @@
 """Output of the command line: progress, results, data descriptions."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Self
 
@@ -23,7 +25,7 @@ from midam.report.label_facts import kinds, label_words
 from midam.report.program import remark
 
 _LINES = 10
-_EVERY_SECONDS = 60.0
+_EVERY_SECONDS = 30.0
 _PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
@@ -43,7 +45,8 @@ _FIGURES = {
 class LiveProgress:
     """Context manager of a progress bar of `total` work, with `columns` and a state, shown only on a terminal.
 
-    Without a terminal, plain lines are due after each tenth of the work and each minute. An error removes the bar.
+    Without a terminal, plain lines are due after each tenth of the work, and at least every half minute, whatever the
+    work does. An error removes the bar.
     """
 
     def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
@@ -54,12 +57,16 @@ class LiveProgress:
         self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
+        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         self._bar.start()
+        if not self._console.is_terminal:
+            threading.Thread(target=self._say_that_it_runs, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
         if self._bar.disable:
             return  # rich 14 would print an empty line
         self._bar.live.transient = kind is not None
@@ -68,7 +75,17 @@ class LiveProgress:
     def _print(self, line: str) -> None:
         """Print a plain line if there is no terminal."""
         if not self._console.is_terminal:
+            self._shown_at = time.monotonic()
             self._console.print(line, soft_wrap=True)
+
+    def _say_that_it_runs(self) -> None:
+        while not self._over.wait(_EVERY_SECONDS / 10):
+            if time.monotonic() - self._shown_at >= _EVERY_SECONDS:
+                task = self._bar.tasks[self._task]
+                done = f", {task.completed / task.total:.0%} done" if task.total else ""
+                left = f", {timedelta(seconds=task.time_remaining)} left" if task.time_remaining else ""
+                with suppress(OSError, ValueError):  # a stream that has been closed
+                    self._print(f"{task.description} {escape(task.fields['state'])}{done}{left}")
 
     def _due(self, done: float, total: float) -> bool:
         """Return whether a plain line is due."""
