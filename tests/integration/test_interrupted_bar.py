@@ -49,3 +49,16 @@ def test_ctrl_c_leaves_no_bar(tmp_path):
     assert lines[0].startswith("training attention x vrsp x minmax-auc on ")
     assert "\u2501" not in "".join(lines), "a bar was left behind"
     assert any(line.startswith("midam: stopped") for line in lines)
+
+
+def test_ctrl_c_after_the_last_line_changes_nothing():
+    code = (
+        "import atexit, os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT); sys.argv[1:] = ['data', 'list']; "
+        "from midam.cli import main; sys.exit(main())"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(midam.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

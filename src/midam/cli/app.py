@@ -11,6 +11,7 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -62,7 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.set_threshold(10_000)
         atexit.register(gc.freeze)
     words = list(sys.argv[1:] if argv is None else argv)
-    return _main_as_json(words[1:]) if words[:1] == [_JSON] else _main(words)
+    try:
+        code = _main_as_json(words[1:]) if words[:1] == [_JSON] else _main(words)
+    except KeyboardInterrupt:  # while the last lines are written
+        code = 130
+    if argv is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to stop
+    return code
 
 
 def _main_as_json(words: list[str]) -> int:
