@@ -63,7 +63,7 @@ CASES = {
     "own encoder": {"encoder": "linear-layer", "encoder_args": {"in_features": 4, "out_features": 3}, **FAST},
     **{name: {"members": 2, **FAST} for name in ("weighted", "mixed", "rescaled", "imputed")},
 }
-SHORT = ("attention", "multiclass", "mixed", "imputed")
+SHORT = ("attention", "mixed")
 ONNX = ("mixed", "embedding-attention", "a column a branch", "imputed", "ranks", "image")
 DTYPES = ("<f8", "<f4", "<f2", "<i8", ">f4", "u1")
 

@@ -52,6 +52,7 @@ def devices_of(task):
     return visible_devices(), current_process().name
 
 
+@pytest.mark.long
 def test_each_process_of_this_machine_has_a_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6")
     assert visible_devices() == ["4", "6"]

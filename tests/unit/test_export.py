@@ -310,6 +310,7 @@ def test_a_place_that_is_taken_and_runs_that_are_none_are_refused(tmp_path):
     assert issubclass(ExportError, MidamError)
 
 
+@pytest.mark.long
 def test_a_saved_classifier_is_exported_with_a_card_without_results(tmp_path):
     bags = Bags.from_list([instances(5, (4,), seed=seed) + 30 * (seed % 2) for seed in range(30)])
     model = MIDAMClassifier(epochs=5, members=2, num_instances=2).fit(bags, [0, 1] * 15)
@@ -367,6 +368,7 @@ write_export(made(members=1, scaling="linear"), SUMMARY, Path(sys.argv[1]), lice
 """
 
 
+@pytest.mark.long
 def test_another_process_writes_equal_programs(exported, tmp_path):
     folder = exported[1]
     environment = os.environ | {"PYTHONHASHSEED": "7"}

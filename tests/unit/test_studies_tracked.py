@@ -73,6 +73,7 @@ def test_what_another_process_is_sent_trains_as_long():
     assert task.config(cell, sent, adam, split) == task.config(cell, exact, adam, split)
 
 
+@pytest.mark.long
 def test_a_choice_at_an_edge_widens_the_grid_of_all_arms(monkeypatch, tmp_path):
     best = {"minibatch": Optimizer("sgd", 0.003), "vrsp": Optimizer("adam", 0.03)}
 
