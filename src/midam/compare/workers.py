@@ -40,8 +40,8 @@ class Workers:
     backend : {"loky", "threading", "ray", "dask"}
         Processes or threads of this machine, or a cluster.
     jobs : int or None
-        Number of parallel tasks. None: one for each worker of a cluster; on this machine, one for each GPU with `gpu`,
-        else for each core.
+        Number of parallel tasks; None, and on a running cluster of Dask: one for each worker of a cluster, each GPU of
+        this machine with `gpu`, else each core.
     cluster : str, optional
         Address of a running cluster: ``tcp://HOST:8786`` or a scheduler file of Dask, ``HOST:6379``,
         ``ray://HOST:10001`` or ``auto`` of Ray. Default: ``DASK_SCHEDULER_ADDRESS`` or ``RAY_ADDRESS`` if set, else
