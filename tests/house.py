@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=33_010,
+    lines=33_070,
     files=252,
     function=60,
     circles=0,
@@ -110,7 +110,7 @@ PARTS = {
     "compare": 2520,
     "data": 9550,
     "embed": 770,
-    "evaluate": 1810,
+    "evaluate": 1820,
     "explain": 1650,
     "export": 540,
     "functional": 500,
@@ -118,7 +118,7 @@ PARTS = {
     "report": 3120,
     "runs": 2560,
     "settings": 650,
-    "sklearn": 1050,
+    "sklearn": 1100,
     "targets": 890,
     "train": 1840,
 }

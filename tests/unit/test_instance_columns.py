@@ -17,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
-from midam import Bags, BagStatistics, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
+from midam import Bags, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
 from midam.compare.folds import Fold
 from midam.compare.methods import find_method
 from midam.compare.plan import Task, run_task
@@ -323,8 +323,6 @@ def test_raw_columns_are_refused_where_numbers_are_needed(tmp_path):
         write_store(bags, tmp_path / "store")
     with pytest.raises(BagDataError, match=advice):
         Trainer(Settings(**SMALL), bags)
-    with pytest.raises(BagDataError, match=advice):
-        BagStatistics().fit(bags)
 
 
 # Runs.

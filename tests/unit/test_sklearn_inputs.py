@@ -1,5 +1,7 @@
 """What X, y and groups may be, features by name, and scikit-learn's searches over all forms of input."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import scipy.sparse
 import torch
 from joblib import dump, load
 from sklearn import config_context
+from sklearn.inspection import permutation_importance
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -22,7 +25,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from midam import Bags, MIDAMClassifier
-from midam.errors import BagDataError
+from midam.errors import BagDataError, Note
 from midam.sklearn.inputs import bags_of, warn_of_groups_for_bags
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
@@ -299,3 +302,33 @@ def test_lists_in_the_fields_of_a_frame_are_named():
     with pytest.raises(BagDataError, match=r"got list .in a DataFrame, row 1, column vector.; write a column for each"):
         Bags.from_dataframe(frame)
     assert Bags.from_dataframe(frame, ignore_columns=["vector"]).feature_names == ("x",)
+
+
+def test_a_column_of_text_is_named(stack):
+    _, y = stack
+    frame = pd.DataFrame({"scan": [f"p{i}" for i in range(N)], "area": np.arange(float(N))})
+    with pytest.raises(BagDataError, match=r"got text in scan .*bag_column='scan'"):
+        small().fit(frame, y)
+
+
+def test_a_note_is_shown_once_for_each_fit(stack):
+    X, y = stack
+    frame = frame_of(X)
+    frame.iloc[3, 0] = np.nan
+    model = small(impute="median").fit(frame, y)
+    said = []
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.predict(frame.assign(extra=1.0))
+        said.append(sorted(str(warning.message)[:12] for warning in caught))
+    assert said == [["1 missing va", "left out a c"], [], []]
+    with pytest.warns(Note, match="2 missing values"):  # another note
+        model.predict(pd.concat([frame.iloc[:PER_BAG], frame.iloc[:PER_BAG]], keys=[1, 2]).droplevel(1))
+
+
+def test_bags_are_no_array(stack):
+    X, y = stack
+    bags = Bags.from_list(list(X), y)
+    with pytest.raises(TypeError, match="permutation_importance"):
+        permutation_importance(small().fit(bags), bags, y)

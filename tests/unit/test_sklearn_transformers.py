@@ -57,6 +57,28 @@ def test_any_classifier_of_rows_takes_bags(bags):
     assert clone(model).get_params()["bagstatistics__statistics"] == ("mean", "min", "max", "std")
 
 
+@pytest.mark.filterwarnings("ignore::midam.errors.Note")
+def test_statistics_take_gaps_categories_and_dates_as_fit_does():
+    frame = pd.DataFrame(
+        {
+            "bag": np.repeat(np.arange(8), 2),
+            "size": [1.0, 3.0, np.nan, 5.0] * 4,
+            "kind": ["a", "b", "a", "a"] * 4,
+            "when": pd.date_range("2024-01-01 06:00", periods=16, freq="5h"),
+        }
+    )
+    train = Bags.from_dataframe(frame, bag_column="bag", impute=True)
+    with pytest.raises(BagDataError, match="impute='median'"):
+        BagStatistics().fit(train)
+    statistics = BagStatistics(("mean",), impute="median").fit(train)
+    found = pd.DataFrame(statistics.transform(train), columns=statistics.get_feature_names_out())
+    assert found["mean_size"].tolist() == [2.0, 4.0] * 4  # the median of the known sizes is 3
+    assert found["mean_kind=a"].tolist() == [0.5, 1.0] * 4
+    assert any("when" in name for name in found)
+    other = Bags.from_dataframe(frame.iloc[:2, [2, 3, 0, 1]], bag_column="bag", impute=True)
+    assert statistics.transform(other).tolist() == found.to_numpy()[:1].tolist()
+
+
 def test_images_have_colors_and_volumes_voxels():
     images = np.random.default_rng(0).integers(0, 255, (3, 2, 3, 8, 8)).astype(np.uint8)
     colors = ColorStatistics().fit(images)

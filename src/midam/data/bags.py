@@ -329,6 +329,13 @@ class Bags:
         start = int(self.starts[index])
         return self.instances[start : start + int(self.sizes[index])]
 
+    def __array__(self, *_: object, **__: object) -> NDArray[Any]:
+        """Raise a `TypeError`: bags of different sizes are no array."""
+        raise TypeError(
+            "Expected an array, got bags, whose sizes may differ; take one bag, bags[i], or all instances, "
+            "bags.instances. For permutation importance: midam.permutation_importance(model.to_run(), bags)."
+        )
+
     def __repr__(self) -> str:
         labeled = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         labeled = labeled if self.outcome is None else self.outcome.target

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +14,13 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.brief import BriefRepr
-from midam.data.column_codes import note_of_filled, refuse_columns
+from midam.data.column_codes import ColumnCoder, note_of_filled, refuse_columns
 from midam.data.covariate_codes import CovariateCoder
 from midam.data.missing import align_features, impute, missing_counts
 from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, require, require_counts
 from midam.evaluate.stream import InstancePass, stream_outputs
-from midam.nn.ensemble import BagEnsemble, member_mean, of_covariates, scorers_of
+from midam.nn.ensemble import BagEnsemble, Inputs, member_mean, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer, coder_of
 from midam.process_group import Ranks
 from midam.settings import usual_chunk
@@ -217,8 +218,8 @@ def evaluation(model: torch.nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
-    """Return bags with the features that a model was trained on, as recorded in `midam.nn.ensemble.Inputs`.
+def prepared(model: BagScorer | BagEnsemble | Inputs, bags: Bags) -> Bags:
+    """Return bags with the features that a model was trained on, as recorded in its `midam.nn.ensemble.Inputs`.
 
     Features are matched by name if both have names; columns are encoded and missing values filled as in training. Bags
     that need no change are returned unchanged.
@@ -228,8 +229,7 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     BagDataError
         If features are missing, if their number differs, or if a value is missing or infinite.
     """
-    known = model.inputs if isinstance(model, BagEnsemble) else None
-    bags = encoded(model, bags)
+    known, bags = _inputs(model), encoded(model, bags)
     if known is None:
         return bags
     bags, (width, shape) = align_features(bags, known.names, reference=known.source), (known.shape, bags.instance_shape)
@@ -247,9 +247,29 @@ def prepared(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
     return impute(bags, np.array(known.filling))
 
 
-def encoded(model: BagScorer | BagEnsemble, bags: Bags) -> Bags:
+def inputs_of(data: Mapping[str, Any], source: str = "training") -> Inputs:
+    """Return the features of a training, from its "instance_shape" and, if any, "feature_names", "imputed", "columns".
+
+    "imputed" and "columns" are as in `midam.data.column_codes.Prepared`; `source` names the model in messages.
+    """
+    names, imputed, text = data.get("feature_names"), data.get("imputed") or {}, data.get("columns")
+    return Inputs(
+        tuple(data["instance_shape"]),
+        None if names is None else tuple(names),
+        how=imputed.get("how", "zero"),
+        filling=imputed.get("values"),
+        columns=None if text is None else ColumnCoder.from_json(text),
+        source=source,
+    )
+
+
+def _inputs(model: BagScorer | BagEnsemble | Inputs) -> Inputs | None:
+    return model if isinstance(model, Inputs) else model.inputs if isinstance(model, BagEnsemble) else None
+
+
+def encoded(model: BagScorer | BagEnsemble | Inputs, bags: Bags) -> Bags:
     """Return bags with the raw columns of the model's training encoded as features; other bags unchanged."""
-    known = model.inputs if isinstance(model, BagEnsemble) else None
+    known = _inputs(model)
     if known is None or known.columns is None:
         refuse_columns(bags, "the model")
         return bags

@@ -16,9 +16,9 @@ from midam.data.column_codes import ColumnCoder
 from midam.errors import CheckpointError, ConfigError, path_of, require
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
-from midam.evaluate.predict import saved_coder
+from midam.evaluate.predict import inputs_of, saved_coder
 from midam.names import name_of, nearby
-from midam.nn.ensemble import BagEnsemble, Inputs, all_weights
+from midam.nn.ensemble import BagEnsemble, all_weights
 from midam.reading import read_text
 from midam.registry import take_known
 from midam.report.words import METRIC_NAMES
@@ -90,21 +90,12 @@ class LoadedRun:
         if "instance_shape" not in self.data:
             raise ConfigError(f"Expected `data` with an instance_shape, got {list(self.data)}; {advice}.")
         # Scoring needs the model's features and the values that replace missing ones.
-        names, imputed = self.data.get("feature_names"), self.data.get("imputed") or {}
-        self.model.inputs = Inputs(
-            tuple(self.data["instance_shape"]),
-            None if names is None else tuple(names),
-            how=imputed.get("how", "zero"),
-            filling=imputed.get("values"),
-            columns=self.columns,
-            source=self.source,
-        )
+        self.model.inputs = inputs_of(self.data, self.source)
 
     @property
     def columns(self) -> ColumnCoder | None:
         """Encoder of categories and times; None if all columns were numbers."""
-        text = self.data.get("columns")
-        return None if text is None else ColumnCoder.from_json(text)
+        return None if self.model.inputs is None else self.model.inputs.columns
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: method and data and, if the run is finished, its metrics and the ROC curve."""

@@ -15,7 +15,7 @@ from midam.data.missing import align_features
 from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
 from midam.data.validate import as_array, bag_array, check_length, feature_order, refuse_masked
-from midam.errors import BagDataError
+from midam.errors import BagDataError, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 
@@ -186,7 +186,17 @@ def _bags_of_frame(
         return bags
     if "m" in {kind.kind for kind in frame.dtypes}:
         frame = frame.apply(plain_numbers)
-    return _bags_of_rows(check_array(frame, input_name="X", estimator=estimator, **_options(missing)), _names(frame))
+    try:
+        rows = check_array(frame, input_name="X", estimator=estimator, **_options(missing))
+    except ValueError:
+        words = [name for name in frame.columns if pd.to_numeric(frame[name], errors="coerce").isna().all()]
+        if not words:
+            raise
+        raise BagDataError(
+            f"Expected numbers, got text in {listed(words)} (in a DataFrame); encode or drop them. If one names the "
+            f"bags: Bags.from_dataframe(frame, bag_column={words[0]!r})."
+        ) from None
+    return _bags_of_rows(rows, _names(frame))
 
 
 def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:

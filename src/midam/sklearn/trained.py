@@ -165,7 +165,8 @@ class TrainedEstimator(BagEstimator):
 
     def _match_fitted(self, X: Any) -> Bags:
         check_is_fitted(self)
-        return prepared(self.model_, self._match_features(X))
+        with self._notes_once():
+            return prepared(self.model_, self._matched(X))
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:
         chunk = self.settings_.run.chunk_size

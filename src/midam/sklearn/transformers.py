@@ -9,9 +9,13 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags
+from midam.data.column_codes import Prepared, prepare
 from midam.data.covariates import without_zones
 from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
+from midam.evaluate.predict import inputs_of, prepared
 from midam.lazy_imports import pandas as pd
+from midam.nn.ensemble import Inputs
+from midam.settings import Settings
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import bags_of, is_frame
 
@@ -145,6 +149,9 @@ class BagStatistics(BagTransformer):
     ----------
     statistics : sequence of str, default ("mean", "min", "max", "std")
         Subset of "mean", "min", "max", "std", "median" and "size", the number of instances (one column).
+    impute : {"none", "mean", "median", "zero"}, default "none"
+        Fills missing values of the features, as learned in `fit`; "none" refuses them. Categories and dates become
+        features as in `midam fit`.
 
     Examples
     --------
@@ -155,13 +162,28 @@ class BagStatistics(BagTransformer):
     array(['no', 'yes', 'no', 'yes'], dtype='<U3')
     """
 
-    def __init__(self, statistics: tuple[str, ...] = USUAL) -> None:
+    inputs: Inputs
+
+    def __init__(self, statistics: tuple[str, ...] = USUAL, impute: str = "none") -> None:
         self.statistics = statistics
+        self.impute = impute
+
+    def _learn_features(self, X: Any) -> Bags:
+        bags = super()._learn_features(X)
+        made = Prepared(bags)
+        if bags.columns is not None or self.impute != "none":
+            made = prepare(bags, Settings(impute=self.impute).data, train=np.arange(len(bags)))
+        learned = {"imputed": made.imputed, "columns": made.columns, "feature_names": made.bags.feature_names}
+        self.inputs = inputs_of({"instance_shape": made.bags.instance_shape, **learned})
+        return bags
 
     def _rows(self, bags: Bags) -> NDArray[np.float64]:
+        with self._notes_once():
+            bags = prepared(self.inputs, bags)
         return bag_statistics(bags, np.arange(len(bags)), self.statistics)
 
     def _names(self, features: list[str]) -> list[str]:
+        features = features if self.inputs.columns is None else list(self.inputs.columns.features)
         return [name for statistic in self.statistics for name in _named(statistic, features)]
 
 
