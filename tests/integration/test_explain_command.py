@@ -204,6 +204,7 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     assert not said["finished"]
     page = (run / "explain" / "index.html").read_text()
     assert page.count("<img") == len(done)
+    assert f"Unfinished: {len(BAGS) - len(done)} more bags" in page
     assert f"{len(done)} of {len(BAGS)} bags explained" in (tmp_path / "log").read_text()
     assert main([*call[:3], "--bags", "b09"]) == 0, "another call has a folder of its own"
     assert json.loads((run / "explain-2" / "explain.json").read_text())["finished"]
@@ -222,7 +223,9 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     said = json.loads((run / "explain" / "explain.json").read_text())
     assert [entry["bag"] for entry in said["bags"]] == BAGS
     assert said["finished"]
-    assert (run / "explain" / "index.html").read_text().count("<img") == len(BAGS)
+    page = (run / "explain" / "index.html").read_text()
+    assert page.count("<img") == len(BAGS)
+    assert "Unfinished" not in page
     assert main([*call, "--out", str(run / "explain")]) == 2, "it is finished"
 
 

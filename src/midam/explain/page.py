@@ -44,12 +44,15 @@ def _form(entry: Mapping[str, Any]) -> str:
     return form_apart(entry["score"], entry.get("threshold"))
 
 
-def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    """Return the HTML page of the entries of explain.json; it embeds pictures from `folder` and links other files."""
+def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *, left: int = 0) -> str:
+    """Return the HTML page of the entries of explain.json; it embeds pictures from `folder` and links other files.
+
+    `left` is the number of bags that are not explained yet, because the command was stopped.
+    """
     bags = [_bag(entry, folder) for entry in entries]
     several = any(entry.get("explained") is not None for entry in entries)
     caution = naming(len(entries)) + " This page and the files next to it keep them."
-    return render("explain.html", title=title, bags=bags, several=several, naming=caution)
+    return render("explain.html", title=title, bags=bags, several=several, naming=caution, left=left)
 
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:

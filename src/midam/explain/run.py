@@ -203,7 +203,8 @@ def explain_bags(
         finally:
             # After any stop, the page shows the finished bags.
             write_json(folder / SUMMARY, {**call, "finished": len(entries) == len(index), "bags": entries})
-            write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder))
+            title, left = f"Explanations: {bags.source}", len(index) - len(entries)
+            write_text(folder / PAGE, page_text(title, entries, folder, left=left))
         journal.remove()
     for line in note_lines(entries):
         warnings.warn(line, stacklevel=2)
