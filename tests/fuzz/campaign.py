@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ from tests.fuzz.reading import CANARY
 from tests.fuzz.samples import Sample, samples
 
 GOOD = ("same", "changed", "refused")  # accepted with the same content; with another that nobody can tell; refused
-BAD = ("accepted wrongly", "traceback", "hang", "crash", "code", "outside")
+BAD = ("accepted wrongly", "traceback", "hang", "crash", "code", "outside", "escape")
 OUTCOMES = (*GOOD, *BAD)
 _CRAFTED = 0.4  # of the inputs of a format that has some made by hand
 _RESERVED = ("LOG", "INPUT.json")
@@ -101,6 +102,9 @@ class Bench:
     def judge(self, made: Input, folder: Path, answer: dict[str, Any]) -> Found:
         """Say what an answer means for an input."""
         end = answer["end"]
+        said = answer.get("text", "") if self.samples[made.sample].how["do"] == "command" else ""
+        if any(unicodedata.category(sign) in ("Cc", "Cf") and sign not in "\n\t" for sign in said):
+            return Found(made, "escape", answer)
         if (folder / CANARY).exists() or end == "foreign" or answer.get("imports"):
             return Found(made, "code", answer)
         if answer.get("outside"):

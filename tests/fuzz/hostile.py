@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from tests.fuzz.hostile_tables import (
     copied_over,
+    dicom_patient,
     dicom_tags,
     nifti_header,
     parquet_columns,
     table_beyond_float32,
     table_blank_ids,
+    table_control_ids,
     table_large_field,
     table_wide,
 )
@@ -319,7 +321,8 @@ def _strange_tensors() -> list[Any]:
 
 _NPZ: tuple[Craft, ...] = (npz_foreign_member, npz_renamed, npz_objects, npz_pickle, npz_encrypted, npz_huge)
 HOSTILE: dict[str, tuple[Craft, ...]] = {
-    "csv": (table_large_field, table_wide, table_beyond_float32, table_blank_ids),
+    "csv": (table_large_field, table_wide, table_beyond_float32, table_blank_ids, table_control_ids),
+    **dict.fromkeys(("run", "evaluate", "explain", "report data", "import", "trials"), (table_control_ids,)),
     "parquet": (parquet_columns,),
     "npz of bags": (*_NPZ, npz_no_text, npz_blank_ids),
     "npy": (npy_objects, npy_header, npy_header, npy_beyond_float32, copied_over),
@@ -330,7 +333,7 @@ HOSTILE: dict[str, tuple[Craft, ...]] = {
     "pt": (pt_code, pt_bare_pickle, pt_strange, pt_strange, copied_over),
     "nii": (nifti_header, nifti_header, copied_over),
     "nii.gz": (nifti_header, nifti_header, copied_over),
-    "dicom": (dicom_tags, dicom_tags),
+    "dicom": (dicom_tags, dicom_tags, dicom_patient),
     "png": (copied_over,),
     "tiff": (copied_over,),
     "slide tiled": (copied_over,),

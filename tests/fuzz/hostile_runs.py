@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from safetensors.torch import load_file, save_file
 from tests.fuzz.mutate import ANY, REFUSE
 from tests.fuzz.reading import CANARY
 
@@ -249,7 +250,30 @@ def _record_values(folder: Path, rng: Random) -> str:
     return ANY
 
 
+def _network_values(folder: Path, rng: Random) -> str:
+    """A value of another type in the settings of a model or of its processor, or no such file."""
+    path = folder / "eyes" / rng.choice(["config.json", "preprocessor_config.json"])
+    if rng.random() < 0.1:
+        path.unlink()
+    else:
+        path.write_text(json.dumps(_strange_tree(json.loads(path.read_text()), rng, plain=True)))
+    return ANY
+
+
+def _network_weights(folder: Path, rng: Random) -> str:
+    """Weights that are missing, or have another shape."""
+    path = folder / "eyes/model.safetensors"
+    weights = load_file(path)
+    name = rng.choice(sorted(weights))
+    weights[name] = weights[name][..., :1].contiguous()
+    if rng.random() < 0.5:
+        del weights[name]
+    save_file(weights, path, metadata={"format": "pt"})
+    return ANY if "pooler" in name else REFUSE
+
+
 HOSTILE_RUNS: dict[str, tuple[Craft, ...]] = {
+    "transformers": (_network_values, _network_weights),
     "store": (store_types, store_table),
     "run": (run_types, run_types, run_code, run_not_finite),
     "checkpoint": (checkpoint_types, checkpoint_types, checkpoint_code),

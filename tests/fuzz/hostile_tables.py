@@ -62,7 +62,28 @@ def dicom_tags(folder: Path, rng: Random) -> str:
     return ANY
 
 
+def dicom_patient(folder: Path, rng: Random) -> str:
+    """Headers about the patient, the site and the series that are strange, differ among slices, or are missing."""
+    paths = sorted((folder / "files/a").iterdir())
+    name = rng.choice(["PatientID", "InstitutionName", "StationName", "Manufacturer", "SeriesInstanceUID", "StudyDate"])
+    value = rng.choice([None, "", " ", "a\\b", "\x1b[31mx", "x\x00y", "\u202ex", "1e5", "007", "p" * 70_000, "0.0"])
+    with pydicom.config.disable_value_validation(), contextlib.suppress(Exception):
+        for path in paths[: rng.choice([1, len(paths)])]:
+            file = pydicom.dcmread(path)
+            setattr(file, name, value)
+            pydicom.dcmwrite(path, file)
+    return ANY
+
+
 # Tables
+
+
+def table_control_ids(folder: Path, rng: Random) -> str:
+    """Names of bags with characters that a terminal would obey."""
+    path = folder / "bags.csv"
+    sign = rng.choice(["\x1b[31m", "\x1b]0;x\x07", "\x00", "\x08", "\x9b2J", "\u202e", "\u2028", "\ufeff", "\r"])
+    path.write_text(path.read_text().replace("b00", f"b{sign}00"), newline="")
+    return ANY
 
 
 def table_large_field(folder: Path, rng: Random) -> str:

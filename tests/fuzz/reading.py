@@ -29,6 +29,7 @@ from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, verify_store
+from midam.embed import load_network
 from midam.errors import MidamError
 from midam.nn.encoders.custom import load_weights
 from midam.nn.encoders.mlp import MLP
@@ -44,7 +45,15 @@ _IMPORTED = (
     *("pandas", "sklearn.linear_model", "midam.runs.fit", "midam.runs.apply", "midam.cli.fit", "midam.cli.predict"),
     *("midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.cli.report", "midam.cli.export"),
     *("midam.data.sources.folder", "midam.data.sources.stored", "midam.data.sources.formats.datasets"),
-    *("midam.cli.evaluate", "midam.explain.run", "midam.runs.report", "midam.compare.report", "midam.export.run"),
+    *(
+        "transformers",
+        "onnxruntime",
+        "midam.cli.evaluate",
+        "midam.explain.run",
+        "midam.runs.report",
+        "midam.compare.report",
+        "midam.export.run",
+    ),
 )
 
 
@@ -237,6 +246,13 @@ def _weights(path: str) -> str:
     return repr([tensor.tolist() for tensor in module.state_dict().values()])
 
 
+def _network(name: str) -> str:
+    """Load a network for embedding; returns its weights' digest and what it makes of an image."""
+    network = load_network(name)
+    maps = network.maps(torch.linspace(0, 1, 3 * 32 * 32).reshape(1, 3, 32, 32))
+    return network.weights + hashlib.sha256(maps.detach().numpy().tobytes()).hexdigest()
+
+
 _TASKS: dict[str, Callable[..., str]] = {
     "bags": _bags,
     "store": _store,
@@ -251,4 +267,5 @@ _TASKS: dict[str, Callable[..., str]] = {
     "candidates": try_candidates,
     "saved": _saved,
     "weights": _weights,
+    "network": _network,
 }

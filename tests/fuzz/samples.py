@@ -317,6 +317,34 @@ def _explained(folder: Path) -> None:
         _stopped_at(midam.explain.run, "_explain", 2, words)
 
 
+@_once
+def _transformers(folder: Path) -> None:
+    """A small model of transformers: settings, processor and weights."""
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=8))
+    model.save_pretrained(folder / "eyes")
+    processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, image_mean=[0.4, 0.5, 0.6])
+    processor.save_pretrained(folder / "eyes")
+
+
+def _onnx(folder: Path) -> None:
+    """A network in an ONNX file whose weights lie in a second file."""
+    import onnx
+    from onnx import helper
+
+    rng = np.random.default_rng(0)
+    held = [onnx.numpy_helper.from_array(rng.normal(size=(5, 3, 16, 16)).astype(np.float32), "w")]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[16, 16])
+    sides = [helper.make_tensor_value_info(name, 1, ["M", d, "h", "w"]) for name, d in (("x", 3), ("y", 5))]
+    graph = helper.make_graph([node], "g", sides[:1], sides[1:], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    outside = {"save_as_external_data": True, "location": "net.onnx.data", "size_threshold": 0}
+    onnx.save_model(model, folder / "net.onnx", **outside)
+
+
 def _settings(folder: Path) -> None:
     text = "pooling: attention\nepochs: 3\nlr: 0.1\nhidden: [8, 4]\nencoder_args: {}\nignore: [age, site]\nseed: 1\n"
     (folder / "settings.yaml").write_text(text)
@@ -463,6 +491,8 @@ def samples() -> dict[str, Sample]:
             ("weights.safetensors",),
             {"do": "weights", "path": "weights.safetensors"},
         ),
+        Sample("transformers", _transformers, ("eyes/*",), {"do": "network", "name": "hf:eyes"}, text=("*.json",)),
+        Sample("onnx", _onnx, ("net.onnx", "net.onnx.data"), {"do": "network", "name": "onnx:net.onnx"}),
         Sample("store", _store, ("store/*",), {"do": "store"}, summed=(everything,)),
         Sample("run", _run, ("run/model.pt",), {"do": "predict"}, summed=(everything,)),
         Sample("checkpoint", _run, ("run/checkpoints/*.pt",), {"do": "resume"}, summed=(everything,)),
