@@ -32,6 +32,7 @@ STUDIES = Registry(
         "complexity": "studies.theory.complexity.run",
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
+        "calibration": "studies.tabular.calibration.run",
         "icmil": "studies.tabular.icmil.run",
         "large-sets": "studies.tabular.large_sets.run",
         "candidates": "studies.tabular.candidates.run",

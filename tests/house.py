@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=33_070,
+    lines=33_100,
     files=252,
     function=60,
     circles=0,
@@ -110,7 +110,7 @@ PARTS = {
     "compare": 2520,
     "data": 9550,
     "embed": 770,
-    "evaluate": 1820,
+    "evaluate": 1850,
     "explain": 1650,
     "export": 540,
     "functional": 500,
@@ -119,7 +119,7 @@ PARTS = {
     "runs": 2560,
     "settings": 650,
     "sklearn": 1100,
-    "targets": 890,
+    "targets": 900,
     "train": 1840,
 }
 

@@ -9,10 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
 from midam.errors import BagDataError, ConfigError, OneClassError
+from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale
 from midam.evaluate.metrics import auprc, measure, summarize, threshold_metrics
 from midam.evaluate.proportions import RULES, operating_point, operating_points
 from midam.evaluate.ranking import auroc
@@ -150,7 +152,7 @@ def test_pooled_bags_find_the_threshold_of_rare_positives():
 
     excess = {"alone": [], "pooled": []}
     for _ in range(100):
-        val, inner, (labels, scores) = sample(400), OutOfFold(*sample(720)), sample(4000)
+        val, inner, (labels, scores) = sample(400), OutOfFold(*sample(720), np.arange(720) % 5), sample(4000)
         needed = (scores >= operating_point(labels, scores, "sensitivity=0.9")).sum()
         for name, more in (("alone", None), ("pooled", inner)):
             decision = Binary().decide(*val, rule="sensitivity=0.9", out_of_fold=more)
@@ -163,11 +165,66 @@ def test_pooled_bags_find_the_threshold_of_rare_positives():
 
 def test_enough_validation_bags_are_taken_alone():
     labels, scores = np.arange(60) % 2, np.arange(60.0)
-    more = OutOfFold(np.array([0, 1]), np.array([-1.0, 99.0]))
+    more = OutOfFold(np.array([0, 1]), np.array([-1.0, 99.0]), np.array([0, 0]))
     assert Binary().decide(labels, scores, out_of_fold=more).thresholds.bags == 60
     assert Binary().decide(labels[:38], scores[:38], out_of_fold=more).thresholds.bags == 40
     none = Binary().decide(labels[:0], scores[:0], out_of_fold=more)
     assert (none.thresholds.bags, none.thresholds.out_of_fold) == (2, 2)
+
+
+def folds_of_other_scales(rng, bags, signal):
+    """Labels, scores by the models of five folds, whose logits differ in place and scale, and the folds."""
+    labels, folds = (np.arange(bags) // 5 % 10 < 3).astype(np.int64), np.arange(bags) % 5
+    logits = rng.normal(size=bags) + signal * labels
+    return labels, expit(np.array([0.1, 3.0, 0.5, 1.0, 0.3])[folds] * logits + np.arange(-2, 3)[folds]), folds
+
+
+def test_one_scale_keeps_the_order_of_each_model_and_removes_what_they_differ_in():
+    rng = np.random.default_rng(0)
+    gaps = {signal: [] for signal in (0.0, 1.5)}
+    for signal, differences in gaps.items():
+        for _ in range(100):
+            labels, scores, folds = folds_of_other_scales(rng, 60, signal)
+            made = one_scale(scores, folds)
+            inside = [auroc(labels[folds == fold], scores[folds == fold]) for fold in range(5)]
+            assert inside == [auroc(labels[folds == fold], made[folds == fold]) for fold in range(5)]
+            differences.append([np.mean(inside) - auroc(labels, s) for s in (scores, made)])
+    before, after = np.mean(gaps[1.5], axis=0)
+    assert before > 0.15
+    assert after < 0.03
+    assert abs(np.mean(gaps[0.0], axis=0)[1]) < 0.02, "noise stays noise"
+    alike = expit(rng.normal(size=1000))
+    assert np.abs(one_scale(alike, np.arange(1000) % 5) - alike).max() < 0.05, "chance is left"
+
+
+@pytest.mark.parametrize("scores", [[0.3, 0.3, 0.3, 0.3], [0.0, 1.0, 0.0, 1.0], [-3.0, 5.0, 0.0, 2.0], [0.5] * 4])
+def test_one_scale_takes_scores_that_are_equal_or_at_their_ends(scores):
+    for models in ([0, 0, 1, 1], [0, 0, 0, 1], [0, 1, 2, 3]):
+        for like in (None, 0, 3):
+            made = one_scale(scores, models, like=like)
+            assert np.isfinite(made).all()
+            kept = np.array(models) == like
+            assert made[kept].tolist() == np.array(scores)[kept].tolist()
+    assert one_scale([], []).tolist() == []
+
+
+def test_probabilities_by_few_bags_do_not_depend_on_the_scales_of_the_folds():
+    """A slope near 1 on new bags; pooled as they are, the scores of such folds give one of 5 and more."""
+    rng = np.random.default_rng(0)
+    slopes = {"now": [], "pooled": []}
+    for _ in range(60):
+        labels, scores, folds = folds_of_other_scales(rng, 60, 1.5)
+        val, test = (rng.random(n) < 0.3 for n in (20, 4000))
+        val_scores, test_scores = (expit(rng.normal(size=len(y)) + 1.5 * y) for y in (val, test))
+        if not 0 < val.sum() < 20:
+            continue
+        more = OutOfFold(labels, scores, folds)
+        made = Binary().decide(val.astype(np.int64), val_scores, out_of_fold=more)
+        pooled = BinaryDecision.fit(np.append(val_scores, scores), np.append(val, labels).astype(np.int64))
+        for name, decision in (("now", made), ("pooled", pooled)):
+            slopes[name].append(calibration_line(test.astype(np.int64), decision.predict(test_scores))[0])
+    assert 0.8 < np.median(slopes["now"]) < 1.25
+    assert np.median(slopes["pooled"]) > 1.5
 
 
 def test_other_targets_have_no_rule():

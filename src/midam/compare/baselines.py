@@ -142,7 +142,8 @@ class ModelBaseline(Baseline):
         if not trials:
             return None
         index = np.concatenate([trial.score for trial in trials])
-        return OutOfFold(bags.require_labels()[index], np.concatenate([*self.held_out(bags, trials)]))
+        folds = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
+        return OutOfFold(bags.require_labels()[index], np.concatenate([*self.held_out(bags, trials)]), folds)
 
     @abstractmethod
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:

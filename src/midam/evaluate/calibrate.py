@@ -27,6 +27,7 @@ NO_DECISION = (
 )
 _ON_SCORE, _ON_LOGIT = 1, 2
 _BAGS_A_BIN, _MOST_BINS = 20, 10
+_LEAST_SPREAD = 1e-3  # of the largest standard deviation of scores
 
 
 class Fitted:
@@ -127,6 +128,60 @@ def score_logits(scores: ArrayLike) -> Scores:
 
     s = torch.from_numpy(np.clip(np.asarray(scores, dtype=np.float64), 0.0, 1.0))
     return bounded_logit(s, eps=SCORE_RESOLUTION).numpy()
+
+
+def one_scale(scores: ArrayLike, models: ArrayLike, *, like: int | None = None) -> Scores:
+    """Bring the scores [N] of several models to the scale of the model `like`, or to the mean of their scales.
+
+    `models` [N] says which model gave a score; each scored other bags of the same kind, at random, so that mean and
+    standard deviation of its scores should be those of the others. What differs by more than chance (DerSimonian and
+    Laird 1986, Controlled Clinical Trials 7:177) is removed. The order of the scores of a model stays.
+
+    Parameters
+    ----------
+    scores : array [N]
+        Scores; if all lie in [0, 1], their logits are scaled, else they themselves.
+    models : int array [N]
+        Number of the model.
+    like : int, optional
+        Number of the model whose scale is taken; its scores stay. With fewer than two bags, the mean scale is taken.
+
+    Examples
+    --------
+    Two models with the same order; the second is more cautious:
+
+    >>> grid = scipy.special.expit(np.linspace(-4, 4, 9))
+    >>> mild = scipy.special.expit(np.linspace(-1, 1, 9))
+    >>> one_scale([*grid, *mild], [0] * 9 + [1] * 9, like=0)[9:].round(2).tolist()
+    [0.03, 0.06, 0.14, 0.29, 0.5, 0.71, 0.86, 0.94, 0.97]
+    """
+    s, model = as_array(scores, np.float64), np.asarray(models)
+    on_logit = s.size > 0 and s.min() >= 0 and s.max() <= 1
+    x = score_logits(s) if on_logit else s.copy()
+    numbers = [number for number in np.unique(model).tolist() if (model == number).sum() > 1]
+    if not numbers:
+        return s
+    counts = np.array([(model == number).sum() for number in numbers])
+    spread = np.array([x[model == number].std(ddof=1) for number in numbers])
+    # Scores that are all equal have no scale of their own.
+    spread = np.maximum(spread, max(_LEAST_SPREAD * spread.max(), SMALLEST))
+    scales, usual = _beyond_chance(np.log(spread), 1 / (2 * (counts - 1.0)))
+    means, middle = _beyond_chance(np.array([x[model == n].mean() for n in numbers]), np.exp(2 * scales) / counts)
+    places = {number: (mean, scale) for number, mean, scale in zip(numbers, means.tolist(), scales.tolist())}
+    to_mean, to_scale = places.get(like, (middle, usual)) if like is not None else (middle, usual)
+    for number, (mean, scale) in places.items():
+        x[model == number] = to_mean + np.exp(to_scale - scale) * (x[model == number] - mean)
+    return np.asarray(np.where(model == like, s, scipy.special.expit(x) if on_logit else x))
+
+
+def _beyond_chance(values: Scores, variances: Scores) -> tuple[Scores, float]:
+    """Shrink values [M] with these variances to their mean, by the share of their spread that is chance."""
+    w = 1 / variances
+    mean, total = float(w @ values / w.sum()), w.sum() - (w**2).sum() / w.sum()
+    between = max(0.0, float(w @ (values - mean) ** 2 - (len(values) - 1)) / total) if total > 0 else 0.0
+    w = 1 / (variances + between)
+    mean = float(w @ values / w.sum())
+    return mean + between * w * (values - mean), mean
 
 
 def warn_of_chance(expected: str, consequence: str, *, columns: str = "") -> None:

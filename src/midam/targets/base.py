@@ -73,7 +73,7 @@ class Difference(NamedTuple):
 
 
 class OutOfFold(NamedTuple):
-    """Labels [N] and scores [N] of training bags, each scored by a model of inner folds that did not train on it.
+    """Labels [N] and scores [N] of training bags, each scored by the model of its inner fold, which did not see it.
 
     Examples
     --------
@@ -82,7 +82,8 @@ class OutOfFold(NamedTuple):
     >>> from midam import Bags
     >>> from midam.targets import target_of
     >>> target = target_of(Bags.from_list([[[0.0]]], labels=[0]))
-    >>> more = OutOfFold(np.array([0, 1, 0, 1, 0, 1]), np.array([0.2, 0.7, 0.3, 0.4, 0.5, 0.8]))
+    >>> folds = np.array([0, 0, 0, 1, 1, 1])
+    >>> more = OutOfFold(np.array([0, 1, 0, 1, 0, 1]), np.array([0.2, 0.7, 0.3, 0.4, 0.5, 0.8]), folds)
     >>> decision = target.decide(np.array([0, 1, 0, 1]), np.array([0.1, 0.6, 0.2, 0.9]), out_of_fold=more)
     >>> round(decision.threshold, 2)
     0.35
@@ -90,6 +91,7 @@ class OutOfFold(NamedTuple):
 
     values: NDArray[Any]
     scores: Scores
+    folds: NDArray[np.int64]
 
 
 class Target:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags, both_classes
 from midam.data.splits import class_counts, most_parts, split_strata, stratified_folds
-from midam.evaluate.calibrate import NO_DECISION, BinaryDecision
+from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, one_scale
 from midam.evaluate.intervals import paired_delong
 from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import Estimate, auroc_estimate
@@ -146,12 +146,15 @@ class Binary(Target):
     ) -> BinaryDecision | None:
         """Fit the calibrator and the operating point; None if the bags lack a class.
 
-        With fewer than 20 positive validation bags, the training bags that were scored `out_of_fold` are used too.
+        With fewer than 20 positive validation bags, the training bags that were scored `out_of_fold` are used too, on
+        the scale of the validation bags, see `midam.evaluate.calibrate.one_scale`.
         """
         more = 0
         if out_of_fold is not None and values.sum() < FEW_BAGS:
-            more = len(out_of_fold.values)
-            values, scores = (np.concatenate(pair) for pair in zip((values, scores), out_of_fold, strict=True))
+            more, model = len(out_of_fold.values), int(out_of_fold.folds.max()) + 1
+            models = np.append(np.full(len(scores), model), out_of_fold.folds)
+            values = np.append(values, out_of_fold.values)
+            scores = one_scale(np.append(scores, out_of_fold.scores), models, like=model)
         if not self.has_metric(values):
             return None
         return BinaryDecision.fit(scores, values, rule=rule, out_of_fold=more)

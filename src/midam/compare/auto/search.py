@@ -158,7 +158,7 @@ class SearchResult:
     mixture : Mixture
         Mixture of these candidates.
     auroc : float, optional
-        Mean AUROC of the mixture over the inner folds; for each fold, it is fitted on the other folds.
+        Mean AUROC of the mixture over the inner folds; for each fold, its weights are those of the other folds.
     folds : int
         Number of inner folds; 0 if the training bags are too few, in which case all candidates are taken untested.
     out_of_fold : OutOfFold, optional
@@ -299,7 +299,8 @@ def mix(
     for fold in range(len(trials)):
         others = held.fit([other for other in range(len(trials)) if other != fold])
         inside = held.fold == fold
-        crossed.append(others.scores([x[:, inside] for x in held.logits]))
+        # The lines are those of all folds, so that the folds' mixtures differ only in their weights.
+        crossed.append(Mixture(others.weights, mixture.lines).scores([x[:, inside] for x in held.logits]))
     figure = np.mean([auroc(held.labels[held.fold == fold], scores) for fold, scores in enumerate(crossed)])
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"], epochs=row.get("epochs")) for row in rows]
     for number, area, weight, logits in zip(whole, areas, mixture.weights, held.logits):
@@ -308,7 +309,7 @@ def mix(
     taken = [place for place, weight in enumerate(mixture.weights) if weight > 0]
     chosen = [tried[whole[place]].method for place in taken]
     mixture = Mixture(mixture.weights[taken], [mixture.lines[place] for place in taken])
-    out_of_fold = OutOfFold(held.labels, np.concatenate(crossed))
+    out_of_fold = OutOfFold(held.labels, np.concatenate(crossed), held.fold)
     return SearchResult(tried, chosen, mixture, float(figure), len(trials), out_of_fold)
 
 

@@ -236,7 +236,7 @@ def _tried(auto: Mapping[str, Any]) -> Section:
         legend["Left out"] = ("o", BLUE, False)
     if auto["auroc"] is not None:
         mixed = Number(auto["auroc"], key="auto.auroc")
-        rows.append(["the model", mixed, None, None, None, "fitted for each fold on the others"])
+        rows.append(["the model", mixed, None, None, None, "for each fold with the weights of the others"])
         lines.append(Row("the model", estimate_of(auto["auroc"], None, 0), "D", ORANGE))
         legend["The model, their weighted mean"] = ("D", ORANGE, True)
     heads = ["method", "AUROC, inner folds", "95%", "weight", "seconds", "result"]
