@@ -125,3 +125,8 @@ def test_old_names_of_objectives_are_the_losses_and_say_so(package):
     with pytest.warns(FutureWarning, match=r"midam\.nn\.MinMaxAUCLoss"):
         assert found.MinMaxAUC is midam.nn.MinMaxAUCLoss
     assert "MinMaxAUC" not in dir(found)
+
+
+def test_an_estimator_loads_nothing_that_draws_or_shows():
+    found = loaded_by("from midam import MIDAMClassifier, BagClassifier")
+    assert not found & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}

@@ -18,7 +18,6 @@ from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, read_budget, require_same_data
 from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
-from midam.runs.report import write_run_report
 from midam.runs.results import Fitted, write_results
 from midam.runs.scoring import require_run_space
 from midam.settings import ResolvedSettings, Settings, yaml_text
@@ -69,6 +68,8 @@ def fit_at_once(
     summary = write_results(
         *(folder, fitted, parts, scores, calls), data=data, selected="last", origin=origin, seconds=seconds, notes=notes
     )
+    from midam.runs.report import write_run_report  # draws: matplotlib is not needed to fit an estimator
+
     write_run_report(folder.root)
     return summary
 

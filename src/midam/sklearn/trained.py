@@ -17,8 +17,6 @@ from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
 from midam.nn.ensemble import BagEnsemble
-from midam.report.program import VisibleConsole
-from midam.report.terminal import FitProgress
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.fit_at_once import fit_baseline, has_few
 from midam.runs.folder import RunFolder
@@ -36,6 +34,7 @@ from midam.train.trainer import Callback, Trainer, make_fabric
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
+    from midam.report.terminal import FitProgress
 
 _FIRST_CALL = 2**16  # above the number of any member
 
@@ -266,7 +265,7 @@ class TrainedEstimator(BagEstimator):
         with ExitStack() as stack:
             on_candidate = None
             if self.show_progress or self.verbose:
-                on_candidate = stack.enter_context(FitProgress(1, console=VisibleConsole(stderr=True))).candidate
+                on_candidate = stack.enter_context(_progress(1)).candidate
             config = settings.resolve(train.instance_shape)
             fitted = fit_baseline(method, config, train, few=few, on_candidate=on_candidate)
         self.model_, self.settings_, self._fitted = fitted.reported.eval(), fitted.config, (method, fitted.parts)
@@ -310,13 +309,20 @@ class TrainedEstimator(BagEstimator):
         callbacks: list[Callback] = [keep_best]
         with ExitStack() as stack:
             if self.show_progress or self.verbose:
-                bar = FitProgress(trainer.config.training.epochs, console=VisibleConsole(stderr=True))
-                progress = stack.enter_context(bar)
+                progress = stack.enter_context(_progress(trainer.config.training.epochs))
                 callbacks.insert(0, lambda _, row: progress.update(row))
             trainer.fit(callbacks=callbacks)
         if best is not None:
             trainer.reported.load_state_dict(best)
         return before + [{**row, "epoch": len(before) + row["epoch"]} for row in trainer.history]
+
+
+def _progress(epochs: int) -> "FitProgress":
+    """Return a progress bar; rich is loaded only where one is shown."""
+    from midam.report.program import VisibleConsole
+    from midam.report.terminal import FitProgress
+
+    return FitProgress(epochs, console=VisibleConsole(stderr=True))
 
 
 def _method(settings: ResolvedSettings) -> tuple[Any, ...]:
