@@ -42,7 +42,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "two labels, some missing": {"bags": "multilabel", "objective": "auto"},
     "survival, pairs": {"bags": "survival", "objective": "auto"},
     "survival, cox": {"bags": "survival", "objective": "cox"},
-    "draw top, adam": {"draw": "top", "optimizer": "adam"},
+    "adam": {"optimizer": "adam"},
 }
 
 

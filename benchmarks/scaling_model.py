@@ -55,7 +55,7 @@ BAGS, SIZE, DRAWN = 48, 24, 16
 STEPS_OF = (2, 4, 8, 16)
 SUMS = (4, 4096, 65536, 1 << 20, 4 << 20)
 WORLDS = (2, 3, 4)
-STATE_BYTES, MEMORY_BYTES, INSTANCES_A_BAG = 12, 2, 1000
+STATE_BYTES, INSTANCES_A_BAG = 12, 1000
 
 
 def make_bags(case: str) -> Bags:
@@ -229,21 +229,17 @@ def page(found: dict[str, Any], options: argparse.Namespace) -> str:
         "## To 1e9 instances",
         "",
         f"Bags of {INSTANCES_A_BAG} instances. A step draws the same few whatever their number. What grows: the state "
-        f"that each process holds ({STATE_BYTES} bytes a bag), the score memory where draws go by scores "
-        f"({MEMORY_BYTES} bytes an instance, in each process), and the time of a pass over all (scoring, `exact`, or a "
-        "pass that fills the score memory), which is shared.",
+        f"that each process holds ({STATE_BYTES} bytes a bag), and the time of a pass over all (scoring, or `exact`), "
+        "which is shared.",
         "",
-        "| instances | state | score memory | "
-        + " | ".join(f"pass with 1 / 1000 cores: {case}" for case in found["alone"])
-        + " |",
-        "|---|---|---|" + "---|" * len(found["alone"]),
+        "| instances | state | " + " | ".join(f"pass with 1 / 1000 cores: {case}" for case in found["alone"]) + " |",
+        "|---|---|" + "---|" * len(found["alone"]),
     ]
     for count in (10**6, 10**7, 10**8, 10**9):
         passes = " | ".join(
             f"{_time(one['scored'] * count)} / {_time(one['scored'] * count / 1000)}" for one in found["alone"].values()
         )
-        state, memory = _bytes(STATE_BYTES * count // INSTANCES_A_BAG), _bytes(MEMORY_BYTES * count)
-        lines.append(f"| {count:,} | {state} | {memory} | {passes} |")
+        lines.append(f"| {count:,} | {_bytes(STATE_BYTES * count // INSTANCES_A_BAG)} | {passes} |")
     text = (__doc__ or "").split("\n\n")
     lines += ["", "## How", "", text[2], "", text[3], "", text[4], "", text[5].strip(), ""]
     return "\n".join(lines)

@@ -40,7 +40,6 @@ VERSIONS = {
     "images": 1,
     "image-curves": 1,
     "needle": 1,
-    "real-draws": 1,
     "defaults": 2,
     "complexity": 1,
     "tracking": 2,

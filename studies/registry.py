@@ -39,7 +39,6 @@ STUDIES = Registry(
         "order": "studies.tabular.order.run",
         "tracked": "studies.regime.tracked.run",
         "needle": "studies.regime.needle.run",
-        "real-draws": "studies.regime.real.run",
         "survival": "studies.targets.survival.run",
         "labels": "studies.targets.labels.run",
         "screening": "studies.screening.screening.run",

@@ -91,15 +91,15 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=33_100,
-    files=252,
+    lines=32_750,
+    files=251,
     function=60,
     circles=0,
     against_layers=0,
     parameters=23,
     vague=0,
-    pages=41,
-    words=37_800,
+    pages=40,
+    words=36_560,
     readme=700,
     long=0,
 )
@@ -108,7 +108,7 @@ PARTS = {
     "": 1590,
     "cli": 2070,
     "compare": 2520,
-    "data": 9550,
+    "data": 9270,
     "embed": 770,
     "evaluate": 1850,
     "explain": 1650,
@@ -117,10 +117,10 @@ PARTS = {
     "nn": 1960,
     "report": 3120,
     "runs": 2560,
-    "settings": 650,
+    "settings": 640,
     "sklearn": 1100,
     "targets": 900,
-    "train": 1840,
+    "train": 1780,
 }
 
 

@@ -63,9 +63,6 @@ def train(case, ranks):
         for name, tensor in getattr(training, part).state_dict().items():
             if isinstance(tensor, torch.Tensor):
                 found[f"{part}.{name}"] = tensor.numpy().copy()
-    memory = member.sampler.draw.memory
-    if memory is not None:
-        found["memory"] = memory.state_dict()["values"].numpy().astype(float)
     return found
 
 

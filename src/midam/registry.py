@@ -293,9 +293,6 @@ TARGETS = Registry(
     },
     base="midam.targets.base.Target",
 )
-DRAWS = Registry(
-    "draw", {"uniform": "midam.data.draws.Uniform", "top": "midam.data.draws.Top"}, base="midam.data.draws.Draw"
-)
 FINE_TUNED = "fine-tuned"
 ENCODERS = Registry(
     "encoder",
@@ -365,7 +362,7 @@ METRICS = Registry(
     },
 )
 # Settings of a run that hold names; `method` is an entry next to them.
-NAMED = {each.kind: each for each in (POOLINGS, ESTIMATORS, OBJECTIVES, DRAWS, ENCODERS, LOGGERS, READERS)}
+NAMED = {each.kind: each for each in (POOLINGS, ESTIMATORS, OBJECTIVES, ENCODERS, LOGGERS, READERS)}
 
 
 def take_known(values: Mapping[str, Any], source: object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`python -m studies image-changes`: encoder and draw for images, changed one at a time, by validation bags."""
+"""`python -m studies image-changes`: encoder and estimator for images, changed one at a time, by validation bags."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,17 @@ from studies.images.design import Recipe, choose_design
 from studies.images.sets import load_set
 from studies.options import StudyOptions
 from studies.page import table, write_page
-from studies.regime.real_sets import SMALL_CONV
+from studies.regime.small_conv import SMALL_CONV
 from studies.registry import as_study
 
 NAME = "image-changes"
-USUAL = "ResNet20, uniform draws"
+USUAL = "ResNet20, tracked state"
 # Adam's rates, fixed before the first run: the library's rate, and ten times this for small or frozen networks.
 _RATE, _FASTER = 0.0003, 0.003
 _STATISTICS = f"{PatchStatistics.__module__}.{PatchStatistics.__name__}"
 ENCODERS.add(_STATISTICS, PatchStatistics)
 CHANGES: dict[str, dict[str, Any]] = {
     USUAL: {},
-    "top draws": {"draw": "top"},
     "mini-batches, no tracked state": {"estimator": "minibatch"},
     "a small convolution": {"lr": _FASTER, "encoder": SMALL_CONV},
     "ResNet20, random and frozen": {"lr": _FASTER, "freeze": ("*",)},
@@ -70,7 +69,7 @@ def make_arm(name: str, recipe: Recipe, bags: Bags) -> ImageArm:
 
 
 @as_study(
-    "encoder and draw for images, each alone, by validation bags",
+    "encoder and estimator for images, each alone, by validation bags",
     takes=("size", "device"),
     store="image-changes",
 )
@@ -94,7 +93,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         write_page(
             options,
             NAME,
-            title="Encoder and draw for images",
+            title="Encoder and estimator for images",
             shows=_SHOWS,
             seeds="0, 1, ... of weights and sampling, one a fold",
             seconds=store.wall_time(section),

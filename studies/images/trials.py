@@ -18,7 +18,7 @@ from midam.nn.standardizer import Standardizer
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
-from midam.train.memory import cpu_threads
+from midam.train.modes import cpu_threads
 from midam.train.named_methods import DEFAULT
 from midam.train.standardizing import fit_standardizers
 from midam.train.trainer import Trainer

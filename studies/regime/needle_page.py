@@ -24,19 +24,20 @@ def body(
     *,
     rates: Mapping[tuple[str, str], float],
     ways: tuple[str, str],
-    tracked: Sequence[str],
+    tracked: Sequence[tuple[str, str]],
     new: Sequence[str],
     bounds: Sequence[str],
 ) -> Iterator[str]:
     """Return the lines of the page.
 
-    `ways` are the plain way and the advised one, `tracked` the same with a tracked state, `new` those that the library
-    lacks, `bounds` those that are told the labels of instances; `rates` are those that validation bags chose.
+    `ways` are the plain way and the one that may be advised, `tracked` pairs of ways with and without a tracked state,
+    `new` those that the library lacks, `bounds` those that are told the labels of instances; `rates` are those that
+    validation bags chose.
     """
     plain, advised = ways
     last = list(found)[-1]
     gain = paired_interval(found[last][advised], found[last][plain])
-    told = "the advice stays" if gain.low > 0 else "there is no ground for the advice"
+    told = "the tracked state is advised" if gain.low > 0 else "there is no ground to advise it"
     yield f"**Primary comparison, {last}:** `{advised}` minus `{plain}` {gain:+}: {told}."
     yield ""
     for title, rows in found.items():
@@ -47,7 +48,7 @@ def body(
             parts += [f"{word}: {', '.join(alike)}"] if alike else []
         yield f"**{title}.** Best: `{best}`, mean test AUROC {rows[best].mean():.3f}. {'; '.join(parts)}."
         yield ""
-    yield from _family(found, list(zip(tracked, ways)), "Does the tracked state help?")
+    yield from _family(found, tracked, "Does the tracked state help?")
     yield from _family(found, [(name, advised) for name in new], "Is a way that the library lacks better?")
     yield f"![Test AUROC of each training]({figure})"
     yield ""
@@ -67,7 +68,7 @@ def body(
         "Intervals are 95% t intervals over the repeats, paired: all ways of a repeat see the same bags. A bag is the "
         "highest score of its instances, or, of ways that score instances alone, the mean of the highest twentieth or "
         "of all, whichever ranks the training bags best. Networks have one tanh layer of 64 on the 64 pixels, and "
-        "smoothed-max pooling with the weights annealed where the way is `top` or `exact`; `tracked state` is `vrsp`. "
+        "smoothed-max pooling with the weights annealed where the way is `exact`; `tracked state` is `vrsp`. "
         "`positive-unlabelled risk` is told the share of witnesses, `labels by bag constraint` that there is one. The "
         "ways that are told each instance's label bound what the images allow.",
     )

@@ -58,9 +58,9 @@ from midam.settings import Settings
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
-from studies.regime.real_sets import SMALL_CONV
 from studies.regime.references import reference_aurocs
 from studies.regime.run import run_design
+from studies.regime.small_conv import SMALL_CONV
 from studies.regime.tracked_page import ANY, Cell, Outcomes, body, plot_gains
 from studies.regime.tracked_sets import CHOOSING, Customers, Digits, Real, Split
 from studies.registry import as_study

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from midam import registry
 from midam.data.bags import Bags
-from midam.data.draws import Draw, Drawn
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.nn import Pooling, ScorePooling
@@ -89,36 +88,10 @@ class Softened(ScorePooling):
         return share * r.squeeze(-1) + (1 - share) * r.squeeze(-1) ** 2
 
 
-class Doubled(Draw):
-    """With replacement, the second half of a bag twice as likely as the first."""
-
-    def __init__(self, *, num_bags: int, factor: float = 2.0) -> None:
-        self.factor = factor
-        self.seen = np.zeros(num_bags, dtype=np.int64)
-
-    def draw(self, bags, sizes, *, width, rng):
-        np.add.at(self.seen, bags, 1)
-        half = (sizes + 1) // 2
-        later = (sizes - half) * self.factor
-        second = (rng.random((*sizes.shape, width)) < (later / (half + later))[..., None]) & (sizes > 1)[..., None]
-        u = rng.random(second.shape)
-        slots = np.where(second, half[..., None] + u * (sizes - half)[..., None], u * half[..., None]).astype(np.int64)
-        share = np.where(second, self.factor, 1.0) / (half + later)[..., None]
-        ratio = np.log(sizes[..., None] * share).astype(np.float32)
-        return Drawn(slots, np.ones(slots.shape, dtype=bool), ratio)
-
-    def state_dict(self):
-        return {"seen": torch.from_numpy(self.seen.copy())}
-
-    def load_state_dict(self, state):
-        self.seen = state["seen"].numpy().copy()
-
-
 PARTS = [
     ("objective", registry.OBJECTIVES, TailAUC, {"objective_args": {"part": 0.3}}),
     ("estimator", registry.ESTIMATORS, Remembered, {"estimator_args": {"weight": 0.25}}),
     ("pooling", registry.POOLINGS, Softened, {"pooling_args": {"sharpness": 0.1}}),
-    ("draw", registry.DRAWS, Doubled, {"draw_args": {"factor": 3.0}}),
 ]
 part = pytest.mark.parametrize(("kind", "known", "made", "arguments"), PARTS, ids=[row[0] for row in PARTS])
 
@@ -208,19 +181,13 @@ def test_a_method_is_named_by_its_three_parts(monkeypatch):
     assert method_settings("bce+exact+softened")["pooling"] == "softened"
 
 
-def test_a_draw_is_refused_where_bags_are_taken_whole(monkeypatch):
-    monkeypatch.setitem(registry.DRAWS._added, "doubled", Doubled)
-    with pytest.raises(ConfigError, match=r"Expected the draw 'uniform' .*'exact'.* got .*doubled"):
-        Trainer(make_config(estimator="exact", draw="doubled"), make_bags())
-
-
-@pytest.mark.parametrize("kind", ["pooling", "estimator", "objective", "draw", "encoder"])
+@pytest.mark.parametrize("kind", ["pooling", "estimator", "objective", "encoder"])
 def test_an_unknown_name_is_refused_when_settings_are_made(kind):
     with pytest.raises(ConfigError, match=f"Expected a known {kind}, got 'zzz'"):
         make_config(**{kind: "zzz"})
 
 
-KINDS = [registry.POOLINGS, registry.ESTIMATORS, registry.OBJECTIVES, registry.DRAWS, registry.ENCODERS]
+KINDS = [registry.POOLINGS, registry.ESTIMATORS, registry.OBJECTIVES, registry.ENCODERS]
 
 
 @pytest.mark.parametrize("known", KINDS, ids=lambda known: known.kind)

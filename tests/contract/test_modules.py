@@ -76,7 +76,6 @@ def weights_of(scorer: midam.BagScorer) -> torch.Tensor:
         ("smoothed-max", "bce", {}),
         # Attention has a bias without a gradient: Adam would blow up the rounding there.
         ("smoothed-max", "minmax-auc", {"optimizer": "adam", "lr": 0.01}),
-        ("attention", "minmax-auc", {"draw": "top"}),
         ("attention", "minmax-auc", {"state_rate": 0.3}),
     ],
 )
@@ -100,9 +99,7 @@ def test_an_epoch_in_a_bare_loop_is_an_epoch_of_midam_fit(pooling, objective, op
         for batch in batches:
             x, index = batch.x.view(8, DRAWN, WIDTH), batch.index
             z, v = head(x)
-            if batch.seen is not None:  # the draw rule of the trainer remembers what it has seen
-                batch.seen.copy_(z.detach())
-            scores = pool(z, v, index, mask=batch.mask, log_ratio=batch.log_ratio)
+            scores = pool(z, v, index, mask=batch.mask)
             loss = loss_fn(scores, torch.from_numpy(bags.labels)[index], index)
             loss.backward()
             optimizer.step()

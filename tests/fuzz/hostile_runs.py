@@ -92,7 +92,6 @@ def run_code(folder: Path, rng: Random) -> str:
         {"pooling": "os.system", "pooling_args": {"command": f"touch {canary}"}},
         {"objective": "evil.Net"},
         {"estimator": "evil.Net"},
-        {"draw": "evil.Net"},
         {"reader": "evil.Net"},
     ]
     (folder / "evil.py").write_text(f"open({canary!r}, 'w').close()\nclass Net: pass\n")

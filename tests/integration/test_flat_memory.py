@@ -51,7 +51,7 @@ def train(**settings):
 
 start, found = anonymous(), {}
 found["baseline"] = peak_of(lambda: bag_statistics(everything, np.arange(bags)))
-found["vrsp"] = peak_of(lambda: train(draw="top", draw_args={"refresh": 1}, pooling="smoothed-max"))
+found["vrsp"] = peak_of(lambda: train(pooling="smoothed-max"))
 found["exact-point"] = peak_of(lambda: train(estimator="exact-point"))
 model = Trainer(Settings(**common), everything).model
 found["score"] = peak_of(lambda: predict(model, everything, chunk_size=256))

@@ -16,7 +16,6 @@ NAMES = {
     "--pooling": "linear-softmax",
     "--objective": "focused-auc",
     "--estimator": "cross-fitted",
-    "--draw": "first",
     "--encoder": "two-layers",
 }
 

@@ -1,4 +1,4 @@
-"""The numbers of trials that hold their metric: draws, where remembering pays, other labels, Table 2."""
+"""The numbers of trials that hold their metric: where remembering pays, other labels, Table 2."""
 
 import re
 from functools import cache
@@ -7,29 +7,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 from tests.outside.published_trials import ROOT, by_number, signed, t_interval, trials, where
-
-# Draws on real bags.
-
-
-def _volumes(pooling: str, arm: str, rate: float) -> pd.Series:
-    rows = where(trials("real-draws"), data="adrenal", pooling=pooling, arm=arm, rate=rate)
-    rows = rows[rows["repeat"] < 100].assign(test=lambda own: [value[0] for value in own["test"]])
-    return by_number(rows, "repeat")
-
-
-def _volumes_rate(pooling: str, arm: str) -> float:
-    """Return the rate with the higher validation AUROC of the training that chooses, whose repeat is 100 or above."""
-    rows = where(trials("real-draws"), data="adrenal", pooling=pooling, arm=arm)
-    rows = rows[rows["repeat"] >= 100].sort_values("rate")
-    return float(rows.loc[rows["val"].astype(float).idxmax(), "rate"])
-
-
-def draws_on_volumes() -> list[str]:
-    """`top, minibatch` minus the default, smoothed-max, each at the rate chosen for it."""
-    arms = ("top, minibatch", "vrsp")
-    top, usual = (_volumes("smoothed-max", arm, _volumes_rate("smoothed-max", arm)) for arm in arms)
-    return [signed((top - usual).to_numpy())]
-
 
 # Where remembering pays.
 # Test bags for each training bag, where repeats share bags.
@@ -82,7 +59,7 @@ def relative_minus_printed() -> list[str]:
     return [_over_tasks(_remembered("vrsp-printed", instances=[1, 2, 4]))]
 
 
-# Other studies of draws and labels.
+# The needle, and studies of other labels.
 
 
 def _needle(way: str, size: int) -> pd.Series:
@@ -93,9 +70,8 @@ def _needle(way: str, size: int) -> pd.Series:
 
 
 def needle() -> list[str]:
-    """The tracked state minus none with one witness in 100, and `top` minus `uniform` with one in 500."""
-    pairs = (("uniform, tracked state", "uniform", 100), ("top", "uniform", 500))
-    return [signed((_needle(way, size) - _needle(other, size)).to_numpy()) for way, other, size in pairs]
+    """The tracked state minus none with one witness in 100."""
+    return [signed((_needle("uniform, tracked state", 100) - _needle("uniform", 100)).to_numpy())]
 
 
 def ten_labels() -> list[str]:

@@ -52,9 +52,7 @@ def whole_batch(bags: Bags, index: Sequence[int] | None = None) -> WholeBatch:
     return WholeBatch(InstanceReader(bags), rows, torch.from_numpy(np.asarray(bags.labels))[rows])
 
 
-def sampled_batch(
-    bags: Bags, slots: Sequence[Sequence[int]], *, index: Sequence[int] | None = None, log_ratio: Tensor | None = None
-) -> SampledBatch:
+def sampled_batch(bags: Bags, slots: Sequence[Sequence[int]], *, index: Sequence[int] | None = None) -> SampledBatch:
     """Batch that draws the given positions of each bag; shorter rows are padded by the bag's first instance."""
     whole = whole_batch(bags, index)
     width = max(len(row) for row in slots)
@@ -62,7 +60,7 @@ def sampled_batch(
     padded = torch.tensor([[*row, *([0] * (width - len(row)))] for row in slots])
     positions = whole.starts.unsqueeze(1) + padded
     x = whole.reader.rows(positions.flatten())
-    return SampledBatch(x, whole.index, whole.labels, whole.sizes, None if bool(mask.all()) else mask, log_ratio)
+    return SampledBatch(x, whole.index, whole.labels, whole.sizes, None if bool(mask.all()) else mask)
 
 
 def full_sample(bags: Bags) -> SampledBatch:

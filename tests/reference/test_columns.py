@@ -67,12 +67,10 @@ def check(
     assert relative(got, joined_gradient(model, parts)) < 1e-10
 
 
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("pooling", "options"), COLUMNED)
-def test_minibatch(pooling: str, options: dict[str, Any], weighted: bool) -> None:
+def test_minibatch(pooling: str, options: dict[str, Any]) -> None:
     bags, model = make_bags(), make_columns(pooling, **options)
-    ratio = torch.linspace(-0.5, 0.5, 6 * 5, dtype=torch.float64).view(6, 5) if weighted else None
-    batch = sampled_batch(bags, SLOTS, log_ratio=ratio)
+    batch = sampled_batch(bags, SLOTS)
     assert batch.mask is not None
     run = lambda scorer: MiniBatch()(scorer, batch)  # noqa: E731
     check(model, columns_alone(model, pooling, **options), batch, run, [run] * 3)

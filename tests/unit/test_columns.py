@@ -1,6 +1,4 @@
-"""Score columns: rows of branches, what the poolings hold, what is refused, streams, draws, memory, state."""
-
-from dataclasses import replace
+"""Score columns: rows of branches, what the poolings hold, what is refused, streams, draws, state."""
 
 import numpy as np
 import pytest
@@ -16,12 +14,10 @@ from tests.reference.cases import (
     make_columns,
     make_model,
     relative,
-    sampled_batch,
     whole_batch,
 )
 from torch import nn
 
-from midam.data.score_memory import ScoreMemory
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.predict import instance_scores, predict
 from midam.evaluate.stream import stream_bags
@@ -35,9 +31,8 @@ from midam.registry import OBJECTIVES, POOLINGS
 from midam.settings import Settings
 from midam.train.build import build_ensemble, build_method
 from midam.train.checkpoint import fitting
-from midam.train.estimators import MiniBatch, VarianceReduced
+from midam.train.estimators import VarianceReduced
 from midam.train.exact import ExactPoint, draw_proportional
-from midam.train.memory import fill_memory
 
 BRANCHED = [case for case in COLUMNED if case[1] or case[0] in ("smoothed-max", "generalized-mean")]
 
@@ -239,24 +234,6 @@ def test_weights_and_state_load_where_the_columns_are_as_many_and_nowhere_else(n
         if part is model or estimator.bag_state.shape != fewer.bag_state.shape:
             with pytest.raises(CheckpointError, match="size mismatch"), fitting(tmp_path):
                 fewer.load_state_dict(part.state_dict())
-
-
-@pytest.mark.parametrize("name", ["smoothed-max", "max", "attention"])
-def test_draws_go_by_the_largest_logit_of_the_columns(name):
-    model, bags = make_columns(name, **({"attention": "per-class"} if name == "attention" else {})), make_bags()
-    z, _ = model.instances(torch.from_numpy(bags.instances))
-    assert z.shape == (bags.num_instances, 3)
-    top = z.detach().amax(dim=1)
-    memory = ScoreMemory(bags.sizes)
-    fill_memory(model, memory, whole_batch(bags).reader, chunk_size=7)
-    found = np.concatenate([memory.at(np.array([i]), np.arange(n)[None])[0] for i, n in enumerate(bags.sizes)])
-    np.testing.assert_array_equal(found, top.numpy().astype(np.float16))
-    batch = sampled_batch(bags, [[0, 2, 1], [1]], index=[2, 0])
-    seen = torch.zeros(2, 3, dtype=torch.float16)
-    MiniBatch()(model, replace(batch, seen=seen))
-    rows = bags.starts[[2, 2, 2, 0]] + np.array([0, 2, 1, 1])
-    assert torch.equal(seen[[0, 0, 0, 1], [0, 1, 2, 0]], top[rows].half())
-    assert (seen[1, 1:] < -60000).all()
 
 
 # Streams and predictions.

@@ -180,17 +180,10 @@ def test_first_visit_and_whole_bag_rules() -> None:
     assert rate(3, draws=4, size=4) == pytest.approx([1.0] * 3, rel=1e-9)
 
 
-def test_weighted_draws_do_not_count_as_the_whole_bag() -> None:
-    model, bags = make_model("attention"), make_bags()
-    estimator = AsPrinted(6, 1, state_rate=0.5).double()
-    estimator.bag_state[:, 0] = 1.0
-    slots = [[0, 1, 1]]  # A bag of three, drawn with replacement.
-    plain = sampled_batch(bags, slots, index=[1])
-    weighted = replace(plain, log_ratio=torch.zeros(1, 3, dtype=torch.float64))
-    z, v = model.instances(plain.x)
-    sample = reduce(z[None], v[None])
-    assert_close(estimator(model, plain).l, sample.l)
-    assert_close(estimator(model, weighted).l, torch.log(0.5 * sample.l.exp() + 0.5))
+def test_mini_batches_of_one_instance_teach_attention_nothing() -> None:
+    with pytest.raises(ConfigError, match="attention gets no gradient"):
+        MiniBatch(num_instances=1).check(make_model("attention"))
+    MiniBatch(num_instances=1).check(make_model("smoothed-max"))
 
 
 def test_lag_linearizes_at_the_old_state_and_counts_clips() -> None:

@@ -1,7 +1,5 @@
 """Samples of a bag, all enumerated: what is unbiased to rounding, and how fast the bias of the rest falls."""
 
-import math
-
 import pytest
 import torch
 from tests.reference import naive
@@ -9,7 +7,7 @@ from tests.reference.cases import subsets, tuples
 from torch import Tensor
 from torch.testing import assert_close
 
-from midam.functional.logmean import BagStatistic, importance_logits, reduce
+from midam.functional.logmean import BagStatistic, reduce
 
 # All samples of B = 3 from n = 7.
 
@@ -36,36 +34,6 @@ def test_uniform_draws_without_replacement_are_unbiased() -> None:
     rows = torch.tensor(subsets(N, B))
     assert len(rows) == 35
     got = expectation(reduce(z[rows], v[rows]), torch.full((35,), 1 / 35, dtype=torch.float64))
-    assert_close(got, torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=1e-12)
-
-
-def test_weighted_draws_with_replacement_are_unbiased() -> None:
-    z, v, exact = population()
-    q = torch.softmax(draw(N, seed=7), dim=0)
-    rows = torch.tensor(tuples(N, B))
-    assert len(rows) == 343
-    corrected = importance_logits(z[rows], torch.log(N * q)[rows])
-    got = expectation(reduce(corrected, v[rows]), q[rows].prod(dim=1))
-    assert_close(got, torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=1e-12)
-
-
-def test_draws_in_proportion_to_exp_z_estimate_the_log_weight_without_error() -> None:
-    z, v, exact = population()
-    q = torch.softmax(z, dim=0)
-    rows = torch.tensor(tuples(N, B))
-    stat = reduce(importance_logits(z[rows], torch.log(N * q)[rows]), v[rows])
-    assert_close(stat.l, torch.full((343,), math.log(exact[-1]), dtype=torch.float64), rtol=1e-12, atol=1e-12)
-    got = expectation(stat, q[rows].prod(dim=1))
-    assert_close(got, torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=1e-12)
-
-
-def test_weighted_draws_without_replacement_are_unbiased() -> None:
-    z, v, exact = population()
-    rows = torch.tensor(subsets(N, B))
-    probability = torch.softmax(draw(35, seed=8), dim=0)
-    inclusion = torch.stack([probability[(rows == j).any(dim=1)].sum() for j in range(N)])
-    corrected = importance_logits(z[rows], torch.log(N * inclusion / B)[rows])
-    got = expectation(reduce(corrected, v[rows]), probability)
     assert_close(got, torch.tensor(exact, dtype=torch.float64), rtol=1e-12, atol=1e-12)
 
 

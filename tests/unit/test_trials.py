@@ -29,7 +29,7 @@ def alone(config, bags, trial):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"members": 2}, {"draw": "top", "pooling": "smoothed-max", "estimator": "minibatch"}, {"estimator": "exact"}],
+    [{}, {"members": 2}, {"anneal": 0.7, "pooling": "smoothed-max", "estimator": "minibatch"}, {"estimator": "exact"}],
     ids=str,
 )
 def test_every_trial_is_that_of_a_trainer_of_its_own(settings):

@@ -24,7 +24,7 @@ from midam.evaluate.metrics import auprc
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
 from midam.train.batch_size import choose_for_each
-from midam.train.memory import cpu_threads
+from midam.train.modes import cpu_threads
 from midam.train.trainer import make_fabric
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
 

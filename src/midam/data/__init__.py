@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from midam.data.covariate_codes import CovariateCoder as CovariateCoder
     from midam.data.covariates import Covariates as Covariates
     from midam.data.digests import bag_digests as bag_digests
-    from midam.data.draws import Draw as Draw
-    from midam.data.draws import Drawn as Drawn
     from midam.data.missing import fill_values as fill_values
     from midam.data.missing import impute as impute
     from midam.data.missing import missing_counts as missing_counts
@@ -45,6 +43,5 @@ if TYPE_CHECKING:
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
     from midam.data.target_labels import TargetLabels as TargetLabels
-    from midam.data.witnesses import WitnessLog as WitnessLog
 
 __all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")

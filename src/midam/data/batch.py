@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -227,10 +227,8 @@ class SampledBatch:
     labels: Tensor  # [K], 0 or 1, or [K, L] for another target
     sizes: Tensor  # [K], numbers of instances n_i of the whole bags
     mask: Tensor | None = None  # bool [K, B], True for slots that hold an instance; None: all do
-    log_ratio: Tensor | None = None  # [K, B], see `midam.functional.logmean.importance_logits`
     class_weights: ClassWeights | None = None  # in the dtype of the scores; None: the objective computes them
     may_be_whole: bool = True  # False: each bag is larger than its draw
-    seen: Tensor | None = None  # float16 [K, B]: the estimator writes the logits z here, for later draws
     covariates: Tensor | None = None  # [K, P], encoded, on the reader's device
     step: Step | None = None  # with several processes
 
@@ -305,29 +303,23 @@ def sampled_batches(
     class, if any, are on the reader's device. With several processes (`ranks`), each gets a part of the bags of each
     step and reads only the instances of its part.
     """
-    plan = whole = sampler.epoch()
+    plan = sampler.epoch()
     class_weights, every = _class_weights(plan, labels, weights), _steps(plan, labels, ranks)
     if ranks is not None:
-        plan = whole.part(lambda x: ranks.own(x, dim=1))
+        plan = plan.part(lambda x: ranks.own(x, dim=1))
     if plan.slots is None or plan.mask is None:
         raise ConfigError("Expected a sampler of instances, got a sampler of whole bags; give it num_instances.")
     sizes, device = reader.sizes[plan.bags], reader.device
     positions = reader.starts[plan.bags].unsqueeze(-1) + plan.slots
     index, counts = plan.bags.to(device), sizes.to(device, labels.dtype)
     of_steps, small = labels[index], bool((sizes <= plan.slots.shape[-1]).any())
-    arrays = (None if plan.mask.all() else plan.mask, plan.log_ratio, plan.seen)
-    mask, ratio, seen = (None if x is None else x.to(device) for x in arrays)
-    optional = (mask, ratio, seen, None if covariates is None else covariates[index])
+    mask = None if plan.mask.all() else plan.mask.to(device)
+    optional = (mask, None if covariates is None else covariates[index])
     with closing(reader.stream(zip(positions.flatten(1).unbind(), range(len(plan))))) as read:
         for _, at, x in read:
-            batch_mask, log_ratio, row, values = (None if part is None else part[at] for part in optional)
+            batch_mask, values = (None if part is None else part[at] for part in optional)
             bags = index[at], of_steps[at], counts[at]
-            yield SampledBatch(x, *bags, batch_mask, log_ratio, class_weights[at], small, row, values, every[at])
-    # A caller that leaves the epoch early does not get here: it has not seen all instances.
-    if ranks is not None and seen is not None:
-        joined = ranks.gather(seen.transpose(0, 1).contiguous(), whole.bags.shape[1])
-        seen = joined.transpose(0, 1).contiguous()
-    sampler.end_epoch(replace(whole, seen=seen))
+            yield SampledBatch(x, *bags, batch_mask, class_weights[at], small, values, every[at])
 
 
 def whole_batches(

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from midam.data.draws import Classes, Draw, Queue, Turns, Uniform, generator, queue_of, site_codes
+from midam.data.draws import Classes, Queue, Turns, generator, queue_of, site_codes, uniform_slots
 from midam.data.validate import as_array, check_length, int_array, other_data, require_both
-from midam.data.witnesses import WitnessLog, load_log
 from midam.errors import BagDataError, require_counts, require_counts_if_given
 
 _PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
@@ -38,54 +37,37 @@ class EpochPlan:
     slots: torch.Tensor | None  # int64 [T, K, B], ascending positions in the bag, 0 where masked; None: whole bags
     mask: torch.Tensor | None  # bool [T, K, B], True where an instance was drawn; None: whole bags
     num_positive: int  # of a step
-    log_ratio: torch.Tensor | None = None  # float32 [T, K, B], correction of weighted draws, see `Drawn`
-    seen: torch.Tensor | None = None  # float16 [T, K, B]: steps write the logits of the instances here
 
     def __len__(self) -> int:
         return len(self.bags)
 
     def part(self, select: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
         """Return the plan of some bags of each step: `select` takes their values from those of all, [T, K, ...]."""
-        columns = {name: getattr(self, name) for name in ("bags", "slots", "mask", "log_ratio", "seen")}
+        columns = {name: getattr(self, name) for name in ("bags", "slots", "mask")}
         parts: dict[str, Any] = {name: None if x is None else select(x).contiguous() for name, x in columns.items()}
         return replace(self, **parts)
 
 
 class Sampler:
-    """Base of the samplers: draws B instances from each bag that a subclass selects for a step.
+    """Base of the samplers: draws B instances, uniformly, from each bag that a subclass selects for a step.
 
     Attributes
     ----------
     num_positive, num_negative, steps_per_epoch : int
         S+, S- and T in force; a step has S+ + S- bags.
-    draw : Draw
-        Which instances are drawn.
-    drawn : dict of float
-        Diagnostics of the last epoch's draws: those of `Draw.diagnose` and of the witness log.
     """
 
     num_positive: int
     num_negative: int
     _bags: Queue | Classes  # a step takes S+ + S- bags from it
 
-    def __init__(
-        self,
-        sizes: ArrayLike,
-        *,
-        num_instances: int | None,
-        seed: int = 0,
-        draw: Draw | None = None,
-        witnesses: WitnessLog | None = None,
-    ) -> None:
+    def __init__(self, sizes: ArrayLike, *, num_instances: int | None, seed: int = 0) -> None:
         self._sizes = int_array(sizes, "sizes", "memory")
         if self._sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected bags of at least one instance, got a size of {self._sizes.min()}; drop it.")
         require_counts_if_given(num_instances=num_instances)
         require_counts(0, seed=seed)
         self._seed = seed
-        self.draw = draw or Uniform()
-        self.drawn: dict[str, float] = {}
-        self._witnesses = witnesses
         self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
         self._epoch = 0
 
@@ -98,45 +80,22 @@ class Sampler:
         """Draw the next epoch."""
         count = self.num_positive + self.num_negative
         bags = np.array([self._bags.take(count) for _ in range(self.steps_per_epoch)], dtype=np.int64)
-        slots = mask = log_ratio = seen_scores = None
+        slots = mask = None
         if self._width is not None:
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
-            self.draw.begin_epoch(self._epoch)
-            sample = self.draw.draw(bags, self._sizes[bags], width=self._width, rng=rng)
-            self.drawn = self.draw.diagnose(bags, sample)
-            if self._witnesses is not None:
-                self.drawn |= self._witnesses.note(bags, sample)
-            seen_scores = None if self.draw.memory is None else torch.zeros(sample.slots.shape, dtype=torch.float16)
-            slots, mask = torch.from_numpy(sample.slots), torch.from_numpy(sample.mask)
-            log_ratio = None if sample.log_ratio is None else torch.from_numpy(sample.log_ratio)
+            slots, mask = map(torch.from_numpy, uniform_slots(self._sizes[bags], self._width, rng))
         self._epoch += 1
-        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive, log_ratio, seen=seen_scores)
-
-    def end_epoch(self, plan: EpochPlan) -> None:
-        """Let the draw rule remember the logits that the steps of an epoch have seen."""
-        if self.draw.memory is None or plan.seen is None or plan.slots is None or plan.mask is None:
-            return
-        width = plan.slots.shape[-1]
-        slots, mask = plan.slots.reshape(-1, width).numpy(), plan.mask.reshape(-1, width).numpy()
-        self.draw.memory.observe(plan.bags.flatten().numpy(), slots, mask, plan.seen.reshape(-1, width).cpu().numpy())
+        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to resume from: epoch, draw rule, and queue and number of shuffles of each class."""
-        return {
-            "epoch": self._epoch,
-            "num_bags": len(self._sizes),
-            **self._bags.state_dict(),
-            "draw": self.draw.state_dict(),
-            **({} if self._witnesses is None else {"witnesses": self._witnesses.state_dict()}),
-        }
+        """Return the state to resume from: epoch, and queue and number of shuffles of each class."""
+        return {"epoch": self._epoch, "num_bags": len(self._sizes), **self._bags.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         if state["num_bags"] != len(self._sizes):
             raise other_data(f"the sampler state of {len(self._sizes)} bags", f"one of {state['num_bags']}")
         self._bags.load_state_dict(state)
-        self.draw.load_state_dict(state["draw"])
-        load_log(self._witnesses, state.get("witnesses"))
         self._epoch = int(state["epoch"])
 
 
@@ -153,13 +112,9 @@ class BagSampler(Sampler):
     num_positive, num_negative : int, default 8
         Positive (S+) and negative (S-) bags of a step; a smaller class gives all its bags, with one warning.
     num_instances : int or None
-        Instances drawn from a bag (B). None: whole bags.
+        Instances drawn from a bag of n (B): min(n, B) distinct ones, uniformly. None: whole bags.
     seed : int >= 0, default 0
         Seed of the draws.
-    draw : Draw, optional
-        Which instances are drawn. Default: min(n_i, B) distinct ones, uniformly.
-    witnesses : WitnessLog, optional
-        Counts the witnesses that the draws find, for `drawn`; changes no draw.
     sites : array [N], optional
         Site of each bag: the sites of a class then take turns, each with its bags in random order, so that bags of
         small sites are drawn more often. A site with fewer bags than its turns in a step gives all of them; the others
@@ -169,8 +124,6 @@ class BagSampler(Sampler):
     ----------
     num_positive, num_negative, steps_per_epoch : int
         S+, S- and T in force.
-    drawn : dict of float
-        Diagnostics of the last epoch's draws: those of `Draw.diagnose` and of the witness log.
 
     Raises
     ------
@@ -194,12 +147,10 @@ class BagSampler(Sampler):
         num_negative: int = 8,
         num_instances: int | None,
         seed: int = 0,
-        draw: Draw | None = None,
-        witnesses: WitnessLog | None = None,
         sites: ArrayLike | None = None,
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
-        super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
+        super().__init__(sizes, num_instances=num_instances, seed=seed)
         labels = as_array(labels)
         check_length(labels, len(self._sizes), "label", "memory")
         codes = site_codes(sites, len(labels))
@@ -219,7 +170,7 @@ class StrataSampler(Sampler):
     ----------
     strata : array of int, shape [N]
         Stratum of each bag, such as its class; with a single stratum, all bags share one permutation.
-    sizes, num_instances, seed, draw, witnesses, sites
+    sizes, num_instances, seed, sites
         As in `BagSampler`, with strata instead of classes.
     num_positive, num_negative : int, default 8
         Their sum is S, at most N.
@@ -241,12 +192,10 @@ class StrataSampler(Sampler):
         num_negative: int = 8,
         num_instances: int | None,
         seed: int = 0,
-        draw: Draw | None = None,
-        witnesses: WitnessLog | None = None,
         sites: ArrayLike | None = None,
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
-        super().__init__(sizes, num_instances=num_instances, seed=seed, draw=draw, witnesses=witnesses)
+        super().__init__(sizes, num_instances=num_instances, seed=seed)
         codes, stratum_of = np.unique(as_array(strata), return_inverse=True)
         check_length(stratum_of, len(self._sizes), "stratum", "memory")
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]

@@ -7,9 +7,9 @@ The bag's statistic is
     r = sum_j exp(z_j) v_j / sum_j exp(z_j)          weighted mean value
 
 which is the paper's inner function f1 in log space: for smoothed-max s = exp(l) (eq. sm), for attention
-s = (exp(l) r, exp(l)) (eq. ab). ``(n, l, r)`` is a commutative monoid with identity ``(0, -inf, 0)``: chunks of a bag,
-the moving average of eq. ui and samples drawn with unequal probabilities are all merges. Nothing overflows, because the
-logits are exponentiated relative to their maximum.
+s = (exp(l) r, exp(l)) (eq. ab). ``(n, l, r)`` is a commutative monoid with identity ``(0, -inf, 0)``: chunks of a bag
+and the moving average of eq. ui are merges. Nothing overflows, because the logits are exponentiated relative to their
+maximum.
 
 The paper's gradient estimators (G1, G2, G3) differ only in the point at which `linearize` takes the statistic.
 
@@ -130,16 +130,6 @@ def moving_average(
     rate = gamma0 if isinstance(gamma0, float) else gamma0.unsqueeze(-1)
     l, share = _average(l_old.unsqueeze(-1), l_new.unsqueeze(-1), rate)
     return l.squeeze(-1), torch.lerp(r_old, r_new, share)
-
-
-def importance_logits(z: Tensor, log_ratio: Tensor) -> Tensor:
-    """Return ``z - log_ratio``: logits of a weighted sample whose statistic estimates that of the whole bag.
-
-    `log_ratio` [K, B] is ``log(n q_j)`` for sampling with replacement from probabilities q, and ``log(n pi_j / B)`` for
-    sampling without replacement with inclusion probabilities pi. exp(l) and exp(l) r are then unbiased; l, r and the
-    score have a bias of O(1/B).
-    """
-    return z - log_ratio
 
 
 def point_weights(

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from midam.errors import ConfigError, require, require_counts, require_positive
-from midam.functional.logmean import importance_logits, track
+from midam.functional.logmean import track
 from midam.nn.objectives import Objective, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling, upcast
 from midam.nn.pooling.base import wide_enough
@@ -265,7 +265,6 @@ class TrackedPooling(TrackedStatistic):
         index: Tensor | None = None,
         *,
         mask: Tensor | None = None,
-        log_ratio: Tensor | None = None,
     ) -> Tensor:
         """Return the scores [K], or [K, C], of K bags from B instances of each.
 
@@ -280,16 +279,13 @@ class TrackedPooling(TrackedStatistic):
             score, it may be passed as v.
         mask : Tensor [K, B], bool, optional
             True where there is an instance, at least one per bag. Default: everywhere.
-        log_ratio : Tensor [K, B], optional
-            For instances that are not sampled uniformly: ``log(n q_j)`` if sampled with replacement from probabilities
-            q, or ``log(n pi_j / B)`` without replacement, with inclusion probabilities pi.
         """
         if index is None and v is not None and v.ndim == 1 and not v.is_floating_point():
             v, index = None, v  # called as (score, index)
-        if any(x is not None and (x.ndim < 2 or x.shape[:2] != z.shape[:2]) for x in (z, v, mask, log_ratio)):
-            shapes = [None if x is None else list(x.shape) for x in (z, v, mask, log_ratio)]
+        if any(x is not None and (x.ndim < 2 or x.shape[:2] != z.shape[:2]) for x in (z, v, mask)):
+            shapes = [None if x is None else list(x.shape) for x in (z, v, mask)]
             raise ConfigError(
-                "Expected z, v, mask and log_ratio [K, B] for B instances of each of K bags, got shapes "
+                "Expected z, v and mask [K, B] for B instances of each of K bags, got shapes "
                 f"{shapes}; give all for the same instances."
             )
         if mask is not None:
@@ -304,8 +300,6 @@ class TrackedPooling(TrackedStatistic):
         z, v = self._terms(z, v)
         if mask is not None:
             z = _filled(z, mask, torch.finfo(z.dtype).min / 4)
-        if log_ratio is not None:
-            z = importance_logits(z, _broadcast(log_ratio.to(z), z))
         z, v = fold_slots(z, v)
         mask = None if mask is None else each(mask, self.branches)
         if not self.training:
@@ -314,7 +308,7 @@ class TrackedPooling(TrackedStatistic):
         warn_of_missing_commit(self, bool(self._proposed))
         index = rows_of(self._checked(index, len(z) // self.branches), self.branches)
         sizes = None if self.sizes is None else self.sizes[torch.div(index, self.branches, rounding_mode="floor")]
-        l, r = self.at_state(z, v, index, sizes=None if log_ratio is not None else sizes, mask=mask)  # noqa: E741
+        l, r = self.at_state(z, v, index, sizes=sizes, mask=mask)  # noqa: E741
         n = z.new_full((len(z),), z.shape[1]) if mask is None else mask.sum(dim=1)
         scores = self._scores(l, r, (n if sizes is None else sizes).to(z.dtype))
         self._pulls.clear()

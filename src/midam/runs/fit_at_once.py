@@ -22,7 +22,7 @@ from midam.runs.results import Fitted, write_results
 from midam.runs.scoring import require_run_space
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.train.checkpoint import ModelContent, load_checkpoint
-from midam.train.memory import cpu_threads
+from midam.train.modes import cpu_threads
 
 
 def fit_at_once(

@@ -1,4 +1,4 @@
-"""The method: encoder and standardization, pooling x estimator x objective, and how instances are drawn."""
+"""The method: encoder and standardization, and pooling x estimator x objective."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from midam.errors import ConfigError
-from midam.registry import DRAWS, ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, is_network
+from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, is_network
 from midam.settings.group import AUTO, Count, Fraction, Named, OpenRate, Positive, Rate, SettingsGroup
 
 _LEAST_SIDE = 8  # of images, which ResNet20 halves twice
@@ -108,7 +108,7 @@ def are_pixels(instance_shape: tuple[int, ...]) -> bool:
 
 
 class MethodSettings(SettingsGroup):
-    """The method: pooling x estimator x objective, and how instances are drawn.
+    """The method: pooling x estimator x objective.
 
     Attributes
     ----------
@@ -154,11 +154,6 @@ class MethodSettings(SettingsGroup):
         weights.
     pair_rate
         Weight in (0, 1] of a step in the state of a positive bag, for partial-auc and average-precision.
-    draw
-        How a step samples the instances of a bag: "uniform", or "top" (mostly those with the highest last scores: for
-        few witnesses among very many instances).
-    draw_args
-        Further arguments of the draw rule.
     anneal
         Fraction of the epochs, in [0, 1], over which the weights of the instances change from nearly equal (power 0.2)
         to those of the pooling; 0 switches this off.
@@ -190,8 +185,6 @@ class MethodSettings(SettingsGroup):
     fpr_temperature: Positive = 0.2
     tpr_temperature: Positive | None = None
     pair_rate: Rate = 0.9
-    draw: Annotated[str, Named(DRAWS)] = "uniform"
-    draw_args: dict[str, Any] = Field(default_factory=dict)
     anneal: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     def resolve(self, *, deep: bool) -> "ResolvedMethod":

@@ -23,8 +23,7 @@ from midam.synonyms import same_meaning
 
 _SETTINGS = "the settings"
 _SHOWN = 100  # unknown settings for which advice is looked up
-# Removed settings, with the value that means "not used" in files of earlier versions; and removed values, with the
-# settings that a trained model, which does not need them, takes instead.
+# Removed settings, with the value that means "not used" in files of earlier versions.
 _REMOVED: dict[str, Any] = {
     "time_budget": None,
     "state_schedule": "constant",
@@ -32,7 +31,6 @@ _REMOVED: dict[str, Any] = {
     "state_refresh": None,
     "augment": [],
 }
-_REPLACED = {("draw", "scored"): {"draw": "uniform", "draw_args": {}}}
 # Limits of a settings file: bytes, depth of nesting, values (a repeated part counts each time), keys that merges add,
 # characters of a number. A list of 20 000 feature names passes.
 _BYTES, _DEPTH, _VALUES, _MERGED, _DIGITS = 1 << 20, 32, 50_000, 10_000, 100
@@ -161,11 +159,7 @@ class ResolvedSettings(Settings):
 def without_removed(values: Mapping[str, Any], *, trained: bool = False) -> dict[str, Any]:
     """Return the settings of a file without removed ones that it did not use; without all if `trained`."""
     unused = {name for name, value in _REMOVED.items() if trained or (name in values and values[name] == value)}
-    kept = {name: value for name, value in values.items() if name not in unused}
-    for (name, value), other in _REPLACED.items() if trained else ():
-        if kept.get(name) == value:
-            kept |= other
-    return kept
+    return {name: value for name, value in values.items() if name not in unused}
 
 
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:

@@ -26,8 +26,6 @@ class MIDAMSurvival(BagSurvival):
         fpr_temperature: float = 0.2,
         tpr_temperature: float | None = None,
         pair_rate: float = 0.9,
-        draw: str = "uniform",
-        draw_args: dict[str, Any] | None = None,
         anneal: float = 0.0,
         epochs: int = 100,
         members: int | None = None,

@@ -1,4 +1,4 @@
-"""From settings to parts: encoder, scorer, estimator, objective, draw rule and optimizer, each by its name."""
+"""From settings to parts: encoder, scorer, estimator, objective and optimizer, each by its name."""
 
 import warnings
 from collections.abc import Mapping, Sequence

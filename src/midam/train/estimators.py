@@ -19,14 +19,13 @@ from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
 from midam.errors import ConfigError, require_counts_if_given
-from midam.functional.logmean import MAX_LAG_EXPONENT, importance_logits, linearize, point_weights
+from midam.functional.logmean import MAX_LAG_EXPONENT, linearize, point_weights
 from midam.nn.scorer import BagOutput, BagScorer, each, fold_slots, rows_of
 from midam.nn.tracked import AUTO, TrackedStatistic
 from midam.process_group import Ranks
 from midam.registry import NamedPart
 
 _PRINTED_RATE = 0.9
-_LARGEST_SEEN = torch.finfo(torch.float16).max
 
 
 class Estimator(NamedPart, nn.Module):
@@ -207,7 +206,7 @@ class VarianceReduced(TrackedStatistic, Estimator):
         """Return the bag output at the point of the estimator, with the gradient of the sample."""
         z, v = encoded_sample(model, batch)
         batch = _row_batch(batch, self.branches)
-        whole = batch.sizes if batch.log_ratio is None and batch.may_be_whole else None
+        whole = batch.sizes if batch.may_be_whole else None
         l_hat, r_hat = self.at_state(z, v, batch.index, sizes=whole, mask=batch.mask)
         return BagOutput(l_hat, r_hat, batch.sizes.to(z.dtype), model.pooling)
 
@@ -270,19 +269,13 @@ def encoded_sample(model: BagScorer, batch: SampledBatch) -> tuple[Tensor, Tenso
     With several branches each bag has a row per branch: [K * G, B] and [K * G, B, V].
     """
     z, v = model.instances(batch.x)
-    num_bags, branched = batch.index.shape[0], z.ndim > 1
+    num_bags = batch.index.shape[0]
     slots = z.shape[0] // num_bags
     z, v = z.view(num_bags, slots, *z.shape[1:]), v.view(num_bags, slots, *v.shape[1:])
     if batch.mask is not None:
         # A padded slot holds a real instance; neither its logit may reach exp(z - l), nor a gradient the instance.
         empty = ~batch.mask
-        z = z.masked_fill(empty.unsqueeze(-1) if branched else empty, torch.finfo(z.dtype).min / 4)
-    if batch.seen is not None:
-        seen = z.detach().amax(dim=-1) if branched else z.detach()
-        batch.seen.copy_((seen / model.pooling.weight_power).clamp(-_LARGEST_SEEN, _LARGEST_SEEN))
-    # A maximum is not corrected: it is the highest drawn score, however likely its instance was drawn.
-    if batch.log_ratio is not None and model.pooling.statistic.trackable:
-        z = importance_logits(z, batch.log_ratio.unsqueeze(-1) if branched else batch.log_ratio)
+        z = z.masked_fill(empty.unsqueeze(-1) if z.ndim > 2 else empty, torch.finfo(z.dtype).min / 4)
     return fold_slots(z, v)
 
 

@@ -16,26 +16,23 @@ from midam.data.bags import Bags
 from midam.data.covariate_codes import CovariateCoder, fit_coder
 from midam.data.free_memory import free_memory
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
-from midam.data.witnesses import WitnessLog
 from midam.errors import BagDataError, ConfigError, Note, given, listed
 from midam.files import size_text
 from midam.nn.encoders import batch_norms
 from midam.nn.objectives import Objective
 from midam.nn.scorer import BagScorer
-from midam.registry import DRAWS, OBJECTIVES
+from midam.registry import OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.group import AUTO
-from midam.settings.method import MethodSettings
 from midam.targets import Target, target_of
 from midam.targets.binary import Binary
-from midam.train.build import build_method, build_part
+from midam.train.build import build_method
 from midam.train.estimators import Estimator
-from midam.train.memory import check_draw
+from midam.train.modes import check_anneal
 
 _TRAINED, _COPIES = 3, 12  # memory of a network in a step, and with all copies, as multiples of its weights
 _NARROW = 128
 _WORTH_SAYING = 1 << 30  # bytes from which a network causes a note
-DEFAULT_DRAW = MethodSettings().draw
 CHECKPOINTED_PARTS = 8
 
 
@@ -78,7 +75,7 @@ def build_members(
     values, binary = target.values(train), isinstance(target, Binary)
     config = with_objective(config, target).resolve(shape)
     _check_size(config, train, device)
-    sites, usual_draw = sites_to_balance(train, target, config.training.balance), config.method.draw == DEFAULT_DRAW
+    sites = sites_to_balance(train, target, config.training.balance)
     for number in range(config.training.members):
         seeded = config.replace(seed=member_seed(config.run.seed, number))
         num_positive, num_negative, num_instances = config.training.batch
@@ -86,11 +83,6 @@ def build_members(
             seeded, instance_shape=shape, num_bags=len(train), columns=target.count, pairs=target.pairs, coder=coder
         )
         model, estimator = method.model.to(device), method.estimator.to(device)
-        if estimator.whole and not usual_draw:
-            raise ConfigError(
-                f"Expected the draw {DEFAULT_DRAW!r} with the estimator {estimator.name!r}, which uses whole bags, got "
-                f"{config.method.draw!r}; leave `draw` out."
-            )
         sampler: Sampler = (BagSampler if binary else StrataSampler)(
             values if binary else target.turns(values),
             train.sizes,
@@ -98,11 +90,9 @@ def build_members(
             num_negative=num_negative,
             num_instances=None if estimator.whole else num_instances,
             seed=seeded.run.seed,
-            draw=build_part(DRAWS, seeded, num_bags=len(train), sizes=train.sizes),
-            witnesses=None if usual_draw else WitnessLog.of(train),
             sites=sites,
         )
-        check_draw(seeded, method, sampler.draw)
+        check_anneal(seeded, model.pooling)
         channels_last(model, instance_shape=shape)
         trained = training_scorer(model, seeded, standardized=standardized)
         members.append(Member(seeded, model, trained, estimator, method.objective.to(device), sampler, target))

@@ -95,7 +95,7 @@ class Trainer:
         Whether `stop` was called.
     history : list of dict
         A row per epoch: epoch, lr, state_rate, dual_lr; loss and train_auroc (of the scores at the estimator's points,
-        while training), means over the members; val_auroc of the mean score; statistics of the draw rule.
+        while training), means over the members; val_auroc of the mean score.
         With another target, its metric replaces auroc.
     config : ResolvedSettings
         The settings, with numbers instead of "auto".
@@ -273,7 +273,6 @@ class Trainer:
             "loss": float(np.mean([result.loss for result in results])),
             f"train_{self.target.metric}": float(np.mean([result.metric for result in results])),
             self.validated: self._validate(),
-            **self._draw_statistics(),
         }
         self.history.append(row)
         return row
@@ -334,12 +333,6 @@ class Trainer:
                 f"{lr:g}) or standardize the features."
             )
         return result
-
-    def _draw_statistics(self) -> dict[str, float | None]:
-        """Return the statistics of the draw rule, averaged over the members."""
-        draws = [member.sampler.drawn for member in self.members]
-        means = {name: float(np.mean([row[name] for row in draws])) for name in draws[0]}
-        return {name: value if np.isfinite(value) else None for name, value in means.items()}
 
     def _validate(self) -> float | None:
         due = self.epoch % self._val_every == 0 or self.epoch >= self.config.training.epochs

@@ -25,7 +25,7 @@ from midam.settings.group import AUTO
 from midam.targets import target_of
 from midam.train.build import build_optimizer
 from midam.train.members import Member
-from midam.train.memory import annealed, cpu_threads, denormals_flushed, fill_memory
+from midam.train.modes import annealed, cpu_threads, denormals_flushed
 from midam.train.step import train_step
 
 _MOST_READ_ONCE = 2**29  # bytes
@@ -217,7 +217,6 @@ class Training:
         Noise in the encoder (dropout) depends only on seed and epoch, so a resume needs no random state.
         """
         self.set_rates(self.config.training.decays(epoch))
-        self.remember(epoch)
         self.trained.train()
         device = self._reader.device
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
@@ -225,14 +224,6 @@ class Training:
             _seed_noise(device, self.config.run.seed, epoch, rank=0 if self.ranks is None else self.ranks.rank)
             with annealed(self.trained, self.config, epoch), closing(self.batches()) as batches:
                 yield batches
-
-    def remember(self, epoch: int) -> None:
-        """Stream all bags once if the draws of epoch `epoch` (from 0) are due for new scores."""
-        draw, run = self.sampler.draw, self.config.run
-        if draw.memory is None or not draw.pass_due(epoch):
-            return
-        with nullcontext() if self.fabric is None else self.fabric.autocast(), cpu_threads(run.threads):
-            fill_memory(self.trained, draw.memory, self._reader, chunk_size=run.chunk_size, ranks=self.ranks)
 
     def train_epoch(self, epoch: int) -> EpochResult:
         """Train one epoch, `epoch` from 0."""

@@ -1,8 +1,7 @@
 """A plug-in: one example of each part that a package can add to midam without a change of midam."""
 
-from midam.registry import BASELINES, DRAWS, ENCODERS, ESTIMATORS, METRICS, OBJECTIVES, POOLINGS, READERS
+from midam.registry import BASELINES, ENCODERS, ESTIMATORS, METRICS, OBJECTIVES, POOLINGS, READERS
 from midam_example.baseline import BagSize
-from midam_example.draw import First
 from midam_example.encoder import TwoLayers
 from midam_example.estimator import CrossFitted
 from midam_example.metric import partial_auroc
@@ -13,7 +12,6 @@ from midam_example.reader import JSONLines
 POOLINGS.add("linear-softmax", LinearSoftmaxPooling)
 OBJECTIVES.add("focused-auc", FocusedAUC)
 ESTIMATORS.add("cross-fitted", CrossFitted)
-DRAWS.add("first", First)
 ENCODERS.add("two-layers", TwoLayers)
 READERS.add("jsonl", JSONLines)
 METRICS.add("partial-auroc", partial_auroc)

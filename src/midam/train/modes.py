@@ -1,33 +1,20 @@
-"""Score memory of a training for draws by score, annealing of the weights, and CPU modes of a step."""
+"""Modes of an epoch: annealing of the weights, CPU threads, and numbers close to 0."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
 
-from midam.data.batch import InstanceReader, WholeBatch
-from midam.data.draws import Draw
-from midam.data.score_memory import ScoreMemory
 from midam.errors import ConfigError
-from midam.evaluate.predict import bag_groups, evaluation
-from midam.evaluate.stream import stream_instances
+from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
-from midam.process_group import Ranks
 from midam.settings import ResolvedSettings
-from midam.train.build import MethodParts
 
 _LEAST_POWER = 0.2
 
 
-def check_draw(config: ResolvedSettings, parts: MethodParts, draw: Draw) -> None:
-    """Refuse draws by scores, and annealing, if the pooling has no weights for them."""
-    pooling = parts.model.pooling
-    if draw.remembers and not pooling.weighted:
-        raise ConfigError(
-            f"Expected the draw 'uniform' with the pooling {pooling.name!r}, whose instances weigh the same, got "
-            f"{config.method.draw!r}; use 'uniform', or the pooling 'attention' or 'smoothed-max'."
-        )
+def check_anneal(config: ResolvedSettings, pooling: Pooling) -> None:
+    """Refuse annealing if the pooling has no weights for it."""
     if config.method.anneal and not pooling.anneals:
         raise ConfigError(
             f"Expected no `anneal` with the pooling {pooling.name!r}, which has no weights to sharpen, got "
@@ -57,32 +44,6 @@ def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator
         yield
     finally:
         model.pooling.weight_power = 1.0
-
-
-def fill_memory(
-    model: BagScorer, memory: ScoreMemory, reader: InstanceReader, *, chunk_size: int, ranks: Ranks | None = None
-) -> None:
-    """Fill the memory with the logits of all instances, streamed in evaluation mode; with branches, the largest.
-
-    `reader` is that of the training bags. With several processes, each streams a share.
-    """
-
-    def logits(group: range) -> Iterator[Tensor]:
-        batch = WholeBatch.unlabeled(reader, torch.arange(group.start, group.stop))
-        for _, _, z, _ in stream_instances(model, batch, chunk_size=chunk_size):
-            yield (z if z.ndim == 1 else z.amax(dim=1)).float()
-
-    groups, filled = list(bag_groups(memory.sizes, chunk_size=chunk_size)), 0
-    with evaluation(model):
-        if ranks is None:
-            parts = (part for group in groups for part in logits(group))
-        else:
-            counts = {group: int(memory.sizes[group.start : group.stop].sum()) for group in groups}
-            joined = ranks.spread(groups, lambda group: torch.cat(list(logits(group))), rows=counts.__getitem__)
-            parts = (part for _, part in joined)
-        for part in parts:
-            memory.fill(part.cpu().numpy(), first=filled)
-            filled += len(part)
 
 
 @contextmanager
