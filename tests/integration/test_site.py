@@ -268,6 +268,9 @@ def test_api_pages_are_small_and_name_no_internals(site):
         assert not [anchor for anchor in anchors if re.match(r"midam\..*\._", anchor)]
 
 
+_HIDES = "all => all.some(code => code.scrollWidth > code.clientWidth + 1)"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 @pytest.mark.long
@@ -276,13 +279,15 @@ def test_pages_fit_the_screen_and_load_nothing_from_elsewhere_and_no_option_is_c
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         screen, loaded = browser.new_page(), []
         screen.on("request", lambda request: loaded.append(request.url))
-        wide, broken = [], []
+        wide, broken, hidden = [], [], []
         for path in sorted(site.rglob("*.html")):
             screen.goto(path.as_uri())
             for width in (1280, 390):
                 screen.set_viewport_size({"width": width, "height": 800})
                 if screen.evaluate("document.scrollingElement.scrollWidth > innerWidth + 1"):
                     wide.append((path.name, width))
+                if width == 1280 and screen.locator("pre > code").evaluate_all(_HIDES):
+                    hidden.append(path.name)
             cut = screen.locator("article :not(pre) > code").evaluate_all(
                 "all => all.filter(code => code.getClientRects().length > 1).map(code => code.textContent)"
             )
@@ -290,6 +295,7 @@ def test_pages_fit_the_screen_and_load_nothing_from_elsewhere_and_no_option_is_c
         browser.close()
     assert wide == []
     assert broken == []
+    assert hidden == [], "ends of lines of code"
     assert not [url for url in loaded if not url.startswith(("file:", "data:", "blob:"))]
 
 
