@@ -2,6 +2,7 @@ import io
 import os
 import pickle
 import random
+import re
 import resource
 import signal
 import zipfile
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 from midam import MIDAMClassifier
-from midam.errors import CheckpointError
-from midam.train.checkpoint import FORMAT, TrainerContent, load_checkpoint, save_checkpoint
+from midam.errors import CheckpointError, ConfigError
+from midam.train.checkpoint import FORMAT, TrainerContent, fitting, load_checkpoint, save_checkpoint
 
 CONTENT = {"weights": torch.arange(2000, dtype=torch.float32), "epoch": 3, "name": "run", "rows": [{"a": None}]}
 
@@ -148,3 +149,12 @@ def test_the_scale_of_a_constant_feature_may_be_infinite_and_no_other_weight(tmp
         torch.save(content | {"model": weights}, file)
         with pytest.raises(CheckpointError, match=name):
             MIDAMClassifier.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("error", [ConfigError("Expected A, got B; fit again."), ValueError("no such shape")])
+def test_an_error_of_a_state_names_the_file(error, tmp_path):
+    with (
+        pytest.raises(CheckpointError, match=re.escape(f"(in {tmp_path / 'model.pt'})")),
+        fitting(tmp_path / "model.pt"),
+    ):
+        raise error

@@ -23,9 +23,9 @@ from midam.compare.methods import find_method
 from midam.compare.plan import Task, run_task
 from midam.compare.run import run_comparison
 from midam.data.column_codes import ColumnCoder, note_of_filled, prepare
-from midam.data.covariates import Column
+from midam.data.covariates import Column, Covariates
 from midam.data.store import write_store
-from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError
+from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, Note
 from midam.evaluate.predict import predict, prepared
 from midam.export import export_run
 from midam.runs.apply import read_for
@@ -171,7 +171,7 @@ def test_ids_are_left_out_and_codes_warned_of(tmp_path):
     bags, said = told(lambda: read_bags(written(frame, tmp_path / "t.csv")))
     assert bags.feature_names == ("amount", "merchant", "time", "mcc_code")
     assert "transaction_id (an id of each row, left out)" in said[0]
-    assert "whole numbers in mcc_code are read as amounts: if they are codes" in said[1]
+    assert "numbers in mcc_code are read as amounts: if they are codes" in said[1]
     bags, said = told(lambda: read_bags(str(tmp_path / "t.csv"), categories=["mcc_code"]))
     assert bags.columns[-1] == Column("mcc_code", "category", ("5411", "5812", "7995"))
     assert len(said) == 1
@@ -640,9 +640,10 @@ def test_a_zone_that_training_did_not_have_is_noted_and_old_codes_stay_in_utc():
         (
             "store_id",
             [1, 2, 5, 8],
-            r"whole numbers in store_id are read as amounts: if they are codes, give `categories=",
+            r"numbers in store_id are read as amounts: if they are codes, give `categories=",
         ),
-        ("icd", [250, 401, 410], "whole numbers in icd are read as amounts"),
+        ("icd", [250, 401, 410], "numbers in icd are read as amounts"),
+        ("icd", [250.1, 401.0, 410.9], "numbers in icd are read as amounts"),
         (
             "date",
             [20230105, 20230228, 20221231],
@@ -661,7 +662,28 @@ def test_whole_numbers_that_may_be_codes_or_times_are_warned_of(tmp_path, name, 
     with pytest.warns(UserWarning, match=message):
         read_bags(written(frame, tmp_path / "t.csv"))
     with pytest.warns(UserWarning, match=message):
-        bags_of(frame.astype({name: "Int64"}))
+        bags_of(frame.astype({name: "Int64"} if frame[name].dtype.kind == "i" else {}))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz"])
+def test_numbers_that_begin_with_0_are_warned_of_unless_they_are_declared_or_left_out(tmp_path, suffix):
+    frame = table().assign(unit=np.resize(["0117", "117", "250"], 120))
+    path = tmp_path / f"t{suffix}"
+    frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
+    with pytest.warns(UserWarning, match=r"numbers in unit begin with 0: .* give `categories=\['unit'\]`"):
+        read_bags(path)
+    for how in ({"categories": ["unit"]}, {"ignore_columns": ["unit"]}):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            read_bags(path, **how)
+        assert not [w for w in caught if "begin with 0" in str(w.message)]
+
+
+def test_a_covariate_of_numbers_that_begin_with_0_is_noted():
+    with pytest.warns(Note, match="the covariate icd is read as numbers, but 0117 begins with 0"):
+        Covariates.of({"icd": ["0117", "117", "250"]})
+    with warnings.catch_warnings(action="error"):
+        Covariates.of({"age": ["63", "0.5", "0"]})
 
 
 def test_numbers_that_are_no_codes_or_times_are_not_warned_of():

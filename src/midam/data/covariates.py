@@ -19,6 +19,7 @@ from midam.names import EXACT, is_missing, merge_words, name_of, names_of
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_CODE = re.compile(r"0\d+")  # 0117 is a code rather than a number
 _FEW = 20  # with at most so many different values, numbers may be categories
 
 
@@ -172,6 +173,9 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
         note_of_packed_dates(numbers, name, source)
+        if codes := [word for word in parsed if _CODE.fullmatch(word)]:
+            text = f"the covariate {name} is read as numbers, but {codes[0]} begins with 0: if they are codes"
+            _note(f"{text}, give {given(categories=[name])}", source)
         return numbers.reshape(array.shape)
     if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names
         hours = hours_of(words)

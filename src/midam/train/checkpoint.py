@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 from torch import Tensor
 
 from midam.data.column_codes import ColumnCoder
-from midam.errors import CheckpointError, MidamError
+from midam.errors import CheckpointError, MidamError, with_place
 from midam.evaluate.calibrate import Thresholds
 from midam.files import write_bytes
 from midam.names import advice_on
@@ -201,8 +201,10 @@ def fitting(path: Path) -> Iterator[None]:
     """Turn the errors of a state that does not fit its parts into a `CheckpointError` that names the file."""
     try:
         yield
-    except MidamError:
-        raise
+    except MidamError as error:
+        if str(path) in str(error):
+            raise
+        raise CheckpointError(with_place(error, f"in {path}")) from error
     except Exception as error:  # torch and numpy may raise any error for a state that does not fit
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(

@@ -24,7 +24,6 @@ _DIGITS = r"(\d+|\d{1,3}([.' ]\d{3}|,\d{2,3})+)([.,]\d*)?"  # 1,000.50; not a ve
 _AMOUNT = re.compile(rf"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?{_DIGITS}\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{{3}})?\)?")
 _BAGS = 3  # of each category on average, if each bag has one
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
-_OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 FEW = 8  # bags: with no more of them, a column may look like ids by chance
 _CODES = 3  # from so many different whole numbers on, they may be codes
 
@@ -38,7 +37,7 @@ class Kinds(NamedTuple):
     notes: dict[str, str]
 
     def report(self, where: str) -> None:
-        """Note the kinds of columns, and warn about whole numbers in columns with names of codes."""
+        """Note the kinds of columns, and warn about numbers in columns with names of codes."""
         if self.notes:
             shown = ", ".join(f"{name} ({note})" for name, note in self.notes.items())
             kept = [name for name in self.notes if name in self.features]
@@ -48,20 +47,21 @@ class Kinds(NamedTuple):
         coded = [column.name for column in self.columns or () if column.kind != "number"]
         codes, taken = [], {*coded, *self.notes}
         for name in self.features:
-            values, is_code = self.frame[name].dropna(), _OF_CODE.fullmatch(name.lower()) is not None
+            values, is_code = self.frame[name].dropna(), tables.is_code_like(name)
             named = is_code or is_id_like(name)
             if name in taken or values.empty or not (named or values.max() >= 19000101):
                 continue
             distinct = np.unique(values.to_numpy(dtype=np.float64))
-            if len(distinct) < _CODES or (distinct != np.floor(distinct)).any():
+            whole = bool((distinct == np.floor(distinct)).all())
+            if len(distinct) < _CODES or not (whole or is_code):
                 continue
-            if instead := _times_in(name, distinct):
+            if whole and (instead := _times_in(name, distinct)):
                 text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
                 warnings.warn(f"{text}: write times as {instead} (in {where})", stacklevel=6)
             elif is_code or (named and ROWS * len(distinct) <= len(values)):
                 codes.append(name)
         if codes:
-            text = f"whole numbers in {listed(codes)} are read as amounts: if they are codes"
+            text = f"numbers in {listed(codes)} are read as amounts: if they are codes"
             warnings.warn(f"{text}, give {given(categories=codes)} (in {where})", stacklevel=6)
 
 

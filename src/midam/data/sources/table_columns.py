@@ -32,6 +32,7 @@ GROUP_COLUMNS = ("group", *PATIENT_COLUMNS)
 _OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?")
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
+_OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
 ORDER = ("position", "time since previous", "time since first")  # features of the order of instances
@@ -116,6 +117,11 @@ def has_labels(frame: "pd.DataFrame", request: Request) -> bool:
     columns = label_columns(frame.columns, request)
     complete = all(column in frame.columns for column in columns)
     return request.require_labels or (complete and not all(bool(frame[column].isna().all()) for column in columns))
+
+
+def is_code_like(name: str) -> bool:
+    """Return whether a column of this name may hold codes, such as icd10 or zip."""
+    return _OF_CODE.fullmatch(name.lower()) is not None
 
 
 def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":

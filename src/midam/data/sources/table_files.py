@@ -19,8 +19,15 @@ from midam.data.free_memory import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.label_columns import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
-from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
-from midam.errors import BagDataError, ConfigError, Note, given, nearest, with_place
+from midam.data.sources.table_columns import (
+    FILE_COLUMNS,
+    group_parts,
+    is_code_like,
+    is_group_like,
+    names_in,
+    without_words,
+)
+from midam.errors import BagDataError, ConfigError, Note, given, listed, nearest, with_place
 from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
 
@@ -29,6 +36,7 @@ EXCEL = ".xlsx"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
+_FIRST_ROWS = 1000  # in which codes are looked for
 _EMPTY = ["", *sorted(MISSING)]
 _Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
 
@@ -68,7 +76,22 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     frame = _read(path, options, sheet_of(request, path), lambda name: name in ids)
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
+    if suffix != EXCEL and request.features is None:
+        _warn_of_codes(frame, {*as_text, *request.ignore_columns}, path)
     return frame if suffix == EXCEL or separator_of(path) == "," else _with_points(frame, as_text, path)
+
+
+def _warn_of_codes(frame: "pd.DataFrame", known: Collection[str], path: Path) -> None:
+    """Warn about whole numbers that begin with 0 in the first rows of a text table: 0117 and 117 are one number."""
+    numbers = [name for name in frame.columns if frame[name].dtype.kind in "if" and name not in known]
+    named = (*FILE_COLUMNS, "label")
+    numbers = [name for name in numbers if name not in named and not is_group_like(name) and not is_code_like(name)]
+    if numbers:
+        first = _read(path, lambda _: {"dtype": str, "na_values": [""], "nrows": _FIRST_ROWS}, None, lambda _: False)
+        codes = [name for name in numbers if first[name].str.fullmatch(r"\s*0\d+\s*").any()]
+        if codes:
+            text = f"numbers in {listed(codes)} begin with 0: if they are codes, such as 0117 beside 117"
+            warnings.warn(f"{text}, give {given(categories=codes)} (in {path})", stacklevel=4)
 
 
 def read_names(path: str | Path, request: Request | None = None, *, raw: str | None = None) -> "pd.DataFrame":
