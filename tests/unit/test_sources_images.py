@@ -108,7 +108,7 @@ def test_gray_deep_indexed_and_transparent_images(tmp_path):
 def test_white_is_zero_where_a_tiff_says_so(tmp_path, kind, options):
     stored = noise(channels=1).astype(kind)
     tifffile.imwrite(tmp_path / "a.tif", stored, photometric="miniswhite", **options)
-    expected = -stored if kind == np.float32 else np.iinfo(kind).max - stored
+    expected = -stored if kind == np.float32 else 255 - stored
     whole = read_pixels(tmp_path / "a.tif")
     assert whole.dtype == kind
     np.testing.assert_array_equal(whole, expected[None])
@@ -432,3 +432,20 @@ def test_an_image_is_never_decoded_as_a_whole_from_top_to_bottom(tmp_path, monke
         (tmp_path / f"cut-{name}").write_bytes(content[: int(cut * len(content))])
         with pytest.raises(BagDataError, match=f"cut-{name}"):
             probe(tmp_path / f"cut-{name}", how)
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+@pytest.mark.parametrize(
+    "how", [{}, {"rowsperstrip": 16}, {"tile": (64, 64)}, {"extratags": [(281, "H", 1, 4095, True)]}]
+)
+def test_white_as_zero_in_the_bits_in_use_is_the_same_picture(tmp_path, bits, how):
+    top = 4095 if "extratags" in how else 2**bits - 1
+    dark = (
+        np.random.default_rng(0).integers(0, top // 4 if "extratags" in how else top, size=(200, 128)).astype(np.uint16)
+    )
+    dark[0, 0] = 0  # black, the highest stored number
+    tifffile.imwrite(tmp_path / "a.tif", dark)
+    tifffile.imwrite(tmp_path / "b.tif", (top - dark).astype(np.uint16), photometric="miniswhite", **how)
+    expected = read_pixels(tmp_path / "a.tif")
+    assert np.array_equal(read_pixels(tmp_path / "b.tif"), expected)
+    assert np.array_equal(np.concatenate(list(pixel_strips(tmp_path / "b.tif", 32)), axis=1), expected)

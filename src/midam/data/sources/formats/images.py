@@ -20,7 +20,8 @@ from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError, with_article
 from midam.settings.data import PATCHES
 
-_WIDTH, _HEIGHT, _BITS, _WHITE, _ORIENTATION = 256, 257, 258, 262, 274  # the tags of EXIF and TIFF
+_WIDTH, _HEIGHT, _BITS, _WHITE, _ORIENTATION, _HIGHEST = 256, 257, 258, 262, 274, 281  # the tags of EXIF and TIFF
+_TOPS = (255, 1023, 4095, 16383, 65535)  # of 8 to 16 bits
 # Modes of Pillow.
 _GRAY = ("1", "L", "LA", "La")
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
@@ -171,13 +172,19 @@ def _pixels_of(image: Any, path: Path, opened: Any) -> NDArray[Any]:
     if image.mode in _WIDE:
         array = np.asarray(image, dtype=np.float32)[None] if image.mode == "F" else _deep(np.asarray(image), path)
         inverted = opened.format == "TIFF" and opened.tag_v2.get(_WHITE) == 0  # Pillow itself inverts up to 8 bits
-        return (0 if image.mode == "F" else np.iinfo(np.uint16).max) - array if inverted else array
+        return (0 if image.mode == "F" else _black(opened)) - array if inverted else array
     gray = image.mode in _GRAY
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
     array = np.asarray(image.convert("L" if gray else "RGB"))
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
+
+
+def _black(opened: Any) -> np.uint16:
+    """Return the number of black in a TIFF of 16 bits with white as zero: as stated, or by the bits in use."""
+    stated, high = np.max(opened.tag_v2.get(_HIGHEST, 0)), opened.getextrema()[1]
+    return np.uint16(stated if stated >= high else next(top for top in _TOPS if top >= high))
 
 
 @lru_cache(maxsize=16)  # images of one size share their corners
