@@ -47,7 +47,6 @@ VERSIONS = {
     "labels": 1,
     "screening": 1,
     "icmil": 1,
-    "order": 1,
     "tracked": 1,
     "tracked-reference": 1,
     "candidates": 1,

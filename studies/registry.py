@@ -36,7 +36,6 @@ STUDIES = Registry(
         "icmil": "studies.tabular.icmil.run",
         "large-sets": "studies.tabular.large_sets.run",
         "candidates": "studies.tabular.candidates.run",
-        "order": "studies.tabular.order.run",
         "tracked": "studies.regime.tracked.run",
         "needle": "studies.regime.needle.run",
         "survival": "studies.targets.survival.run",

@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=32_780,
+    lines=32_700,
     files=251,
     function=60,
     circles=0,
@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=23,
     vague=0,
     pages=40,
-    words=36_560,
+    words=36_320,
     readme=700,
     long=0,
 )
@@ -108,7 +108,7 @@ PARTS = {
     "": 1590,
     "cli": 2070,
     "compare": 2520,
-    "data": 9300,
+    "data": 9230,
     "embed": 770,
     "evaluate": 1850,
     "explain": 1650,

@@ -20,14 +20,12 @@ from midam.data.bags import Bags
 from midam.data.missing import align_features
 from midam.data.sources import read_bags
 from midam.data.sources.npz import write_npz
-from midam.data.sources.table_columns import order_names
 from midam.data.store import open_store, write_store
 from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
 from midam.evaluate.predict import instance_scores
 from midam.explain.explanation import explain_bag
 from midam.runs import evaluate_run, load_run, predict_run
-from midam.runs.apply import read_for
 from midam.runs.scoring import Scoring, score_together
 from midam.train.trainer import Trainer
 
@@ -364,40 +362,3 @@ def test_names_on_one_side_alone_are_noted(trained: tuple[Path, pd.DataFrame]) -
         predict_run(loaded, bags.replace(feature_names=None))
     with pytest.warns(Note, match="keep their order: the run has no names: area"):
         assert align_features(bags, None, reference="the run").feature_names is None
-
-
-# The order of instances in a bag.
-
-
-@pytest.fixture(scope="module")
-def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
-    folder, frame = tmp_path_factory.mktemp("ordered"), table()
-    frame["day"] = np.random.default_rng(0).permutation(len(frame)) / 4
-    frame.to_csv(folder / "bags.csv", index=False)
-    options = ["--epochs", "2", "--members", "1", "--no-baseline", "--order", "day", "--out", str(folder / "run")]
-    assert main(["fit", str(folder / "bags.csv"), *options]) == 0
-    return folder / "run", frame
-
-
-def test_a_run_reads_other_tables_in_its_order(ordered: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
-    run, frame = ordered
-    mixed = frame.sample(frac=1, random_state=1).sort_values("bag", kind="stable").rename(columns={"day": "hour"})
-    mixed[["hour", "depth", "label", "länge", "bag", "area"]].to_csv(tmp_path / "new.csv", index=False)
-    for name, options in (("p.csv", ["--order", "hour"]), ("refused.csv", [])):
-        command = ["predict", str(run), str(tmp_path / "new.csv"), "--out", str(tmp_path / name), *options]
-        assert main(command) == (0 if options else 2)
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["score"], own_scores(run), rtol=1e-5)
-    loaded = load_run(run)
-    bags = read_for(loaded, str(tmp_path / "new.csv"), order="hour", labeled=True)
-    assert loaded.data["feature_names"] == [*FEATURES, *order_names(FEATURES)]
-    assert set(evaluate_run(loaded, bags)) >= {"train", "val", "test"}  # all are known by their content
-    assert own_scores(run)[3] == pytest.approx(explain_bag(loaded.model, bags, 3).score, rel=1e-5)
-
-
-def test_a_store_that_was_written_in_an_order_is_scored(ordered: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
-    run, store = ordered[0], str(tmp_path / "store")
-    assert main(["data", "import", str(run.parent / "bags.csv"), "--order", "day", "--jobs", "1", "--out", store]) == 0
-    assert main(["predict", str(run), store, "--out", str(tmp_path / "p.csv")]) == 0
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["score"], own_scores(run), rtol=1e-5)
-    write_store(bags_of(table()), tmp_path / "plain")
-    assert main(["predict", str(run), str(tmp_path / "plain"), "--out", str(tmp_path / "none.csv")]) == 2

@@ -177,19 +177,6 @@ def test_ids_are_left_out_and_codes_warned_of(tmp_path):
     assert len(said) == 1
 
 
-def test_an_order_gives_changes_of_numbers_alone(tmp_path):
-    path = written(table(hour=np.tile(np.arange(5), 24)), tmp_path / "t.csv")
-    bags = read_bags(path, order="hour")
-    assert bags.feature_names[3:] == ("position", "time since previous", "time since first", "amount change")
-    assert [column.kind for column in bags.columns[:3]] == ["number", "category", "time"]
-    made = prepare(bags, DataSettings(), train=range(24)).bags
-    assert {"amount change", "merchant=cafe", "position"} <= set(made.feature_names)
-    again = read_bags(
-        path, order="hour", features=bags.feature_names, kinds=ColumnCoder.fit(bags, DataSettings()).kinds
-    )
-    np.testing.assert_array_equal(again.instances, bags.instances)
-
-
 # Learning.
 
 

@@ -31,7 +31,7 @@ _FILES = ("labels", "label_column", "positive", "groups", "split", "slides")
 # The settings that are shown, by kind of data.
 SHOWN = {
     "table": (
-        *("bag_column", "label_column", "target", "positive", "groups", "split", "ignore", "categories", "order"),
+        *("bag_column", "label_column", "target", "positive", "groups", "split", "ignore", "categories"),
         *("covariates", "impute"),
     ),
     "feature files": (*_FILES, "bag_by", "missing"),

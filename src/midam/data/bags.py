@@ -264,7 +264,6 @@ class Bags:
         split_column: str | None = None,
         coord_columns: Sequence[str] = (),
         ignore_columns: Sequence[str] = (),
-        order: str | None = None,
         categories: Sequence[str] = (),
         covariates: Sequence[str] = (),
         site_column: str | None = None,

@@ -30,7 +30,7 @@ from midam.settings import usual_chunk
 
 FEATURES_SHOWN = 5  # for each instance
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
-ROWS, ORDERED = ("line", "row"), "order_"  # columns about instances of a table
+_ROWS = ("line", "row")  # columns about instances of a table
 
 
 class FeatureShare(NamedTuple):
@@ -154,15 +154,14 @@ def instance_name(instance: int, place: Iterable[float | None] = (), file: str =
 
 
 def row_text(columns: Mapping[str, Any]) -> str:
-    """Return the table row of an instance, and its value of the order column; "" for other data.
+    """Return the table row of an instance; "" for other data.
 
     Examples
     --------
-    >>> row_text({"line": 17, "order_day": "2024-01-03", "score": 0.5})
-    'line 17, day 2024-01-03'
+    >>> row_text({"line": 17, "score": 0.5})
+    'line 17'
     """
-    parts = [(name, value) for name, value in columns.items() if name in ROWS or name.startswith(ORDERED)]
-    return ", ".join(f"{name.removeprefix(ORDERED)} {value}" for name, value in parts)
+    return next((f"{name} {columns[name]}" for name in _ROWS if name in columns), "")
 
 
 def share_text(share: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from midam.errors import MidamError
-from midam.explain.explanation import ORDERED, instance_name, predicted_words
+from midam.explain.explanation import instance_name, predicted_words
 from midam.plain_files import open_plain
 from midam.report.page.render import render
 from midam.report.pseudonyms import naming
@@ -59,14 +59,13 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return the content of the page about a bag: its entry, with texts and pictures."""
     top = entry["top"]
     known = {name for instance in top for name in instance}
-    ordered = [name for name in top[0] if name.startswith(ORDERED)]
     places = [[value for key, value in instance.items() if key.startswith("coord_")] for instance in top]
     return {
         **entry,
         "explained": entry.get("explained"),
         "form": _form(entry),
         "facts": facts_text(entry),
-        "columns": [name for name in (*_OF_FILES, *ordered) if name in known],
+        "columns": [name for name in _OF_FILES if name in known],
         "names": [instance_name(instance["instance"], place) for instance, place in zip(top, places)],
         "image": _data(folder, entry["files"]["picture"]),
         "slides": [_slide(slide, entry, folder) for slide in entry.get("slides", [entry])],

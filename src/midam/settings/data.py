@@ -17,8 +17,8 @@ TimeFeature = Literal["since-first", "until-last", "hour", "weekday", "days"]
 
 _PLANES = ("sagittal", "coronal", "axial")
 _NAMES = (
-    *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "order"),
-    *("categories", "covariates", "positive", "sheet"),
+    *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "categories"),
+    *("covariates", "positive", "sheet"),
 )
 
 
@@ -137,10 +137,6 @@ class DataSettings(SettingsGroup):
         Columns of a table that hold coordinates.
     ignore
         Columns of a table that are not features.
-    order
-        Column of a table, of numbers or dates, by which the instances of a bag are sorted, such as time. It is replaced
-        by features: position in the bag, times since the previous and the first instance, and the change of each
-        feature from the previous one.
     categories
         Categorical columns of a table, such as merchant,channel: a feature for each category of 3 training bags or
         more, and one for all others. Text with few values is categorical by default; name columns of numeric codes, and
@@ -194,7 +190,6 @@ class DataSettings(SettingsGroup):
     split: str | None = None
     coords: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    order: str | None = None
     categories: tuple[str, ...] = ()
     time_features: tuple[TimeFeature, ...] = ("since-first", "until-last", "hour", "weekday")
     covariates: tuple[str, ...] = ()

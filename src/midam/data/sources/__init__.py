@@ -15,7 +15,7 @@ from midam.data.sources.patient_rows import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
 from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
-from midam.data.sources.table_columns import ORDER, split_sites
+from midam.data.sources.table_columns import split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
 from midam.names import nearby
 
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 # Options that a run does not carry over to other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _ANYWHERE = (
-    *("path_or_name", "order", "images", "reads", "require_labels", "reader", "on_file"),
+    *("path_or_name", "images", "reads", "require_labels", "reader", "on_file"),
     *("classes", "features", "kinds", "bad_labels", "left_out", "read_as_missing", "where"),
 )
 
@@ -67,11 +67,6 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     categories : sequence of str
         Columns of a table of instances, and covariates, that are categories; text with few values is recognized.
         Training encodes them: `midam.data.column_codes`.
-    order : str, optional
-        Column of a table of instances, of numbers or dates, by which the instances of a bag are sorted; rows of the
-        same time keep their order. It is not a feature, but adds features (`midam.data.sources.table_columns`):
-        position in the bag, times since the previous and the first instance, the change of each feature. Other data is
-        refused, unless it was written with these features.
     covariates : sequence of str
         Columns of a table (of instances, a manifest or a label table), keys of an npz file, or covariates of a store
         that hold covariates of the bags, such as age and sex: `midam.data.covariates`.
@@ -149,11 +144,6 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         request = request.changed(impute="impute" in reader.parameters)
     _check_applies(reader, request)
     bags = reader.read(request.completed())
-    if request.order is not None and "order" not in reader.parameters and not {*ORDER} <= {*(bags.feature_names or ())}:
-        raise ConfigError(
-            f"Expected a table of instances (CSV, TSV, Excel, Parquet) with `order`, got {reader.what} (in "
-            f"{request.source}); give a table with the column {request.order!r}, or leave `order` out."
-        )
     sites, of_bags = split_sites(bags.covariates, request, bags.source)
     bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
     bags = patients_together(bags, request)
@@ -190,7 +180,7 @@ def _check_applies(reader: BagReader, request: Request) -> None:
             raise ConfigError(
                 f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out{more}."
             )
-    others = [] if "order" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
+    others = [] if "ignore_columns" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
     if strict and others:
         raise ConfigError(
             f"Expected `categories` among the `covariates` with {reader.what}, got {others[0]!r} for {request.source}; "

@@ -4,14 +4,13 @@ Warnings name columns that are probably not features: they name patients, number
 """
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import Column, date_of, hours_of
 from midam.data.sources import table_columns as tables
 from midam.data.sources.feature_kinds import FEW, holds_amounts, read_kinds
 from midam.data.sources.label_columns import code_columns, is_binary, label_columns
@@ -176,7 +175,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     Without `require_labels`, every column but the bag's may be absent, unless the call is `strict`.
     """
     of_labels = label_columns(table.frame.columns, request)
-    named = [*(getattr(request, name) for name in COLUMNS), *tables.group_parts(request.group_column), request.order]
+    named = [*(getattr(request, name) for name in COLUMNS), *tables.group_parts(request.group_column)]
     named += [*request.coord_columns, *request.covariate_columns, *of_labels]
     used = table.frame.columns if request.features is None else [*request.features, *named]
     check_fields(table.frame, [name for name in used if name not in request.ignore_columns], table.where)
@@ -191,7 +190,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     label = of_labels if tables.has_labels(table.frame, request) else ()
     parameters = [("bag_column", bag), *(("label_column", name) for name in label)]
     parameters += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
-    parameters += [*request.named_covariates, ("order", request.order), *(("ignore_columns", name) for name in ignored)]
+    parameters += [*request.named_covariates, *(("ignore_columns", name) for name in ignored)]
     tables.require_columns(table.frame.columns, parameters, table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
@@ -201,13 +200,9 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
     columns = {name: table.constant(name, table.faults) for name in request.covariate_columns}
-    special = {bag, group, *tables.group_parts(group), split, *of_labels, *columns}
-    times = None if request.order is None else table.times(request.order, owners=special)
-    special |= {*coords, *ignored, request.order}
+    special = {bag, group, *tables.group_parts(group), split, *of_labels, *columns, *coords, *ignored}
     present = [str(name) for name in table.frame.columns if name not in special]
-    derived = [] if request.order is None else tables.order_names(request.features or ())  # not in the file
-    needed = None if request.features is None else [name for name in request.features if name not in derived]
-    features = table.features(present, needed)
+    features = table.features(present, request.features)
     kinds = read_kinds(table.frame, features, table.codes, request, table.faults, labels=_targets(labels))
     table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=bool(request.impute), apart=request.features is None)
@@ -217,7 +212,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     if request.features is None:
         kinds.report(table.where)
         warn_of_features(table, features, instances, labels)
-    arrays = {
+    return {
         "X": instances,
         "bag": table.codes,
         "ids": table.ids,
@@ -233,29 +228,6 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
         "source": table.where,
         "missing": request.impute,
     }
-    return arrays if times is None else _in_order(arrays, times)
-
-
-def _in_order(arrays: dict[str, Any], times: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the arrays of a table sorted by bag and time of the rows [M], with the features of their order."""
-    names, columns, where = arrays["feature_names"], arrays["columns"], arrays["source"]
-    numbers = [at for at in range(len(names)) if columns is None or columns[at].kind == "number"]
-    derived = tables.order_names([names[place] for place in numbers])
-    for name in sorted({*names} & {*derived}):
-        raise BagDataError(
-            f"Expected no column {name!r} with `order`, which makes a feature of that name, got one (in {where}); "
-            f"rename it, or leave it out with {given(ignore_columns=[name])}."
-        )
-    sort = np.lexsort((times, arrays["bag"]))
-    x, codes, places, times = arrays["X"][sort], arrays["bag"][sort], arrays["coords"], times[sort]
-    ties = int(((np.diff(times) == 0) & (np.diff(codes) == 0)).sum())
-    if ties:
-        text = f"{ties} of {len(times)} instances have the time of the previous one: they keep the order of their rows"
-        warnings.warn(f"{text} (in {where})", Note, stacklevel=5)
-    of_order = tables.order_features(x[:, numbers], times, codes).astype(x.dtype)
-    x, places = np.column_stack([x, of_order]), None if places is None else places[sort]
-    columns = columns and [*columns, *map(Column, derived)]
-    return arrays | {"X": x, "bag": codes, "coords": places, "feature_names": [*names, *derived], "columns": columns}
 
 
 class Table:
@@ -356,29 +328,6 @@ class Table:
         self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
         return name_array(self.constant(column, self.faults))
-
-    def times(self, column: str, *, owners: Collection[str | None]) -> NDArray[np.float64]:
-        """Return the time of each row, a number or days since 1970-01-01; refuse a column about bags (`owners`)."""
-        if column in owners:
-            raise BagDataError(
-                f"Expected a column about instances as `order`, got {column!r}, which is about bags (in "
-                f"{self.where}); name another."
-            )
-        values = tables.plain_numbers(self.frame[column])
-        words = values if pd.api.types.is_numeric_dtype(values) else values.astype(str)
-        numbers = pd.to_numeric(words, errors="coerce").to_numpy(dtype=np.float64)
-        if not np.isfinite(numbers).any():
-            texts = words.astype(str).where(words.notna() & (words != "nan"), "").map(date_of)
-            dates = pd.to_datetime(texts, errors="coerce", format="ISO8601", utc=True)
-            numbers = ((dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64)
-            if (hours := hours_of(texts.tolist())) is not None:
-                numbers = hours
-        gaps, advice = values.isna().to_numpy(), "fill it in, or drop the row"
-        self._add(self.faults, gaps, column, f"a time in each row of column {column}", advice, got="none")
-        wrong = ~np.isfinite(numbers) & ~gaps
-        wanted = "times that are all numbers, all dates such as 2023-01-31 or 2023-01-31 14:05, or all times of day"
-        self._add(self.faults, wrong, column, wanted, "correct it")
-        return numbers
 
     def features(self, present: list[str], wanted: Sequence[str] | None) -> list[str]:
         """Return the columns of the features: the wanted ones, in their order, or all."""

@@ -30,7 +30,7 @@ OnFile = Callable[[int, int], None]
 # Parameters of `Request` that are names, or lists of names.
 _NAMES = (
     *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "categories"),
-    *("order", "covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
+    *("covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
 )
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
@@ -89,7 +89,6 @@ class Request:
     split_column: str | None = None
     coord_columns: Sequence[str] = ()
     ignore_columns: Sequence[str] = ()
-    order: str | None = None
     categories: Sequence[str] = ()
     covariates: Sequence[str] = ()
     site_column: str | None = None

@@ -1,4 +1,4 @@
-"""Columns of tables: their names, values, covariates and features of an order; and faults, in one message."""
+"""Columns of tables: their names, values and covariates; and faults, in one message."""
 
 import json
 import re
@@ -35,7 +35,6 @@ _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|numb
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
-ORDER = ("position", "time since previous", "time since first")  # features of the order of instances
 _SHOWN = 10
 _SEVERAL = 5
 
@@ -134,33 +133,6 @@ def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
     if not len(objects) or not all(isinstance(value, Real | Decimal) for value in objects):
         return values
     return pd.Series([np.nan if pd.isna(value) else float(value) for value in values], values.index, dtype=np.float64)
-
-
-def order_names(names: Sequence[str]) -> list[str]:
-    """Return the names of the features of `order_features`, for features of these names."""
-    return [*ORDER, *(f"{name} change" for name in names)]
-
-
-def order_features(x: NDArray[Any], times: NDArray[np.float64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return features [M, 3 + D] of the order in each bag; rows x [M, D] are sorted by bag `codes`, then by `times`.
-
-    They are the place in the bag, from 1/n to 1; the time since the previous row and since the first; and for each
-    feature the difference to the previous row. Differences are 0 in the first row of a bag, and NaN where a value is
-    missing.
-
-    Examples
-    --------
-    >>> order_features(np.array([[5.0], [7.0], [1.0]]), np.array([1.0, 4.0, 9.0]), np.array([0, 0, 1])).tolist()
-    [[0.5, 0.0, 0.0, 0.0], [1.0, 3.0, 3.0, 2.0], [1.0, 0.0, 0.0, 0.0]]
-    """
-    rows = np.arange(len(codes))
-    opens = np.append(True, codes[1:] != codes[:-1])
-    sizes = np.diff(np.append(rows[opens], len(rows)))
-    first = np.repeat(rows[opens], sizes)
-    values = np.column_stack([times, x]).astype(np.float64)
-    steps = np.where(opens[:, None], 0.0, values - values[rows - 1])
-    places = (rows - first + 1) / np.repeat(sizes, sizes)
-    return np.column_stack([places, steps[:, 0], times - times[first], steps[:, 1:]])
 
 
 def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:

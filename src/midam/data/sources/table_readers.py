@@ -6,7 +6,6 @@ column of the bag, one of the label, and the rest are features.
 
 import warnings
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ class TableReader(BagReader):
     suffixes = (*TEXTS, EXCEL, _PARQUET)
     parameters = (
         *(*COLUMNS, *COVARIATES, *SPLITS),
-        *("coord_columns", "ignore_columns", "order", "positive", "target", "grades", "sheet", "impute"),
+        *("coord_columns", "ignore_columns", "positive", "target", "grades", "sheet", "impute"),
     )
 
     def read(self, request: Request) -> Bags:
@@ -126,25 +125,20 @@ def _open(request: Request) -> Table:
     return Table(str(path), frame, unit=unit, first=first, gaps=gaps)
 
 
-def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:
-    """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each, and its order.
+def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[int]]]:
+    """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each.
 
-    "order_COLUMN" holds the values in the column of the order. The result is empty for data other than tables of
-    instances.
+    The result is empty for data other than tables of instances.
     """
-    bag, order = settings.bag_column, settings.order
-    request = Request(source, bag_column=bag, order=order, sheet=settings.sheet, reader=settings.reader)
+    bag = settings.bag_column
+    request = Request(source, bag_column=bag, sheet=settings.sheet, reader=settings.reader)
     if not isinstance(bag_reader(request), TableReader):
         return {}
     table = _open(request)
     table.name_values([bag], [])
     table.find_bags(bag)
-    sort = np.lexsort((np.zeros(len(table.codes)) if order is None else table.times(order, owners=()), table.codes))
     rows_by_bag = {}
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
-        rows = sort[table.codes[sort] == code]
-        known: dict[str, list[Any]] = {table.unit: [table.number(row) for row in rows.tolist()]}
-        if order is not None:
-            known[f"order_{order}"] = table.frame[order].iloc[rows].astype(str).tolist()
-        rows_by_bag[str(table.ids[code])] = known
+        rows = np.flatnonzero(table.codes == code).tolist()
+        rows_by_bag[str(table.ids[code])] = {table.unit: [table.number(row) for row in rows]}
     return rows_by_bag
