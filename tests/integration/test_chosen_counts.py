@@ -100,17 +100,6 @@ def test_a_run_that_had_no_checkpoint_yet_keeps_what_was_chosen(ragged, whole, t
     assert_same_run(run, whole)
 
 
-def test_a_file_of_an_earlier_version_may_hold_a_removed_setting_that_it_did_not_use(ragged, tmp_path, capsys):
-    config, run = tmp_path / "c.yaml", tmp_path / "run"
-    config.write_text("time_budget: null\nepochs: 1\nmembers: 1\n")
-    assert main(["fit", str(ragged), "--config", str(config), "--out", str(run)]) == 0
-    (run / "config.yaml").write_text((run / "config.yaml").read_text() + "time_budget: null\n")
-    assert main(["report", str(run)]) == 0
-    config.write_text("time_budget: 5\n")
-    assert main(["fit", str(ragged), "--config", str(config)]) == 2
-    assert "'time_budget'" in capsys.readouterr().err
-
-
 def test_settings_of_a_file_may_leave_counts_open(ragged, tmp_path):
     config, run = tmp_path / "c.yaml", tmp_path / "run"
     config.write_text("num_instances: auto\nmemory_budget: 1\nepochs: 1\nmembers: 1\n")

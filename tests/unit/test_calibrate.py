@@ -188,15 +188,17 @@ def test_scores_of_exactly_0_and_1_have_probabilities_and_keep_their_order():
     np.testing.assert_array_equal(found.predict([-1e-9, 1 + 1e-9]), found.predict([0, 1]))  # rounding outside
 
 
-def test_a_calibrator_of_an_earlier_version_keeps_its_meaning():
-    earlier = {"center": 0.4, "scale": 0.2, "slope": 1.5, "intercept": -0.3}
-    calibrator, scores = PlattCalibrator.from_dict(earlier), np.linspace(0, 1, 11)
+def test_a_calibrator_says_whether_it_is_on_the_logit():
+    line = {"center": 0.4, "scale": 0.2, "slope": 1.5, "intercept": -0.3}
+    scores = np.linspace(0, 1, 11)
+    calibrator = PlattCalibrator.from_dict({**line, "version": 1.0})
     np.testing.assert_allclose(calibrator.predict(scores), expit(1.5 * (scores - 0.4) / 0.2 - 0.3), rtol=1e-12)
-    assert calibrator.to_dict() == earlier
+    assert calibrator.to_dict() == {**line, "version": 1.0}
     made = PlattCalibrator().fit(scores, [0, 0, 0, 1, 0, 0, 1, 0, 1, 1, 1])
     assert made.to_dict()["version"] == 2
-    with pytest.raises(ConfigError, match="version 1 or 2"):
-        PlattCalibrator.from_dict({**earlier, "version": 3.0})
+    for other in ({}, {"version": 3.0}):
+        with pytest.raises(ConfigError, match="version 1 or 2"):
+            PlattCalibrator.from_dict({**line, **other})
 
 
 def test_classes_and_labels_are_calibrated_on_the_logit_too():
@@ -211,10 +213,10 @@ def test_classes_and_labels_are_calibrated_on_the_logit_too():
     np.testing.assert_allclose(calibrator.predict(expit(logits)), shares, atol=0.03)
     again = TemperatureCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))
     np.testing.assert_array_equal(again.predict(expit(logits)), calibrator.predict(expit(logits)))
-    earlier = {"center": 0.5, "scale": 0.5, "slope": 2.0, "offsets": [0.0, 1.0]}
+    line = {"center": 0.5, "scale": 0.5, "slope": 2.0, "offsets": [0.0, 1.0], "version": 1.0}
     scores = np.array([[0.2, 0.7]])
     expected = softmax(4 * (scores - 0.5) + [0.0, 1.0], axis=1)
-    np.testing.assert_allclose(TemperatureCalibrator.from_dict(earlier).predict(scores), expected, rtol=1e-12)
+    np.testing.assert_allclose(TemperatureCalibrator.from_dict(line).predict(scores), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

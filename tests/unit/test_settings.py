@@ -277,24 +277,6 @@ def read(text):
     return {line.split(": ")[0]: line.split(": ")[1] for line in text.splitlines() if "nonnegative" in line}
 
 
-_LEFT = {"augment": ["flip"], "time_budget": 5, "state_schedule": "warmup", "state_start": "exact", "state_refresh": 2}
-
-
-def test_a_trained_model_may_have_been_trained_with_what_is_no_more():
-    assert Settings.from_flat({"epochs": 3} | _LEFT, trained=True) == Settings(epochs=3)
-    unused = {
-        "augment": [],
-        "time_budget": None,
-        "state_schedule": "constant",
-        "state_start": "first-visit",
-        "state_refresh": None,
-    }
-    assert Settings.from_flat(unused) == Settings()
-    for name, value in _LEFT.items():
-        with pytest.raises(ConfigError, match=f"got '{name}'"):
-            Settings.from_flat({name: value})
-
-
 @pytest.mark.parametrize("content", [b"a: [1\nb: }", b"\xff\xfe\x00", b"", b"- 1\n", b"word"])
 def test_a_file_that_is_no_settings_is_refused_in_one_line(content, tmp_path):
     path = tmp_path / "c.yaml"

@@ -22,7 +22,7 @@ from midam.registry import is_network, take_known
 from midam.report.program import note_result, stdout_console
 from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config, require_repeated
 from midam.runs.method import TAKEN, choose_method, method_title, refuse_settings
-from midam.settings import Settings, read_yaml, refuse_unknown, without_removed
+from midam.settings import Settings, read_yaml, refuse_unknown
 from midam.train.named_methods import DEFAULT
 
 AUTO, EVERY = "auto", "all"
@@ -105,7 +105,6 @@ def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         words.append("--every_fold")
     if not isinstance(data := values.get("data"), str | None):
         raise ConfigError(f"Expected data as text, got {data!r} (in {path}); name a file, a folder or a known set.")
-    values = without_removed(values)
     refuse_unknown(
         [key for key in values if key not in ("data", "method", "budget", "plugins")], SETTINGS, source=str(path)
     )

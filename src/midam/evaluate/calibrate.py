@@ -85,7 +85,7 @@ class OnLogit(Fitted):
     Attributes
     ----------
     version_ : int
-        2 on the logit; 1 on the score itself, as in calibrators of earlier versions.
+        2 on the logit; 1 on the score itself.
     """
 
     version_: int
@@ -101,16 +101,15 @@ class OnLogit(Fitted):
         return s if self.version_ == _ON_SCORE else score_logits(s)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fitted numbers and the version; for version 1 no version, as in files of earlier versions."""
-        numbers = super().to_dict()
-        return numbers if self.version_ == _ON_SCORE else {**numbers, "version": float(self.version_)}
+        """Return the fitted numbers and the version."""
+        return {**super().to_dict(), "version": float(self.version_)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build it from the result of `to_dict`; raise a `ConfigError` for an unknown version too."""
-        version = values.get("version", _ON_SCORE)
+        version = values.get("version")
         if version not in (_ON_SCORE, _ON_LOGIT):
-            raise ConfigError(f"Expected the version 1 or 2 of a calibrator, got {version!r}; update midam.")
+            raise ConfigError(f"Expected the version 1 or 2 of a calibrator, got {version!r}; fit again.")
         made = super().from_dict({key: value for key, value in values.items() if key != "version"})
         made.version_ = int(version)
         return made

@@ -176,7 +176,7 @@ def read_run_config(folder: RunFolder) -> tuple[Settings, str, str | None]:
     values = take_known(values, folder.config)
     method = values.pop("method", None)
     values.pop("budget", None)
-    settings = Settings.from_flat(values, source=str(folder.config), trained=folder.summary.exists())
+    settings = Settings.from_flat(values, source=str(folder.config))
     return settings, data, method
 
 

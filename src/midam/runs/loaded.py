@@ -4,7 +4,6 @@ import hashlib
 import json
 import warnings
 from base64 import b64encode
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from midam.errors import CheckpointError, ConfigError, path_of, require
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, saved_coder
-from midam.names import name_of, nearby
+from midam.names import nearby
 from midam.nn.ensemble import BagEnsemble, all_weights
 from midam.reading import read_text
 from midam.registry import take_known
@@ -179,9 +178,8 @@ def load_run(path: str | Path) -> LoadedRun:
     take_known(named_parts(content), file)
     for part in content.get("parts") or []:
         take_known({**(part["config"] or {}), "method": part["method"]}, file)
-    content |= _in_form(content)
     shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
-    settings = Settings.from_flat(content["config"], source=str(path), trained=True).resolve(shape)
+    settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):
         if method is None:
             weights, coder = all_weights(content["model"]), saved_coder(content["model"])
@@ -194,20 +192,9 @@ def load_run(path: str | Path) -> LoadedRun:
         model=model.eval(),
         settings=settings,
         decision=decision,
-        **{name: content[name] for name in ("splits", "contents", "groups", "data")},
+        groups=set(content["groups"]),
+        **{name: content[name] for name in ("splits", "contents", "data")},
         source=str(folder.root),
         method=method,
         parts=content.get("parts"),
     )
-
-
-def _in_form(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data entries of a model file of any version, with normalized names."""
-    data = dict(content["data"])
-    for key in ("classes", "feature_names"):
-        if data.get(key) is not None:
-            data[key] = [name_of(name) if isinstance(name, str) else name for name in data[key]]
-    if data.get("outcome") is not None:
-        data["outcome"] = {**data["outcome"], "names": list(map(name_of, data["outcome"]["names"]))}
-    splits = {name_of(bag): split for bag, split in content["splits"].items()}
-    return {"data": data, "splits": splits, "groups": set(map(name_of, content["groups"]))}

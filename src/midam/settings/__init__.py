@@ -12,11 +12,10 @@ from midam.settings.settings import (
     read_yaml,
     refuse_unknown,
     unknown_setting,
-    without_removed,
     yaml_text,
 )
 from midam.settings.training import RunSettings, TrainingSettings, member_seed, usual_chunk
 
 __all__ = ["CutSettings", "DataSettings", "MethodSettings", "ModelSettings", "ResolvedSettings", "RunSettings"]
-__all__ += ["Settings", "TrainingSettings", "member_seed", "read_yaml", "refuse_unknown", "without_removed"]
+__all__ += ["Settings", "TrainingSettings", "member_seed", "read_yaml", "refuse_unknown"]
 __all__ += ["unknown_setting", "usual_chunk", "yaml_text"]

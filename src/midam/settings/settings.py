@@ -23,14 +23,6 @@ from midam.synonyms import same_meaning
 
 _SETTINGS = "the settings"
 _SHOWN = 100  # unknown settings for which advice is looked up
-# Removed settings, with the value that means "not used" in files of earlier versions.
-_REMOVED: dict[str, Any] = {
-    "time_budget": None,
-    "state_schedule": "constant",
-    "state_start": "first-visit",
-    "state_refresh": None,
-    "augment": [],
-}
 # Limits of a settings file: bytes, depth of nesting, values (a repeated part counts each time), keys that merges add,
 # characters of a number. A list of 20 000 feature names passes.
 _BYTES, _DEPTH, _VALUES, _MERGED, _DIGITS = 1 << 20, 32, 50_000, 10_000, 100
@@ -85,13 +77,12 @@ class Settings(SettingsGroup):
         return [name for name, home in _homes(cls).items() if not groups or home in groups]
 
     @classmethod
-    def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS, trained: bool = False) -> Self:
+    def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS) -> Self:
         """Return settings from values as of `flat`, or from a part of them; messages name their `source`.
 
-        The values may come from a file, whose entry `plugins` says where to find names that are unknown. Removed
-        settings are left out if the model is already `trained`.
+        The values may come from a file, whose entry `plugins` says where to find names that are unknown.
         """
-        values = take_known(without_removed(values, trained=trained), source)
+        values = take_known(values, source)
         refuse_unknown(values, _homes(cls), source=source)
         try:
             return cls(**values)
@@ -154,12 +145,6 @@ class ResolvedSettings(Settings):
         for setting in ("hidden", "dropout", "norm"):
             _refuse_untaken(ENCODERS, self.model.encoder, self.model, setting)
         return self
-
-
-def without_removed(values: Mapping[str, Any], *, trained: bool = False) -> dict[str, Any]:
-    """Return the settings of a file without removed ones that it did not use; without all if `trained`."""
-    unused = {name for name, value in _REMOVED.items() if trained or (name in values and values[name] == value)}
-    return {name: value for name, value in values.items() if name not in unused}
 
 
 def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:

@@ -120,7 +120,7 @@ class Auto(Baseline):
         for part in parts:
             of_part = states[len(members) : len(members) + part["scorers"]]
             if part["config"] is not None:
-                saved = Settings.from_flat(part["config"], trained=True)
+                saved = Settings.from_flat(part["config"])
                 settings = saved.replace(members=part["scorers"]).resolve(instance_shape)
                 inner = [_inner(state) for state in of_part]
                 scorers = scorers_of(fill_ensemble(settings, inner, instance_shape=instance_shape))

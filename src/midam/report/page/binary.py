@@ -150,7 +150,7 @@ class BinaryPage(TargetPage):
 
     @cached_property
     def _thresholds(self) -> calibrate.Thresholds | None:
-        """Choice of the run's threshold; for a run of an earlier version, made again from its validation bags."""
+        """Choice of the run's threshold; of one without its choice, made again from the validation bags."""
         thresholds, validation, threshold = self.study.thresholds, self._validation, self.study.threshold
         if thresholds is not None or threshold is None or validation is None:
             return thresholds

@@ -163,7 +163,7 @@ class Study:
     importance : mapping, optional
         Permutation importance of the features: its entry in summary.json.
     thresholds : Thresholds, optional
-        For two classes, the choice of the threshold, and thresholds of other rules; None for runs of earlier versions.
+        For two classes, the choice of the threshold, and thresholds of other rules; None if unknown.
     changed, settings : sequence
         Settings that differ from their defaults (name, value, default), and all settings (name, value).
     facts : sequence of (str, str)
