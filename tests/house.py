@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=32_750,
+    lines=32_660,
     files=251,
     function=60,
     circles=0,
@@ -120,7 +120,7 @@ PARTS = {
     "settings": 640,
     "sklearn": 1100,
     "targets": 900,
-    "train": 1780,
+    "train": 1700,
 }
 
 
