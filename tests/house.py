@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=32_700,
+    lines=32_580,
     files=251,
     function=60,
     circles=0,
@@ -115,12 +115,12 @@ PARTS = {
     "export": 540,
     "functional": 500,
     "nn": 1960,
-    "report": 3120,
-    "runs": 2560,
-    "settings": 640,
+    "report": 3090,
+    "runs": 2540,
+    "settings": 630,
     "sklearn": 1100,
     "targets": 900,
-    "train": 1780,
+    "train": 1710,
 }
 
 

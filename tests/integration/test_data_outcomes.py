@@ -19,15 +19,14 @@ HOW = {target: ["--label-column", ",".join(columns)] for target, columns in COLU
 HOW["survival"] += ["--positive", "died"]
 SAID = {
     "multiclass": [
-        "bags: 40 (4 classes)",
         "classes: brain 10, eye 10, lung 10, skin 10",
         "few bags of a class: brain (10)",
     ],
-    "ordinal": ["bags: 40 (3 grades)", "grades: 1 14, 2 13, 3 13", "few bags of a grade: 1 (14)"],
-    "multilabel": ["bags: 40 (2 labels)", "labels: a 20, b 20", "unknown: b 1", "few bags without a label: b (19)"],
-    "continuous": ["bags: 40 (numbers)", "kind: -"],
+    "ordinal": ["grades: 1 14, 2 13, 3 13", "few bags of a grade: 1 (14)"],
+    "multilabel": ["labels: a 20, b 20", "unknown: b 1", "few bags without a label: b (19)"],
+    "continuous": ["bags: 40", "kind: -"],
     "survival": [
-        "bags: 40 (14 events)",
+        "events: 14 (35.0%), 26 censored",
         "times: 1 to 40",
         "median follow-up: 27",
         "few events: 14",

@@ -42,7 +42,7 @@ def test_good_bags_raise_no_warning():
     assert (found.warnings, found.notes) == ([], [])
     assert found.facts["splits"] == "train 40 (20 positive), val 20 (10 positive), test 20 (10 positive)"
     assert found.facts["groups"] == 40
-    assert found.facts["dtype"] == "float64"
+    assert found.facts["instance shape"] == "[4] of float64"
 
 
 def test_features_are_listed_with_their_kind_and_how_they_rank():
@@ -219,7 +219,6 @@ def test_facts_of_a_store(tmp_path):
     facts = bag_facts(str(tmp_path / "s"), open_store(tmp_path / "s"))
     assert facts["bags"] == "80 (unlabeled)"
     assert facts["on disk"] == format_bytes(sum(path.stat().st_size for path in (tmp_path / "s").iterdir()))
-    assert "in memory" not in facts
 
 
 @pytest.mark.parametrize("sizes", [[7], [1, 2, 3], [1, 10, 1000, 100_000], [5, 15]])

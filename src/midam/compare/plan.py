@@ -23,7 +23,7 @@ from midam.errors import ConfigError, require_choice
 from midam.evaluate.metrics import auprc
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
-from midam.train.batch_size import choose_for_each
+from midam.train.batch_size import choose_batch_size
 from midam.train.modes import cpu_threads
 from midam.train.trainer import make_fabric
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
@@ -239,9 +239,10 @@ def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
     by_method: dict[str, Counter[str]] = defaultdict(Counter)
     for task in (group.tasks[0] for group in groups):
         if task.config is not None and task.config.training.open:
-            config, trains = task.config.resolve(bags.instance_shape), [train for train, _ in task.parts]
-            choices = choose_for_each(config, bags, trains, fabric=make_fabric(config))
-            by_method[task.method.name].update(choice.what for choice in choices)
+            config, fabric = task.config.resolve(bags.instance_shape), make_fabric(task.config)
+            for train, _ in task.parts:
+                choice = choose_batch_size(config, bags.subset(train), device=fabric.device, fabric=fabric)
+                by_method[task.method.name][choice.what] += 1
     return [
         f"{name}, chosen for the training bags of each fold: "
         + "; ".join(f"{text} ({count} folds)" for text, count in counts.items())

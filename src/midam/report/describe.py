@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, missing_by_column, missing_text
 from midam.data.digests import bag_digests
-from midam.data.on_disk import on_disk
 from midam.data.sets import catalog
 from midam.data.sources.patient_rows import group_origin
 from midam.data.splits import check_disjoint
@@ -62,15 +61,13 @@ class FeatureFacts(NamedTuple):
     metric: float | None
 
 
-def describe_bags(
-    name: str, bags: Bags, *, gaps: NDArray[np.float32] | None = None, data: DataSettings | None = None
-) -> BagDescription:
+def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) -> BagDescription:
     """Describe labeled or unlabeled bags, and look for problems in them.
 
     Up to 256 MiB of instances are read completely. For more, constant features are searched in a sample, and duplicate
-    bags only if the bags have digests, as in a store. `name` is a catalog name or the path of the data; `gaps` [N, D]
-    are the shares of missing values that were filled. Bags may have missing values: features are described by the
-    others. Categories and times are described by the features that the settings `data` make of them.
+    bags only if the bags have digests, as in a store. `name` is a catalog name or the path of the data. Bags may have
+    missing values: features are described by the others. Categories and times are described by the features that the
+    settings `data` make of them.
 
     Examples
     --------
@@ -83,7 +80,7 @@ def describe_bags(
     coder = ColumnCoder.fit(bags, data or DataSettings())
     bags = bags if coder is None else coder.encode(bags)
     _, categories = missing_by_column(bags, coder)
-    features = feature_facts(bags, gaps) if len(bags.instance_shape) == 1 else []
+    features = feature_facts(bags) if len(bags.instance_shape) == 1 else []
     for at, feature in enumerate(features):
         column = None if coder is None else coder.of_categories.get(feature.feature)
         if column in categories and feature.feature != f"{column} missing":
@@ -92,7 +89,7 @@ def describe_bags(
     notes, traps = [text] if text else [], [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
-        traps += label_facts.feature_warnings(bags.subset(train), None if gaps is None else gaps[train])
+        traps += label_facts.feature_warnings(bags.subset(train))
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         traps += _duplicate_warnings(bags)
@@ -107,15 +104,14 @@ def describe_bags(
     return BagDescription(bag_facts(name, bags), traps, notes, features)
 
 
-def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[FeatureFacts]:
+def feature_facts(bags: Bags) -> list[FeatureFacts]:
     """Return facts about each feature of bags of vectors, from at most 2000 bags and 2**24 numbers.
 
-    Only the first instances of large bags are read. `gaps` [N, D] are the shares of missing values that were filled;
-    without `gaps`, missing values are NaN.
+    Only the first instances of large bags are read. Missing values are NaN.
     """
     width = bags.instance_shape[0]
     count = min(len(bags), _FEATURE_BAGS, max(2, _FEATURE_NUMBERS // width))
-    part = bags.subset(some := np.linspace(0, len(bags) - 1, count).round().astype(np.int64))
+    part = bags.subset(np.linspace(0, len(bags) - 1, count).round().astype(np.int64))
     most = max(1, _FEATURE_NUMBERS // (len(part) * width))
     target = target_of(part)
     values = target.values(part) if part.labels is not None or part.outcome is not None else None
@@ -123,7 +119,6 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
     rows = [np.asarray(part.instances[low : low + size], dtype=np.float64) for low, size in spans]
     x = np.concatenate(rows)
     absent = np.isnan(x)
-    missing = absent.mean(axis=0) if gaps is None else np.average(gaps[some], axis=0, weights=part.sizes)
     names = part.feature_names or [f"feature {number}" for number in range(x.shape[1])]
     facts = []
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of features without any value in a bag
@@ -132,8 +127,8 @@ def feature_facts(bags: Bags, gaps: NDArray[np.float32] | None = None) -> list[F
     metrics = _metrics(target, values, means)
     for at, name in enumerate(names):
         low, median, high = ends[:, at].tolist()
-        kind = _kind(x[~absent[:, at], at] if absent[:, at].any() else x[:, at])
-        facts.append(FeatureFacts(str(name), kind, float(missing[at]), low, median, high, metrics[at]))
+        kind = _kind(x[~absent[:, at], at])
+        facts.append(FeatureFacts(str(name), kind, float(absent[:, at].mean()), low, median, high, metrics[at]))
     return sorted(facts, key=lambda feature: -abs((feature.metric or 0.5) - 0.5))
 
 
@@ -181,18 +176,14 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if bags.covariates is not None:
         facts["covariates"] = bags.covariates.summary()
     facts |= {
-        "bags": f"{len(bags)} ({_labeled(bags)})",
-        "instances": f"{bags.num_instances}, {sizes.mean():.2f} per bag ({sizes.min()} to {sizes.max()})",
-        "quartiles of bag size": ", ".join(f"{quartile:g}" for quartile in np.percentile(sizes, [25, 50, 75])),
-        "instance shape": list(bags.instance_shape),
-        "dtype": str(bags.instances.dtype),
+        "bags": str(len(bags)) if bags.outcome is not None else f"{len(bags)} ({_positives(labels)})",
+        "instances": f"{bags.num_instances}, {sizes.min()} to {sizes.max()} per bag, median {np.median(sizes):g}",
+        "instance shape": f"{list(bags.instance_shape)} of {bags.instances.dtype}",
     }
     if labels is not None and bags.classes is not None:
         facts["classes"] = f"{bags.classes[1]} is positive, {bags.classes[0]} negative"
-    if labels is not None and 0 < labels.sum() < len(labels):
-        facts["mean bag size"] = f"{sizes[labels == 1].mean():.1f} positive, {sizes[labels == 0].mean():.1f} negative"
     if bags.outcome is not None:
-        facts |= label_facts.label_facts(bags.outcome, sizes)
+        facts |= label_facts.label_facts(bags.outcome)
     if bags.splits is not None:
         facts["splits"] = ", ".join(_split(bags, part) for part in SPLITS)
     if bags.groups is not None:
@@ -208,8 +199,6 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     place = Path(name)
     if not catalog.is_name(name) and place.exists():
         facts["on disk"] = format_bytes(stored_bytes(place))
-    if not on_disk(bags.instances):
-        facts["in memory"] = format_bytes(bags.instances.nbytes)
     return facts
 
 
@@ -249,14 +238,6 @@ def is_wide(sizes: NDArray[np.int64]) -> bool:
 
 def _positives(labels: NDArray[np.int64] | None) -> str:
     return "unlabeled" if labels is None else f"{int(labels.sum())} positive"
-
-
-def _labeled(bags: Bags) -> str:
-    """Return the kind of labels, and how many bags are positive or have the event."""
-    if bags.outcome is None:
-        return _positives(bags.labels)
-    counts = label_facts.label_counts(bags.outcome).tolist()
-    return label_facts.label_words(bags.outcome.target, bags.outcome.names, counts)
 
 
 def _split(bags: Bags, part: str) -> str:
@@ -317,7 +298,9 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
 
 
 def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
-    chunks = _all_chunks(bags) if exact else _sampled_chunks(bags)
+    order = np.argsort(bags.starts, kind="stable")
+    spans = row_chunks(bags.instances, bags.starts[order], bags.sizes[order]) if exact else _sampled_rows(bags)
+    chunks = (np.asarray(bags.instances[low:high]) for low, high in spans)
     lows, highs, counts = zip(*((np.fmin.reduce(chunk), np.fmax.reduce(chunk), len(chunk)) for chunk in chunks))
     constant, count = ~(np.fmin.reduce(lows) < np.fmax.reduce(highs)), sum(counts)  # also without any value
     names = np.array(bags.feature_names or range(len(constant)), dtype=np.str_)
@@ -329,16 +312,10 @@ def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
         yield f"constant features{sample_text}: {len(same)} of {len(constant)} ({listed(same, most=3)})"
 
 
-def _all_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
-    order = np.argsort(bags.starts, kind="stable")
-    for low, high in row_chunks(bags.instances, bags.starts[order], bags.sizes[order]):
-        yield np.asarray(bags.instances[low:high])
-
-
-def _sampled_chunks(bags: Bags) -> Iterator[NDArray[Any]]:
-    """Yield blocks of neighboring instances, which every file format reads fast."""
+def _sampled_rows(bags: Bags) -> Iterator[tuple[int, int]]:
+    """Yield spans of neighboring instances, which every file format reads fast."""
     rng = np.random.default_rng(0)
     for number in np.sort(rng.choice(len(bags), min(len(bags), _SAMPLE_BAGS), replace=False)).tolist():
         start, size = int(bags.starts[number]), int(bags.sizes[number])
         low = start + int(rng.integers(max(1, size - _SAMPLE_ROWS + 1)))
-        yield np.asarray(bags.instances[low : min(low + _SAMPLE_ROWS, start + size)])
+        yield low, min(low + _SAMPLE_ROWS, start + size)

@@ -71,8 +71,8 @@ def label_counts(outcome: TargetLabels) -> NDArray[np.int64]:
     return (columns == 1).sum(axis=0, dtype=np.int64)
 
 
-def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, str]:
-    """Return facts about an outcome by name, for bags of these sizes [N]."""
+def label_facts(outcome: TargetLabels) -> dict[str, str]:
+    """Return facts about an outcome by name."""
     facts, count = {"target": outcome.target}, len(outcome)
     if outcome.target == "survival":
         (events,), time = label_counts(outcome).tolist(), outcome.values[:, 0]
@@ -83,21 +83,11 @@ def label_facts(outcome: TargetLabels, sizes: NDArray[np.int64]) -> dict[str, st
         return facts
     if outcome.target not in _UNITS:
         return facts | {outcome.names[0]: _spread(outcome.values[:, 0])}
-    columns, counts = _columns(outcome), label_counts(outcome)
-    shares = [f"{name} {column}" for name, column in zip(outcome.names, counts.tolist())]
+    shares = [f"{name} {count}" for name, count in zip(outcome.names, label_counts(outcome).tolist())]
     facts[_PLURALS[_UNITS[outcome.target]]] = listed(shares, most=_SHOWN)
-    if outcome.target == "multilabel":
-        labels_per_bag = (columns == 1).sum(axis=1)
-        facts["labels per bag"] = f"{labels_per_bag.mean():.2f} ({labels_per_bag.min()} to {labels_per_bag.max()})"
-        gaps = np.isnan(columns).sum(axis=0)
-        if gaps.any():
-            unknown = [f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()]
-            facts["unknown"] = listed(unknown, most=_SHOWN)
-    if sizes.min() < sizes.max():
-        means = [
-            f"{name} {sizes[column].mean():.1f}" for name, column in zip(outcome.names, columns.T == 1) if column.any()
-        ]
-        facts["mean bag size"] = listed(means, most=_SHOWN)
+    if (gaps := np.isnan(outcome.values).sum(axis=0)).any():  # of several labels only
+        unknown = [f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()]
+        facts["unknown"] = listed(unknown, most=_SHOWN)
     return facts
 
 
@@ -150,13 +140,6 @@ def size_warnings(bags: Bags) -> Iterator[str]:
     if ci is not None and not ci.low <= 0.5 <= ci.high:
         area = f"{METRIC_NAMES[target.metric]} alone is {ci.value:.3f} (95% CI {ci.low:.3f} to {ci.high:.3f})"
         yield f"the bag size predicts {_TELLS[target.name]}: its {area}; {advice}"
-
-
-def kinds(bags: Bags) -> tuple[NDArray[np.int64] | None, tuple[str, str]]:
-    """Return labels [N] of 1 and 0, or events for survival, and their names; None if there are none."""
-    if bags.outcome is not None and bags.outcome.target == "survival":
-        return bags.outcome.values[:, 1].astype(np.int64), ("with the event", "without")
-    return bags.labels, ("positive", "negative")
 
 
 def label_codes(bags: Bags) -> NDArray[np.int64] | None:

@@ -21,7 +21,7 @@ from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
 from midam.report.describe import BagDescription, FeatureFacts, size_edges
-from midam.report.label_facts import kinds, label_words
+from midam.report.label_facts import label_words
 from midam.report.program import remark
 
 _LINES = 10
@@ -258,14 +258,16 @@ def print_description(console: Console, name: str, facts: Mapping[str, Any], bag
     console.print(f"[bold]{escape(name)}[/]")
     for key, value in facts.items():
         console.print(f"  {key}: {escape(str(value))}")
-    sizes, (labels, names) = bags.sizes, kinds(bags)
+    sizes, labels, names = bags.sizes, bags.labels, "+ positive, o negative"
+    if bags.outcome is not None and bags.outcome.target == "survival":
+        labels, names = bags.outcome.values[:, 1].astype(np.int64), "+ with the event, o without"
     edges = size_edges(sizes, bins=_SIZE_BINS)
     if len(edges) < 3:
         return
     positive = np.zeros(len(sizes), bool) if labels is None else labels == 1
     total, above = (np.histogram(counted, bins=edges)[0] for counted in (sizes, sizes[positive]))
     if labels is not None:
-        console.print(f"  + {names[0]}, o {names[1]}")
+        console.print(f"  {names}")
     console.print("  bag sizes:")
     for low, high, count, positives in zip(edges[:-1], edges[1:], total, above, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}-{high - 1}"
