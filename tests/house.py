@@ -105,9 +105,9 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1590,
+    "": 1600,
     "cli": 2070,
-    "compare": 2520,
+    "compare": 2510,
     "data": 9230,
     "embed": 770,
     "evaluate": 1850,

@@ -1,9 +1,14 @@
-"""The processes that train one model: their number, the rank of this process, and the start and end of the others."""
+"""The processes that train one model: their number, the rank of this process, and the start and end of the others.
 
+Any helper process can end with the process that started it (`end_with`).
+"""
+
+import ctypes
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +21,8 @@ LOCAL, NODE, LEADER = "LOCAL_RANK", "NODE_RANK", "MIDAM_LEADER"
 _TASK = "SLURM_PROCID"
 _HERE = "127.0.0.1"
 _LOOK_S = 0.1
+_EVERY_S = 0.5
+_SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # constants of the Windows API
 
 
 @dataclass(frozen=True)
@@ -180,3 +187,21 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_HERE, 0))
         return probe.getsockname()[1]
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after the process `parent`, even in the middle of a task."""
+    threading.Thread(target=_watch, args=(parent,), name="midam-parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    if sys.platform == "win32":
+        kernel = ctypes.windll.kernel32
+        handle = kernel.OpenProcess(_SYNCHRONIZE, False, parent)
+        if handle:
+            kernel.WaitForSingleObject(handle, _FOREVER)
+    else:
+        # An orphan gets another parent.
+        while os.getppid() == parent:
+            time.sleep(_EVERY_S)
+    os._exit(1)

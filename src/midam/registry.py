@@ -113,10 +113,12 @@ class Registry:
                 f"{known} {name!r}{where}, which the plug-in {module} adds; pass --plugin {module}, or import it in "
                 "Python."
             )
-        if "." in name and self is not TARGETS:  # `midam.data.sources.label_columns` reads the labels of its own alone
+        added = f"{self.kind.upper()}S"
+        # `midam.data.sources.label_columns` reads the labels of its own targets alone.
+        if "." in name and self is not TARGETS and globals().get(added) is self:
             return ConfigError(
                 f"{known} {name!r}{where}, and no class path is imported; add the class under this name in a module, "
-                f"midam.registry.{self.kind.upper()}S.add({name!r}, ...), and pass --plugin MODULE."
+                f"midam.registry.{added}.add({name!r}, ...), and pass --plugin MODULE."
             )
         return ConfigError(f"{known} {name!r}{where}; {nearest(name, [*self.names(), *also])}")
 

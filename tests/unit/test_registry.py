@@ -28,7 +28,10 @@ def test_an_unknown_name_is_refused_with_the_nearest(layers):
 
 @pytest.mark.parametrize("path", ["torch.nn.Tanh", "no_such_package.Thing", "os.system"])
 def test_a_class_path_is_no_name(layers, path):
-    with pytest.raises(ConfigError, match=f"known layer, got '{path}', and no class path is imported; add the class"):
+    advice = f"known pooling, got '{path}', and no class path is imported; .* midam.registry.POOLINGS.add"
+    with pytest.raises(ConfigError, match=advice):
+        POOLINGS.find(path)
+    with pytest.raises(ConfigError, match=f"Expected a known layer, got '{path}'; "):  # of a registry elsewhere
         layers.find(path)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import joblib
 
 from midam.compare.plan import Task, run_task
-from midam.compare.workers import end_with
 from midam.data.bags import Bags
+from midam.processes import end_with
 
 _EPOCHS = 2
 _STATUS = Path("/proc/self/status")

@@ -1,11 +1,7 @@
 """Run tasks in this process, in processes or threads of this machine, or on the workers of a cluster, by joblib."""
 
-import ctypes
 import os
 import socket
-import sys
-import threading
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -21,6 +17,7 @@ from urllib.parse import urlsplit
 from joblib import Parallel, cpu_count, delayed, parallel_config
 
 from midam.errors import ConfigError, first_line, need_package, require_choice, require_counts_if_given
+from midam.processes import end_with
 from midam.registry import load_plugins, loaded_plugins
 
 # Backends with their package; the extra has the name of the backend.
@@ -239,25 +236,3 @@ def _begin(parent: int, devices: Sequence[str]) -> None:
     if devices:
         number = int(current_process().name.rpartition("-")[2]) - 1
         os.environ[_VISIBLE] = devices[number % len(devices)]
-
-
-_EVERY_SECONDS = 0.5
-_SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # constants of the Windows API
-
-
-def end_with(parent: int) -> None:
-    """End this process soon after the process `parent`, even in the middle of a task."""
-    threading.Thread(target=_watch, args=(parent,), name="midam-parent", daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    if sys.platform == "win32":
-        kernel = ctypes.windll.kernel32
-        handle = kernel.OpenProcess(_SYNCHRONIZE, False, parent)
-        if handle:
-            kernel.WaitForSingleObject(handle, _FOREVER)
-    else:
-        # An orphan gets another parent.
-        while os.getppid() == parent:
-            time.sleep(_EVERY_SECONDS)
-    os._exit(1)
