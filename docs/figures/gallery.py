@@ -47,6 +47,21 @@ class Shown:
 
 
 SETS = {
+    "digits": Shown(
+        "Digits",
+        "Five to fifteen handwritten digits; the bag is positive where one to three of them are nines.",
+        "scikit-learn's digits (Alpaydin and Kaynak, 1998; CC BY 4.0), 360 bags",
+        "digits",
+        "--method midam --num-instances 4",
+        """import midam
+from midam.explain import explain_bag
+
+run, bags = midam.load_run("runs/digits"), midam.read_bags("digits")
+best = int(midam.predict(run.model, bags).argmax())
+found = explain_bag(run.model, bags, best)
+print(bags.ids[best], found.order[:3], found.contribution[found.order[:3]].round(3))
+""",
+    ),
     "molecules": Shown(
         "Molecules",
         "A molecule is a bag of the shapes that it can take; it smells of musk if one of them fits.",
@@ -120,21 +135,6 @@ import midam
 scores = pd.read_csv("runs/ct/predictions.csv").query("split == 'test'")
 found = midam.auroc_interval(scores["label"], scores["score"])
 print(f"{len(scores)} test volumes, AUROC {found.low:.3f} to {found.high:.3f}")
-""",
-    ),
-    "digits": Shown(
-        "Digits",
-        "Five to fifteen handwritten digits; the bag is positive where one to three of them are nines.",
-        "scikit-learn's digits (Alpaydin and Kaynak, 1998; CC BY 4.0), 360 bags",
-        "digits",
-        "--method midam --num-instances 4",
-        """import midam
-from midam.explain import explain_bag
-
-run, bags = midam.load_run("runs/digits"), midam.read_bags("digits")
-best = int(midam.predict(run.model, bags).argmax())
-found = explain_bag(run.model, bags, best)
-print(bags.ids[best], found.order[:3], found.contribution[found.order[:3]].round(3))
 """,
     ),
 }
