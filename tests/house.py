@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=23,
     vague=0,
     pages=40,
-    words=36_320,
+    words=36_330,
     readme=700,
     long=0,
 )
