@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=23,
     vague=0,
     pages=40,
-    words=36_330,
+    words=36_400,
     readme=700,
     long=0,
 )

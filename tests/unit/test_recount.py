@@ -29,10 +29,10 @@ def test_a_changed_digit_of_the_findings_is_found(copied, monkeypatch, capsys):
     monkeypatch.delenv("MIDAM_DATA", raising=False)
     page = copied / "docs" / "findings.md"
     text = page.read_text("utf-8")
-    page.write_text(text.replace("-0.046 [-0.072, -0.020]", "-0.046 [-0.072, -0.021]"), "utf-8")
+    page.write_text(text.replace("+0.038 [+0.031, +0.044]", "+0.038 [+0.031, +0.045]"), "utf-8")
     assert recount.main([str(copied)]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DIFFERS")]
-    assert "-> -0.046 [-0.072, -0.020]; printed: -0.046 [-0.072, -0.021]" in line
+    assert "-> +0.038 [+0.031, +0.044]; printed: +0.038 [+0.031, +0.045]" in line
 
 
 def test_a_claim_whose_text_is_gone_or_stands_twice_is_found(copied, monkeypatch):

@@ -107,10 +107,9 @@ class OnLogit(Fitted):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build it from the result of `to_dict`; raise a `ConfigError` for an unknown version too."""
-        version = values.get("version")
+        made, version = super().from_dict({k: v for k, v in values.items() if k != "version"}), values.get("version")
         if version not in (_ON_SCORE, _ON_LOGIT):
             raise ConfigError(f"Expected the version 1 or 2 of a calibrator, got {version!r}; fit again.")
-        made = super().from_dict({key: value for key, value in values.items() if key != "version"})
         made.version_ = int(version)
         return made
 

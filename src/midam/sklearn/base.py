@@ -82,7 +82,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _matched(self, X: Any) -> Bags:
         known, name = getattr(self, "feature_names_in_", None), type(self).__name__
-        inputs = getattr(getattr(self, "model_", self), "inputs", None)
+        inputs = getattr(getattr(self, "model_", None), "inputs", getattr(self, "inputs_", None))
         missing = inputs is not None and inputs.filling is not None
         kinds = {} if inputs is None or inputs.columns is None else inputs.columns.kinds
         names = None if known is None else known.tolist()

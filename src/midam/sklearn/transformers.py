@@ -162,7 +162,7 @@ class BagStatistics(BagTransformer):
     array(['no', 'yes', 'no', 'yes'], dtype='<U3')
     """
 
-    inputs: Inputs
+    inputs_: Inputs
 
     def __init__(self, statistics: tuple[str, ...] = USUAL, impute: str = "none") -> None:
         self.statistics = statistics
@@ -174,16 +174,16 @@ class BagStatistics(BagTransformer):
         if bags.columns is not None or self.impute != "none":
             made = prepare(bags, Settings(impute=self.impute).data, train=np.arange(len(bags)))
         learned = {"imputed": made.imputed, "columns": made.columns, "feature_names": made.bags.feature_names}
-        self.inputs = inputs_of({"instance_shape": made.bags.instance_shape, **learned})
+        self.inputs_ = inputs_of({"instance_shape": made.bags.instance_shape, **learned})
         return bags
 
     def _rows(self, bags: Bags) -> NDArray[np.float64]:
         with self._notes_once():
-            bags = prepared(self.inputs, bags)
+            bags = prepared(self.inputs_, bags)
         return bag_statistics(bags, np.arange(len(bags)), self.statistics)
 
     def _names(self, features: list[str]) -> list[str]:
-        features = features if self.inputs.columns is None else list(self.inputs.columns.features)
+        features = features if self.inputs_.columns is None else list(self.inputs_.columns.features)
         return [name for statistic in self.statistics for name in _named(statistic, features)]
 
 
