@@ -285,3 +285,10 @@ def test_a_file_of_no_kind_lists_each_suffix_once(tmp_path):
 def test_columns_of_what_is_no_table_are_refused():
     with pytest.raises(ConfigError, match="got 'patient' for digits"):
         read_bags("digits", group_column="patient")
+
+
+def test_a_fault_of_one_value_names_the_table(tmp_path):
+    frame = pd.DataFrame({"bag": [1e39, 1e39, 2.0, 2.0], "label": [0, 0, 1, 1], "x": [1.0, 2.0, 3.0, 4.0]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(BagDataError, match=r"may be a rounded name \(in .*t\.parquet"):
+        read_bags(tmp_path / "t.parquet")

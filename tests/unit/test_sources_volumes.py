@@ -545,3 +545,11 @@ def test_a_ct_says_the_window_that_it_asks_to_be_shown_with(tmp_path):
         file.save_as(path)
     found = probe(folder).attributes["file"]
     assert (found["modality"], found["window"]) == ("CT", [-160, 240])
+
+
+def test_a_slice_that_is_cut_after_its_header_is_refused(tmp_path):
+    save_series(tmp_path / "a", body(seed=0))
+    path = sorted((tmp_path / "a").iterdir())[-1]
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(BagDataError, match=rf"a whole DICOM file, got .*{path.name}"):
+        read_bags(tmp_path, require_labels=False)

@@ -18,7 +18,7 @@ from midam.data.sources.label_columns import label_columns
 from midam.data.sources.label_values import gap_advice, named_words
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
-from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article
+from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article, with_place
 from midam.lazy_imports import pandas as pd
 from midam.names import is_missing, name_of, names_of
 from midam.synonyms import is_id_like
@@ -220,7 +220,8 @@ class Faults:
 
     def add_error(self, error: BagDataError) -> None:
         """Add a fault that another function found."""
-        self._messages.append(str(error))
+        text = str(error)
+        self._messages.append(text if self._where in text else with_place(error, f"in {self._where}"))
 
     def refuse(self) -> None:
         """Raise a `BagDataError` that lists all faults, if there are any."""

@@ -68,7 +68,10 @@ def read_file(path: Path, *, tags: Sequence[str] | None = None) -> Any:
     """Read a DICOM file with its pixels, not yet decoded; or only the attributes `tags`."""
     pydicom = need("pydicom", "DICOM", path, extra="medical")
     with sound("a whole DICOM file", path, advice="copy the series again"):
-        return pydicom.dcmread(path, stop_before_pixels=tags is not None, specific_tags=tags)
+        file = pydicom.dcmread(path, stop_before_pixels=tags is not None, specific_tags=tags)
+    if not len(file):  # a report or a plan, which is no slice, is in a series too
+        raise BagDataError(f"Expected a whole DICOM file, got a header alone (in {path}); copy the series again.")
+    return file
 
 
 def count_of(file: Any) -> int:
