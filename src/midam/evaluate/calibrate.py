@@ -173,7 +173,7 @@ def one_scale(scores: ArrayLike, models: ArrayLike, *, like: int | None = None) 
 
 
 def _beyond_chance(values: Scores, variances: Scores) -> tuple[Scores, float]:
-    """Shrink values [M] with these variances to their mean, by the share of their spread that is chance."""
+    """Return values [M] shrunk to their mean by the share of their spread that is chance, and the mean."""
     w = 1 / variances
     mean, total = float(w @ values / w.sum()), w.sum() - (w**2).sum() / w.sum()
     between = max(0.0, float(w @ (values - mean) ** 2 - (len(values) - 1)) / total) if total > 0 else 0.0
