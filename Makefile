@@ -67,10 +67,10 @@ test-long: $(VENV)/.dev libauc  ## run the long tests: clusters, processes, stud
 test-data: $(VENV)/.dev libauc  ## run the tests on real data (needs MIDAM_DATA; a skipped test is a failure)
 	@if [ -z "$$MIDAM_DATA" ]; then \
 		echo "Expected MIDAM_DATA to name the folder with the real data, got nothing; set it, e.g." \
-			"MIDAM_DATA=/path/to/data make test-data (see docs/catalog.md)." >&2; exit 1; fi
+			"MIDAM_DATA=/path/to/data make test-data (see docs/studies.md)." >&2; exit 1; fi
 	@if [ ! -d "$$MIDAM_DATA/tabular" ]; then \
 		echo "Expected a folder 'tabular' in MIDAM_DATA, got none in $$MIDAM_DATA;" \
-			"put musk1.npz and the others there (see docs/catalog.md)." >&2; exit 1; fi
+			"put musk1.npz and the others there (see docs/studies.md)." >&2; exit 1; fi
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "data and not gpu" --require-data
 
 fuzz: $(VENV)/.dev  ## damage inputs of every format: make fuzz MINUTES=30

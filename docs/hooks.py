@@ -2,9 +2,9 @@
 
 A line ``<!-- exported: PACKAGE -->`` on a page becomes a table of the names in the package's `__all__`, and below it
 the documentation of each; with ``table only`` behind the package, the table alone. ``<!-- settings -->`` becomes the
-tables of the settings, ``<!-- options: COMMAND -->`` the table of the other options of a command, and
-``<!-- reading -->`` that of those that say how labels are read. ``<!-- catalog: KIND -->`` becomes a table of the data
-sets, of vectors or of images. So a page cannot fall behind the code.
+tables of the settings, ``<!-- commands -->`` a section for each command, with its help and its options that are no
+settings, and ``<!-- reading -->`` the table of options that several commands share. ``<!-- catalog: KIND -->`` becomes
+a table of the data sets, of vectors or of images. So a page cannot fall behind the code.
 
 Records lie outside the site. A page links to them by their path in the repository, so that the link works there too. On
 the site a record is an address at the repository, and its picture is copied into `figures/records`.
@@ -25,6 +25,7 @@ import griffe
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from midam.cli.app import COMMANDS
 from midam.cli.predict import TABLES
 from midam.data.sets.catalog import CATALOG, ImageSet, describe
 from midam.report.label_facts import label_words
@@ -49,7 +50,6 @@ _OPTION = re.compile(r"<code>(--?[a-zA-Z][^<]{0,24})</code>")
 _RECORD = re.compile(r"(?<=\]\()((?:\.\./)*)\.\./records/([\w.-]+)((?:#[\w-]+)?\))")
 _RECORDS = Path(__file__).parents[1] / "records"
 _CATALOG = re.compile(r"^<!-- catalog: (vectors|images) -->$", re.MULTILINE)
-_OPTIONS = re.compile(r"^<!-- options: (\w+(?: \w+)?) -->$", re.MULTILINE)
 # Options that several commands share, and these commands.
 _READING, _READERS = {*TABLES}, ("predict", "evaluate", "explain", "report")
 _ABOUT: dict[str, str] = {}  # of each page's address: its title and its first sentence
@@ -89,10 +89,11 @@ def on_page_markdown(markdown: str, *, config: Any = None, **_: Any) -> str:
     """Fill in what the marked lines of a page stand for, and lead links out of the site."""
     filled = linked(markdown, config["repo_url"]) if config else markdown
     filled = _EXPORTED.sub(lambda found: documented(found[1], whole=not found[2]), filled)
-    filled = _OPTIONS.sub(lambda found: options(found[1]), filled)
     filled = _CATALOG.sub(lambda found: catalog(images=found[1] == "images"), filled)
     if "<!-- reading -->" in filled:
         filled = filled.replace("<!-- reading -->", _table(one for one in _own("predict") if one[0] in _READING))
+    if "<!-- commands -->" in filled:
+        filled = filled.replace("<!-- commands -->", "\n\n".join(command(name) for name in COMMANDS))
     return filled.replace("<!-- settings -->", settings()) if "<!-- settings -->" in filled else filled
 
 
@@ -101,7 +102,7 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
     first = re.search(r"<p>(.*?)</p>", html, re.DOTALL)
     text = " ".join(re.sub(r"<[^>]+>", "", first[1] if first else "").split())
     _ABOUT[page.canonical_url or page.url] = f"{page.title}: {text.partition('. ')[0].rstrip('.:')}"
-    if page.file.src_uri.startswith("api/"):
+    if page.file.src_uri.startswith("api"):
         for name in (name for top in page.toc for package in top.children for name in package.children):
             name.children.clear()
     html = _OPTION.sub(r'<code class="option">\1</code>', _PICTURE.sub(r'<a href="\2">\1</a>', html))
@@ -177,18 +178,38 @@ def _brief(citation: str) -> str:
     return f"{first}{' et al.' if others else ''}, {rest.rpartition(', ')[2]}"
 
 
-def options(command: str) -> str:
-    """Markdown of the options of a command that are no settings, without those that say how labels are read."""
-    return _table(one for one in _own(command) if command not in _READERS or one[0] not in _READING)
+def command(name: str) -> str:
+    """Markdown of a command: how it is called, the text of its help, its options that are no settings."""
+    actions = [f"{name} {action}" for action in _actions(_parser(name))]
+    sections = [f"## midam {name}", *(_called(one) for one in actions or [name])]
+    return "\n\n".join(sections)
+
+
+def _called(command: str) -> str:
+    parser, rows = _parser(command), _own(command)
+    parser.format_help()  # which writes the usage
+    own = [one for one in rows if command not in _READERS or one[0] not in _READING]
+    text = re.sub(r"(?<![`\w])(--[a-z-]+|<[A-Z]+>)", r"`\1`", " ".join(str(parser.description).split()))
+    return "\n\n".join([f"```text\n{parser.usage or f'midam {command}'}\n```", text, *([_table(own)] if own else [])])
+
+
+def _parser(command: str) -> Any:
+    name, _, action = command.partition(" ")
+    parser = importlib.import_module(f"midam.cli.{name}").parser()
+    if action:
+        parser = _actions(parser)[action]
+    parser.show_all()
+    return parser
+
+
+def _actions(parser: Any) -> dict[str, Any]:
+    """Parsers of the actions of a command such as `midam data`."""
+    return next((dict(one.choices) for one in parser._actions if isinstance(one.choices, dict)), {})
 
 
 def _own(command: str) -> list[tuple[str, str, str]]:
     """Name, flag with its value, and help of each option of a command that is no setting."""
-    name, _, action = command.partition(" ")
-    parser = importlib.import_module(f"midam.cli.{name}").parser()
-    if action:
-        parser = next(one.choices[action] for one in parser._actions if action in (one.choices or ()))
-    parser.show_all()
+    parser = _parser(command)
     formatter, found = parser._get_formatter(), []
     for one in parser._optionals._group_actions:
         if one.dest not in ("help", "help_all", "plugin"):  # every command takes it: the page says so once

@@ -12,8 +12,8 @@ import torch
 from tests.pages import blocks, without_walk_throughs
 
 from midam.cli import main, parse
-from midam.nn import MeanPooling
-from midam.registry import POOLINGS
+from midam.nn import MLP, MeanPooling
+from midam.registry import ENCODERS, POOLINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHELL = re.compile(r"^ *```\s*\{?\.?(?:sh|bash|console)\b[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -32,6 +32,7 @@ def test_commands_of_the_pages_are_understood(page, line, tmp_path, monkeypatch)
     words = shlex.split(line)
     if "my_plugin" in words:  # its class stands on the page
         monkeypatch.setitem(POOLINGS._added, "trimmed-mean", MeanPooling)
+        monkeypatch.setitem(ENCODERS._added, "my-network", MLP)
         monkeypatch.setitem(sys.modules, "my_plugin", ModuleType("my_plugin"))
     for place in (n for n, word in enumerate(words) if word == "--config"):
         words[place + 1] = str(tmp_path / "config.yaml")
@@ -56,7 +57,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:.*few bags.*:UserWarning")
-@pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "from-libauc", "own-loop", "store"])
+@pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "own-loop"])
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
     examples = blocks("python", without_walk_throughs((DOCS / f"{page}.md").read_text("utf-8")))

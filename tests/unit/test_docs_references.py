@@ -56,7 +56,7 @@ def test_each_file_of_the_example_package_is_shown() -> None:
 
 
 def test_the_page_of_data_sets_has_each_of_them_once() -> None:
-    page = hooks.on_page_markdown((ROOT / "docs" / "catalog.md").read_text("utf-8"))
+    page = hooks.on_page_markdown((ROOT / "docs" / "studies.md").read_text("utf-8"))
     rows = re.findall(rf"^\| `([\w-]+)` \|{' [^|]+ [|]' * 3}$", page, flags=re.MULTILINE)
     assert rows == names()
     assert "<!-- catalog" not in page

@@ -1,4 +1,7 @@
-"""Write a run as a folder for others: config.json, a model card, weights, and programs for torch or onnxruntime."""
+"""Write a run as a folder for others: config.json, a model card, weights, and programs for torch or onnxruntime.
+
+It is made to be passed on, so ids of bags, groups and paths are left out.
+"""
 
 import json
 import shutil

@@ -7,7 +7,9 @@ are both built on it.
 A bag's score answers a constant that is added to the logits, or to the values, of all instances. The moving average as
 printed does so only in part, and drifts: a common shift of the logits, which changes no score, changes its gradient. So
 it is kept relative to the level of the step, the means of l and r over the samples of its bags, and the level of the
-current step is added again (`midam.functional.logmean.track`).
+current step is added again (`midam.functional.logmean.track`). Other levels were tried. With the mean logit of the
+instances long trainings collapsed; a level of each class, or a floor under the share of the sample, gained nothing; a
+level without gradient pushes the background down, as the printed state does.
 """
 
 import math

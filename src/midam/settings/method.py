@@ -15,6 +15,7 @@ _CLIP_VECTORS, _CLIP_PIXELS = 3.0, 10.0
 # is the width of attention networks on pretrained features (ABMIL; CLAM).
 _LEAST_WIDTH, _MOST_WIDTH = 128, 512
 
+# The paper's centers start at 0; from there all scores of a deep encoder can fall to 0.
 _CENTER_SHALLOW, _CENTER_DEEP = 0.0, 0.5
 _OF_TWO_CLASSES = "minmax-auc"
 Center = Annotated[float, Field(ge=0, le=1)]

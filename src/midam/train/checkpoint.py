@@ -1,4 +1,8 @@
-"""Checkpoints: one file with the whole state, written atomically, read without running code, and validated."""
+"""Checkpoints: one file with the whole state, written atomically, read without running code, and validated.
+
+One is written before the metrics of its epoch. It holds no random state: draws and noise are functions of seed, epoch
+and purpose.
+"""
 
 import io
 import pickle

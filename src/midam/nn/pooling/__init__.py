@@ -28,9 +28,9 @@ def make_pooling(
 ) -> Pooling:
     """Build a pooling by name.
 
-    If the pooling has these options, `squash` pools probabilities (AUC objectives) instead of raw scores
-    (cross-entropy), and `attention` sets whether its score columns share their weights; `options` are its keyword
-    arguments. An unknown name, unknown arguments, or unsupported `columns` raise a `ConfigError`.
+    If the pooling has these options, `squash` pools probabilities (AUC objectives, which compare scores in [0, 1])
+    instead of raw scores (cross-entropy), and `attention` sets whether its score columns share their weights; `options`
+    are its keyword arguments. An unknown name, unknown arguments, or unsupported `columns` raise a `ConfigError`.
 
     Examples
     --------
