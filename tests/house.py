@@ -98,8 +98,8 @@ LIMITS = Limits(
     against_layers=0,
     parameters=23,
     vague=0,
-    pages=40,
-    words=36_400,
+    pages=30,
+    words=28_400,
     readme=700,
     long=0,
 )
