@@ -98,8 +98,8 @@ LIMITS = Limits(
     against_layers=0,
     parameters=23,
     vague=0,
-    pages=30,
-    words=28_400,
+    pages=29,
+    words=28_260,
     readme=700,
     long=0,
 )

@@ -33,7 +33,7 @@ def test_a_walk_through_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     blocks = BLOCK.findall(SECTIONS[name])
-    assert len(blocks) >= 3
+    assert len(blocks) >= 2
     for language, code in blocks:
         if language == "python":
             exec(compile(code, name, "exec"), names)
