@@ -189,7 +189,9 @@ def _called(command: str) -> str:
     parser, rows = _parser(command), _own(command)
     parser.format_help()  # which writes the usage
     own = [one for one in rows if command not in _READERS or one[0] not in _READING]
-    text = re.sub(r"(?<![`\w])(--[a-z-]+|<[A-Z]+>)", r"`\1`", " ".join(str(parser.description).split()))
+    words = " ".join(str(parser.description).split()).split("`")
+    words[::2] = [re.sub(r"--[a-z-]+|~?/?<[A-Z]+>", r"`\g<0>`", part) for part in words[::2]]  # what is no code yet
+    text = "`".join(words)
     return "\n\n".join([f"```text\n{parser.usage or f'midam {command}'}\n```", text, *([_table(own)] if own else [])])
 
 

@@ -86,13 +86,10 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
     ("arguments", "name", "value"),
     [
         (["--hidden", "[64,32]"], "hidden", [64, 32]),
-        (["--ignore+", "site"], "ignore", ["site"]),
         (["--state-rate", "auto"], "state_rate", "auto"),
-        (["--estimator-args.lag", "true"], "estimator_args", {"lag": True}),
         (["--standardize", "false"], "standardize", False),
         (["--no-baseline"], "baseline", False),
         (["--patience", "null"], "patience", None),
-        (["--pooling-args.head_hidden", "0"], "pooling_args", {"head_hidden": 0}),
         (["--pooling-args", "{head_hidden: 0}"], "pooling_args", {"head_hidden": 0}),
     ],
 )
