@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=23,
     vague=0,
     pages=29,
-    words=28_050,
+    words=28_020,
     readme=700,
     long=0,
 )
