@@ -16,9 +16,9 @@ from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
 from midam.evaluate.predict import evaluation, predict, reader_of
 from midam.evaluate.ranking import auroc
-from midam.explain.charts import COLORS, weight_range
 from midam.explain.contributions import InstanceSpool
 from midam.explain.explanation import Explanation, explain_bag
+from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer

@@ -20,22 +20,22 @@ from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import contributions, explain_bag
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
-from midam.explain.charts import draw_bars, layers_of
-from midam.explain.overlay import PatchMap, draw_map, geojson_text, number_boxes
+from midam.explain.layers import PatchMap, layers_of
 from midam.explain.page import facts_text
-from midam.explain.panels import pictures_of, shown
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
 from midam.explain.picture import (
     SLICES,
-    Scans,
+    draw_chart,
     draw_explanation,
-    draw_strip,
+    draw_map,
+    draw_tiles,
     map_of,
     placed_patches,
-    scans_of,
-    strip_instances,
+    tiled,
 )
 from midam.explain.run import find_bags
+from midam.explain.scans import pictures_of
+from midam.explain.slide_files import geojson_text
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
@@ -277,60 +277,6 @@ def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     np.testing.assert_array_equal(pixels[y : y + 8, x : x + 8], top)
 
 
-def drawn_numbers(path, *, width, height, side, top):
-    """Of each number on the picture: what it covers, its patch, and whether a line leads to it; all in pixels."""
-    Image.new("RGB", (width, height), "white").save(path)
-    coords = grid(width // side, height // side, side)
-    said = [json.dumps({"a.png": {"coords": {"patch_size_level0": side}}})]
-    bags = make_bags(sizes=np.array([len(coords)]), coords=coords, sources=[str(path)], attributes=said)
-    found = explain_bag(make_scorers("attention"), bags, 0)
-    drawn = PatchMap(found, patches_of(bags, 0)[0], read_backdrop(path))
-    figure = new_figure((10.0, drawn.height(10.0)))
-    draw_map(figure.subfigures(1, 1), drawn, top=top)
-    figure.canvas.draw()
-    axes = figure.axes[0] if figure.axes else figure.subfigs[0].axes[0]
-    ends = [line.get_xydata()[-1] for line in axes.lines]
-    for text in axes.texts:
-        extent = text.get_window_extent().transformed(axes.transData.inverted())
-        patch = drawn.sides[found.order[int(text.get_text()) - 1]] - 0.5
-        box = np.array([extent.x0, extent.y1, extent.x1, extent.y0])
-        yield box, patch, any(np.allclose(end, text.get_position()) for end in ends)
-
-
-@pytest.mark.parametrize(("width", "height", "side"), [(896, 768, 224), (96, 64, 32), (300, 1600, 64), (1600, 200, 80)])
-def test_the_rank_of_a_patch_stands_in_its_own_frame(width, height, side, tmp_path):
-    numbers = list(drawn_numbers(tmp_path / "i.png", width=width, height=height, side=side, top=6))
-    assert len(numbers) == 6
-    for box, patch, led in numbers:
-        # The line of text is higher than its digits; a unit of slack is a third of a millimeter at most.
-        center = (box[:2] + box[2:]) / 2
-        assert (patch[:2] < center).all()
-        assert (center < (patch[:2] + patch[2:]) / 2).all(), "top left"
-        assert patch[0] <= box[0]
-        assert box[2] <= patch[2]
-        assert not led
-
-
-def test_the_rank_of_a_small_patch_stands_beside_it_at_the_end_of_a_line(tmp_path):
-    numbers = list(drawn_numbers(tmp_path / "i.png", width=896, height=768, side=16, top=8))
-    assert len(numbers) == 8
-    for box, _, led in numbers:
-        assert led
-        for _, patch, _ in numbers:
-            assert (box[2:] <= patch[:2]).any() or (box[:2] >= patch[2:]).any()
-
-
-@pytest.mark.parametrize(("side", "stride"), [(40.0, 40), (40.0, 10), (12.0, 12), (5.0, 5)])
-def test_no_number_covers_another(side, stride):
-    corners = np.random.default_rng(4).permutation(grid(9, 9, stride))[:20].astype(float)
-    patches = np.concatenate([corners, corners + side], axis=1)
-    boxes = [box for box in number_boxes(patches, range(1, 21), shape=(400, 400), points=1.0) if box is not None]
-    assert len(boxes) >= 15
-    for i, box in enumerate(boxes):
-        for other in boxes[:i]:
-            assert (box[2:] <= other[:2] + 1e-5).any() or (box[:2] >= other[2:] - 1e-5).any()
-
-
 def test_a_large_image_is_made_small_and_a_missing_or_damaged_one_named(tmp_path):
     Image.new("RGB", (4 * MAX_SIDE, MAX_SIDE), "red").save(tmp_path / "wide.png")
     found = read_backdrop(tmp_path / "wide.png")
@@ -414,20 +360,16 @@ def test_the_map_of_many_instances_is_no_larger_than_others(tmp_path):
 def test_the_sheet_shows_both_ends_once():
     bags = make_bags()
     found = explain_bag(make_scorers("attention"), bags, 0)
-    high, low = shown(found, 8)
-    assert high.tolist() == found.order[:8].tolist()
-    assert low.tolist() == found.order[-8:].tolist()
-    found = explain_bag(make_scorers("attention"), bags, 2)
-    high, low = shown(found, 5)
-    assert (len(high), len(low)) == (5, 2)
-    assert not set(high) & set(low)
+    assert tiled(found, 8).tolist() == [*found.order[:8], *found.order[-8:]]
+    shown = tiled(explain_bag(make_scorers("attention"), bags, 2), 5).tolist()
+    assert sorted(shown) == list(range(7))
 
 
 def test_the_strip_is_in_order_and_holds_the_top_slices():
     order = np.random.default_rng(3).permutation(40)[:, None]
     bags = make_bags((1, 8, 8), np.array([40]), coords=order)
     found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
-    chosen = strip_instances(found, 8)
+    chosen = tiled(found, 8, sliced=True)
     assert len(chosen) == SLICES
     assert (np.diff(order[chosen, 0]) > 0).all()
     assert set(found.order[:6]) <= set(chosen)
@@ -443,78 +385,61 @@ def scans(folder, depths):
     return read_bags(folder, labels=folder / "labels.tsv", bag_by="patient")
 
 
-def test_scans_of_one_bag_stand_side_by_side(tmp_path):
+def test_scans_of_one_bag_are_told_apart_by_their_files(tmp_path):
     bags = scans(tmp_path, {"t1": 5, "t2": 9, "t3": 4})
     model = make_scorers("attention", shape=(1, 8, 8), encoder="mlp")
-    found = explain_bag(model, bags, 0)
-    parts = Scans([0, 5, 14], ["t1", "t2", "t3"])
-    assert scans_of(found, bags) == parts
-    assert [parts.names[at] for at in parts.numbers([0, 4, 5, 13, 14])] == ["t1", "t1", "t2", "t2", "t3"]
     stored = open_store(write_store(bags, tmp_path / "store"))
-    assert scans_of(found, stored) == parts
-    chosen = strip_instances(found, 8, several=True)
-    assert (len(chosen), sorted(chosen)) == (SLICES, chosen.tolist())
-    # The bars: one for each slice, none upon another, parted at the files; each slice under its own number.
+    for these in (bags, stored):
+        found = explain_bag(model, these, 0)
+        shown = tiled(found, 3, sliced=True)
+        assert (len(shown), sorted(shown)) == (SLICES, shown.tolist())
+        figure = new_figure((10, 4))
+        draw_tiles(figure.subfigures(1, 1), found, these, top=3, sliced=True)
+        titles = [axes.get_title().split("\n")[:2] for axes in figure.axes[:SLICES]]
+        names = ["t1.npy" if i < 5 else "t2.npy" if i < 14 else "t3.npy" for i in shown]
+        slices = [f"slice {these.places(0)[i, 0]:g}" for i in shown]
+        assert [(name, text.partition(",")[0]) for name, text in titles] == list(zip(names, slices))
+    # The bars: one for each slice, none upon another, parted at the files.
     figure = new_figure((10, 4))
-    draw_strip(figure.subfigures(1, 1), found, bags, top=3)
-    panels, charts = figure.axes[:SLICES], figure.axes[SLICES:]
-    assert [chart.get_title("right") for chart in charts] == ["Adds to the score", "Weight, multiples of 1/n"]
-    for chart in charts:
-        assert sorted(round(bar.get_x() + bar.get_width() / 2) for bar in chart.patches) == list(range(18))
-        parted = [line.get_xdata()[0] for line in chart.lines if line.get_xdata()[0] == line.get_xdata()[1]]
-        assert parted == [4.5, 13.5]
-    assert [charts[-1].xaxis.get_major_formatter()(x, 0) for x in (0, 4, 5, 14, 17)] == ["0", "4", "0", "0", "3"]
-    titles = [[line.split(",")[0] for line in axes.get_title().split("\n")[:2]] for axes in panels]
-    numbers = [int(bags.places(0)[i, 0]) for i in strip_instances(found, 3, several=True)]
-    names = [f"{parts.names[at]}:" for at in parts.numbers(strip_instances(found, 3, several=True))]
-    assert titles == [[name, f"slice {number}"] for name, number in zip(names, numbers)]
-
-
-def test_scans_whose_slices_go_on_counting_are_still_told_apart_by_their_files(tmp_path):
-    bags = scans(tmp_path, {"t1": 3, "t2": 6})
-    model, path = make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), tmp_path / "t2.npy"
-    np.save(path, np.concatenate([np.zeros((3, 8, 8), np.uint8), np.load(path)[3:]]))  # empty ones are left out
-    bags = read_bags(tmp_path, labels=tmp_path / "labels.tsv", bag_by="patient")
-    assert bags.places(0)[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert scans_of(explain_bag(model, bags, 0), bags) == Scans([0, 3], ["t1", "t2"])
+    draw_chart(figure.subfigures(1, 1), found, top=3, begins=[0, 5, 14])
+    chart = figure.axes[0]
+    assert sorted(round(bar.get_x() + bar.get_width() / 2) for bar in chart.patches) == list(range(18))
+    parted = [line.get_xdata()[0] for line in chart.lines if list(line.get_ydata()) == [0, 1]]
+    assert parted == [4.5, 13.5]
 
 
 def strip_of(tmp_path, **said):
     """Axes and texts of the strip of a bag of one scan whose file says this."""
     pixels = np.random.default_rng(0).normal(100, 1, (20, 1, 8, 8)).astype(np.float32)
     pixels[3, 0, 0, 0] = 1e6  # one bright voxel
-    bags = make_bags((1, 8, 8), np.array([20]), coords=np.arange(20)[:, None])
     said = [json.dumps({"a.nii": {"file": said}})]
-    bags = Bags(pixels, starts=[0], sizes=[20], coords=bags.coords, sources=["a.nii"], attributes=said)
+    coords = np.arange(20)[:, None]
+    bags = Bags(pixels, starts=[0], sizes=[20], coords=coords, sources=["a.nii"], attributes=said)
     found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
-    figure = new_figure((10, 6))
-    part = figure.subfigures(1, 1)
-    draw_strip(part, found, bags, top=3)
+    part = new_figure((10, 6)).subfigures(1, 1)
+    draw_tiles(part, found, bags, top=3, sliced=True)
     return part, found
 
 
 def test_the_strip_says_its_window_its_plane_and_which_side_is_left(tmp_path):
     part, found = strip_of(tmp_path, plane="axial", edges="RLAP")
-    note = part.subfigs[0].texts[0].get_text()
+    note = part.get_suptitle()
     assert "axial, radiological convention: the patient's right (R) is at the left" in note
     low, high = (
         float(x) for x in re.search(r"1st to 99th percentile of the intensities, (\S+) to (\S+)\.", note).groups()
     )
     assert 90 < low < high < 110
-    first = part.subfigs[1].axes[0]
+    first = part.axes[0]
     assert [(text.get_text(), text.get_position()[0] < 0.5) for text in first.texts[:2]] == [("R", True), ("L", False)]
     pixels = first.images[0].get_array()
     assert len(np.unique(pixels)) > 10  # not dark but for one voxel
     assert f"score {found.instances.score[0]:.3f}" in first.get_title()
-    for chart in part.subfigs[2].axes:
-        ticks = chart.xaxis.get_major_locator()()
-        assert (ticks == np.round(ticks)).all()
 
 
 def test_a_strip_of_arrays_does_not_guess_a_side(tmp_path):
     part, _ = strip_of(tmp_path)
-    assert "do not say which side is left" in part.subfigs[0].texts[0].get_text()
-    assert not part.subfigs[1].axes[0].texts
+    assert "do not say which side is left" in part.get_suptitle()
+    assert not part.axes[0].texts
 
 
 def test_scores_have_a_fixed_scale_and_a_uniform_bag_does_not_tint_the_image(tmp_path):
@@ -548,7 +473,7 @@ def test_what_adds_much_is_seen_and_what_adds_nothing_is_clear():
 def test_ranks_are_whole_numbers_and_the_top_has_an_axis_with_a_name(count):
     found = explain_bag(make_scorers("attention"), make_bags(sizes=np.array([count])), 0)
     figure = new_figure((10, 3.4))
-    draw_bars(figure.subfigures(1, 1), found, top=8)
+    draw_chart(figure.subfigures(1, 1), found, top=8)
     every, best = figure.axes
     ticks = every.xaxis.get_major_locator()()
     assert (ticks == np.round(ticks)).all()
@@ -564,9 +489,9 @@ def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
     bags = make_bags(sizes=np.array([count]), coords=grid(count, 1, 8))
     found = explain_bag(make_scorers("attention"), bags, 0)
     figure = new_figure((10, 3.4))
-    draw_bars(figure.subfigures(1, 1), found, top=8)
+    draw_chart(figure.subfigures(1, 1), found, top=8)
     every, best = figure.axes
-    bars = [bar for bar in (*every.patches, *best.patches) if bar.get_label().startswith("_")]
+    bars = [*every.patches, *best.patches]
     added = layers_of(found)[0]
     scale = {round(float(value), 9): added.colors(added.scale(value)) for value in found.contribution}
     assert len(bars) == min(count, 8) + (count if count <= 60 else 0)
@@ -579,8 +504,7 @@ def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
         above, below = (part.get_facecolor()[0] for part in every.collections)
         assert above[0] > above[2]
         assert below[2] > below[0]
-    named = [text.get_text() for text in every.get_legend().get_texts()]
-    assert named == ["raises the score", "lowers the score", f"top {min(count, 8)}"]
+    assert [text.get_text() for text in every.get_legend().get_texts()] == ["raises the score", "lowers the score"]
     assert every.get_xlim()[0] > 0  # there is no rank 0
 
 
@@ -588,14 +512,12 @@ def test_the_map_names_its_colors_and_its_numbers_do_not_touch(tmp_path):
     bags = make_bags(sizes=np.array([30]), coords=grid(6, 5, 8))
     found = explain_bag(make_scorers("attention"), bags, 0)
     (drawn,) = maps_of(found, bags)
-    figure = new_figure((10, drawn.height(10)))
+    figure = new_figure((10, 6))
     draw_map(figure.subfigures(1, 1), drawn, top=3)
     figure.canvas.draw()
     bars = [axes for axes in figure.axes if "here" in axes.get_xlabel()]
     assert "blue lowers the score, orange raises the score" in bars[0].get_xlabel()
     assert "\N{MINUS SIGN}" in bars[0].get_xlabel()
-    half = float(re.search(r"outlined from (\S+)", bars[0].get_xlabel())[1])
-    assert half == pytest.approx(0.5 * layers_of(found)[0].scale.vmax, rel=1e-2)
     assert len(bars) == 3
     for bar in bars:
         boxes = [text.get_window_extent() for text in bar.get_xticklabels() if text.get_text()]
@@ -608,7 +530,7 @@ def test_a_place_that_is_the_number_is_not_said_twice():
     bags = make_bags(sizes=np.array([6]), coords=np.arange(6)[:, None])
     found = explain_bag(make_scorers("attention"), bags, 0)
     figure = new_figure((10, 3.4))
-    draw_bars(figure.subfigures(1, 1), found, top=8)
+    draw_chart(figure.subfigures(1, 1), found, top=8)
     assert [text.get_text() for text in figure.axes[1].get_yticklabels()] == [f"#{i}" for i in found.order]
 
 

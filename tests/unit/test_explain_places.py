@@ -22,11 +22,11 @@ from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.explain.backdrop import ImageFolder, slide_facts
 from midam.explain.explanation import explain_bag
-from midam.explain.overlay import bag_names, geojson_text
-from midam.explain.panels import scan_window, window_text
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
 from midam.explain.picture import draw_explanation, map_of, placed_patches
 from midam.explain.run import note_lines
+from midam.explain.scans import scan_window, window_text
+from midam.explain.slide_files import bag_names, geojson_text
 from midam.runs.instance_files import file_name, file_names, write_instance_scores
 
 GRID = np.stack(np.meshgrid(np.arange(3), np.arange(2)), axis=-1).reshape(-1, 2) * 8  # x, y: fits into 8 bits

@@ -101,16 +101,14 @@ def value_at(found, key):
 WANTED = {
     "multiclass": [
         "auroc_macro",
-        "auroc_weighted",
         "accuracy",
         "balanced_accuracy",
         "per_class.lung.ap",
-        "confusion.0.2",
     ],
     "multilabel": ["auroc_macro", "auroc_weighted", "per_class.er.auroc", "per_class.her2.ap"],
-    "ordinal": ["c_index", "quadratic_kappa", "accuracy", "kendall_tau", "confusion.2.0"],
-    "continuous": ["c_index", "spearman", "kendall_tau", "mae", "mae_constant"],
-    "survival": ["c_index", "c_ipcw", "events", "median_follow_up", "log_rank_p", "risk_groups.0.events"],
+    "ordinal": ["c_index", "quadratic_kappa", "accuracy", "kendall_tau"],
+    "continuous": ["c_index", "spearman", "mae", "mae_constant"],
+    "survival": ["c_index", "c_ipcw", "events", "median_follow_up", "risk_groups.0.events"],
 }
 
 
@@ -132,16 +130,15 @@ def test_the_page_stands_alone_and_counts_every_bag(made, target):
     content, page = (made / target / "report.html").read_text(), Reader(made / target / "report.html")
     assert re.findall(r"(?:https?:)?//[a-z]", content) == []
     assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= page.ids
-    assert {"summary", "flow", "ranking", "subgroups", "errors", "training", "provenance"} <= page.ids
+    assert {"answer", "metrics", "caution", "bags", "made"} <= page.ids
     assert all(image["aria-label"] and image["role"] == "img" for image in page.images)
     assert content.count("<caption>") == content.count("<table")
     assert len(content) < 300_000
     assert "nan" not in re.findall(r"[a-z]+", " ".join(page.text).lower())
-    text = " ".join(page.text)
+    table = " ".join(page.text).partition("Bags of each part")[2].partition("Reading")[0].split()
     for split, rows in pd.read_csv(made / target / "predictions.csv").groupby("split"):
-        assert f"{len(rows)} bags" in text, split
-        assert f"{rows['group'].nunique()} groups" in text
-        assert f"{rows['instances'].sum():,} instances" in text
+        counts = {str(len(rows)), str(rows["group"].nunique()), f"{rows['instances'].sum():,}"}
+        assert counts <= set(table), split
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -168,14 +165,14 @@ def test_classes_have_names_that_are_no_markup(made):
 
 def test_the_bags_at_risk_are_counted(made):
     rows = pd.read_csv(made / "survival/predictions.csv").query("split == 'test'")
-    content = (made / "survival/report.html").read_text()
-    table = content.partition("Table: Bags at risk")[2].partition("</table>")[0]
-    ticks = [float(tick) for tick in re.findall(r'class="n">([0-9.]+)</th>', table)]
+    codes = {risk: code for code, risk in enumerate(("low", "middle", "high"))}
+    figure = plot_survival(time=rows["time"], event=rows["event"], groups=rows["risk"].map(codes))
+    ticks, texts = figure.axes[0].get_xticks(), [text.get_text() for text in figure.axes[0].texts]
     assert ticks[0] == 0
     assert len(ticks) > 1
     for risk, own in rows.groupby("risk"):
-        counts = re.findall(r">(\d+)</td>", table.partition(f'"row">{risk}<')[2].partition("</tr>")[0])
-        assert [int(count) for count in counts] == [sum(time >= tick for time in own["time"]) for tick in ticks], risk
+        at = texts.index(f"{risk.capitalize()} risk") + 1
+        assert [int(count) for count in texts[at : at + len(ticks)]] == [sum(own["time"] >= tick) for tick in ticks]
 
 
 def test_a_curve_of_survival_falls_at_each_event(made):
@@ -206,7 +203,12 @@ def test_an_evaluation_is_about_the_new_bags(made, target, tmp_path):
     page, text = Reader(path), " ".join(Reader(path).text)
     assert set(WANTED[target]) <= set(page.numbers)
     assert all(value == value_at(found.result["new"], key) for key, value in page.numbers.items())
-    said = [f"Trained on {target}.npz, tested on other.npz", "Site by site: site", "By age", "2 rows left out"]
+    said = [
+        f"Trained on {target}.npz, tested on other.npz",
+        "Site by site: site",
+        "Subgroups: by age",
+        "2 rows left out",
+    ]
     said += ["Compared with the run's own test bags", "40 bags", "the results below are no test"]
     assert [words for words in said if words not in text] == []
 
@@ -267,7 +269,6 @@ def study(target, *, count=60, names=None, predicted=True, summary=None, **chang
         external=False,
         part="test",
         tested=bags,
-        validation=None,
         summary={**found, **(summary or {})},
         parts={"test": bags},
         explain_command="midam explain run data",
@@ -291,7 +292,7 @@ def test_a_page_of_scores_without_predictions(target, part, tmp_path):
     assert "<script>alert(1)</script>.csv" in "".join(page.text)
     assert "the run has none" in text
     assert ("so that this is no test" in text) == (part != "test")
-    assert "tried" in page.ids
+    assert "What was tried" in text
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -324,7 +325,7 @@ def test_many_classes_are_shown_in_part(count, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(report_page(study("multiclass", count=5 * count, names=names)), encoding="utf-8")
     page = Reader(path)
-    drawn = [image["aria-label"].split()[0] for image in page.images]
+    drawn = [image["aria-label"].split()[0].rstrip(".") for image in page.images]
     assert ("ROC" in drawn, "Confusion" in drawn) == (count <= 10, count <= 12)
     assert set(names) <= {text.strip() for text in page.text}
     assert {f"per_class.{name}.auroc" for name in names} <= set(page.numbers)

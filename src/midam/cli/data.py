@@ -116,7 +116,7 @@ def _describe(options: Namespace, console: Console) -> int:
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
         title = Path(options.name).name
-        plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, outcome=bags.outcome, title=title)
+        plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, title=title)
     out = stdout_console()
     print_description(out, options.name, description.facts, bags)
     if description.features:

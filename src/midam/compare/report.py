@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.compare.summary import basis
 from midam.compare.trials import read_record, read_tables
-from midam.data.target_labels import CODED, TargetLabels
+from midam.data.target_labels import TargetLabels
 from midam.errors import CheckpointError
 from midam.evaluate.classes import class_aurocs, one_against_rest
 from midam.files import write_text
@@ -71,7 +71,6 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
         ],
         notes=notes,
         metric=target.metric,
-        kinds=_kinds(target),
         by_class=_by_class(methods, scores, target) if target.count > 1 else [],
     )
     write_text(path, comparison_page(study), typed=out is not None)
@@ -86,24 +85,16 @@ def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, tar
     for repeat, fold in sorted(set(zip(method_scores["repeat"].tolist(), method_scores["fold"].tolist()))):
         part = method_scores[(method_scores["repeat"] == repeat) & (method_scores["fold"] == fold)]
         values = part[target.score_columns].to_numpy(np.float64)
-        arrays = (part["bag"].to_numpy(np.str_), _codes(part, target), values[:, 0] if target.count == 1 else values)
+        arrays = (part["bag"].to_numpy(np.str_), _labels(part, target), values[:, 0] if target.count == 1 else values)
         tested.append(Tested(repeat, fold, *arrays, metric=float(metrics[repeat, fold][target.metric])))
     figures = {key: float(value) for key, value in row.items() if key != "method"}
     return Method(name, figures, tested)
 
 
-def _kinds(target: Target) -> Sequence[str]:
-    """Return the names of the kinds of bags by which folds are stratified, if they have names."""
-    names = {"binary": ("negative", "positive"), "survival": ("censored", "with the event")}
-    return names.get(target.name, target.names if target.name in CODED else ())
-
-
-def _codes(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
-    """Return the index of each bag's kind; 0 if there are no kinds."""
-    if target.name == "binary":
-        return np.array(part["label"].tolist(), dtype=np.int64)
-    column = {"survival": 1, "multiclass": 0, "ordinal": 0}.get(target.name)
-    return np.zeros(len(part), dtype=np.int64) if column is None else _values(part, target)[:, column].astype(np.int64)
+def _labels(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
+    """Return the labels [n] of two classes; zeros for other targets, which have no curves."""
+    labels = part["label"].tolist() if target.name == "binary" else [0] * len(part)
+    return np.array(labels, dtype=np.int64)
 
 
 def _values(part: pd.DataFrame, target: Target) -> NDArray[np.float64]:

@@ -39,7 +39,7 @@ class Patches(BriefRepr):
     instances: NDArray[np.int64] | None = None  # [k], positions in the bag; None: all instances
     file: BagFile | None = None  # file of the patches, if known
     in_pixels: bool = True
-    corner: tuple[int, int] = (0, 0)  # origin of coordinates in viewers, see `midam.explain.overlay`
+    corner: tuple[int, int] = (0, 0)  # origin of coordinates in viewers, see `midam.explain.slide_files`
 
     @property
     def sides(self) -> NDArray[np.float64]:

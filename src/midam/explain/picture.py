@@ -1,44 +1,44 @@
-"""The picture of a bag: maps, slices in order, and top and bottom instances or bars by kind."""
+"""The picture of a bag: maps of its patches, some of its instances as tiles, and a chart of what instances add."""
 
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import SubFigure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import ArrayLike, NDArray
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from numpy.typing import NDArray
 
 from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
-from midam.explain import panels
+from midam.explain import scans
 from midam.explain.backdrop import ImageFolder, read_backdrop, slide_facts
-from midam.explain.charts import LOWERS, RAISES, colors_of, draw_bars, mark_uniform, multiple
 from midam.explain.explanation import Explanation
-from midam.explain.overlay import PatchMap, draw_map
+from midam.explain.layers import LOWERS, RAISES, PatchMap, colors_of
 from midam.explain.patches import Patches, SlideFacts, is_picture, patches_of
 from midam.report.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
-from midam.report.words import shortened
+from midam.report.words import shortened, signed
 
 WIDTH = 10.0
+SLICES, _ENDS = 12, 32  # most slices that are shown, and most instances of each end of the ranking
 _MAPS = 6
-_HEADING, _BARS = 0.55, 3.4
-
-Block = tuple[float, Callable[[SubFigure], None]]  # height in inches, and function that draws it
-SLICES = 12
-_ACROSS = 6  # slices in a row
-_TITLE = 24  # most characters above a slice
-_LINE = 110  # characters in a line over the weights
-_PALE = "#BDBDBD"
+_HEADING, _CHART, _TILE, _BELOW, _HIGHEST = 0.55, 3.4, 2.1, 1.0, 5.5  # inches
+_ACROSS = 8  # tiles in a row
+_MANY, _POINTS, _MOST = 60, 2000, 16  # instances with a bar each, points of a curve, named instances
+_EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # bars of small contributions are nearly white
+_SIDES: tuple[tuple[float, float, str, str], ...] = (
+    *((0.02, 0.5, "left", "center"), (0.98, 0.5, "right", "center")),
+    *((0.5, 0.98, "center", "top"), (0.5, 0.02, "center", "bottom")),
+)
 # Facts about a slice from its file, in words.
 _IN_FILE = {"instance_number": "no. {}", "frame_number": "frame {}", "slice_index": "index {}"}
 _IN_FILE |= {"position_mm": "at {:.6g} mm"}
-_SIDE, _CAPTION, _LINE_HEIGHT, _NOTE, _CHART = 1.5, 0.55, 0.14, 0.35, 1.5  # inches
 
 
 def draw_explanation(
@@ -59,7 +59,19 @@ def draw_explanation(
     The kinds are "overlay": patches on their image; "map": patches without an image; "strip": slices of a volume;
     "sheet": instances that are pictures; "bars": other instances.
     """
-    kind, blocks = _blocks(explanation, bags, top, drawn)
+    shown: dict[str, Any] = {"explanation": explanation, "top": top}
+    pictures = is_picture(bags.instance_shape)
+    sliced = pictures and not drawn and _sliced(explanation)
+    several = len(source_paths(bags, explanation.index)) > 1
+    blocks: list[tuple[float, Callable[[SubFigure], None]]] = [
+        (_height(view), partial(draw_map, view=view, top=top, named=several)) for view in _foremost(drawn)
+    ]
+    if pictures:
+        rows = math.ceil(len(tiled(explanation, top, sliced=sliced)) / _ACROSS)
+        blocks.append((_TILE * rows + 0.4, partial(draw_tiles, bags=bags, sliced=sliced, **shown)))
+    if sliced or not pictures:
+        begins = [file.rows.start for file in files_of(bags, explanation.index)]
+        blocks.append((_CHART, partial(draw_chart, begins=begins if sliced else None, **shown)))
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
@@ -70,7 +82,9 @@ def draw_explanation(
     for (_, draw), part in zip(blocks, parts[1:], strict=True):
         draw(part)
     save_figure(figure, path)
-    return kind
+    if drawn:
+        return "map" if all(view.backdrop is None for view in drawn) else "overlay"
+    return "strip" if sliced else "sheet" if pictures else "bars"
 
 
 def placed_patches(explanation: Explanation, bags: Bags, images: ImageFolder | None = None) -> list[Patches]:
@@ -100,27 +114,6 @@ def map_of(explanation: Explanation, bags: Bags, slide: Patches, images: ImageFo
     return None if backdrop is None and is_picture(bags.instance_shape) else PatchMap(explanation, slide, backdrop)
 
 
-def _blocks(explanation: Explanation, bags: Bags, top: int, drawn: Sequence[PatchMap]) -> tuple[str, list[Block]]:
-    """Return the kind of the picture, and its parts below the heading."""
-    pictures = is_picture(bags.instance_shape)
-    shown: dict[str, Any] = {"explanation": explanation, "top": top}
-    bars: Block = (_BARS, partial(draw_bars, **shown))
-    sheet: Block = (panels.sheet_height(explanation, top), partial(panels.draw_sheet, bags=bags, **shown))
-    if drawn:
-        several = len(source_paths(bags, explanation.index)) > 1
-        maps = [
-            (view.height(WIDTH), partial(draw_map, drawn=view, top=top, named=several)) for view in _foremost(drawn)
-        ]
-        kind = "map" if all(view.backdrop is None for view in drawn) else "overlay"
-        return kind, [*maps, sheet if pictures else bars]
-    if not pictures:
-        return "bars", [bars]
-    if explanation.coords is not None and explanation.coords.shape[1] == 1 and len(explanation) > 1:
-        height = _NOTE + _slices_height(explanation, bags.instance_shape) + _CHART * _charts(explanation)
-        return "strip", [(height, partial(draw_strip, bags=bags, **shown))]
-    return "sheet", [sheet]
-
-
 def _foremost(maps: Sequence[PatchMap]) -> list[PatchMap]:
     """Return the shown maps in their order."""
     first = [int(patch_map.patches.ranked(patch_map.explanation.order)[0][0]) for patch_map in maps]
@@ -131,30 +124,64 @@ def _foremost(maps: Sequence[PatchMap]) -> list[PatchMap]:
     return [maps[at] for at in sorted(positions)]
 
 
-class Scans(NamedTuple):
-    """The scans of a bag, one after the other."""
-
-    begins: list[int]  # position of the first slice of each
-    names: list[str]  # names of their files; empty for a single scan
-
-    def numbers(self, instances: ArrayLike) -> list[int]:
-        """Return the number of the scan of each slice."""
-        return (np.searchsorted(self.begins, instances, side="right") - 1).tolist()
+def _grid(view: PatchMap) -> tuple[int, int]:
+    """Return rows and columns of the panels of a map."""
+    count = len(view.layers) + (view.backdrop is not None)
+    return (2, 2) if count == 4 else (1, count)
 
 
-def scans_of(explanation: Explanation, bags: Bags) -> Scans:
-    """Return the scans of a bag, one for each of its files."""
-    files = files_of(bags, explanation.index)
-    starts = [file.rows.start for file in files]
-    return Scans(starts, [file.stem for file in files]) if len(files) > 1 else Scans([0], [])
+def _height(view: PatchMap) -> float:
+    """Return the height in inches at which the panels of a map have no gaps."""
+    (rows, columns), (down, across) = view.shape, _grid(view)
+    return down * (min(max(0.9 * WIDTH / across * rows / columns, 1.5), _HIGHEST) + _BELOW)
 
 
-def strip_instances(explanation: Explanation, top: int, *, several: bool = False) -> NDArray[np.int64]:
-    """Return the shown slices in order: up to 6 of the 12 are top slices, the others are spread over the bag.
+def draw_map(part: SubFigure, view: PatchMap, *, top: int, named: bool = False) -> None:
+    """Plot the image with framed top patches, and maps of contribution, weight and score; title if `named`."""
+    panels = list(part.subplots(*_grid(view), squeeze=False).flat)
+    if named and view.patches.file is not None:
+        part.suptitle(shortened(view.patches.file.name, 90), fontsize=11, fontweight="bold", x=0.012, ha="left")
+    for axes in panels:
+        axes.set_axis_off()
+    if view.backdrop is not None:
+        axes = panels.pop(0)
+        axes.imshow(view.backdrop.pixels)
+        ranks, places = view.patches.ranked(view.explanation.order, top=top)
+        # The top rank is drawn last, so that no frame covers its frame; imshow centers pixels at whole numbers.
+        for rank, (left, high, right, low) in reversed(list(zip(ranks.tolist(), view.sides[places] - 0.5))):
+            for color, width in (("white", 2.6), ("black", 1.2)):
+                frame: dict[str, Any] = {"fill": False, "edgecolor": color, "linewidth": width}
+                axes.add_patch(Rectangle((left, high), right - left, low - high, **frame))
+            name = axes.annotate(str(rank), (left, high), (2, -2), textcoords="offset points", va="top", fontsize=7.5)
+            name.set(fontweight="bold", path_effects=[withStroke(linewidth=2.2, foreground="white")])
+        axes.set_title(f"Image; the {len(ranks)} top patches, by rank", fontsize=10, loc="left")
+    for axes, layer in zip(panels, view.layers, strict=True):
+        if view.backdrop is not None:  # in gray: colors of the image would mix with colors of the map
+            axes.imshow(view.backdrop.pixels.mean(axis=-1), cmap="gray", vmin=0, vmax=255)
+        axes.imshow(layer.on_image(view.raster, opaque=view.backdrop is None), interpolation="nearest")
+        axes.set_title(layer.name, fontsize=10, loc="left")
+        colors = ScalarMappable(layer.scale, layer.colors)
+        bar = part.colorbar(colors, ax=axes, orientation="horizontal", extend=layer.extend, aspect=40, pad=0.02)
+        bar.ax.xaxis.set_major_locator(MaxNLocator(4))
+        low, high = layer.ends
+        meaning = f"blue {low}, orange {high}\n" if low else ""
+        bar.set_label(f"{meaning}{layer.here}", fontsize=8.5, color=GRAY)
 
-    The order is the order of their numbers or, with several scans, of the bag.
+
+def _sliced(explanation: Explanation) -> bool:
+    """Return whether the instances are slices with one coordinate."""
+    return explanation.coords is not None and explanation.coords.shape[1] == 1 and len(explanation) > 1
+
+
+def tiled(explanation: Explanation, top: int, *, sliced: bool = False) -> NDArray[np.int64]:
+    """Return the instances that are shown as tiles: both ends of the ranking, none twice, at most 32 of each.
+
+    Of slices, in their order: up to 6 of the 12 are top slices, the others are spread over the bag.
     """
-    ordered = np.arange(len(explanation)) if several else np.argsort(_places(explanation), kind="stable")
+    if not sliced:
+        high = explanation.order[: min(top, _ENDS)]
+        return np.concatenate([high, explanation.order[max(len(high), len(explanation) - min(top, _ENDS)) :]])
+    ordered = np.arange(len(explanation)) if explanation.several_files else np.argsort(_places(explanation))
     instances = {int(i) for i in explanation.order[: min(top, SLICES // 2)]}
     for position in np.linspace(0, len(explanation) - 1, min(len(explanation), SLICES)).round().astype(int):
         if len(instances) < SLICES:
@@ -162,47 +189,69 @@ def strip_instances(explanation: Explanation, top: int, *, several: bool = False
     return ordered[np.isin(ordered, list(instances))]
 
 
-def _slices_height(explanation: Explanation, shape: tuple[int, ...]) -> float:
-    """Return the height in inches of the strip for slices of a shape [..., H, W]."""
-    rows, lines = math.ceil(min(len(explanation), SLICES) / _ACROSS), _LINE_HEIGHT * bool(slice_text(explanation, 0))
-    return rows * (min(_SIDE * shape[-2] / shape[-1], 2 * _SIDE) + _CAPTION + lines)
-
-
-def _charts(explanation: Explanation) -> int:
-    return 1 + explanation.weighted
-
-
-def draw_strip(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
-    """Plot the strip and, below it, contribution and weight of each slice; the top slices are marked in all parts."""
-    scans, ranks = scans_of(explanation, bags), {int(i): r for r, i in enumerate(explanation.order[:top], start=1)}
-    instances, places = strip_instances(explanation, top, several=bool(scans.names)), _places(explanation)
-    sides = np.where(explanation.contribution < 0, BLUE, ORANGE)
-    views = panels.views_of(bags, explanation.index, len(scans.begins))
-    ends = [*scans.begins[1:], len(explanation)]
-    groups = [_spread(begin, end, instances) for begin, end in zip(scans.begins, ends)]
-    windows = [panels.scan_window(bags, explanation.index, group) for group in groups]
-    heights = [_NOTE, _slices_height(explanation, bags.instance_shape), _CHART * _charts(explanation)]
-    note, above, below = part.subfigures(3, 1, squeeze=False, height_ratios=heights).flat
-    view_words = " / ".join(dict.fromkeys(map(panels.view_text, views)))
-    text = f"Slices: {view_words}{_numbers_text(explanation)}.\nBlack to white: {panels.window_text(windows)}."
-    note.text(0.012, 0.9, text, fontsize=8.5, color="#404040", va="top")
-    cells: NDArray[Any] = above.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False)
-    for axes in cells.flat:
+def draw_tiles(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int, sliced: bool = False) -> None:
+    """Plot some instances, the top ones framed; of scans, with their sides, and a note on black and white."""
+    index, instances = explanation.index, tiled(explanation, top, sliced=sliced)
+    ranks = {int(i): rank for rank, i in enumerate(explanation.order[:top], start=1)}
+    windows, views = _windows(explanation, bags, instances, sliced=sliced), [scans.View()]
+    if sliced or len(bags.instance_shape) == 4:
+        files = files_of(bags, index)
+        views = scans.views_of(bags, index, len(files) if sliced else len(explanation)) if files else views
+        text = " / ".join(dict.fromkeys(map(scans.view_text, views)))
+        shown = list({id(window): window for window in windows}.values())
+        note = f"{'Slices' if sliced else 'Scans'}: {text}.\nBlack to white: {scans.window_text(shown)}."
+        part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
+    panels = list(part.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False).flat)
+    for axes in panels:
         axes.set_axis_off()
-    for axes, i, scan in zip(cells.flat, instances.tolist(), scans.numbers(instances)):
-        axes.imshow(panels.pictures_of(bags, explanation.index, np.array([i]), windows[scan].ends)[0])
-        marked = i in ranks
-        name = f"{shortened(scans.names[scan], _TITLE)}:\n" if scans.names else ""
-        name += f"slice {places[i]:g}" + (f", rank {ranks[i]}" if marked else "")
-        name += f"\n{in_file}" if (in_file := slice_text(explanation, i)) else ""
-        name += f"\n{multiple(explanation, i)}, " if explanation.weighted else "\n"
-        name += f"score {explanation.instances.score[i]:.3f}"
-        axes.set_title(name, fontsize=8, fontweight="bold" if marked else "normal", color="#303030", pad=3)
-        panels.draw_view(axes, views[scan])
-        if marked:
-            frame = Rectangle((0, 0), 1, 1, transform=axes.transAxes, fill=False, edgecolor=sides[i], linewidth=3)
-            axes.add_patch(frame)
-    _draw_values(below, explanation, scans, list(ranks))
+    scan_of = _scan_numbers(explanation, bags, sliced=sliced)
+    for axes, i, window in zip(panels, instances.tolist(), windows):
+        axes.imshow(scans.pictures_of(bags, index, np.array([i]), window.ends)[0])
+        bold = "bold" if i in ranks else "normal"
+        axes.set_title(_caption(explanation, i, ranks, sliced=sliced), fontsize=8, fontweight=bold, pad=3)
+        for letter, (x, y, across, up) in zip(views[min(scan_of[i], len(views) - 1)].edges, _SIDES):
+            side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
+            side.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
+        if i in ranks:
+            color = BLUE if explanation.contribution[i] < 0 else ORANGE
+            frame: dict[str, Any] = {"fill": False, "edgecolor": color, "linewidth": 3, "transform": axes.transAxes}
+            axes.add_patch(Rectangle((0, 0), 1, 1, **frame))
+
+
+def _scan_numbers(explanation: Explanation, bags: Bags, *, sliced: bool) -> NDArray[np.int64]:
+    """Return the number of the scan of each instance [n]: of slices that of their file; other scans are instances."""
+    begins = [file.rows.start for file in files_of(bags, explanation.index)] if sliced else []
+    everything = np.arange(len(explanation))
+    if sliced:
+        return np.searchsorted(begins or [0], everything, side="right") - 1
+    return everything if len(bags.instance_shape) == 4 else np.zeros_like(everything)
+
+
+def _windows(
+    explanation: Explanation, bags: Bags, instances: NDArray[np.int64], *, sliced: bool
+) -> list[scans.ScanWindow]:
+    """Return black and white of each instance: scans differ in units, so each has its own; other pictures share one."""
+    if not sliced and len(bags.instance_shape) != 4:
+        ends = scans.window_of(bags, explanation.index, instances, percentiles=False)
+        return [scans.ScanWindow(ends, "", "")] * len(instances)
+    numbers, windows = _scan_numbers(explanation, bags, sliced=sliced), dict[int, scans.ScanWindow]()
+    for scan in np.unique(numbers[instances]).tolist():
+        inside = np.flatnonzero(numbers == scan)
+        spread = inside[np.linspace(0, len(inside) - 1, min(len(inside), 32)).round().astype(np.int64)]
+        group = np.union1d(spread, instances[numbers[instances] == scan])
+        windows[scan] = scans.scan_window(bags, explanation.index, group)
+    return [windows[scan] for scan in numbers[instances].tolist()]
+
+
+def _caption(explanation: Explanation, instance: int, ranks: dict[int, int], *, sliced: bool) -> str:
+    """Return number or file, rank, contribution, weight (if weights differ) and score of an instance."""
+    file = shortened(explanation.columns["file"][instance], 22) if explanation.several_files else ""
+    number = f"slice {_places(explanation)[instance]:g}" if sliced else f"#{instance}"
+    rank = f", rank {ranks[instance]}" if instance in ranks else ""
+    added = f"adds {signed(explanation.contribution[instance], '+.2g')}"
+    weight = f"weight {multiple(explanation, instance)}" if explanation.weighted else ""
+    score = f"score {explanation.instances.score[instance]:.3f}"
+    return "\n".join(filter(None, [file, number + rank, slice_text(explanation, instance), added, weight, score]))
 
 
 def slice_text(explanation: Explanation, instance: int) -> str:
@@ -211,58 +260,60 @@ def slice_text(explanation: Explanation, instance: int) -> str:
     return " ".join(text.format(facts[name]) for name, text in _IN_FILE.items() if name in facts)
 
 
-def _numbers_text(explanation: Explanation) -> str:
-    """Return a text on the meaning of slice numbers in the files."""
-    names = {"instance_number": "no.: InstanceNumber", "slice_index": "index: of the slice in its file"}
-    words = [text for name, text in names.items() if name in explanation.columns]
-    return f"; {', '.join(words)}" if words else ""
+def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: Sequence[int] | None = None) -> None:
+    """Plot what all instances add, by rank, and next to it the top instances with weights and scores.
+
+    The instances of scans that begin at `begins` are plotted in the order of their slices instead. The colors are those
+    of the map of contributions.
+    """
+    every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
+    count, colors = min(top, _MOST, len(explanation)), colors_of(explanation)
+    order = explanation.order if begins is None else np.arange(len(explanation))
+    added, x = explanation.contribution[order], np.arange(1.0, len(explanation) + 1)
+    if begins is not None:
+        x = np.arange(len(explanation)) if len(begins) > 1 else _places(explanation)
+        marked = explanation.order[:count]
+        every.plot(x[marked], np.maximum(explanation.contribution[marked], 0), "v", color="black", markersize=4)
+        for begin in begins[1:]:
+            every.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
+    if begins is not None or len(explanation) <= _MANY:
+        gaps = np.diff(np.unique(x))
+        width = 0.85 * (gaps.min() if len(gaps) else 1)
+        every.bar(x, added, width=width, color=colors[order], **_EDGE)
+        every.set_xlim(x.min() - 0.7 * width, x.max() + 0.7 * width)
+        every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    else:
+        # A curve needs at most one point for each pixel of the picture.
+        positions = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
+        for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
+            every.fill_between(x[positions], side(added[positions], 0), color=color, alpha=0.75, linewidth=0)
+        every.set_xscale("log")
+        every.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
+        every.xaxis.set_minor_formatter(NullFormatter())
+    every.axhline(0, color=GRAY, linewidth=1)
+    every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, loc="upper right")
+    every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
+    name = "Rank" if begins is None else f"Slice; triangles: the {count} top ones"
+    every.set_xlabel(f"{name} (all {len(explanation)} instances)", fontsize=9)
+    instances = explanation.order[:count].tolist()
+    best.barh(np.arange(count), explanation.contribution[instances], color=colors[instances], height=0.72, **_EDGE)
+    best.set_yticks(np.arange(count), [shortened(explanation.name(i), 34) for i in instances])
+    best.invert_yaxis()
+    best.axvline(0, color=GRAY, linewidth=1)
+    best.set_xlabel("Added to the score", fontsize=9)
+    best.xaxis.set_major_locator(MaxNLocator(4))
+    columns = {"weight": [multiple(explanation, i) for i in instances]} if explanation.weighted else {}
+    columns["score"] = [f"{explanation.instances.score[i]:.3f}" for i in instances]
+    for x_text, (head, texts) in zip((1.12, 1.31), columns.items()):
+        for row, text in enumerate([head, *texts], start=-1):
+            style = {"fontsize": 8.5, "va": "center", "ha": "center", "color": GRAY if row < 0 else "black"}
+            best.text(x_text, row, text, transform=best.get_yaxis_transform(), **style)
+    best.set_title(f"Top {count}", loc="left", fontsize=10)
 
 
-def _spread(begin: int, end: int, shown: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the slices of a scan that set black and white: the shown ones, and 32 spread over the scan."""
-    spread = np.linspace(begin, end - 1, min(end - begin, 32)).round().astype(np.int64)
-    return np.union1d(shown[(shown >= begin) & (shown < end)], spread)
-
-
-def _draw_values(part: SubFigure, explanation: Explanation, scans: Scans, top: list[int]) -> None:
-    """Plot the contribution of each slice in the colors of the map, and its weight if weights differ."""
-    charts: list[Axes] = list(part.subplots(_charts(explanation), 1, squeeze=False, sharex=True).flat)
-    places = _places(explanation)
-    across = np.arange(len(explanation)) if scans.names else places
-    gaps = np.diff(np.unique(across))
-    width = 0.85 * (gaps.min() if len(gaps) else 1)
-    names = ("Adds to the score", "Weight, multiples of 1/n")
-    kinds = zip((explanation.contribution, explanation.relative_weight), (colors_of(explanation), _PALE), names)
-    for axes, (values, colors, name) in zip(charts, kinds):
-        axes.bar(across, values, width=width, color=colors, edgecolor=GRAY, linewidth=min(0.6, 40 / len(explanation)))
-        axes.margins(x=0.01)
-        axes.ticklabel_format(axis="y", style="plain")  # a factor above the axis would cover a scan's name
-        axes.set_title(name, fontsize=9, loc="right" if scans.names else "left")
-        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
-        for begin in scans.begins[1:]:
-            axes.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
-    charts[0].axhline(0, color=GRAY, linewidth=1)
-    high = np.maximum(explanation.contribution[top], 0)
-    charts[0].plot(across[top], high, "v", color="black", markersize=4)
-    charts[0].margins(y=0.12)
-    if explanation.weighted:
-        mark_uniform(charts[1])
-    if scans.names:
-        _name_scans(charts, places, scans)
-    scans_text = f" of {len(scans.begins)} scans" if scans.names else ""
-    legend = f"orange {RAISES}, blue {LOWERS}; triangles: the {len(top)} top ones"
-    charts[-1].set_xlabel(f"Slice (all {len(explanation)}{scans_text}; {legend})", fontsize=9)
-
-
-def _name_scans(charts: list[Axes], places: NDArray[np.float64], scans: Scans) -> None:
-    """Name the scans above their slices, and number the slices within their scan."""
-    ends = [*scans.begins[1:], len(places)]
-    for begin, end, name in zip(scans.begins, ends, scans.names):
-        short = shortened(name, int(_LINE * (end - begin) / len(places)))
-        charts[0].annotate(short, (begin - 0.4, 1.02), xycoords=("data", "axes fraction"), fontsize=8, va="bottom")
-    charts[-1].xaxis.set_major_formatter(
-        FuncFormatter(lambda x, _: f"{places[int(x)]:g}" if 0 <= x < len(places) else "")
-    )
+def multiple(explanation: Explanation, instance: int) -> str:
+    """Return the weight of an instance as a multiple of the uniform weight."""
+    return f"{explanation.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
 
 
 def _places(explanation: Explanation) -> NDArray[np.float64]:

@@ -18,10 +18,10 @@ from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedEr
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, share_text
-from midam.explain.overlay import MOST, TOP, BagNames, bag_names, slide_stem, write_slide
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation, map_of, placed_patches
+from midam.explain.slide_files import MOST, TOP, BagNames, bag_names, slide_stem, write_slide
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of

@@ -4,7 +4,6 @@ Each figure has its own canvas; pyplot's global state is never used. An SVG take
 fits light mode, dark mode and print.
 """
 
-import json
 import math
 import re
 import zlib
@@ -37,7 +36,6 @@ GRID = "#E6E6E6"
 _VARIABLES = dict(zip((BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY), ("c0", "c1", "c2", "c3", "c5", "c6")))
 _VARIABLES |= {GRAY: "soft", GRID: "grid", "#000000": "ink", "#FFFFFF": "paper"}
 _DPI = 150
-_TIPS = "tips-"
 _NO_MATH: dict[Any, Any] = {"text.parse_math": False}  # names of bags and classes may contain $
 _LETTER, _LINE = 0.074, 0.18  # width of a letter of a legend, height of its line, in inches
 _WIDTH = 3.6  # of the axes of a chart
@@ -79,15 +77,7 @@ def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both"
 
     The grid runs along `grid`: "both", "x" or "".
     """
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(GRAY)
-        if grid:
-            axes.grid(axis=grid, color=GRID, linewidth=0.8)  # type: ignore[arg-type]
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=9.5, color=GRAY)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.label.set_fontsize(10)
+    style_axes(figure, grid=grid)
     _add_legend_below(figure)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
@@ -97,31 +87,29 @@ def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both"
     return figure
 
 
-def add_legend(figure: Figure, *, columns: int) -> None:
-    """Add a legend below the panels, where no curve can run behind it."""
-    entries = _entries(figure)
-    if entries:
-        figure.legend(
-            list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-        )
+def style_axes(figure: Figure, *, grid: str = "both") -> None:
+    """Give all axes small ticks and a thin grid behind the data, and leave out the box around them."""
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(GRAY)
+        if grid:
+            axes.grid(axis=grid, color=GRID, linewidth=0.8)  # type: ignore[arg-type]
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=9.5, color=GRAY)
 
 
-def add_dots(axes: Axes, x: Any, y: Any, tips: Sequence[str], **style: Any) -> None:
-    """Plot markers, with optional tips, one for each marker, which the page shows under the pointer."""
-    (dots,) = axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
-    if tips:
-        dots.set_gid(_TIPS + json.dumps(tips).encode().hex())  # an id must not contain quotes and spaces
+def add_dots(axes: Axes, x: Any, y: Any, **style: Any) -> None:
+    """Plot markers without lines."""
+    axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
 
 
 def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
-    """Style the axes, add a legend with this number of columns unless it is 0, and write the PNG."""
-    if columns:
-        add_legend(figure, columns=columns)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=9)
+    """Style the axes, add a legend below them with this number of columns unless it is 0, and write the PNG."""
+    entries = _entries(figure) if columns else {}
+    if entries:
+        style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9}
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
+    style_axes(figure)
     write_figure(figure, path)
 
 
@@ -142,8 +130,7 @@ def svg_text(figure: Figure, description: str) -> str:
     box = re.search(r'viewBox="([^"]+)"', text)
     inside = text[text.index("<g id=") : text.rindex("</svg>")]
     defined = "".join(re.findall(r"<defs>\s*<clipPath.*?</defs>", text, re.DOTALL)) if "<clipPath" not in inside else ""
-    inside = _with_tips(inside + defined)
-    inside = re.sub(r"<title>.*?</title>|\s+", lambda part: part[0] if part[0].startswith("<") else " ", inside)
+    inside = re.sub(r"\s+", " ", inside + defined)
     inside = re.sub(r"font-family: [^;\"]*;? ?|font: ([\d.]+px) [^;\"]*", _font_size, inside)
     inside = re.sub(r"#[0-9a-f]{6}\b", lambda color: _color(color[0]), inside)
     inside = re.sub(r'( (?:d|x|y|transform)=")([^"]+)"', lambda part: f'{part[1]}{_brief(part[2])}"', inside)
@@ -195,19 +182,6 @@ def _add_legend_below(figure: Figure) -> None:
     style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9.5, "borderpad": 0, "labelspacing": 0.3}
     style |= {"handlelength": 1.9, "columnspacing": 1.2, "borderaxespad": 0.3}
     figure.legend(list(entries.values()), list(entries), loc="lower center", **style)
-
-
-def _with_tips(text: str) -> str:
-    """Put the tips of `add_dots` into their markers."""
-
-    def with_titles(group: re.Match[str]) -> str:
-        tips = iter(json.loads(bytes.fromhex(group[1])))
-        marks = re.sub(
-            r"<use ([^>]*)/>", lambda use: f"<use {use[1]}><title>{escape(next(tips, ''))}</title></use>", group[2]
-        )
-        return f"<g>{marks}</g></g>"
-
-    return re.sub(rf'<g id="{_TIPS}(\w+)">(.*?)</g>\s*</g>', with_titles, text, flags=re.DOTALL)
 
 
 def _font_size(style: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError, plural
 from midam.evaluate.ranking import check_numbers, check_scores, check_times
 from midam.evaluate.survival import bags_at_risk, kaplan_meier, log_rank
-from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, evenly, finish, new_chart, span
+from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, evenly, finish, new_chart
 from midam.report.words import shortened
 
 _MANY_BAGS = 300
@@ -29,7 +29,6 @@ def plot_grade_scores(
     summary: Mapping[str, Any],
     title: str = "",
     cuts: Sequence[float] = (),
-    ids: Sequence[str] = (),
 ) -> Figure:
     """Plot the scores of the bags of each grade, with their quartiles and the cuts between grades.
 
@@ -47,8 +46,6 @@ def plot_grade_scores(
         Title of the figure.
     cuts : sequence of float
         Cuts of the score, chosen on validation bags.
-    ids : sequence of str
-        Names of the bags, which the page shows at their dots.
 
     Raises
     ------
@@ -68,8 +65,7 @@ def plot_grade_scores(
         if (y == code).any():
             axes.boxplot(s[y == code], positions=[code], **style, zorder=4)
     positions = evenly(s)
-    tips = [f"{ids[at]}: {names[int(y[at])]}, score {s[at]:.3f}" for at in positions.tolist()] if len(ids) else []
-    _dots(axes, y[positions] + rng.uniform(-0.18, 0.18, positions.size), s[positions], tips=tips)
+    _dots(axes, y[positions] + rng.uniform(-0.18, 0.18, positions.size), s[positions])
     for place, cut in enumerate(cuts):
         name = "Cuts between grades" if place == 0 else None
         axes.axhline(cut, color=ORANGE, linestyle=(0, (4, 1.5)), linewidth=1.4, label=name, zorder=2.5)
@@ -90,7 +86,6 @@ def plot_number_scores(
     summary: Mapping[str, Any],
     title: str = "",
     knots: tuple[ArrayLike, ArrayLike] | None = None,
-    ids: Sequence[str] = (),
 ) -> Figure:
     """Plot the score of each bag against its number, and the predicted number of each score.
 
@@ -108,8 +103,6 @@ def plot_number_scores(
         Title of the figure.
     knots : pair of array_like, shape [K], optional
         Scores and their predicted numbers, see `midam.evaluate.NumberScale`.
-    ids : sequence of str
-        Names of the bags, which the page shows at their dots.
 
     Raises
     ------
@@ -119,7 +112,8 @@ def plot_number_scores(
     y = check_numbers(values)
     s = check_scores(scores, y.size)
     figure, axes = new_chart(height=3.3, title=title, note=_c_index(summary))
-    _named_dots(axes, y, s, ids)
+    positions = evenly(y)
+    _dots(axes, y[positions], s[positions], color=BLUE)
     if knots is not None:
         expected, numbers = (np.asarray(part, dtype=np.float64) for part in knots)
         ends = [min(float(expected[0]), float(s.min())), *expected, max(float(expected[-1]), float(s.max()))]
@@ -128,53 +122,6 @@ def plot_number_scores(
     axes.set(xlabel=shortened(name, _LONG_NAME), ylabel="Score")
     axes.margins(0.04)
     return finish(figure, path)
-
-
-def plot_predicted_numbers(name: str, true: NDArray[np.float64], predicted: NDArray[np.float64], ids: Any) -> Figure:
-    """Plot the predicted against the true number of each bag."""
-    short = shortened(name, _LONG_NAME)
-    figure, axes = _square_chart([true, predicted], f"True {short}", f"Predicted {short}")
-    _named_dots(axes, true, predicted, ids)
-    return finish(figure)
-
-
-def plot_number_reliability(dots: Sequence[tuple[float, float, float, float]]) -> Figure:
-    """Plot mean true numbers of parts of the bags against mean predictions, with the range of 80% of each part."""
-    predicted, true, low, high = columns = np.array(dots).T
-    figure, axes = _square_chart([*columns], "Predicted, mean", "True, mean")
-    axes.vlines(predicted, low, high, color=BLUE, linewidth=1.4, zorder=3)
-    tips = [f"predicted {x:.4g}, true {y:.4g}" for x, y in zip(predicted, true)]
-    label = "A fifth of the bags, and where 80% of them lie"
-    add_dots(axes, predicted, true, tips, color=BLUE, markersize=7, zorder=4, label=label)
-    return finish(figure)
-
-
-def _square_chart(values: Sequence[NDArray[np.float64]], across: str, up: str) -> tuple[Figure, Axes]:
-    """Return square axes for all values, with the line of perfect predictions."""
-    figure, axes = new_chart(height=3.3)
-    bounds = span(np.concatenate(values))
-    axes.plot(bounds, bounds, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Perfect", zorder=2)
-    axes.set(xlim=bounds, ylim=bounds, xlabel=across, ylabel=up)
-    return figure, axes
-
-
-def plot_risk(
-    name: str, time: NDArray[np.float64], event: NDArray[np.bool_], scores: NDArray[np.float64], ids: Any
-) -> Figure:
-    """Plot the risk of each bag against its time: filled with an event, hollow if censored."""
-    figure, axes = new_chart(height=3.3)
-    plotted = np.isin(np.arange(time.size), evenly(time))
-    parts: tuple[tuple[NDArray[np.bool_], str, str, str], ...] = (
-        (plotted & ~event, "none seen until", "None seen until then", BLUE),
-        (plotted & event, "event", "Event", ORANGE),
-    )
-    for mask, event_text, label, color in parts:
-        at = np.flatnonzero(mask).tolist()
-        tips = [f"{ids[i]}: {event_text} {time[i]:.4g}, risk {scores[i]:.3f}" for i in at]
-        style = {"markersize": 5, "color": color, "label": label, "fillstyle": "full" if color == ORANGE else "none"}
-        add_dots(axes, time[mask], scores[mask], tips, **style, zorder=3)
-    axes.set(xlim=(0, float(time.max()) * 1.03), xlabel=shortened(name, _LONG_NAME), ylabel="Risk (score)")
-    return finish(figure)
 
 
 def plot_survival(
@@ -258,19 +205,11 @@ def _survival_curve(
     axes.plot(censored, height, linestyle="None", marker="|", markersize=7, color=style["color"], zorder=3)
 
 
-def _named_dots(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], ids: Sequence[str]) -> None:
-    positions = evenly(x)
-    tips = [f"{ids[at]}: {x[at]:.4g}, {y[at]:.4g}" for at in positions.tolist()] if len(ids) else []
-    _dots(axes, x[positions], y[positions], tips=tips, color=BLUE)
-
-
-def _dots(
-    axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], *, tips: Sequence[str], color: str = GRAY
-) -> None:
+def _dots(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], *, color: str = GRAY) -> None:
     """Plot a dot for each bag; with more bags, dots are smaller and fainter."""
     many = x.size > _MANY_BAGS
     style: dict[str, Any] = {"markersize": 2.2 if many else 3.6, "alpha": float(np.clip(400 / x.size, 0.12, 0.65))}
-    add_dots(axes, x, y, tips, markeredgewidth=0, color=color, zorder=3, **style)
+    add_dots(axes, x, y, markeredgewidth=0, color=color, zorder=3, **style)
 
 
 def _c_index(summary: Mapping[str, Any]) -> str:

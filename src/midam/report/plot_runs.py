@@ -10,30 +10,27 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.target_labels import TargetLabels
 from midam.evaluate.proportions import Estimate
 from midam.report.describe import is_wide, size_edges
-from midam.report.figures import BLUE, COLORS, GRAY, ORANGE, add_dots, finish, new_chart, new_figure, save_figure, span
+from midam.report.figures import BLUE, GRAY, ORANGE, add_dots, finish, new_chart, new_figure, save_figure, span
 from midam.report.words import METRIC_NAMES, metric_of_history, shortened
 
 _LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
 _MANY_EPOCHS = 25
 _BINS = 30  # of bag sizes
 _DECADES = 1000
-_MOST_BOXES, _LONGEST_NAME = 20, 24  # most classes in the plot by size, most letters of a name
 _WIDEST, _LETTER = 2.3, 0.08  # in inches: most width for names of rows, and width of a letter
 
 History = Sequence[Mapping[str, float | None]]
 
 
 class Row(NamedTuple):
-    """A row of a forest plot; its marker is hollow unless `filled`."""
+    """A row of a forest plot."""
 
     name: str
     estimate: Estimate | None
     marker: str = "o"
     color: str = BLUE
-    filled: bool = True
 
 
 def learning_panels(history: History) -> list[tuple[str, dict[str, str]]]:
@@ -100,35 +97,22 @@ def _learning(axes: Axes, history: History, panel: tuple[str, dict[str, str]], b
 
 
 def plot_forest(
-    rows: Sequence[Row],
-    label: str,
-    *,
-    reference: float | None = None,
-    missing: str = "one class only",
-    names: Mapping[str, tuple[str, str, bool]] | None = None,
+    rows: Sequence[Row], label: str, *, reference: float | None = None, missing: str = "one class only"
 ) -> Figure:
     """Plot a row for each estimate, hollow without an interval; `missing` is the text without an estimate.
 
-    A dashed line marks `reference`. `names` are the entries of the legend: marker, color, filled.
+    A dashed line marks `reference`.
     """
     figure, axes = _row_chart([row.name for row in rows], 0.27)
-    draw_forest(axes, rows, reference=reference, missing=missing, hollow=names is None)
-    for name, (marker, color, filled) in (names or {}).items():
-        fill: Any = "full" if filled else "none"
-        axes.plot([], [], marker=marker, color=color, linestyle="None", fillstyle=fill, label=name)
+    draw_forest(axes, rows, reference=reference, missing=missing)
     axes.set_xlabel(label)
     return finish(figure, grid="x")
 
 
 def draw_forest(
-    axes: Axes,
-    rows: Sequence[Row],
-    *,
-    reference: float | None = None,
-    missing: str = "one class only",
-    hollow: bool = True,
+    axes: Axes, rows: Sequence[Row], *, reference: float | None = None, missing: str = "one class only"
 ) -> None:
-    """Plot the rows of `plot_forest`; with `hollow`, markers without an interval are hollow."""
+    """Plot the rows of `plot_forest`."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
     bounds = [bound for estimate in estimates for bound in estimate[:3]] + ([] if reference is None else [reference])
     axes.set_xlim(*span(bounds, pad=0.05))
@@ -142,43 +126,22 @@ def draw_forest(
         whole = bool(np.isfinite(low))
         if whole:
             axes.plot([low, high], [y, y], color=row.color, linewidth=1.6, solid_capstyle="butt", zorder=3)
-        tip = f"{row.name}: {value:.3f}" + (f" [{low:.3f} to {high:.3f}]" if whole else "")
-        full = "full" if row.filled and (whole or row.marker == "D" or not hollow) else "none"
-        add_dots(axes, value, y, [tip], marker=row.marker, color=row.color, markersize=6.5, fillstyle=full, zorder=4)
+        style: dict[str, Any] = {"fillstyle": "full" if whole or row.marker == "D" else "none", "color": row.color}
+        add_dots(axes, value, y, marker=row.marker, markersize=6.5, zorder=4, **style)
 
 
-def plot_fold_strip(
-    label: str, folds: Mapping[str, Sequence[tuple[float, str]]], means: Mapping[str, float | None]
-) -> Figure:
-    """Plot the metric of each fold (a value and its tip) and the mean of each method."""
+def plot_fold_strip(label: str, folds: Mapping[str, Sequence[float]], means: Mapping[str, float | None]) -> Figure:
+    """Plot the metric of each fold and the mean of each method."""
     figure, axes = _row_chart(list(folds), 0.31)
-    figures = [value for values in folds.values() for value, _ in values]
-    axes.set_xlim(max(0.0, min(figures) - 0.03), 1.0)
+    axes.set_xlim(max(0.0, min(value for values in folds.values() for value in values) - 0.03), 1.0)
     for y, (name, values) in enumerate(folds.items()):
-        x, tips = [value for value, _ in values], [tip for _, tip in values]
-        up = [y + 0.32 * ((at * 7) % 11 / 10 - 0.5) for at in range(len(x))]
-        name_of = "A fold" if y == 0 else None
-        add_dots(axes, x, up, tips, color=BLUE, markersize=4, zorder=3, label=name_of)
+        up = [y + 0.32 * ((at * 7) % 11 / 10 - 0.5) for at in range(len(values))]
+        add_dots(axes, values, up, color=BLUE, markersize=4, zorder=3, label="A fold" if y == 0 else None)
         if (mean := means[name]) is not None:
             style = {"marker": "D", "color": ORANGE, "markersize": 7, "label": "Mean" if y == 0 else None}
-            add_dots(axes, mean, y, [f"{name}: mean {mean:.3f}"], **style, zorder=3)
+            add_dots(axes, mean, y, **style, zorder=3)
     axes.set_xlabel(f"{label} of a fold")
     return finish(figure, grid="x")
-
-
-def plot_assignment(folds: Mapping[str, Sequence[int]], kinds: Sequence[str]) -> Figure:
-    """Plot which bags each fold tests, kind by kind from the left; `folds` are counts of the kinds."""
-    figure, axes = _row_chart(list(folds), 0.27)
-    counts = np.array(list(folds.values()))
-    total, starts = int(counts.sum()), np.append(0, np.cumsum(counts.sum(axis=0))[:-1])
-    axes.barh(range(len(folds)), total, height=0.8, color=GRAY, alpha=0.18, label="Trains and validates")
-    for kind, (name, start) in enumerate(zip(kinds, starts)):
-        of_kind = counts[:, kind]
-        lefts = start + np.append(0, np.cumsum(of_kind)[:-1])
-        color = COLORS[kind % len(COLORS)]
-        axes.barh(range(len(folds)), of_kind, left=lefts, height=0.8, color=color, label=f"Tests {name}")
-    axes.set(xlim=(0, total), xlabel=f"Bags, {kinds[0]} first")
-    return finish(figure, grid="")
 
 
 def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
@@ -193,32 +156,22 @@ def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def plot_sizes(
-    path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str, outcome: TargetLabels | None = None
-) -> Figure:
-    """Plot a histogram of bag sizes [N] to a PNG file, with the classes (labels [N] of 0 and 1) stacked.
-
-    For bags with an `outcome`, a second panel shows it by size: boxes of up to 20 classes, grades or labels, or a point
-    for each bag.
-    """
+def plot_sizes(path: str | Path, *, sizes: ArrayLike, labels: ArrayLike | None, title: str) -> Figure:
+    """Plot a histogram of bag sizes [N] to a PNG file, with the classes (labels [N] of 0 and 1) stacked."""
     sizes = np.asarray(sizes, dtype=np.int64)
-    boxes = outcome is not None and outcome.target not in ("continuous", "survival")
-    panels = 1 if outcome is None or (boxes and len(outcome.names) > _MOST_BOXES) else 2
-    figure = new_figure((6.4, 3.9 * panels))
-    axes = figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]
-    _histogram(axes[0], sizes, None if labels is None else np.asarray(labels))
-    if outcome is not None and panels == 2:
-        _by_size(axes[1], sizes, outcome)
+    figure = new_figure((6.4, 3.9))
+    axes = figure.subplots()
+    _histogram(axes, sizes, None if labels is None else np.asarray(labels))
     if is_wide(sizes):
-        axes[0].set_xscale("log")
-        axes[0].xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         if sizes.max() < _DECADES * sizes.min():  # else matplotlib writes other ticks as powers of ten
-            axes[0].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes[0].xaxis.set_minor_formatter(NullFormatter())
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_minor_formatter(NullFormatter())
     else:
-        axes[0].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes[-1].set_xlabel("Instances in a bag")
-    axes[0].set_title(title, loc="left", fontweight="bold", parse_math=False)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_xlabel("Instances in a bag")
+    axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
     save_figure(figure, Path(path), columns=2)
     return figure
 
@@ -243,28 +196,6 @@ def _histogram(axes: Axes, sizes: NDArray[np.int64], labels: NDArray[Any] | None
         axes.set_xlim(edges[0] - 3, edges[0] + 3)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_ylabel("Bags")
-
-
-def _by_size(axes: Axes, sizes: NDArray[np.int64], outcome: TargetLabels) -> None:
-    """Plot boxes of the bag sizes of each class, grade or label, the first on top; numbers and times as points."""
-    values = outcome.values
-    if outcome.target == "survival":
-        event = values[:, 1] == 1
-        for inside, name, marker, color in ((~event, "without", "o", BLUE), (event, "with the event", "x", ORANGE)):
-            style: dict[str, Any] = {"marker": marker, "color": color, "markersize": 4, "linestyle": "None"}
-            label = f"{np.count_nonzero(inside)} {name}"
-            axes.plot(sizes[inside], values[inside, 0], **style, fillstyle="none", alpha=0.7, label=label)
-    elif outcome.target == "continuous":
-        axes.plot(sizes, values[:, 0], marker="o", color=BLUE, markersize=3, linestyle="None", alpha=0.5)
-    else:
-        columns = values if outcome.target == "multilabel" else values == np.arange(len(outcome.names))
-        sizes_by_name = [(name, sizes[inside]) for name, inside in zip(outcome.names, columns.T == 1) if inside.any()]
-        lines: dict[str, Any] = {"medianprops": {"color": ORANGE}, "flierprops": {"markersize": 3}}
-        axes.boxplot([part for _, part in sizes_by_name], orientation="horizontal", **lines)
-        axes.set_yticks(range(1, len(sizes_by_name) + 1), [shortened(name, _LONGEST_NAME) for name, _ in sizes_by_name])
-        axes.invert_yaxis()
-        return
-    axes.set_ylabel(outcome.names[0])
 
 
 def _column(history: Sequence[Mapping[str, float | None]], key: str) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.ranking import auroc, check_bags
-from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, add_dots, finish, new_chart, span, unit_axes
+from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, finish, new_chart, span, unit_axes
 from midam.report.words import shortened
 
 _BINS = 24
@@ -112,53 +112,17 @@ def plot_precision(bands: Bands, *, share: float) -> Figure:
 
 
 def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
-    """Plot the histogram of scores: positive bags upward, negative bags downward."""
+    """Plot the histograms of the scores of both classes."""
     figure, axes = new_chart()
     edges = np.linspace(*span(scores, pad=0.02), _BINS + 1)
-    most = 1
-    for label, sign, color, name in ((1, 1, ORANGE, "Positive"), (0, -1, BLUE, "Negative")):
-        counts, _ = np.histogram(scores[labels == label], edges)
-        most = max(most, int(counts.max()))
-        at, width = _filled(counts), 0.92 * (edges[1] - edges[0])
-        axes.bar(edges[at], sign * counts[at], width, align="edge", color=color, label=name, zorder=3)
-    axes.axhline(0, color=GRAY, linewidth=0.8)
-    axes.set(xlabel="Score", ylabel="Negative bags   |   Positive bags", ylim=(-1.05 * most, 1.05 * most))
-    axes.set_xlim(edges[0], edges[-1])
-    whole = MaxNLocator(nbins=3, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]).tick_values(0, most)
-    counts = np.array([tick for tick in whole if 0 < tick <= most])
-    axes.set_yticks([*-counts[::-1], 0, *counts], [f"{abs(tick):.0f}" for tick in (*-counts[::-1], 0, *counts)])
-    _threshold(axes, threshold)
+    for label, color, name in ((0, BLUE, "Negative"), (1, ORANGE, "Positive")):
+        axes.hist(scores[labels == label], edges.tolist(), color=color, alpha=0.65, label=name, zorder=3)
+    axes.set(xlabel="Score", ylabel="Bags", xlim=(edges[0], edges[-1]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
+    if threshold is not None and edges[0] < threshold < edges[-1]:
+        style: dict[str, Any] = {"color": GRAY, "linestyle": (0, (4, 3)), "linewidth": 1.3, "zorder": 4}
+        axes.axvline(threshold, label="Validation threshold", **style)
     return finish(figure)
-
-
-def _filled(counts: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the bins with bags, and the first, so that the legend always has a bar."""
-    return np.union1d(0, np.flatnonzero(counts))
-
-
-def plot_thresholds(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
-    """Plot sensitivity and specificity against the threshold on the score."""
-    figure, axes = new_chart()
-    axes.set(xlim=span(scores, pad=0.02), ylim=(-0.02, 1.02), ylabel="Share of the class")
-    axes.set_xlabel("Threshold on the score")
-    low, high = axes.get_xlim()
-    places = np.append(np.unique(scores), scores.max() + 1e-9)
-    for label, color, name in ((1, ORANGE, "Sensitivity"), (0, BLUE, "Specificity")):
-        sorted_scores = np.sort(scores[labels == label])
-        below = np.append(0.0, np.searchsorted(sorted_scores, places, side="left") / sorted_scores.size)
-        shares = 1 - below if label else below
-        x, up = [low, *places, high], [*shares, shares[-1]]
-        axes.plot(x, up, color=color, linestyle=DASHES[1 - label], linewidth=2.0, label=name, zorder=3)
-    _threshold(axes, threshold)
-    return finish(figure)
-
-
-def _threshold(axes: Axes, threshold: float | None) -> None:
-    low, high = axes.get_xlim()
-    if threshold is not None and low < threshold < high:
-        axes.axvline(
-            threshold, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, label="Validation threshold", zorder=4
-        )
 
 
 def plot_reliability(
@@ -167,34 +131,18 @@ def plot_reliability(
     across: str = "Predicted probability",
     up: str = "Observed share",
     line: Line | None = None,
-    labels: NDArray[np.int64] | None = None,
-    probabilities: NDArray[np.float64] | None = None,
 ) -> Figure:
-    """Plot observed shares against probabilities, in bins with intervals.
-
-    With labels [N] and probabilities [N], the plot also shows the recalibration line and, below, two histograms.
-    """
+    """Plot observed shares against probabilities, in bins with intervals, and the recalibration line, if any."""
     figure, axes = new_chart(height=3.3)
     unit_axes(axes, across, up, diagonal="Perfect")
-    rows = [(part.probability, *part.observed) for part in bins]
-    x, shares, lows, highs, _ = np.array(rows).T
+    x, shares, lows, highs, _ = np.array([(part.probability, *part.observed) for part in bins]).T
     bars = np.maximum([shares - lows, highs - shares], 0)
-    axes.errorbar(x, shares, yerr=bars, fmt="none", ecolor=BLUE, elinewidth=1.4, zorder=3)
-    text = "predicted {:.3f}, observed {:.3f} [{:.3f} to {:.3f}], n = {}"
-    tips = [text.format(*row) for row in rows]
-    edge = {"markeredgecolor": "white", "markeredgewidth": 0.7}
-    add_dots(axes, x, shares, tips, color=BLUE, markersize=7, label="Bin, 95% interval", zorder=4, **edge)
-    if probabilities is not None and labels is not None:
-        if line is not None:
-            p = np.linspace(max(0.001, float(probabilities.min())), min(0.999, float(probabilities.max())), 101)
-            fitted = scipy.special.expit(line.slope.value * scipy.special.logit(p) + line.intercept.value)
-            axes.plot(p, fitted, color=GREEN, linestyle=DASHES[1], linewidth=1.8, label="Recalibration line", zorder=3)
-        edges = np.linspace(0, 1, 26)
-        for label, color, name in ((1, ORANGE, "Positive bags"), (0, GRAY, "Negative bags")):
-            counts, _ = np.histogram(probabilities[labels == label], edges)
-            at, height = _filled(counts), (0.065 if label else -0.065) / max(1, counts.max())
-            axes.bar(edges[at], height * counts[at], 0.036, -0.095, align="edge", color=color, label=name)
-        axes.set(ylim=(-0.18, 1.02), yticks=(0, 0.2, 0.4, 0.6, 0.8, 1))
+    style: dict[str, Any] = {"fmt": "o", "color": BLUE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
+    axes.errorbar(x, shares, yerr=bars, elinewidth=1.4, label="Bin, 95% interval", **style)
+    if line is not None:
+        p = np.linspace(max(0.001, float(x.min())), min(0.999, float(x.max())), 101)
+        fitted = scipy.special.expit(line.slope.value * scipy.special.logit(p) + line.intercept.value)
+        axes.plot(p, fitted, color=GREEN, linestyle=DASHES[1], linewidth=1.8, label="Recalibration line", zorder=3)
     return finish(figure)
 
 

@@ -60,7 +60,7 @@ class Pseudonyms:
         """Return the report with pseudonyms instead of names; its data, settings and facts have them already."""
         columns = {name: self._levels(name, levels) for name, levels in report.columns.items()}
         parts = {name: self._bags(part) for name, part in report.parts.items()}
-        changes: dict[str, Any] = {"tested": self._bags(report.tested), "validation": self._bags(report.validation)}
+        changes: dict[str, Any] = {"tested": self._bags(report.tested)}
         changes |= {"left_out": self.notes(report.left_out), "cautions": [self.text(note) for note in report.cautions]}
         if report.baseline is not None and report.baseline.advice is not None:
             advice = re.sub(r"`midam (\w+) .*?( --method)", r"`midam \1 DATA\2", report.baseline.advice)
@@ -79,8 +79,6 @@ class Pseudonyms:
         return path
 
     def _bags(self, bags: Any) -> Any:
-        if bags is None:
-            return None
         groups = None if bags.groups is None else self._names("group", bags.groups)
         return replace(bags, ids=self._names("bag", bags.ids), groups=groups)
 

@@ -194,7 +194,6 @@ class _Run:
             classes=about.get("data", {}).get("classes"),
             thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
             external=external,
-            validation=parts.get("val"),
             cautions=[*notes, *cautions],
             columns=_columns(tested["tested"], table),
             baseline=None if external else self._baseline(tested["part"], parts),

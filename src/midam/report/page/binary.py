@@ -1,6 +1,5 @@
-"""Page of two classes: ranking with bands, calibration, usefulness, operating points, errors."""
+"""What two classes, one of them positive, add to the page: curves with bands, calibration, operating points."""
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,24 @@ from midam.errors import plural
 from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
 from midam.evaluate.proportions import Estimate, called_right, proportion
-from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
-from midam.report.page.render import Number, Section, Table
-from midam.report.page.target_page import FEW, WORST, ScoredBags, ScoredPart, TargetPage
+from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
+from midam.report.page.target_page import ScoredPart, TargetPage
 from midam.report.words import form_apart
 from midam.targets import Target
 
-_NO_INTERVAL = "no interval: every resample has the same"
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
-_ERRORS = (0.05, 0.10, 0.20)
+_UNDECIDED = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
 
 class BinaryPage(TargetPage):
-    """Page of two classes, one of them positive."""
+    """Two classes, one of them positive."""
 
     of_target = "binary"
+    claim, pairs = ", a positive bag scored above a negative one", "pairs"
+    validates = "threshold and calibration"
     missing = "one class only"
     always_errors = True
 
@@ -51,41 +50,65 @@ class BinaryPage(TargetPage):
         return self.tested.both_classes
 
     @property
-    def _validation(self) -> ScoredBags | None:
-        validation = self.study.validation
-        return validation if validation is not None and validation.both_classes else None
+    def shift(self) -> list[str]:  # type: ignore[override]
+        """What changes on other data."""
+        return [
+            f"{self.tested.positives / len(self.tested):.0%} of these bags are positive. Where the share differs, PPV, "
+            "NPV, average precision and net benefit differ, and probabilities need to be calibrated again."
+        ]
 
     def counted(self) -> str:
         """Return the counts of bags and positive bags."""
         return self.tested.counts()
 
-    def second(self) -> dict[str, Any] | None:
+    def second(self) -> str | None:
         """Return how many bags of each class are classified correctly."""
-        at, choice = self.summary.get("at_threshold"), self._thresholds
+        at, choice = self.summary.get("at_threshold"), self.study.thresholds
         if at is None or choice is None:
             return None
         positives, negatives = self.tested.positives, len(self.tested) - self.tested.positives
         detected, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
-        return {"choice": choice, "detected": detected, "cleared": cleared, "negatives": negatives}
-
-    def key_figures(self) -> dict[str, Any]:
-        """Return average precision, sensitivity and specificity with their intervals."""
-        threshold, precision = self.study.threshold, self._bands.auprc if self.ranked else None
-        rates = {name: self._rate(label, threshold) for name, label in (("sensitivity", 1), ("specificity", 0))}
-        return {"precision": precision, "rates": rates, "no_interval": _NO_INTERVAL}
+        return (
+            f"At the threshold chosen on {choice.bags} {choice.kind} bags it found {detected} of {positives} positive "
+            f"bags and cleared {cleared} of {negatives} negative ones."
+        )
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return positive bags and their share."""
-        positives = int(values.sum())
-        return {"positive": positives, "share": Number(positives / len(values) if len(values) else None, ".1%")}
+        return {"positive": int(values.sum()), "share": Number(float(values.mean()) if len(values) else None, ".1%")}
 
-    def sections(self) -> list[Section]:
-        """Return the sections from ranking to operating points."""
+    def intervals(self) -> dict[str, Estimate | None]:
+        """Return average precision, and rates at the threshold with intervals that respect groups."""
+        rates = {
+            name: self._rate(label, self.study.threshold) for label, name in enumerate(("specificity", "sensitivity"))
+        }
+        return {"auprc": self._bands.auprc, **{f"at_threshold.{name}": rate for name, rate in rates.items()}}
+
+    def figures(self) -> list[Figure]:
+        """Return the curves with bands, and the scores of both classes."""
+        study, tested, bands = self.study, self.tested, self._bands
+        bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores, "threshold": study.threshold}
+        baseline = None if study.baseline is None else study.baseline.scores
+        roc = plot_scores.plot_roc(**bags, summary=self.summary, baseline=baseline, band=bands.roc)
+        precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
+        unit = "groups" if tested.grouped else "bags"
         return [
-            Section("ranking", "Ranking: do positive bags score above negative ones?", "binary.html", self._ranking()),
-            Section("calibration", "Calibration: do probabilities come true?", "binary.html", self._calibration()),
-            Section("usefulness", "Usefulness: is acting on it better than not?", "binary.html", self._usefulness()),
-            Section("operating", "Operating points", "binary.html", self._operating()),
+            Figure(roc, "ROC curve.", f"Band: {bands.resamples} bootstrap resamples of whole {unit}, point by point."),
+            Figure(precision, "Precision and recall."),
+            Figure(plot_scores.plot_histogram(**bags), "Scores.", "Where they overlap, bags are misclassified."),
+        ]
+
+    def tables(self) -> list[Any]:
+        """Return which class is positive."""
+        classes = self.study.classes
+        return [Note(f"Positive is {classes[1]}, negative {classes[0]}.")] if classes else []
+
+    def checks(self) -> list[Part]:
+        """Return calibration, usefulness and operating points."""
+        return [
+            Part("Calibration: do probabilities come true?", self._calibration()),
+            Part("Usefulness: is acting on it better than not?", self._usefulness()),
+            Part("Operating points", self._operating()),
         ]
 
     def _rate(self, label: int, threshold: float | None) -> Estimate | None:
@@ -93,51 +116,44 @@ class BinaryPage(TargetPage):
         bags = self.tested
         return called_right(bags.values, bags.scores, threshold=threshold, label=label, groups=bags.groups)
 
-    def _ranking(self) -> dict[str, Any]:
-        study, tested, summary, bands = self.study, self.tested, self.summary, self._bands
-        threshold, share = study.threshold, tested.positives / len(tested)
-        baseline = None if study.baseline is None else study.baseline.scores
-        bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
-        return {
-            "roc": plot_scores.plot_roc(
-                **bags, summary=summary, threshold=threshold, baseline=baseline, band=bands.roc
-            ),
-            "precision": plot_scores.plot_precision(bands, share=share),
-            "histogram": plot_scores.plot_histogram(**bags, threshold=threshold),
-            "trade": plot_scores.plot_thresholds(**bags, threshold=threshold),
-            "baseline": None if baseline is None else auroc(tested.values, baseline),
-            "no_interval": None if np.isfinite(bands.auprc.low) else _NO_INTERVAL,
-            **{"summary": summary, "bands": bands, "share": share, "tested": tested},
-        }
-
-    def _calibration(self) -> dict[str, Any]:
+    def _calibration(self) -> list[Any]:
         tested, summary, p = self.tested, self.summary, self.tested.predicted
         if p is None:
-            return {}
+            return [_UNDECIDED]
         line = calibrate.calibration_interval(tested.values, p, groups=tested.groups)
         rate = proportion(tested.values == 1, groups=tested.groups)
         share, mean = tested.positives / len(tested), float(p.mean())
         naive = share * (1 - share)
-        scaled = 1 - summary["brier"] / naive
         expected = rate and rate._replace(value=rate.value / mean, low=rate.low / mean, high=rate.high / mean)
-        slope, intercept = line or (None, None)
+        rows = [
+            ["Brier score (0 is perfect)", Number(summary["brier"], key="brier")],
+            ["Brier score of a constant, the share of positive bags", Number(naive)],
+            ["Scaled Brier score (1 is perfect, 0 is this constant)", Number(1 - summary["brier"] / naive)],
+            ["Observed over expected positive bags (1 is perfect)", Number(expected, ".2f")],
+        ]
+        for name, estimate in zip(("slope", "intercept"), line or (None, None)):
+            # Of the summary; predictions.csv, from which the interval is computed, holds rounded scores.
+            value = estimate and estimate._replace(value=summary[f"calibration_{name}"])
+            title = f"Calibration {name} ({'1 is perfect, below: too extreme' if name == 'slope' else '0 is perfect'})"
+            rows.append([title, Number(value, ".2f", f"calibration_{name}")])
         bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
-        return {
-            "curve": plot_scores.plot_reliability(
-                bins, up="Observed share of positive bags", line=line, labels=tested.values, probabilities=p
+        up = "Observed share of positive bags"
+        curve = plot_scores.plot_reliability(bins, up=up, line=line)
+        text = f"{plural(len(bins), 'bin')} of equal numbers of bags."
+        known = self.study.thresholds
+        then = "" if known is None else f" That share was {known.positives / known.bags:.1%}; here it is {share:.1%}."
+        return [
+            Pair([Figure(curve, "Reliability.", text), Table(f"Calibration of {tested.counts()}", (), rows)]),
+            Note(
+                "Probabilities come from Platt scaling on the validation bags, and apply to their share of positive "
+                f"bags.{then}"
             ),
-            "bins": plural(len(bins), "bin"),
-            "sizes": sorted({part.observed.bags for part in bins}),
-            "slope": _recorded(slope, summary, "calibration_slope"),
-            "intercept": _recorded(intercept, summary, "calibration_intercept"),
-            **{"line": line, "brier": summary["brier"], "naive": naive, "scaled": scaled, "expected": expected},
-            **{"tested": tested, "share": share, "thresholds": self._thresholds},
-        }
+        ]
 
-    def _usefulness(self) -> dict[str, Any]:
+    def _usefulness(self) -> list[Any]:
         tested, p, benefit = self.tested, self.tested.predicted, self._bands.benefit
         if benefit is None or p is None:
-            return {}
+            return ["Net benefit needs probabilities, and this run has none."]
         curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
         model = net_benefit(tested.values, p, _SHOWN_BENEFIT)
         everyone = net_benefit_of_all(tested.values, _SHOWN_BENEFIT)
@@ -146,77 +162,64 @@ class BinaryPage(TargetPage):
             for t, a, b in zip(_SHOWN_BENEFIT, model.tolist(), everyone.tolist())
         ]
         heads = ["act from", "model", "act on all", "model minus the better of all and none"]
-        return {"curve": curve, "counts": tested.counts(), "table": Table("Net benefit", heads, rows)}
+        return [
+            "Net benefit is the true positives per bag minus the false positives per bag, weighted by the odds of the "
+            "threshold probability: at 10%, nine false alarms weigh as much as one case found. The model is worth "
+            "using where its curve is above both others, at thresholds that clinicians name for the decision.",
+            Pair([Figure(curve, "Decision curve.", f"n = {tested.counts()}."), Table("Net benefit", heads, rows)]),
+        ]
 
-    @cached_property
-    def _thresholds(self) -> calibrate.Thresholds | None:
-        """Choice of the run's threshold; of one without its choice, made again from the validation bags."""
-        thresholds, validation, threshold = self.study.thresholds, self._validation, self.study.threshold
-        if thresholds is not None or threshold is None or validation is None:
-            return thresholds
-        return calibrate.Thresholds.choose(validation.values, validation.scores)
-
-    def _operating(self) -> dict[str, Any]:
-        tested, choice = self.tested, self._thresholds
+    def _operating(self) -> list[Any]:
+        tested, choice = self.tested, self.study.thresholds
         if choice is None:
-            return {}
+            return [_UNDECIDED]
         rows = []
         for number, point in enumerate(choice.points):
             place, cut = "" if number else "at_threshold", point.threshold
             name = f"{point.rule}{'' if number else ' (the threshold of the run)'}{'' if point.note is None else ' *'}"
             called = tested.scores >= cut
-            rates = [self._rate(label, cut) for label in (1, 0)]
-            values = [proportion(called == tested.values, groups=tested.groups, among=called == one) for one in (1, 0)]
             keys = [f"{place}.{rate}" if place else None for rate in ("threshold", "sensitivity", "specificity")]
+            rates = [Number(self._rate(label, cut), key=key) for label, key in zip((1, 0), keys[1:])]
+            values = [proportion(called == tested.values, groups=tested.groups, among=called == one) for one in (1, 0)]
             form = form_apart(tested.scores, cut, least=3)
-            cells = [Number(rate, key=key) for rate, key in zip(rates, keys[1:])]
-            positive = f"{int(called.sum())} of {len(tested)}"
-            rows.append([name, Number(cut, form, keys[0]), *cells, *values, positive])
-        unit = "Wilson intervals, with bags counted by their groups" if tested.grouped else "Wilson intervals"
+            rows.append([name, Number(cut, form, keys[0]), *rates, *values, f"{int(called.sum())} of {len(tested)}"])
         heads = ["chosen for", "threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive"]
-        table = Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows)
-        share = f"{tested.positives / len(tested):.1%}"
-        notes = [point.note for point in choice.points if point.note]
-        content = {"table": table, "known": choice, "share": share, "notes": notes}
-        return {**content, "trained": self.study.part == "train"}
+        unit = "Wilson intervals, with bags counted by their groups" if tested.grouped else "Wilson intervals"
+        then = (
+            "these are training bags, so the results are no test" if self.study.part == "train" else "then applied once"
+        )
+        pooled = f"; {choice.out_of_fold} of them are training bags, scored by models of inner folds"
+        return [
+            f"Each threshold was chosen on {choice.bags} {choice.kind} bags ({choice.positives} positive"
+            f"{pooled if choice.out_of_fold else ''}); {then}. Here a rule may miss its goal. PPV and NPV apply to a "
+            f"share of {tested.positives / len(tested):.1%} positive bags.",
+            Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows),
+            *(Note(f"* {point.note}") for point in choice.points if point.note),
+        ]
 
-    def errors(self) -> Section:
-        """Return the section of the bags that are furthest on the wrong side of the threshold."""
+    def errors(self) -> list[Part]:
+        """Return the bags that are furthest on the wrong side of the threshold."""
         tested, threshold = self.tested, self.study.threshold
         if threshold is None:
-            return self.error_section()
-        called, parts, worst = tested.scores >= threshold, list[dict[str, Any]](), list[float]()
+            return [Part("Wrong bags", [_UNDECIDED])]
+        called, parts, form = tested.scores >= threshold, list[Part](), form_apart(tested.scores, threshold, least=3)
 
         def cells(i: int) -> list[Number]:
-            score = float(tested.scores[i])
             p = None if tested.predicted is None else float(tested.predicted[i])
-            return [Number(score, form_apart(score, threshold, least=3)), Number(p)]
+            return [Number(float(tested.scores[i]), form), Number(p)]
 
         for label, name in _KINDS:
             wrong = np.flatnonzero((tested.values == label) & (called != bool(label)))
             order = wrong[np.argsort(tested.scores[wrong] * (1 if label else -1), kind="stable")]
-            total, worst = str((tested.values == label).sum()), [*worst, *tested.scores[order[:WORST]]]
-            parts.append(self.error_table(name, order, ["score", "probability"], cells, total=total))
-        threshold_text = f"{threshold:{form_apart(worst, threshold, least=3)}}"
-        return self.error_section(*parts, threshold=threshold_text)
+            total = int((tested.values == label).sum())
+            title = f"{name}, at the threshold {threshold:{form}}"
+            parts.append(self.error_table(title, order, ["score", "probability"], cells, total=total))
+        return parts
 
-    def rarest(self) -> tuple[int, str] | None:
-        """Return how many bags the rarer class has."""
-        few = min(self.tested.positives, len(self.tested) - self.tested.positives)
-        return (few, "very rare" if few < FEW_BAGS else "rare") if few < FEW else None
-
-    level_heads = ("positive",)
-
-    def level_cells(self, values: NDArray[Any]) -> list[Any]:
-        """Return the number of positive bags."""
-        return [int(values.sum())]
+    def rarest(self) -> tuple[int, str]:
+        """Return the number of bags of the rarer class."""
+        return min(self.tested.positives, len(self.tested) - self.tested.positives), "bags of the rarer class"
 
     def subgroup_figures(self) -> dict[str, Estimator]:
         """Return AUROC, and sensitivity and specificity at the run's threshold."""
         return dict(zip(("AUROC", "sensitivity", "specificity"), binary_figures(self.study.threshold).values()))
-
-
-def _recorded(estimate: Estimate | None, summary: Mapping[str, Any], key: str) -> Number:
-    """Return a metric of the summary with an interval computed here from the rounded scores in predictions.csv."""
-    value = summary.get(key)
-    return Number(None if estimate is None or value is None else estimate._replace(value=value), ".2f", key)

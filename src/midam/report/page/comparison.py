@@ -5,23 +5,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 from sklearn.metrics import precision_recall_curve, roc_curve
 
+from midam.errors import plural
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import ORANGE
-from midam.report.page.render import Number, Section, Table, render
-from midam.report.plot_runs import Row, plot_assignment, plot_fold_strip, plot_forest
+from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
+from midam.report.plot_runs import Row, plot_fold_strip, plot_forest
 from midam.report.plot_scores import plot_mean_curves
 from midam.report.words import METRIC_NAMES, capitalized
 
 _GRID = np.linspace(0, 1, 101)
-_MOST_KINDS = 7  # with more kinds of bags, the folds are not plotted
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Scores [n] or [n, C] of a method on the test bags of a fold; labels are positions in `MethodsStudy.kinds`."""
+    """Scores [n] or [n, C] of a method on the test bags of a fold; `labels` [n] are 0 or 1 for two classes."""
 
     repeat: int
     fold: int
@@ -49,9 +50,8 @@ class Method:
 class MethodsStudy:
     """Content of the page of a comparison; settings and facts are as in `midam.report.page.target_page.Study`.
 
-    `basis` is a sentence on the intervals, and `metric` a key of `midam.report.words.METRIC_NAMES`. `kinds` are the
-    classes by which folds are stratified; empty for other labels. `by_class` has a row for each class or label: its
-    name, and its AUROC by each method.
+    `basis` is a sentence on the intervals, and `metric` a key of `midam.report.words.METRIC_NAMES`. `by_class` has a
+    row for each class or label: its name, and its AUROC by each method.
     """
 
     data: str
@@ -62,7 +62,6 @@ class MethodsStudy:
     facts: Sequence[tuple[str, str]]
     notes: Sequence[str] = ()
     metric: str = "auroc"
-    kinds: Sequence[str] = ("negative", "positive")
     by_class: Sequence[tuple[str, Sequence[float]]] = ()
 
     @property
@@ -73,34 +72,42 @@ class MethodsStudy:
 
 def comparison_page(study: MethodsStudy) -> str:
     """Return the HTML of the page."""
-    template = "comparison.html"
-    sections = [Section("summary", "In short", template, _summary(study))]
-    if study.metric == "auroc":
-        sections.append(Section("curves", "Curves of each method", template, _curves(study)))
-    elif study.by_class:
-        heads = ["class or label", *(method.name for method in study.methods)]
-        rows = [[name, *map(Number, areas)] for name, areas in study.by_class]
-        table = Table("AUROC of each class or label, mean over folds", heads, rows, sorts=True)
-        sections.append(Section("classes", "Classes and labels", template, table))
-    sections.append(Section("folds", "Folds", template, _folds(study)))
-    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", study))
-    title, count = f"{study.data}: {len(study.methods)} methods on the same folds", len(study.methods)
-    lead = Section("lead", "", template, _lead(study))
-    context = {"title": title, "kicker": "midam \N{MIDDLE DOT} Comparison", "lead": lead, "sections": sections}
-    return render("page.html", **context, description=f"Comparison of {count} methods on {study.data}", naming=None)
+    sections = [
+        Section("answer", "The answer", _answer(study)),
+        Section("metrics", "How well they rank", _metrics(study)),
+    ]
+    warnings = [
+        "With many differences, some lie off zero by chance: intervals are not corrected for their number.",
+        "The best of many methods looks better than it is: test it on bags that took no part here.",
+        *study.notes,
+    ]
+    sections.append(Section("caution", "Before you rely on it", [Box("Limits of these results", warnings)]))
+    parts = [_folds(study), Part("Settings and versions", made(study.facts, study.changed, study.settings))]
+    sections.append(Section("made", "How it was made: folds, settings, versions", parts))
+    title = f"{study.data}: {len(study.methods)} methods on the same folds"
+    return render("page.html", title=title, kicker="Comparison", sections=sections)
 
 
-def _lead(study: MethodsStudy) -> dict[str, Any]:
+def _answer(study: MethodsStudy) -> list[Any]:
     """Return the method with the highest mean, and those whose paired interval excludes 0."""
     (first, *others), metric = study.methods, study.metric
     ranked = sorted((m for m in study.methods if m.estimate(metric)), key=lambda m: -m.figures[metric])
     best = ranked[0] if ranked else first
-    apart = [m for m in others if (gap := m.estimate("difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0]
-    content = {"metric": METRIC_NAMES[metric], "count": len(study.methods), "first": first.name, "apart": apart}
-    return {**content, "best": best.name, "estimate": best.estimate(metric)}
+    lead = Markup("Of {} methods, <strong>{}</strong> has the highest mean {}: {}.").format(
+        len(study.methods), best.name, METRIC_NAMES[metric], cell(best.estimate(metric))
+    )
+    gaps = {m.name: m.estimate("difference") for m in others}
+    apart = [
+        f"{name} ({'above' if gap.value > 0 else 'below'})"
+        for name, gap in gaps.items()
+        if gap and np.isfinite(gap.low) and gap.low * gap.high > 0
+    ]
+    if not apart:
+        return [lead, f"No paired interval separates a method from {first.name}, the reference."]
+    return [lead, f"By the paired interval, these differ from {first.name}, the reference: {', '.join(apart)}."]
 
 
-def _summary(study: MethodsStudy) -> dict[str, Any]:
+def _metrics(study: MethodsStudy) -> list[Any]:
     first, metric, metric_name, rows = study.methods[0].name, study.metric, METRIC_NAMES[study.metric], []
     for method in study.methods:
         figures, estimate = method.figures, method.estimate("difference")
@@ -111,25 +118,35 @@ def _summary(study: MethodsStudy) -> dict[str, Any]:
         rows.append([method.name, area, gap, *precision, *costs])
     precision_head = ["average precision"] if metric == "auroc" else []
     heads = ["method", metric_name, f"difference to {first}", *precision_head, "folds", "seconds a trial", "MiB"]
-    areas = [Row(method.name, method.estimate(metric)) for method in study.methods]
     gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "D", ORANGE)]
     gaps += [Row(method.name, method.estimate("difference"), color=ORANGE) for method in study.methods[1:]]
-    return {
-        "table": Table("Methods on the same folds", heads, rows, sorts=True),
-        "means": plot_forest(areas, f"Mean {metric_name} over folds"),
-        "differences": plot_forest(gaps, f"Difference to {first}", reference=0.0),
-        **{"metric": metric, "metric_name": metric_name, "basis": study.basis, "notes": study.notes},
-    }
+    differences = plot_forest(gaps, f"Difference to {first}", reference=0.0)
+    blocks = [
+        Table("Methods on the same folds", heads, rows, sorts=True),
+        Note(f"Every method was trained and tested on the same folds. {study.basis} A hollow dot has no interval."),
+        Pair([Figure(differences, "Paired differences, 95% intervals."), *_curves(study)]),
+    ]
+    if study.by_class:
+        heads = ["class or label", *(method.name for method in study.methods)]
+        by_class = [[name, *map(Number, areas)] for name, areas in study.by_class]
+        blocks.append(Table("AUROC of each class or label, mean over folds", heads, by_class, sorts=True))
+        blocks.append(Note("The mean is over the folds whose test bags hold both a class and others."))
+    return blocks
 
 
-def _curves(study: MethodsStudy) -> dict[str, Any]:
+def _curves(study: MethodsStudy) -> list[Figure]:
+    """Return the mean curves of methods for two classes."""
+    if study.metric != "auroc":
+        return []
+
     def means(curve: Callable[[Tested], NDArray[np.float64]]) -> dict[str, tuple[Any, Any]]:
         tested = (method for method in study.methods if method.tested)
         return {method.name: (_GRID, np.mean([curve(part) for part in method.tested], axis=0)) for method in tested}
 
     roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", diagonal="Chance")
     precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)")
-    return {"roc": roc, "precision": precision}
+    text = "Mean over the folds; scores are never pooled across folds, each of which has a scale of its own."
+    return [Figure(roc, "ROC curves.", text), Figure(precision, "Precision and recall.", "Mean over the folds.")]
 
 
 def _sensitivity(part: Tested) -> NDArray[np.float64]:
@@ -144,28 +161,21 @@ def _precision(part: Tested) -> NDArray[np.float64]:
     return np.asarray(share[at])
 
 
-def _folds(study: MethodsStudy) -> dict[str, Any] | None:
+def _folds(study: MethodsStudy) -> Part:
+    """Return the metric of each fold, and how many bags the folds test."""
     first = next((method for method in study.methods if method.tested), None)
     if first is None:
-        return None
-    folds: dict[str, list[tuple[float, str]]] = {method.name: [] for method in study.methods}
-    for name, part in ((method.name, part) for method in study.methods for part in method.tested):
-        folds[name].append((part.metric, f"{name}, repeat {part.repeat}, fold {part.fold}: {part.metric:.3f}"))
+        return Part("Folds", ["No fold could be used."])
+    folds = {method.name: [part.metric for part in method.tested] for method in study.methods}
     estimates = {method.name: method.estimate(study.metric) for method in study.methods}
     means = {name: None if estimate is None else estimate.value for name, estimate in estimates.items()}
-    assignment, repeat = None, first.tested[0].repeat
-    if 1 < len(study.kinds) <= _MOST_KINDS:
-        inside = [part for part in first.tested if part.repeat == repeat]
-        counts = {f"fold {p.fold}": np.bincount(p.labels, minlength=len(study.kinds)).tolist() for p in inside}
-        assignment = plot_assignment(counts, study.kinds)
+    repeats = len({part.repeat for part in first.tested})
     positives = _range([int(part.labels.sum()) for part in first.tested])
-    return {
-        **{"strip": plot_fold_strip(study.title, folds, means), "assignment": assignment, "repeat": repeat},
-        **{"title": f"{study.title} of each fold", "folds": len(first.tested)},
-        "repeats": len({part.repeat for part in first.tested}),
-        "sizes": _range([len(part.ids) for part in first.tested]),
-        "positives": positives if study.metric == "auroc" else None,
-    }
+    of_them = f", {positives} of them positive" if study.metric == "auroc" else ""
+    count, sizes = len(first.tested) // repeats, _range([len(part.ids) for part in first.tested])
+    text = f"{plural(repeats, 'repeat')} of {count} folds; each tests {sizes} bags{of_them}."
+    strip = Figure(plot_fold_strip(study.title, folds, means), f"{study.title} of each fold.")
+    return Part("Folds", [text, Pair([strip])])
 
 
 def _range(values: Sequence[int]) -> str:

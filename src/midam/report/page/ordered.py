@@ -1,4 +1,4 @@
-"""Pages of labels with an order: grades, and numbers."""
+"""What labels with an order add to the page: grades, numbers, and times to an event."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,24 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.errors import plural
-from midam.evaluate.proportions import auroc_estimate
-from midam.evaluate.ranking import Pairs
+from midam.evaluate.survival import median_follow_up
 from midam.report import plot_order
-from midam.report.figures import evenly
-from midam.report.page.classes import decisions
-from midam.report.page.render import Number, Section, Table
-from midam.report.page.target_page import FEW, UNDECIDED, Cells, ScoredPart, TargetPage
+from midam.report.page.classes import confusion, decisions
+from midam.report.page.render import Figure, Number, Part, Table
+from midam.report.page.target_page import UNDECIDED, Cells, ScoredPart, TargetPage
 from midam.report.words import signed
 from midam.targets import Target
 
 _PARTS = 5
-_ON_AVERAGE = "Calibration: are predicted numbers right on average?"
 
 
 class GradesPage(TargetPage):
-    """Page of grades, the lowest first."""
+    """Grades, the lowest first."""
 
     of_target = "ordinal"
+    claim = ": of two bags of different grades, the one with the higher grade had the higher score"
+    pairs = "such pairs"
+    validates = "cuts between grades"
+    shift = (
+        "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to distinguish "
+        "than distant ones.",
+    )
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
@@ -37,45 +41,33 @@ class GradesPage(TargetPage):
         """Return the counts of bags and grades."""
         return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'grade')}")
 
-    def second(self) -> dict[str, Any] | None:
+    def second(self) -> str | None:
         """Return how many bags get their true grade, and how many this or a neighboring grade."""
         if "confusion" not in self.summary:
             return None
         matrix = np.asarray(self.summary["confusion"])
         below, correct, above = (int(np.trace(matrix, offset)) for offset in (-1, 0, 1))
-        return {"correct": correct, "near": below + correct + above}
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return the number of bags of each grade."""
-        return self.counts(values)
-
-    def sections(self) -> list[Section]:
-        """Return the sections on ranking and predicted grades."""
-        tested, names, predicted = self.tested, self.target.names, self.tested.predicted
-        figure = plot_order.plot_grade_scores(
-            names=names, summary=self.summary, grades=self.codes, scores=tested.scores, ids=tested.ids.tolist()
+        return (
+            f"By cuts chosen on validation bags, {correct} of {len(self.tested)} bags got their true grade, and "
+            f"{below + correct + above} the true or a neighboring grade."
         )
-        ranking = {"figure": figure, **_shown(tested.scores), "steps": self._steps()}
-        ranking["method"] = self.summary["c_index_method"]
-        content: dict[str, Any] = {"missing": UNDECIDED}
-        if predicted is not None and "confusion" in self.summary:
-            content = decisions(self, self.codes, predicted, kind="grade")
-        first = Section("ranking", "Ranking: do higher grades score higher?", "grades.html", ranking)
-        return [first, Section("operating", "Decisions: which grade is predicted", "classes.html", content)]
 
-    def _steps(self) -> Table:
-        """Return the AUROC of each grade and higher grades against lower grades."""
-        rows: list[list[Any]] = []
-        for grade, name in list(enumerate(self.target.names))[1:]:
-            above = self.codes >= grade
-            estimate = auroc_estimate(above, self.tested.scores, groups=self.tested.groups, resamples=1000)
-            rows.append([f"{name} or higher", int(above.sum()), int((~above).sum()), estimate])
-        return Table("Ranking at each step of the grades", ["against lower ones", "bags", "lower", "AUROC"], rows)
+    def figures(self) -> list[Figure]:
+        """Return the scores of each grade, and the confusion."""
+        bags: dict[str, Any] = {"grades": self.codes, "scores": self.tested.scores}
+        figure = plot_order.plot_grade_scores(names=self.target.names, summary=self.summary, **bags)
+        return [Figure(figure, "Score by grade."), *confusion(self, "grade")]
 
-    def errors(self) -> Section | None:
-        """Return the section of the bags whose grade is furthest from the predicted grade."""
+    def tables(self) -> list[Any]:
+        """Return tables of the predicted grades."""
+        if self.tested.predicted is None or "confusion" not in self.summary:
+            return [UNDECIDED]
+        return [*decisions(self, self.tested.predicted, "grade")]
+
+    def errors(self) -> list[Part]:
+        """Return the bags whose grade is furthest from the predicted grade."""
         if self.tested.predicted is None:
-            return None
+            return []
         names, called, scores = self.target.names, self.tested.predicted.astype(np.int64), self.tested.scores
 
         def cells(i: int) -> list[Any]:
@@ -83,17 +75,23 @@ class GradesPage(TargetPage):
 
         return _off_both_ways(self, self.codes - called, scores, ["grade", "predicted", "score"], cells)
 
-    def rarest(self) -> tuple[int, str] | None:
-        """Return how many bags the rarest grade has, and its name."""
-        counts = np.bincount(self.codes, minlength=len(self.target.names))
-        least = int(counts.argmin())
-        return (int(counts[least]), self.target.names[least]) if counts[least] < FEW else None
+    def rarest(self) -> tuple[int, str]:
+        """Return the number of bags of the rarest grade."""
+        least = np.bincount(self.codes, minlength=len(self.target.names)).min()
+        return int(least), "bags of the rarest grade"
 
 
 class NumbersPage(TargetPage):
-    """Page of a number."""
+    """A number."""
 
     of_target = "continuous"
+    claim = ": of two bags, the one with the larger number had the higher score"
+    pairs = "pairs of different numbers"
+    validates = "numbers for scores"
+    shift = (
+        "Among bags with more similar numbers, the C-index is lower. Predicted numbers are pulled toward those of "
+        "the validation bags.",
+    )
 
     @classmethod
     def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
@@ -107,60 +105,55 @@ class NumbersPage(TargetPage):
         """The true numbers [N]."""
         return self.tested.values[:, 0]
 
-    def second(self) -> dict[str, Any] | None:
+    def second(self) -> str | None:
         """Return the mean error of the prediction and of a constant."""
         if self.summary.get("mae") is None:
             return None
-        return {"name": self.target.names[0], "error": self.summary["mae"], "constant": self.summary["mae_constant"]}
+        error, constant = (signed(self.summary[name]) for name in ("mae", "mae_constant"))
+        return (
+            f"The predicted {self.target.names[0]} was off by {error} on average; predicting the median for all bags "
+            f"would be off by {constant}."
+        )
 
     def facts(self, values: NDArray[Any]) -> dict[str, Any]:
         """Return minimum, quartiles and maximum."""
         heads = ("lowest", "quarter", "median", "three quarters", "highest")
         return {head: Number(x, ".3g") for head, x in zip(heads, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist())}
 
-    def sections(self) -> list[Section]:
-        """Return the sections on ranking, predicted numbers and calibration."""
-        tested, summary, name = self.tested, self.summary, self.target.names[0]
-        figure = plot_order.plot_number_scores(
-            name=name, summary=summary, values=self.numbers, scores=tested.scores, ids=tested.ids.tolist()
-        )
-        pairs = Pairs.of_numbers(self.numbers).total
-        ranking = {"figure": figure, "name": name, **_shown(self.numbers), "pairs": pairs, "summary": summary}
-        title, predicted = "Decisions: which number is predicted", tested.predicted
-        first = Section("ranking", "Ranking: do larger numbers score higher?", "numbers.html", ranking)
-        if predicted is None or "mae" not in summary:
-            return [first, Section("operating", title, "numbers.html", {"missing": UNDECIDED})]
-        calibration = Section("calibration", _ON_AVERAGE, "numbers.html", self._calibration(predicted))
-        return [first, Section("operating", title, "numbers.html", self._predictions(predicted)), calibration]
+    def figures(self) -> list[Figure]:
+        """Return the scores against the numbers, with the predicted number of each score."""
+        scores, predicted, name = self.tested.scores, self.tested.predicted, self.target.names[0]
+        order = np.argsort(scores, kind="stable")
+        bags: dict[str, Any] = {"values": self.numbers, "scores": scores, "summary": self.summary}
+        bags["knots"] = None if predicted is None else (scores[order], predicted[order])
+        return [Figure(plot_order.plot_number_scores(name=name, **bags), "Score and number.", "A dot is a bag.")]
 
-    def _predictions(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
-        name = self.target.names[0]
-        figure = plot_order.plot_predicted_numbers(name, self.numbers, predicted, self.tested.ids)
-        half, most = np.quantile(np.abs(predicted - self.numbers), (0.5, 0.9)).tolist()
-        content = {"missing": None, "figure": figure, "name": name, "half": half, "most": most}
-        return {**content, **_shown(self.numbers), "summary": self.summary}
-
-    def _calibration(self, predicted: NDArray[np.float64]) -> dict[str, Any]:
-        """Return the mean true numbers of bags with similar predicted numbers."""
+    def checks(self) -> list[Part]:
+        """Return how far predicted numbers are off, and the mean true numbers of bags with similar predictions."""
+        predicted, title = self.tested.predicted, "Calibration: are predicted numbers right on average?"
+        if predicted is None or "mae" not in self.summary:
+            return [Part(title, [UNDECIDED])]
         edges = np.unique(np.quantile(predicted, np.arange(1, _PARTS) / _PARTS))
-        place, rows, dots = np.searchsorted(edges, predicted, side="left"), list[list[Any]](), []
+        place, rows = np.searchsorted(edges, predicted, side="left"), list[list[Any]]()
         for part in np.unique(place).tolist():
             inside = place == part
             true, guess = self.numbers[inside], predicted[inside]
-            low, high = np.quantile(true, (0.1, 0.9)).tolist()
-            dots.append((float(guess.mean()), float(true.mean()), low, high))
+            means = [Number(float(x.mean()), ".4g") for x in (guess, true, np.abs(guess - true))]
             ends = [signed(float(end)) for end in (guess.min(), guess.max())]
-            means = [Number(x, ".4g") for x in (*dots[-1][:2], float(np.abs(guess - true).mean()))]
             rows.append([" to ".join(dict.fromkeys(ends)), int(inside.sum()), *means])
+        half, most = np.quantile(np.abs(predicted - self.numbers), (0.5, 0.9)).tolist()
         heads = ["predicted", "bags", "mean predicted", "mean true", "mean error"]
-        table = Table("Bags by the predicted number", heads, rows)
-        return {"curve": plot_order.plot_number_reliability(dots), "table": table}
+        words = (
+            f"Half of the bags are off by at most {half:.4g}, nine of ten by at most {most:.4g}. A non-decreasing step "
+            "function, fitted on the validation bags, turns a score into a number of their range."
+        )
+        return [Part(title, [words, Table("Bags by the predicted number", heads, rows)])]
 
-    def errors(self) -> Section | None:
-        """Return the section of the bags with the largest errors."""
+    def errors(self) -> list[Part]:
+        """Return the bags with the largest errors."""
         predicted = self.tested.predicted
         if predicted is None:
-            return None
+            return []
         off = predicted - self.numbers
 
         def cells(i: int) -> list[Any]:
@@ -170,18 +163,109 @@ class NumbersPage(TargetPage):
         return _off_both_ways(self, -off, np.zeros_like(off), ["true", "predicted", "off by"], cells)
 
 
+class SurvivalPage(TargetPage):
+    """Time and event; a higher score means an earlier event."""
+
+    of_target = "survival"
+    claim = ": of two bags, the one with the earlier event had the higher risk"
+    validates = "risk groups"
+    shift = (
+        "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
+        "Censoring is assumed to be unrelated to the risk. If it is related, or if another event, such as death from "
+        "other causes, was recorded as no event, curves and metrics are biased.",
+    )
+
+    @classmethod
+    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
+        """Plot the survival of each risk group."""
+        if part.decision is not None:
+            time, event = part.values.T
+            groups = part.decision.predict(part.scores)
+            plot_order.plot_survival(folder / "scores.png", time=time, event=event, groups=groups, title=part.title)
+
+    @property
+    def event(self) -> NDArray[np.bool_]:
+        """Whether the event was seen [N]."""
+        return np.asarray(self.tested.values[:, 1] == 1)
+
+    def counted(self) -> str:
+        """Return the counts of bags and events."""
+        return self.tested.counted(f", {int(self.event.sum())} with the event")
+
+    def second(self) -> str | None:
+        """Return the events in the risk groups."""
+        names, rows = self.target.predicted_names, self.summary.get("risk_groups")
+        parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows or ()]
+        return f"The event was seen in {', in '.join(parts)}." if parts else None
+
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Return events, follow-up and longest time."""
+        time, event = values.T
+        median = median_follow_up(time, event)
+        return {
+            "events": int(event.sum()),
+            "median follow-up": "not reached" if median is None else signed(median, ".4g"),
+            "longest time": Number(float(time.max()), ".4g"),
+        }
+
+    def figures(self) -> list[Figure]:
+        """Return the Kaplan-Meier curves of the risk groups."""
+        predicted = self.tested.predicted
+        if predicted is None:
+            return []
+        finite = np.isfinite(predicted)
+        time, event = self.tested.values[finite].T
+        curves = plot_order.plot_survival(time=time, event=event, groups=predicted[finite].astype(np.int64))
+        text = "Bands are pointwise 95% intervals (Greenwood); ticks are censored bags. The log-rank test assumes "
+        return [Figure(curves, "Kaplan-Meier curves.", f"{text}independent bags.")]
+
+    def tables(self) -> list[Any]:
+        """Return a table of the risk groups."""
+        if self.tested.predicted is None:
+            return [UNDECIDED]
+        rows = []
+        for place, row in enumerate(self.summary["risk_groups"]):
+            bags, events, median = (f"risk_groups.{place}.{quantity}" for quantity in ("bags", "events", "median_time"))
+            counts = [Number(row["bags"], ".0f", bags), Number(row["events"], ".0f", events)]
+            name = self.target.predicted_names[row["group"]]
+            rows.append([name, *counts, Number(row["median_time"], ".4g", median)])
+        caption = (
+            "Risk groups, cut at the terciles of the validation bags; no median where more than half have no event"
+        )
+        return [Table(caption, ["risk", "bags", "events", "median time"], rows)]
+
+    def errors(self) -> list[Part]:
+        """Return early events at low risk and long times without an event at high risk."""
+        predicted, names, time = self.tested.predicted, self.target.predicted_names, self.tested.values[:, 0]
+        if predicted is None:
+            return []
+
+        def cells(i: int) -> list[Any]:
+            return [names[int(predicted[i])], Number(float(self.tested.scores[i])), Number(float(time[i]), ".4g")]
+
+        lowest, highest = np.nanmin(predicted), np.nanmax(predicted)
+        early = np.flatnonzero(self.event & (predicted == lowest))
+        late = np.flatnonzero(~self.event & (predicted == highest))
+        low, high = names[int(lowest)], names[int(highest)]
+        early, late = early[np.argsort(time[early], kind="stable")], late[np.argsort(-time[late], kind="stable")]
+        heads = ["risk", "score", "time"]
+        return [
+            self.error_table(f"Event at {low} risk, the earliest first", early, heads, cells),
+            self.error_table(f"No event at {high} risk, the longest time first", late, heads, cells),
+        ]
+
+    def rarest(self) -> tuple[int, str]:
+        """Return the number of events."""
+        return int(self.event.sum()), "events"
+
+
 def _off_both_ways(
     page: TargetPage, gaps: NDArray[Any], scores: NDArray[np.float64], heads: Sequence[str], cells: Cells
-) -> Section:
-    """Return the section of the bags with the largest gaps [N], true minus predicted; of equal gaps, by the score."""
+) -> list[Part]:
+    """Return the bags with the largest gaps [N], true minus predicted; of equal gaps, by the score."""
     tables = []
     for sign, title in ((1, "Predicted too low"), (-1, "Predicted too high")):
         wrong = np.flatnonzero(sign * gaps > 0)
         order = wrong[np.lexsort((sign * scores[wrong], -sign * gaps[wrong]))]
         tables.append(page.error_table(title, order, heads, cells))
-    return page.error_section(*tables)
-
-
-def _shown(values: NDArray[np.float64]) -> dict[str, int]:
-    """Return the numbers of shown bags and of all bags of a figure."""
-    return {"shown": len(evenly(values)), "count": len(values)}
+    return tables

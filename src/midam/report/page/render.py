@@ -1,6 +1,6 @@
 """Render numbers, tables and figures as HTML by the templates of this folder, with all text escaped."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from matplotlib.figure import Figure as Plot
 
 from midam._version import __version__
 from midam.errors import plural
@@ -29,6 +30,12 @@ class Number(NamedTuple):
     value: float | Estimate | None
     form: str = ".3f"
     key: str | None = None
+
+
+class Code(str):
+    """Text in a table that is set as code."""
+
+    __slots__ = ()
 
 
 class Link(NamedTuple):
@@ -54,16 +61,74 @@ class Table:
         return [any(map(_is_number, column)) and all(x is None or _is_number(x) for x in column) for column in columns]
 
 
-class Section(NamedTuple):
-    """A section: its name, which is also its link and the macro of the template that shows it, its title and content.
+class Figure(NamedTuple):
+    """A figure with its caption, which screen readers read as well."""
 
-    The table of contents shows the title up to its colon.
+    plot: Plot
+    title: str
+    text: str = ""
+
+
+class Pair(NamedTuple):
+    """Blocks that stand side by side where there is room."""
+
+    blocks: Sequence[Any]
+
+
+class Note(NamedTuple):
+    """A remark in small type."""
+
+    text: object
+
+
+class Box(NamedTuple):
+    """A list of warnings in a frame."""
+
+    title: str
+    items: Sequence[str]
+
+
+class Part(NamedTuple):
+    """Blocks below a heading of their own; with `folded`, a click shows them."""
+
+    title: str
+    blocks: Sequence[Any]
+    folded: bool = False
+
+
+class Section(NamedTuple):
+    """A section: its name in links, its title, and its blocks.
+
+    A block is a paragraph (a text) or one of the classes above. Text between backticks is code. The table of contents
+    shows the title up to its colon.
     """
 
     name: str
     title: str
-    template: str
-    content: Any = None
+    blocks: Sequence[Any]
+
+
+def tables_of(blocks: Sequence[Any]) -> Iterator[Table]:
+    """Yield all tables among blocks and their parts."""
+    for block in blocks:
+        if isinstance(block, Table):
+            yield block
+        elif isinstance(block, Part | Pair):
+            yield from tables_of(block.blocks)
+
+
+def made(
+    facts: Sequence[tuple[str, str]], changed: Sequence[tuple[str, str, str]], settings: Sequence[tuple[str, str]]
+) -> list[Any]:
+    """Return the blocks on facts such as versions, and on settings: those that differ from the defaults, and all."""
+    heads = ["setting", "value", "default"]
+    rows = [[name, Code(value), Code(default)] for name, value, default in changed]
+    every = Table("All settings", heads[:2], [[name, Code(value)] for name, value in settings])
+    return [
+        Table("How to find and repeat it", (), [[name, Code(value)] for name, value in facts]),
+        Table("Settings that differ from the defaults", heads, rows) if rows else "Every setting has its default.",
+        Part(f"All {len(settings)} settings", [every], folded=True),
+    ]
 
 
 def render(template: str, **context: Any) -> str:
@@ -75,10 +140,10 @@ def cell(value: Any) -> Markup:
     """Return the HTML of a cell: a number holds its exact value and shows its interval, if any; None is a dash."""
     if isinstance(value, Estimate):
         value = Number(value)
-    if isinstance(value, list):
-        return Markup(" ").join(map(cell, value))
     if isinstance(value, Link):
         return Markup('<a href="{}">{}</a>').format(value.address, value.text)
+    if isinstance(value, Code):
+        return Markup("<code>{}</code>").format(str(value))
     if not isinstance(value, Number):
         return DASH if value is None else escape(value)
     figure, form, key = value
@@ -130,6 +195,7 @@ def _environment() -> Environment:
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     environment = Environment(loader=PackageLoader("midam.report.page"), autoescape=True, **blocks)
     filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
+    filters["kind"] = lambda block: "str" if isinstance(block, str) else type(block).__name__
     filters["svg"] = lambda figure, description: Markup(svg_text(figure, description))
     environment.filters.update(filters)
     environment.globals.update(version=__version__, asset=_asset, number=Number, plural=plural, parts=PART_NAMES)

@@ -1,82 +1,124 @@
-"""The page of a run, or of an evaluation on other data: key metrics first, then the details."""
+"""The page of a run, or of an evaluation on other data, in five sections that are the same for all targets.
+
+The answer; how well the model ranks; what to know before relying on it; the bags that were wrong; how it was made.
+"""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
-from functools import partial
-from html import unescape
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+from markupsafe import Markup
 from numpy.typing import NDArray
 
+from midam.errors import plural
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report import words
-from midam.report.figures import BLUE, ORANGE
+from midam.report.figures import ORANGE
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
-from midam.report.page.ordered import GradesPage, NumbersPage
-from midam.report.page.render import Number, Section, Table, interval, render
-from midam.report.page.survival import SurvivalPage
-from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage
+from midam.report.page.ordered import GradesPage, NumbersPage, SurvivalPage
+from midam.report.page.render import (
+    Box,
+    Figure,
+    Note,
+    Number,
+    Pair,
+    Part,
+    Section,
+    Table,
+    interval,
+    made,
+    render,
+    tables_of,
+)
+from midam.report.page.target_page import ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
 from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
-_SHOWN = 20  # most features in the chart
+# A validation with fewer bags of a class, or events, says little (Collins et al. 2016, Statistics in Medicine 35:214).
+_FEW = 100
+_ASKED = 4  # bags in the command `midam explain`
 _SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
 
 
 def page_class(target: Target) -> type[TargetPage]:
-    """Return the page class of a target; the page of a plugin's target shows only its main metric."""
+    """Return what a target adds to the page; for the target of a plug-in only its metrics."""
     return next((page for page in _PAGES if page.of_target == target.name), TargetPage)
 
 
 def report_page(study: Study) -> str:
     """Return the HTML of the page."""
     page = page_class(study.target)(study)
-    errors = page.errors() if page.ranked or page.always_errors else None
-    sections = [Section("summary", "In short", "common.html", _summary(study, page))]
-    sections.append(Section("flow", "Data: what was trained and tested on", "common.html", _flow(study, page)))
-    if page.ranked:
-        columns = [_column(study, page, name, levels) for name, levels in study.columns.items()]
-        sections += page.sections()
-        sections.append(Section("subgroups", "Subgroups: is it as good for everyone?", "common.html", columns))
-    sections += [] if errors is None else [errors]
-    sections += [] if study.importance is None else [_features(study)]
-    sections.append(_training(study) if study.chosen is None else _tried(study.chosen))
-    sections.append(Section("provenance", "How it was made: settings, versions, hashes", "common.html", study))
-    kind, middot = "External evaluation" if study.external else "Report of a run", "\N{MIDDLE DOT}"
-    title, kicker = f"{study.data}: {study.method}", f"midam {middot} {kind}"
+    sections = [
+        Section("metrics", "How well it ranks", _metrics(study, page)),
+        Section("caution", "Before you rely on it", _cautions(study, page)),
+        Section("bags", "The bags: which were wrong", _bags(study, page)),
+        Section("made", "How it was made: data, training, settings, versions", _made(study, page)),
+    ]
+    names = _names(study, [block for section in sections for block in section.blocks])
+    answer = Section("answer", "The answer", [*_answer(study, page), *([Note(names)] if names else [])])
+    kicker, title = "Report of a run", f"{study.data}: {study.method}"
     if study.external:
-        title = f"Trained on {study.trained_on}, tested on {study.data}"
-        kicker += f" {middot} {study.method}"
-    context = {"title": title, "kicker": kicker, "lead": Section("lead", "", "words.html", page), "sections": sections}
-    return render("page.html", **context, description=f"{kind}: {title}", naming=partial(_naming, study))
+        kicker, title = "External evaluation", f"Trained on {study.trained_on}, tested on {study.data}"
+    return render("page.html", title=title, kicker=kicker, sections=[answer, *sections])
 
 
-def _naming(study: Study, bodies: Sequence[str]) -> str:
+def _answer(study: Study, page: TargetPage) -> list[Any]:
+    """Return the answer in one sentence with its interval, and what was done."""
+    estimate, roles = (
+        study.figure(study.metric),
+        {
+            "test": "that played no part in training",
+            "new": "from data that the run did not use",
+            "val": f"which chose {page.validates}, so that this is no test",
+            "train": "which trained the model, so that this is no test",
+        },
+    )
+    lead = f"Of the {words.PART_NAMES[study.part]} bags ({page.counted()}), the labels order no two: "
+    blocks: list[Any] = [f"{lead}ranking cannot be measured."]
+    if page.ranked and estimate:
+        share = Markup("<strong>{:.1%}</strong> of all {} {}").format(
+            estimate.value, page.pairs, interval(estimate, ".1%")
+        )
+        lead = f"On {page.counted()}, {roles[study.part]}{page.claim} in "
+        blocks = [Markup("{}{}.").format(lead, share), page.second()]
+    counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
+    trained = [counts[part] for part in ("train", "val") if part in counts]
+    what = f"{study.method}, trained on {study.trained_on}{f' ({chr(44).join(trained)})' if trained else ''}."
+    blocks.append(f"What was done: {what}")
+    if study.baseline is not None and study.baseline.found is not None:
+        found = study.baseline.found
+        blocks.append(f"Next to a simple baseline, {found['method']}: {words.verdict_words(found)}.")
+    return [block for block in blocks if block]
+
+
+def _names(study: Study, blocks: Sequence[Any]) -> str:
     """Return a caution about names on the page for readers who share it; "" if there are no names."""
     if study.pseudonyms:
         return "Names of bags, groups, levels and files are pseudonyms here; the author of this page has the key."
-    cells = {cell for body in bodies for cell in re.findall(r">([^<>]+)<", body)}
-    cells |= {cell.partition(": ")[0] for cell in cells}  # tips of a chart begin with a name
-    cells = set(map(unescape, cells))
+    cells = {cell for table in tables_of(blocks) for row in table.rows for cell in row if isinstance(cell, str)}
     bag_and_group_names = (study.tested.ids, study.tested.groups)
     bags, groups = (0 if names is None else len(cells.intersection(names.tolist())) for names in bag_and_group_names)
     return naming(bags, groups) if bags or groups else ""
 
 
-def _summary(study: Study, page: TargetPage) -> dict[str, Any]:
-    compared = {"own_test": _own_test(study, page), "baseline": _baseline(study), "covariates": _covariates(study)}
-    return {"page": page, **compared}
+def _metrics(study: Study, page: TargetPage) -> list[Any]:
+    """Return figures and metrics, and the comparisons with a baseline, covariates and the run's test bags."""
+    if not page.ranked:
+        return ["There is nothing to rank.", *_compared(study)]
+    figures, tables = page.figures(), page.tables()
+    own = _own_test(study, page)
+    return [Pair(figures), page.metrics(), *tables, *([] if own is None else [own]), *_compared(study)]
 
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
     """Return a table that compares new bags with the run's test bags."""
     test, new = study.parts.get("test"), study.tested
-    if not study.external or test is None or not page.ranked or len(test) == 0:
+    if not study.external or test is None or len(test) == 0:
         return None
     names = ("own test bags", study.data)
     units = [test.ids, new.ids] if test.groups is None or new.groups is None else [test.groups, new.groups]
@@ -89,39 +131,36 @@ def _own_test(study: Study, page: TargetPage) -> Table | None:
     return page.subgroup_table("data", joined, levels, caption=caption, reference=names[0])[0]
 
 
-def _baseline(study: Study) -> dict[str, Any] | None:
-    """Return the main metric of model and baseline on the same bags, and their difference."""
-    baseline = study.baseline
-    if baseline is None:
-        return None
-    entry = baseline.found
-    if entry is None:
-        return {"missing": baseline.note or "this run was trained with `--no-baseline`"}
-    part, name, metric = words.PART_NAMES[entry["part"]], entry["method"], words.metric_of_part(entry)
-    bags = len(study.parts[entry["part"]])
-    rows: list[list[Any]] = [["this model", _estimate(baseline.model, metric, bags), None]]
-    rows.append([f"baseline: {name}", *_with_difference(entry, bags, "baseline")])
-    heads = ["method", words.METRIC_NAMES[metric], "model minus baseline"]
-    table = Table(f"Compared with a simple baseline, on the same {bags} {part} bags", heads, rows)
-    units = "groups" if "groups" in entry["difference_method"] else "bags"
-    texts = {"verdict": words.verdict_words(entry), "caution": baseline.caution, "advice": baseline.advice}
-    sentences = {key: text and f"{words.capitalized(text)}." for key, text in texts.items()}
-    return {"missing": None, "table": table, "cox": name.endswith("-cox"), "units": units, **sentences}
-
-
-def _covariates(study: Study) -> dict[str, Any] | None:
-    """Return the main metric of the covariates alone, and the difference of the model on the same bags."""
-    entry = study.covariates
-    if entry is None:
-        return None
-    names, alone = ", ".join(entry["names"]), entry["alone"]
-    if alone is None:
-        return {"names": names, "table": None}
-    part, bags, metric = words.PART_NAMES[alone["part"]], alone["bags"], words.metric_of_part(alone)
-    title = f"What the instances add to the covariates, on the same {bags} {part} bags"
-    heads = ["method", words.METRIC_NAMES[metric], "this model minus it"]
-    row = [f"{names} alone: {alone['method']}", *_with_difference(alone, bags, "covariates.alone")]
-    return {"names": names, "table": Table(title, heads, [row]), "verdict": words.covariate_verdict(alone)}
+def _compared(study: Study) -> list[Any]:
+    """Return a table of the model, its baseline and its covariates alone on the same bags, and remarks on it."""
+    baseline, covariates, notes = study.baseline, study.covariates, list[Any]()
+    entry, alone = None if baseline is None else baseline.found, None if covariates is None else covariates["alone"]
+    rows, known = list[list[Any]](), next((one for one in (entry, alone) if one is not None), None)
+    if baseline is not None and entry is None:
+        why = baseline.note or "this run was trained with `--no-baseline`"
+        notes.append(Note(f"There is no baseline to compare the model with: {why}."))
+    if covariates is not None and alone is None:
+        notes.append(
+            Note(f"The score takes the covariates {', '.join(covariates['names'])}, which were not tested alone.")
+        )
+    if known is None:
+        return notes
+    metric, bags = words.metric_of_part(known), len(study.parts[known["part"]])
+    if baseline is not None and entry is not None:
+        rows.append(["this model", _estimate(baseline.model, metric, bags), None])
+        rows.append([f"baseline: {entry['method']}", *_with_difference(entry, bags, "baseline")])
+        fitted = "Cox regression" if entry["method"].endswith("-cox") else "500 trees, with nothing tuned"
+        notes.append(
+            Note(f"The baseline is simple: a few statistics of each bag in {fitted}, on the same training bags.")
+        )
+        notes += [f"{words.capitalized(text)}." for text in (baseline.caution, baseline.advice) if text]
+    if covariates is not None and alone is not None:
+        names = ", ".join(covariates["names"])
+        rows.append([f"{names} alone: {alone['method']}", *_with_difference(alone, bags, "covariates.alone")])
+        notes.append(Note(f"What the instances add to the covariates: {words.covariate_verdict(alone)}."))
+    caption = f"Compared on the same {bags} {words.PART_NAMES[known['part']]} bags"
+    table = Table(caption, ["method", words.METRIC_NAMES[metric], "this model minus it"], rows)
+    return [table, *notes]
 
 
 def _with_difference(entry: Mapping[str, Any], bags: int, place: str) -> list[Number]:
@@ -137,39 +176,34 @@ def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
     return Estimate(entry[name], low, high, bags)
 
 
-def _flow(study: Study, page: TargetPage) -> dict[str, Any]:
-    """Return the flow of bags: the run's data with its parts, and new data."""
-    cards = {name: _card([bags], page) for name, bags in study.parts.items()}
-    heads = ["part", "bags", *page.facts(study.tested.values), "groups", "instances"]
-    rows = [
-        [words.PART_NAMES[name], card["bags"], *card["facts"].values(), card["groups"], card["instances"]]
-        for name, card in cards.items()
-    ]
-    of_run, by_name = [bags for name, bags in study.parts.items() if name != "new"], page.flow_by_name()
-    return {
-        "target": page.of_target,
-        "whole": _card(of_run, page) if of_run else None,
-        "new": cards.pop("new", None),
-        "cards": cards,
-        "source": study.data,
-        "left_out": study.left_out,
-        "table": Table("Bags of each part", heads, rows),
-        **{"by_name": by_name, "many": by_name and len(by_name.rows) > MOST_NAMES},
-    }
+def _cautions(study: Study, page: TargetPage) -> list[Any]:
+    """Return warnings, the checks of the target, subgroups, and what the ranking rests on."""
+    blocks: list[Any] = [Box("Limits of these results", _limits(study, page))]
+    if page.ranked:
+        blocks += page.checks()
+        blocks += [_subgroup(study, page, name, levels) for name, levels in study.columns.items()]
+        if not study.columns:
+            blocks.append(Note("`--subgroups COLUMN --table FILE` of `midam report` shows subgroups of any table."))
+    return blocks + ([] if study.importance is None else [_features(study)])
 
 
-def _card(parts: Sequence[ScoredBags], page: TargetPage) -> dict[str, Any]:
-    """Return the counts of the bags of these parts, and facts about their labels; None for unknown counts."""
-    values = np.concatenate([part.values for part in parts])
-    groups = [part.groups.tolist() for part in parts if part.groups is not None]
-    sizes = [int(part.sizes.sum()) for part in parts if part.sizes is not None]
-    return {
-        "bags": len(values),
-        "facts": page.facts(values),
-        "counts": page.counts(values),
-        "groups": len(set().union(*groups)) if len(groups) == len(parts) else None,
-        "instances": Number(sum(sizes), ",") if len(sizes) == len(parts) else None,
-    }
+def _limits(study: Study, page: TargetPage) -> list[str]:
+    limits = [f"{message}." for message in study.cautions]
+    if study.part in ("val", "train"):
+        limits.append(f"These are {words.PART_NAMES[study.part]} bags: the results are too good, and not a test.")
+    limits += [message for message in study.summary.get("warnings", []) if message not in limits]
+    rarest = page.rarest()
+    if rarest is not None and rarest[0] < _FEW:
+        limits.append(f"{rarest[0]} {rarest[1]}: calibration, subgroups and all that involves them rest on few.")
+    other = "One split of one data set: `midam report RUN DATA` measures performance on other data."
+    limits.append("These results apply to this other data, not to a third site." if study.external else other)
+    if study.tested.groups is None:
+        limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
+    limits += page.shift
+    if study.selected.get("weights") == "best":
+        metric = study.training_metric
+        limits.append(f"The epoch was chosen by its validation {metric}: results on the validation bags are too good.")
+    return limits
 
 
 def names_sites(column: str) -> bool:
@@ -177,71 +211,116 @@ def names_sites(column: str) -> bool:
     return _SITES.search(column.replace("_", " ")) is not None
 
 
-def _column(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> dict[str, Any]:
+def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> Part:
     """Return the metrics of the levels of a column, and their differences to the largest level."""
     tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
-    table, rows = page.subgroup_table(name, tested, levels, caption=f"Figures by {name}, with 95% intervals")
+    table, rows = page.subgroup_table(name, tested, levels, caption=f"Pair by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
     forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
     pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
-    shared = len({group for group, _ in pairs}) < len(pairs)
-    title = f"Site by site: {name}" if names_sites(name) else f"By {name}"
-    return {"title": title, "forest": forest, "metric": metric, "name": name, "table": table, "shared": shared}
+    note = "Differences are to the largest level (Zou and Donner), not corrected for the number of subgroups."
+    if len({group for group, _ in pairs}) < len(pairs):
+        note += " Some groups have bags in several levels, so the levels are not independent."
+    figure = Figure(forest, f"{metric} by {name}.", "The dashed line is that of all bags.")
+    title = f"Site by site: {name}" if names_sites(name) else f"Subgroups: by {name}"
+    return Part(title, [figure, table, Note(note)])
 
 
-def _training(study: Study) -> Section:
-    """Return the section of the learning curves."""
-    history, content, curves = study.history, None, list[tuple[str, Figure]]()
-    if history:
-        for title, lines in learning_panels(history):
-            if any(row.get(key) is not None for key in lines for row in history):
-                curves.append((title, plot_learning(history, (title, lines), best_epoch=study.best_epoch)))
-        selected = {"epoch": None, "weights": None, "state": None, **study.selected}
-        content = {"curves": curves, "selected": selected, "epochs": len(history), "metric": study.training_metric}
-    return Section("training", "Training", "common.html", content)
-
-
-def _features(study: Study) -> Section:
-    """Return the section on the importance of the features for the run's bags: a chart and a table."""
+def _features(study: Study) -> Part:
+    """Return the importance of the features for the run's bags."""
     importance: Mapping[str, Any] = study.importance or {}
-    rows = importance["features"]
-    metric = words.METRIC_NAMES[study.metric]
-    lines = [Row(row["feature"], Estimate(row["drop"], row["low"], row["high"], 0)) for row in rows[:_SHOWN]]
-    forest = plot_forest(lines, f"Drop of the {metric}, 95% interval", reference=0.0)
-    keys = ("drop", "low", "high")
-    cells = [
-        [row["feature"], *(Number(row[key], "+.3f", f"importance.features.{at}.{key}") for key in keys)]
-        for at, row in enumerate(rows)
-    ]
-    heads = ["feature", f"drop of the {metric}", "95% from", "to"]
+    metric, rows = words.METRIC_NAMES[study.metric], list[list[Any]]()
+    for at, row in enumerate(importance["features"]):
+        drop = Estimate(row["drop"], row["low"], row["high"], 0)
+        rows.append([row["feature"], Number(drop, "+.3f", f"importance.features.{at}.drop")])
     part = words.PART_NAMES[importance["part"]]
-    content = {"part": part, "metric": metric, "forest": forest, "table": Table("Features", heads, cells)}
-    return Section("features", "Features: what the ranking rests on", "common.html", content)
+    table = Table(f"Mean of three shuffles of the {part} bags", ["feature", f"drop of the {metric}"], rows, sorts=True)
+    text = (
+        f"The {metric} minus the {metric} with the values of a feature shuffled over all instances. Features with the "
+        "same information replace each other."
+    )
+    return Part("Features: what the ranking rests on", [text, table])
 
 
-def _tried(auto: Mapping[str, Any]) -> Section:
-    """Return the section on the methods that `auto` tried; `auto` is the entry of summary.json."""
+def _bags(study: Study, page: TargetPage) -> list[Any]:
+    """Return tables of the most wrong bags, and the command that explains their scores."""
+    parts = page.errors() if page.ranked or page.always_errors else []
+    if not parts:
+        return ["No bag can be called wrong: this needs predictions, and the run has none."]
+    names = [row[0] for table in tables_of(parts) for row in table.rows]
+    blocks: list[Any] = ["Look at the worst: labels can be wrong too.", *parts]
+    if study.tested.scores.ndim == 1:  # the command explains one score per bag
+        if study.explained is not None and any(bag in study.pictures for bag in names):
+            link = Markup('The <a href="{}">explanations</a> are separate files: send them along with this page.')
+            blocks.append(Note(link.format(study.explained.page)))
+        unexplained = [bag for bag in dict.fromkeys(names) if bag not in study.pictures][:_ASKED]
+        if unexplained:
+            command = f"{study.explain_command} --bags {' '.join(map(shlex.quote, unexplained))}"
+            blocks.append(Note(Markup("<code>{}</code> shows which instances decided.").format(command)))
+    return blocks
+
+
+def _made(study: Study, page: TargetPage) -> list[Any]:
+    """Return the data, the training, and the settings."""
+    left_out = [Box("Left out, or warned of, when the data was read", study.left_out)]
+    nothing = [Note("Reading the data left nothing out and warned of nothing.")]
+    data = Part("Data", [_data(study, page), *(left_out if study.left_out else nothing)])
+    training = _training(study) if study.chosen is None else _tried(study.chosen)
+    return [data, training, Part("Settings and versions", made(study.facts, study.changed, study.settings))]
+
+
+def _data(study: Study, page: TargetPage) -> Table:
+    """Return a table of the bags of each part, and of all parts of the run; None for unknown counts."""
+    parts = {words.PART_NAMES[name]: [bags] for name, bags in study.parts.items()}
+    of_run = [bags for name, bags in study.parts.items() if name != "new"]
+    rows = []
+    for name, part in (parts | ({"all of the run": of_run} if len(of_run) > 1 else {})).items():
+        values = np.concatenate([bags.values for bags in part])
+        groups = [bags.groups.tolist() for bags in part if bags.groups is not None]
+        sizes = [int(bags.sizes.sum()) for bags in part if bags.sizes is not None]
+        known = len(set().union(*groups)) if len(groups) == len(part) else None
+        instances = Number(sum(sizes), ",.0f") if len(sizes) == len(part) else None
+        rows.append([name, len(values), *page.facts(values).values(), known, instances])
+    heads = ["part", "bags", *map(str, page.facts(study.tested.values)), "groups", "instances"]
+    return Table("Bags of each part", heads, rows)
+
+
+def _training(study: Study) -> Part:
+    """Return the learning curves."""
+    history, figures = study.history, list[Figure]()
+    if not history:
+        return Part("Training", ["The model was fitted in one step: there are no epochs to plot."])
+    for title, lines in learning_panels(history):
+        if any(row.get(key) is not None for key in lines for row in history):
+            curve = plot_learning(history, (title, lines), best_epoch=study.best_epoch)
+            figures.append(Figure(curve, f"{title} along the epochs."))
+    selected, metric = study.selected, study.training_metric
+    text = (
+        f"The weights are those of epoch {selected.get('epoch')} ({selected.get('weights')}) of {len(history)}. "
+        f"The training {metric} is computed from the scores of the training steps: a rough signal, not an evaluation."
+    )
+    state = selected.get("state")
+    if state:
+        text += (
+            f" What the training remembers of {state['bags']} training bags ranks them with an {metric} of "
+            f"{state['tracked']:.3f}; the whole bags have {state['whole']:.3f}."
+        )
+    return Part("Training", [Pair(figures), Note(text)])
+
+
+def _tried(auto: Mapping[str, Any]) -> Part:
+    """Return the methods that `auto` tried; `auto` is the entry of summary.json."""
     rows: list[list[Any]] = []
-    lines = list[Row]()
     for at, row in enumerate(auto["tried"]):
         outcome = "taken" if row["weight"] > 0 else "left out: significantly behind, or no better than chance"
-        area = Number(row["auroc"], key=f"auto.tried.{at}.auroc")
+        estimate = estimate_of(row["auroc"], row.get("interval"), 0)
         weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
-        bounds = interval(row["interval"]) if row.get("interval") else None
-        rows.append([row["method"], area, bounds, weight, Number(row["seconds"], ".1f"), row["note"] or outcome])
-        if estimate := estimate_of(row["auroc"], row.get("interval"), 0):
-            lines.append(Row(row["method"], estimate, filled=row["weight"] > 0))
-    legend = {"Taken": ("o", BLUE, True)}
-    if any(not line.filled for line in lines):
-        legend["Left out"] = ("o", BLUE, False)
+        area = Number(estimate, key=f"auto.tried.{at}.auroc")
+        rows.append([row["method"], area, weight, Number(row["seconds"], ".1f"), row["note"] or outcome])
+    notes = []
     if auto["auroc"] is not None:
         mixed = Number(auto["auroc"], key="auto.auroc")
-        rows.append(["the model", mixed, None, None, None, "for each fold with the weights of the others"])
-        lines.append(Row("the model", estimate_of(auto["auroc"], None, 0), "D", ORANGE))
-        legend["The model, their weighted mean"] = ("D", ORANGE, True)
-    heads = ["method", "AUROC, inner folds", "95%", "weight", "seconds", "result"]
-    chart = None
-    if any(line.marker == "o" for line in lines):
-        chart = plot_forest(lines, "AUROC, mean of the inner folds", names=legend)
-    content = {"note": auto["note"], "chart": chart, "table": Table("What was tried", heads, rows)}
-    return Section("tried", "What was tried: each method, and why this was taken", "common.html", content)
+        rows.append(["the model", mixed, None, None, "for each fold with the weights of the others"])
+        notes = [Note("Each method was trained on all inner folds but one and scored the remaining one.")]
+    table = Table("What was tried", ["method", "AUROC, inner folds", "weight", "seconds", "result"], rows)
+    return Part("What was tried: each method, and why this was taken", [auto["note"], table, *notes])

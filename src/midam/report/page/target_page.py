@@ -1,6 +1,5 @@
-"""Content of a page about a run or an evaluation, and the base class of the pages of each target."""
+"""Content of a page about a run or an evaluation, and the base class of what each target adds to it."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import Decision
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.subgroups import Estimator, find_subgroups
-from midam.report.page.render import Link, Number, Section, Table
+from midam.report.page.render import Figure, Link, Number, Part, Table, interval
 from midam.report.plot_runs import Row
 from midam.report.words import METRIC_NAMES, capitalized, metric_of_history
 from midam.targets import Target
@@ -25,10 +24,15 @@ from midam.targets.base import clustered
 BY_GROUP, BY_SIZE = "group", "instances per bag"
 MOST_NAMES = 12  # with more classes, labels or grades, a click shows all
 UNDECIDED = "This needs validation bags to fit predictions on, and the run has none."
-# A validation with fewer bags of a class, or events, says little (Collins et al. 2016, Statistics in Medicine 35:214).
-FEW = 100
 WORST = 10  # bags in a table of errors
-_ASKED = 4  # bags in the command `midam explain` on the page
+_SCALED = ("mae", "mae_constant", "median_follow_up")  # in the unit of the labels
+_MEANS = {
+    **{"auroc": "1 is perfect, 0.5 chance", "auroc_macro": "1 is perfect, 0.5 chance", "brier": "0 is perfect"},
+    **{"c_index": "1 is perfect, 0.5 chance", "c_ipcw": "the C-index, weighted against censoring"},
+    **{"auprc": "average precision", "quadratic_kappa": "1 is perfect, 0 chance; weighted by squared distance"},
+    **{"kendall_tau": "1 is perfect, 0 chance", "spearman": "1 is perfect, 0 chance"},
+    "mae_constant": "the mean absolute error of a constant",
+}
 
 
 Cells = Callable[[int], Sequence[Any]]
@@ -139,10 +143,10 @@ class Study:
         Whether the tested bags come from other data than the run.
     part : str
         Part of the tested bags: "test", "val", "train" or "new".
-    tested, validation : ScoredBags
-        Reported bags; validation bags, on which threshold and calibration were fitted, or None.
+    tested : ScoredBags
+        Reported bags.
     summary : mapping
-        Figures of the tested bags, as in summary.json.
+        Pair of the tested bags, as in summary.json.
     parts : mapping of str to ScoredBags
         All parts of the run's data and of the evaluated data, in the order of the flow.
     left_out, cautions : sequence of str
@@ -180,7 +184,6 @@ class Study:
     external: bool
     part: str
     tested: ScoredBags
-    validation: ScoredBags | None
     summary: Mapping[str, Any]
     parts: Mapping[str, ScoredBags]
     explain_command: str
@@ -222,6 +225,11 @@ class Study:
         at = self.summary.get("at_threshold")
         return None if at is None else float(at["threshold"])
 
+    @property
+    def pictures(self) -> Mapping[str, str]:
+        """Pictures of the explained bags."""
+        return {} if self.explained is None else self.explained.pictures
+
     def figure(self, name: str) -> Estimate | None:
         """Return a metric of the summary with its interval, or None."""
         return estimate_of(self.summary.get(name), self.summary.get(f"{name}_ci95"), len(self.tested))
@@ -249,20 +257,30 @@ class ScoredPart(NamedTuple):
 
 
 class TargetPage:
-    """Base class of the target pages, and the page of a target without its own class.
+    """Base class of what a target adds to the page, and all that a target without its own class adds.
 
     Attributes
     ----------
     of_target : str
-        Name of the target, by which the templates choose their words; empty for a target without its own class.
+        Name of the target; empty for a target without its own class.
+    claim, pairs : str
+        What the share of the main metric is a share of, as "on 100 bags CLAIM in 80% of all PAIRS".
+    validates : str
+        What the validation bags are used for.
     missing : str
         Text in a forest plot for a level without the metric.
+    shift : sequence of str
+        What changes on other data.
     always_errors : bool
         Whether wrong bags are listed even if nothing can be ranked.
     """
 
     of_target: ClassVar[str] = ""
+    claim: ClassVar[str] = ": of two bags the one with the higher label had the higher score"
+    pairs: ClassVar[str] = "comparable pairs"
+    validates: ClassVar[str] = "the model"
     missing: ClassVar[str] = "nothing to rank"
+    shift: Sequence[str] = ()
     always_errors: ClassVar[bool] = False
 
     @classmethod
@@ -287,39 +305,54 @@ class TargetPage:
         """Return the number of tested bags in words, with counts of their labels."""
         return self.tested.counted()
 
-    def second(self) -> dict[str, Any] | None:
-        """Return the facts of the second sentence of the page, which `words.html` says; None without one."""
+    def second(self) -> str | None:
+        """Return the second sentence of the page: what the predictions of the bags are worth."""
         return None
 
-    def key_figures(self) -> dict[str, Any]:
-        """Return the key metrics that are not in the summary; `tiles.html` shows all."""
-        return {}
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:  # noqa: ARG002
-        """Return facts about the labels of some bags, by their heads in the table of the flow of bags."""
-        return {}
-
-    def counts(self, values: NDArray[Any]) -> dict[str, int]:
-        """Return the number of bags of each class or grade; empty for other labels."""
-        if self.target.name not in CODED:
+    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Return facts about the labels of some bags, by their heads in the table of the data."""
+        names = self.target.names
+        if self.target.name not in CODED or len(names) > MOST_NAMES:
             return {}
-        names, codes = self.target.names, values[:, 0].astype(np.int64)
-        return dict(zip(names, np.bincount(codes, minlength=len(names)).tolist()))
+        return dict(zip(names, np.bincount(values[:, 0].astype(np.int64), minlength=len(names)).tolist()))
 
-    def flow_by_name(self) -> Table | None:
-        """Return a table of the bags of each class in each part."""
-        return None
+    def intervals(self) -> Mapping[str, Estimate | None]:
+        """Return metrics of the summary with intervals that it does not hold, by their keys."""
+        return {}
 
-    def sections(self) -> list[Section]:
-        """Return the sections on ranking and on predictions."""
+    def metrics(self) -> Table:
+        """Return the table of the metrics that the target names, and of their intervals."""
+        better, rows = self.intervals(), list[list[Any]]()
+        for title, key in ((self.study.metric_name, self.study.metric), *self.target.card.figures):
+            place, _, name = key.rpartition(".")
+            part = (self.summary.get(place) or {}) if place else self.summary
+            value = part.get(name)
+            if value is not None:
+                estimate = better.get(key) or estimate_of(value, part.get(f"{name}_ci95"), len(self.tested))
+                form = ".0f" if isinstance(value, int) else ".4g" if name in _SCALED else ".3f"
+                head = capitalized(title.removesuffix(" (95% CI)"))
+                rows.append([head, Number(value, form, key), interval(estimate, form), _MEANS.get(name, "")])
+        method = f"interval of the {self.study.metric_name}: {self.summary[f'{self.study.metric}_method']}"
+        return Table(f"Metrics of {self.counted()}; {method}", ["metric", "value", "95% interval", ""], rows)
+
+    def figures(self) -> list[Figure]:
+        """Return the figures on how well the scores rank the bags."""
         return []
 
-    def errors(self) -> Section | None:
-        """Return the section of the most wrong bags."""
-        return None
+    def tables(self) -> list[Any]:
+        """Return further blocks on how well scores and predictions agree with the labels."""
+        return []
+
+    def checks(self) -> list[Part]:
+        """Return the blocks on what else to know before relying on the model, such as its calibration."""
+        return []
+
+    def errors(self) -> list[Part]:
+        """Return tables of the most wrong bags, see `error_table`."""
+        return []
 
     def rarest(self) -> tuple[int, str] | None:
-        """Return the bags of the rarest class or grade, or the events, and a name; None if they are not few."""
+        """Return the number of bags of the rarest class or grade, or of the events, and what is counted."""
         return None
 
     def subgroup_table(
@@ -327,77 +360,41 @@ class TargetPage:
     ) -> tuple[Table, list[Row]]:
         """Return the metrics of each level, the reference first, and rows of a forest plot."""
         figures = self.subgroup_figures()
-        first, *others = figures
-        compared = list(figures)[:2]  # these figures get a column of differences
+        first, compared = next(iter(figures)), list(figures)[:2]  # the compared ones get a column of differences
         parts = find_subgroups(
             bags.values, bags.scores, levels, figures=figures, groups=bags.groups, reference=reference
         )
-        several, rows = any(part.differences for part in parts), list[list[Any]]()
+        several, rows, lines = any(part.differences for part in parts), list[list[Any]](), list[Row]()
         for part in sorted(parts, key=lambda part: part.level != reference):
-            cells: list[Any] = [part.level, part.bags, *self.level_cells(bags.values[levels == part.level])]
+            row: list[Any] = [part.level, part.bags]
             is_reference = several and not part.differences and part.figures[first] is not None
-            for figure in figures:
-                cells.append(part.figures[figure])
+            for figure, estimate in part.figures.items():
                 gap = part.differences.get(figure)
+                row.append(estimate)
                 if figure in compared:
-                    cells.append("reference" if is_reference and figure == first else gap and Number(gap, "+.3f"))
-            rows.append(cells)
-        heads = [first, "difference"]
-        for figure in others:
-            heads += [figure, "difference "] if figure in compared else [figure]
-        table = Table(caption, [name, "bags", *self.level_heads, *heads], rows, sorts=True)
-        return table, [Row(f"{row[0]} (n = {row[1]})", row[2 + len(self.level_heads)]) for row in rows]
-
-    level_heads: Sequence[str] = ()
-
-    def level_cells(self, values: NDArray[Any]) -> list[Any]:  # noqa: ARG002
-        """Return the cells under `level_heads` for the bags of a level with these labels."""
-        return []
+                    row.append("reference" if is_reference and figure == first else gap and Number(gap, "+.3f"))
+            rows.append(row)
+            lines.append(Row(f"{part.level} (n = {part.bags})", part.figures[first]))
+        heads = [head for figure in figures for head in (figure, "difference")[: 1 + (figure in compared)]]
+        return Table(caption, [name, "bags", *heads], rows, sorts=True), lines
 
     def subgroup_figures(self) -> dict[str, Estimator]:
         """Return the metrics of subgroups by name; the first has a line in the forest plot."""
         return {self.study.metric_name: self.target.estimate}
 
     def error_table(
-        self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, total: str | None = None
-    ) -> dict[str, Any]:
+        self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, total: int | None = None
+    ) -> Part:
         """Return a table of the first bags of `order`, the worst first, with `cells` under `heads`, out of `total`."""
-        worst, every = order[:WORST].tolist(), len(self.tested)
-        limit = f", the worst {len(worst)}" if len(worst) < len(order) and (total or len(order) < every) else ""
-        caption = f"{len(order) if limit else len(worst)} of {total or plural(every, 'bag')}{limit}"
-        table = self.bag_table(worst, heads, cells, caption=caption) if worst else None
-        none = "None." if total is None else f"None of {total}."
-        return {"title": title, "none": none, "table": table, "bags": self.tested.ids[worst].tolist()}
-
-    @property
-    def _pictures(self) -> Mapping[str, str]:
-        """Pictures of the explained bags."""
-        return {} if self.study.explained is None else self.study.explained.pictures
-
-    def error_section(self, *tables: Mapping[str, Any], threshold: str | None = None) -> Section:
-        """Return the section of the most wrong bags, with the command that explains their scores.
-
-        `threshold` is the threshold of the run for two classes.
-        """
-        study = self.study
-        bags = list(dict.fromkeys(bag for part in tables for bag in part["bags"]))
-        content: dict[str, Any] = {"tables": tables, "threshold": threshold, "page": None, "command": None}
-        if self.tested.scores.ndim == 1:  # the command explains one score per bag
-            unexplained = [bag for bag in bags if bag not in self._pictures][:_ASKED]
-            if study.explained is not None and any(bag in self._pictures for bag in bags):
-                content["page"] = study.explained.page
-            if unexplained:
-                content["command"] = f"{study.explain_command} --bags {' '.join(map(shlex.quote, unexplained))}"
-        content["target"] = self.of_target
-        return Section("errors", "Errors: the most wrong bags", "common.html", content)
-
-    def bag_table(self, index: Sequence[int], heads: Sequence[str], cells: Cells, *, caption: str) -> Table:
-        """Return a table of the bags at these positions: name, cells, and instances, group and explanation if known."""
-        pictures, names = self._pictures, self.tested.ids[index].tolist()
-        links = [Link("explanation", pictures[bag]) if bag in pictures else None for bag in names]
+        every = plural(len(self.tested), "bag") if total is None else f"{total}"
+        if not len(order):
+            return Part(title, [f"None of {every}."])
+        pictures, worst = self.study.pictures, order[:WORST].tolist()
+        limit = f", the worst {len(worst)}" if len(worst) < len(order) else ""
+        names = self.tested.ids[worst].tolist()
         more = {"instances": self.tested.sizes, "group": self.tested.groups}
-        columns = {name: column[index].tolist() for name, column in more.items() if column is not None}
-        if any(links):
-            columns["why"] = links
-        rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, index, *columns.values())]
-        return Table(caption, ["bag", *heads, *columns], rows, sorts=True)
+        columns = {name: column[worst].tolist() for name, column in more.items() if column is not None}
+        links = [Link("explanation", pictures[bag]) if bag in pictures else None for bag in names]
+        columns |= {"why": links} if any(links) else {}
+        rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, worst, *columns.values())]
+        return Part(title, [Table(f"{len(order)} of {every}{limit}", ["bag", *heads, *columns], rows, sorts=True)])

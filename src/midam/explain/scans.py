@@ -1,22 +1,14 @@
-"""Drawing of instances that are pictures, and a contact sheet of both ends of the ranking."""
+"""How instances that are pictures are shown: their pixels, black and white of a scan, and which side is left."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import SubFigure
-from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.explain.backdrop import as_rgb
-from midam.explain.charts import multiple
-from midam.explain.explanation import Explanation
-from midam.report.figures import BLUE, ORANGE
-from midam.report.words import shortened, signed
 
 Window = tuple[float, float]
 PERCENTILES = (1.0, 99.0)
@@ -88,25 +80,6 @@ def pixels_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[A
     return pixels
 
 
-COLUMNS = 8
-_ROW = 2.0
-_MOST = 32
-_NAME = 22  # most characters of a file name
-
-
-def sheet_height(explanation: Explanation, top: int) -> float:
-    """Return the height of the sheet in inches."""
-    high, low = shown(explanation, top)
-    return _ROW * (_rows(len(high)) + _rows(len(low)))
-
-
-def shown(explanation: Explanation, top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the top instances of the sheet and as many bottom ones, lowest last; none twice, at most 32 each."""
-    high = explanation.order[: min(top, _MOST)]
-    low = explanation.order[max(len(high), len(explanation) - min(top, _MOST)) :]
-    return high, low
-
-
 def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Window) -> list[NDArray[np.uint8]]:
     """Return instances of a bag as [H, W, 3], of a volume the middle slice; uint8 colors stay unchanged."""
     pixels = pixels_of(bags, index, instances)
@@ -115,57 +88,6 @@ def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Wi
     return [as_rgb(image, low=window[0], high=window[1]) for image in pixels]
 
 
-def draw_sheet(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int) -> None:
-    """Plot the top instances and, below them, the bottom instances; for scans, the middle slice with its sides."""
-    high, low = shown(explanation, top)
-    rows = _rows(len(high)) + _rows(len(low))
-    panels: NDArray[Any] = part.subplots(rows, COLUMNS, squeeze=False)
-    for axes in panels.flat:
-        axes.set_axis_off()
-    instances, scan = np.concatenate([high, low]), len(bags.instance_shape) == 4
-    # Scans differ in the units of intensities, so each has its window; other pictures share one.
-    shared = None if scan else window_of(bags, explanation.index, instances, percentiles=False)
-    views = views_of(bags, explanation.index, len(explanation)) if scan else []
-
-    def draw(axes: Axes, instance: int) -> None:
-        one, text = np.array([instance]), caption(explanation, instance)
-        window, scale, _ = scan_window(bags, explanation.index, one) if shared is None else (shared, "", "")
-        axes.imshow(pictures_of(bags, explanation.index, one, window)[0])
-        axes.set_title(f"{text}\n{scale}" if scale else text, fontsize=8, color="#303030", pad=3)
-        if views:
-            draw_view(axes, views[instance])
-
-    _fill(panels[: _rows(len(high))], high, draw, name="Top", color=ORANGE)
-    _fill(panels[_rows(len(high)) :], low, draw, name="Bottom", color=BLUE)
-
-
-def caption(explanation: Explanation, instance: int) -> str:
-    """Return number or file, contribution, weight (if weights differ) and score of an instance."""
-    weight = f"weight {multiple(explanation, instance)}\n" if explanation.weighted else ""
-    added = f"adds {signed(explanation.contribution[instance], '+.2g')}"
-    name = shortened(explanation.columns["file"][instance], _NAME) if explanation.several_files else f"#{instance}"
-    return f"{name}\n{added}\n{weight}score {explanation.instances.score[instance]:.3f}"
-
-
-def _fill(
-    panels: NDArray[Any], instances: NDArray[np.int64], draw: Callable[[Axes, int], None], *, name: str, color: str
-) -> None:
-    if not len(instances):
-        return
-    for axes, instance in zip(panels.flat, instances.tolist()):
-        draw(axes, instance)
-    note = panels[0, 0].annotate(f"{name} {len(instances)}", (0, 0.5), (-6, 0), "axes fraction", "offset points")
-    note.set(rotation=90, ha="right", va="center", fontsize=8.5, fontweight="bold", color=color)
-
-
-def _rows(count: int) -> int:
-    return math.ceil(count / COLUMNS)
-
-
-_PLACES = (
-    *((0.02, 0.5, "left", "center"), (0.98, 0.5, "right", "center")),
-    *((0.5, 0.98, "center", "top"), (0.5, 0.02, "center", "bottom")),
-)
 _UNKNOWN = "the files do not say which side is left"
 
 
@@ -183,13 +105,6 @@ def views_of(bags: Bags, index: int, count: int) -> list[View]:
     if len(views) != count:  # files of the same name in several folders
         views = [views[0] if len(set(views)) == 1 else View()] * count
     return views
-
-
-def draw_view(axes: Axes, view: View) -> None:
-    """Write the letters of the sides at the four edges."""
-    for letter, (x, y, across, up) in zip(view.edges, _PLACES):
-        text = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
-        text.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
 
 
 def view_text(view: View) -> str:

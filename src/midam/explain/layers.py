@@ -1,21 +1,20 @@
-"""Values of maps with fixed color scales, and charts: contributions of instances."""
+"""Maps of the patches of a bag: contributions, weights and scores, each with a fixed scale of colors."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
-from matplotlib.figure import SubFigure
-from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
+from midam.explain.backdrop import MAX_SIDE, Backdrop
 from midam.explain.explanation import Explanation
-from midam.report.figures import BLUE, GRAY, ORANGE
-from midam.report.words import shortened, signed
+from midam.explain.patches import Patches, rasterize
+from midam.report.figures import BLUE, ORANGE
+from midam.report.words import signed
 
 ADDED = "What it adds to the score of the bag"
 WEIGHT, SCORE = "Weight, in multiples of uniform (1/n)", "Score of the instance alone, from 0 to 1"
@@ -25,10 +24,6 @@ DIVERGING = LinearSegmentedColormap.from_list("midam", [BLUE, "#F7F7F7", ORANGE]
 _LEAST_RANGE = 2.0  # multiples of the uniform weight: nearly equal weights must look equal
 _LEAST_ADDED = 0.1  # times 1/n: the same for contributions; that of a uniform instance whose score differs by 0.1
 _OPAQUE = 0.8
-_MANY, _POINTS, _MOST = 60, 2000, 16
-_NAME = 34  # most characters of an instance's name
-_PAPER = "#ECECEC"  # background of the top instances
-_EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # bars of small contributions are nearly white
 
 
 class Layer(NamedTuple):
@@ -114,59 +109,43 @@ def added_range(added: NDArray[np.floating[Any]]) -> Normalize:
     return Normalize(-high, high)
 
 
-def draw_bars(part: SubFigure, explanation: Explanation, *, top: int) -> None:
-    """Plot the contributions of all instances by rank, and next to them the top instances with weights and scores.
+@dataclass(frozen=True)
+class PatchMap:
+    """Content of a map: an explanation, the patches of one slide of its bag, and the slide's image if known."""
 
-    The colors are those of the map of contributions.
-    """
-    every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
-    added, count = explanation.contribution[explanation.order], min(top, _MOST, len(explanation))
-    ranks, colors = np.arange(1, len(explanation) + 1), colors_of(explanation)[explanation.order]
-    every.axvspan(0.5, count + 0.5, color=_PAPER, zorder=0, label=f"top {count}")
-    if len(explanation) <= _MANY:
-        every.bar(ranks, added, color=colors, **_EDGE)
-        every.set_xlim(0.3, len(explanation) + 0.7)
-        every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    else:
-        # A curve needs at most one point for each pixel of the picture.
-        positions = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
-        every.plot(ranks[positions], added[positions], color=GRAY, linewidth=1.4)
-        for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
-            every.fill_between(ranks[positions], side(added[positions], 0), color=color, alpha=0.75, linewidth=0)
-        every.set_xscale("log")
-        every.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
-        every.xaxis.set_minor_formatter(NullFormatter())
-    every.axhline(0, color=GRAY, linewidth=1)
-    handles, names = every.get_legend_handles_labels()
-    signs = [Patch(color=ORANGE), Patch(color=BLUE)]
-    every.legend([*signs, *handles], [RAISES, LOWERS, *names], fontsize=8, loc="upper right")
-    every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
-    every.set_xlabel(f"Rank (all {len(explanation)} instances)", fontsize=9)
-    every.set_ylabel("Added to the score", fontsize=9)
-    instances = explanation.order[:count]
-    best.barh(np.arange(count), added[:count], color=colors[:count], height=0.72, **_EDGE)
-    best.set_yticks(np.arange(count), [shortened(explanation.name(int(i)), _NAME) for i in instances])
-    best.invert_yaxis()
-    best.axvline(0, color=GRAY, linewidth=1)
-    best.set_xlabel("Added to the score", fontsize=9)
-    best.xaxis.set_major_locator(MaxNLocator(4))
-    columns = [(1.12, "score", [f"{explanation.instances.score[i]:.3f}" for i in instances])]
-    if explanation.weighted:
-        columns = [(1.12, "weight", [multiple(explanation, int(i)) for i in instances]), (1.31, *columns[0][1:])]
-    for x, name, texts in columns:
-        for row, text in enumerate([name, *texts], start=-1):
-            style = {"fontsize": 8.5, "va": "center", "ha": "center", "color": GRAY if row < 0 else "black"}
-            best.text(x, row, text, transform=best.get_yaxis_transform(), **style)
-    best.set_title(f"Top {count}", loc="left", fontsize=10)
+    explanation: Explanation
+    patches: Patches
+    backdrop: Backdrop | None
 
+    @property
+    def scale(self) -> float:
+        """Pixels of the map for a pixel of level 0."""
+        return min(MAX_SIDE / max(self.patches.extent), 1.0) if self.backdrop is None else self.backdrop.scale
 
-def multiple(explanation: Explanation, instance: int) -> str:
-    """Return the weight of an instance as a multiple of the uniform weight."""
-    return f"{explanation.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        if self.backdrop is not None:
+            return self.backdrop.pixels.shape[0], self.backdrop.pixels.shape[1]
+        right, low = self.patches.extent
+        return max(1, round(low * self.scale)), max(1, round(right * self.scale))
 
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """Values of the maps."""
+        return layers_of(self.explanation)
 
-def mark_uniform(axes: Axes) -> None:
-    """Plot a line at the uniform weight."""
-    axes.axhline(1, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2)
-    name = axes.text(0.995, 1, "uniform", transform=axes.get_yaxis_transform(), fontsize=8, va="bottom", ha="right")
-    name.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of panels."""
+        count = len(self.layers) + (self.backdrop is not None)
+        return (2, 2) if count == 4 else (1, count)
+
+    @property
+    def sides(self) -> NDArray[np.float64]:
+        """Left, top, right and bottom of each patch, [n, 4], in pixels of the map."""
+        return self.patches.sides * self.scale
+
+    def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the map of values [n] of all instances; NaN without a patch."""
+        return rasterize(self.patches, self.patches.of(values), shape=self.shape, scale=self.scale)
