@@ -79,7 +79,7 @@ def test_the_page_holds_its_pictures(explained):
     assert "writes a report without them. This page and the files next to it keep them." in page
     assert len(re.findall(r'<img [^>]*src="data:image/png;base64,', page)) == 2
     assert not re.search(r'src="(?!data:)', page)
-    links = re.findall(r'href="(?!#)([^"]+)"', page)
+    links = re.findall(r'<a href="(?!#)([^"]+)"', page)
     assert {f"b0{n}.{kind}" for n in (1, 2) for kind in ("png", "h5", "csv")} == set(links)
     assert all((explained / link).is_file() for link in links)
     assert len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page)) == page.count("<img")
@@ -277,7 +277,7 @@ def test_instances_of_a_table_have_their_line(suffix, unit, first, tmp_path, cap
         assert in_file.tolist() == np.flatnonzero(table["bag"] == bag).tolist()
         best = top.iloc[0]
         assert f"top instance #{best['instance']} ({unit} {best[unit]}): adds" in printed
-    assert f'<th class="text">{unit.capitalize()}</th><th>Adds</th>' in (out / "index.html").read_text()
+    assert f'>{unit}</th><th scope="col" class="n">adds</th>' in (out / "index.html").read_text()
 
 
 def test_slides_get_polygons_of_their_patches(tmp_path, capsys):

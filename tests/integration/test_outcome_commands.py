@@ -71,7 +71,7 @@ def test_a_class_is_explained_by_its_own_score(runs, tmp_path, capsys):
             np.testing.assert_allclose(entry["probability"], row[f"probability_{name}"], rtol=1e-4)
             assert f"{entry['bag']} (label {row['label']}): score of {name} " in shown or folder == "own"
     page = (tmp_path / "skin" / "index.html").read_text()
-    assert '<th scope="col">Class</th>' in page
+    assert '<th scope="col">class</th>' in page
     assert f"for skin;  probability {entries(tmp_path / 'skin')[0]['probability']:.3f};  predicted class" in page
     # Witnesses make a bag positive, which is not what these bags are.
     assert "witness" not in shown

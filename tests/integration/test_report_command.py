@@ -163,7 +163,7 @@ def test_a_table_that_goes_on_shows_it_at_its_edge(made, browser, scheme):
     page = context.new_page()
     page.goto((made / PAGES["evaluation"]).as_uri())
     wide = page.locator(".scroll", has_text="own test bags").first
-    narrow = page.locator(".scroll", has_text="Settings that were chosen")
+    narrow = page.locator(".scroll", has_text="Settings that differ from the defaults")
 
     def shaded(part):
         """Whether the left and the right edge of a part have another color than its middle, below its last row."""

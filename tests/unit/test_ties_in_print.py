@@ -62,7 +62,7 @@ def test_the_report_tells_them_apart(tied):
     run, bag, _, _ = tied
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text()
-    told = re.search(r"At the run(?:&#39;|')s threshold, ([\d.]+\d);", page)[1]
+    told = re.search(r"called negative, at the threshold ([\d.]+\d)<", page)[1]
     shown = re.search(rf'<th scope="row">{bag}</th><td class="n"><data [^>]*>([^<]*)</data>', page)[1]
     read_below(shown, told)
     point = re.search(r'data-key="at_threshold.threshold">([^<]*)<', page)[1]

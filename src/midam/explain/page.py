@@ -3,20 +3,66 @@
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from midam.errors import MidamError
 from midam.explain.explanation import instance_name, predicted_words
 from midam.plain_files import open_plain
-from midam.report.page.render import render
+from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
 from midam.report.pseudonyms import naming
-from midam.report.words import form_apart
+from midam.report.words import form_apart, signed
 
 # Columns of facts about an instance from its file.
-_OF_FILES = (
-    *("file", "line", "row", "slice_index", "instance_number"),
-    *("frame_number", "position_mm", "sop_instance_uid"),
+_OF_FILES = {
+    **{"file": "file", "line": "line", "row": "row", "slice_index": "slice in the file"},
+    **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
+    "sop_instance_uid": "SOPInstanceUID",
+}
+_NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}
+_OF_SHARES = ("value", "typical")
+_DRAWN = {
+    "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
+    "map": "maps of what patches add, of their weights and scores",
+    "strip": "slices in their order, the top ones framed, and what each slice adds",
+    "sheet": "the instances at both ends of the ranking",
+    "bars": "what the instances add, in their order",
+}
+_LEGEND = (
+    "Adds: the score of the bag minus its score without this instance. Orange instances raise the score, blue ones "
+    "lower it, and a stronger color means a larger change. Instances are ranked by this number, the greatest first.",
+    "Weight: the weight that the pooling gives the instance, in multiples of the uniform weight 1/n: 1 means that the "
+    "instance is not preferred. On an image, instances with a weight of at most 1 are transparent.",
+    "Score: the score of a bag with this instance alone. On an image, a stronger color means that it adds more.",
 )
+_FEATURES = (
+    "Features: for each top instance, the five features whose values add most: the score of the bag minus its score "
+    "with the typical value (the median over the training instances, or their most frequent category) instead."
+)
+
+
+class Viewer(NamedTuple):
+    """Maps of a slide, one at a time over its image; `group` is unique on the page."""
+
+    name: str
+    group: str
+    image: str | None
+    layers: Sequence[Mapping[str, Any]]
+
+
+class Picture(NamedTuple):
+    """An image that opens its file."""
+
+    image: str
+    file: str
+    text: str
+
+
+class Files(NamedTuple):
+    """Links to files by kind."""
+
+    files: Mapping[str, str]
 
 
 def facts_text(entry: Mapping[str, Any]) -> str:
@@ -49,40 +95,74 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *,
 
     `left` is the number of bags that are not explained yet, because the command was stopped.
     """
-    bags = [_bag(entry, folder) for entry in entries]
     several = any(entry.get("explained") is not None for entry in entries)
-    caution = naming(len(entries)) + " This page and the files next to it keep them."
-    return render("explain.html", title=title, bags=bags, several=several, naming=caution, left=left)
+    heads = [
+        "bag",
+        "label",
+        "split",
+        *(["class"] if several else []),
+        "score",
+        "probability",
+        "instances",
+        "top instance",
+    ]
+    rows = []
+    for at, entry in enumerate(entries):
+        best = entry["top"][0]
+        known = [entry["label"], entry["split"], *([entry.get("explained")] if several else [])]
+        numbers = [Number(entry["score"], _form(entry)), Number(entry["probability"], ".4f"), entry["instances"]]
+        top = f"#{best['instance']}, adds {signed(best['contribution'], '+#.3g')}"
+        rows.append([Link(entry["bag"], f"#bag-{at}"), *known, *numbers, top])
+    unfinished = f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."
+    legend = [*_LEGEND, *([_FEATURES] if any("features" in entry["top"][0] for entry in entries) else [])]
+    first = [
+        *([unfinished] if left else []),
+        Table("The bags", heads, rows, sorts=True),
+        Note(f"{naming(len(entries))} This page and the files next to it keep them."),
+        Part("How to read this page", legend, folded=True),
+    ]
+    bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(entries)]
+    sections = [Section("bags", "The bags", first), *bags]
+    return render("page.html", title=title, kicker="Explanations", sections=sections)
 
 
-def _bag(entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the content of the page about a bag: its entry, with texts and pictures."""
-    top = entry["top"]
-    known = {name for instance in top for name in instance}
-    places = [[value for key, value in instance.items() if key.startswith("coord_")] for instance in top]
-    return {
-        **entry,
-        "explained": entry.get("explained"),
-        "form": _form(entry),
-        "facts": facts_text(entry),
-        "columns": [name for name in _OF_FILES if name in known],
-        "names": [instance_name(instance["instance"], place) for instance, place in zip(top, places)],
-        "image": _data(folder, entry["files"]["picture"]),
-        "slides": [_slide(slide, entry, folder) for slide in entry.get("slides", [entry])],
-    }
+def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
+    """Return the blocks about a bag: facts, notes, maps, tables of its top instances, picture and files."""
+    top, form = entry["top"], _form(entry)
+    blocks: list[Any] = [Markup("score {}; {}").format(cell(Number(entry["score"], form)), facts_text(entry))]
+    blocks += [Note(f"Note: {note}.") for note in entry["notes"]]
+    for at, slide in enumerate(entry.get("slides", [entry])):
+        maps = _maps(slide, slide.get("file", entry["bag"]), f"{entry['bag']} {at}", folder)
+        blocks += maps if slide is entry else [Part(slide["file"], [*maps, Files(slide["files"])])]
+    columns = [name for name in _OF_FILES if any(name in instance for instance in top)]
+    rows, shares = list[list[Any]](), list[list[Any]]()
+    for instance in top:
+        place = [value for key, value in instance.items() if key.startswith("coord_")]
+        name = instance_name(instance["instance"], place)
+        numbers = [Number(instance[key], form) for key, form in _NUMBERS.items()]
+        rows.append([instance["rank"], name, *(instance.get(column) for column in columns), *numbers])
+        for share in instance.get("features", ()):
+            values = [share[key] if isinstance(share[key], str) else Number(share[key], ".4g") for key in _OF_SHARES]
+            shares.append([name, share["name"], *values, Number(share["adds"], "+.3g")])
+    caption = "Top instances, numbered from 0 in the order of the bag"
+    heads = ["rank", "instance", *(_OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
+    blocks.append(Table(caption, heads, rows, sorts=True))
+    if shares:
+        heads = ["instance", "feature", "value", "typical", "adds"]
+        title = "What the features of the top instances add"
+        blocks.append(Part(title, [Table(title, heads, shares)], folded=True))
+    text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
+    picture = Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text)
+    return [*blocks, picture, Files(entry["files"])]
 
 
-def _slide(slide: Mapping[str, Any], entry: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the maps of a slide, and its name and files if there are several slides."""
+def _maps(slide: Mapping[str, Any], name: str, group: str, folder: Path) -> list[Any]:
+    """Return the maps of a slide over its image, if it has some."""
     files, layers = slide["files"], slide.get("layers", ())
-    several = slide is not entry
-    return {
-        "title": slide["file"] if several else None,
-        "files": files if several else {},
-        "name": slide.get("file", entry["bag"]),
-        "image": _data(folder, files["image"]) if layers and "image" in files else None,
-        "layers": [{**layer, "picture": _data(folder, files[layer["key"]])} for layer in layers],
-    }
+    if not layers:
+        return []
+    image = _data(folder, files["image"]) if "image" in files else None
+    return [Viewer(name, group, image, [{**layer, "picture": _data(folder, files[layer["key"]])} for layer in layers])]
 
 
 def _data(folder: Path, name: str) -> str:

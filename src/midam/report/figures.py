@@ -103,12 +103,18 @@ def add_dots(axes: Axes, x: Any, y: Any, **style: Any) -> None:
     axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
 
 
-def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
-    """Style the axes, add a legend below them with this number of columns unless it is 0, and write the PNG."""
-    entries = _entries(figure) if columns else {}
+def add_legend(figure: Figure, *, columns: int) -> None:
+    """Add a legend below the panels, where no curve can run behind it."""
+    entries = _entries(figure)
     if entries:
         style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9}
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
+
+
+def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
+    """Style the axes, add a legend with this number of columns unless it is 0, and write the PNG."""
+    if columns:
+        add_legend(figure, columns=columns)
     style_axes(figure)
     write_figure(figure, path)
 

@@ -139,7 +139,7 @@ def plot_reliability(
     bars = np.maximum([shares - lows, highs - shares], 0)
     style: dict[str, Any] = {"fmt": "o", "color": BLUE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
     axes.errorbar(x, shares, yerr=bars, elinewidth=1.4, label="Bin, 95% interval", **style)
-    if line is not None:
+    if line is not None and len(bins) > 1:
         p = np.linspace(max(0.001, float(x.min())), min(0.999, float(x.max())), 101)
         fitted = scipy.special.expit(line.slope.value * scipy.special.logit(p) + line.intercept.value)
         axes.plot(p, fitted, color=GREEN, linestyle=DASHES[1], linewidth=1.8, label="Recalibration line", zorder=3)

@@ -69,15 +69,13 @@ def report_page(study: Study) -> str:
 
 def _answer(study: Study, page: TargetPage) -> list[Any]:
     """Return the answer in one sentence with its interval, and what was done."""
-    estimate, roles = (
-        study.figure(study.metric),
-        {
-            "test": "that played no part in training",
-            "new": "from data that the run did not use",
-            "val": f"which chose {page.validates}, so that this is no test",
-            "train": "which trained the model, so that this is no test",
-        },
-    )
+    estimate = study.figure(study.metric)
+    roles = {
+        "test": "that played no part in training",
+        "new": "from data that the run did not use",
+        "val": f"which chose {page.validates}, so that this is no test",
+        "train": "which trained the model, so that this is no test",
+    }
     lead = f"Of the {words.PART_NAMES[study.part]} bags ({page.counted()}), the labels order no two: "
     blocks: list[Any] = [f"{lead}ranking cannot be measured."]
     if page.ranked and estimate:
@@ -88,11 +86,11 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
         blocks = [Markup("{}{}.").format(lead, share), page.second()]
     counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
     trained = [counts[part] for part in ("train", "val") if part in counts]
-    what = f"{study.method}, trained on {study.trained_on}{f' ({chr(44).join(trained)})' if trained else ''}."
-    blocks.append(f"What was done: {what}")
-    if study.baseline is not None and study.baseline.found is not None:
-        found = study.baseline.found
-        blocks.append(f"Next to a simple baseline, {found['method']}: {words.verdict_words(found)}.")
+    on = f"{study.trained_on} ({' and '.join(trained)})" if trained else study.trained_on
+    blocks.append(f"What was done: {study.method}, trained on {on}.")
+    baseline = None if study.baseline is None else study.baseline.entry
+    if baseline is not None:
+        blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict_words(baseline)}.")
     return [block for block in blocks if block]
 
 
@@ -110,9 +108,9 @@ def _metrics(study: Study, page: TargetPage) -> list[Any]:
     """Return figures and metrics, and the comparisons with a baseline, covariates and the run's test bags."""
     if not page.ranked:
         return ["There is nothing to rank.", *_compared(study)]
-    figures, tables = page.figures(), page.tables()
-    own = _own_test(study, page)
-    return [Pair(figures), page.metrics(), *tables, *([] if own is None else [own]), *_compared(study)]
+    own_test = _own_test(study, page)
+    more = [*page.tables(), *([] if own_test is None else [own_test]), *_compared(study)]
+    return [Pair(page.figures()), page.metrics(), *more]
 
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
@@ -134,7 +132,7 @@ def _own_test(study: Study, page: TargetPage) -> Table | None:
 def _compared(study: Study) -> list[Any]:
     """Return a table of the model, its baseline and its covariates alone on the same bags, and remarks on it."""
     baseline, covariates, notes = study.baseline, study.covariates, list[Any]()
-    entry, alone = None if baseline is None else baseline.found, None if covariates is None else covariates["alone"]
+    entry, alone = None if baseline is None else baseline.entry, None if covariates is None else covariates["alone"]
     rows, known = list[list[Any]](), next((one for one in (entry, alone) if one is not None), None)
     if baseline is not None and entry is None:
         why = baseline.note or "this run was trained with `--no-baseline`"
@@ -191,7 +189,8 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     limits = [f"{message}." for message in study.cautions]
     if study.part in ("val", "train"):
         limits.append(f"These are {words.PART_NAMES[study.part]} bags: the results are too good, and not a test.")
-    limits += [message for message in study.summary.get("warnings", []) if message not in limits]
+    if page.of_target != "binary":  # whose intervals on the page, unlike those of the summary, respect groups
+        limits += [message for message in study.summary.get("warnings", []) if message not in limits]
     rarest = page.rarest()
     if rarest is not None and rarest[0] < _FEW:
         limits.append(f"{rarest[0]} {rarest[1]}: calibration, subgroups and all that involves them rest on few.")

@@ -107,7 +107,7 @@ class Baseline:
 
     Attributes
     ----------
-    found : mapping, optional
+    entry : mapping, optional
         Entry of the baseline in summary.json.
     note : str, optional
         Reason why there is no baseline.
@@ -119,7 +119,7 @@ class Baseline:
         Caution about the comparison; advice if the baseline is better.
     """
 
-    found: Mapping[str, Any] | None = None
+    entry: Mapping[str, Any] | None = None
     note: str | None = None
     model: Mapping[str, Any] = field(default_factory=dict)
     scores: NDArray[np.float64] | None = None
