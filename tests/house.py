@@ -91,8 +91,8 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=32_580,
-    files=251,
+    lines=32_340,
+    files=250,
     function=60,
     circles=0,
     against_layers=0,
@@ -111,11 +111,11 @@ PARTS = {
     "data": 9230,
     "embed": 770,
     "evaluate": 1850,
-    "explain": 1650,
+    "explain": 1530,
     "export": 540,
     "functional": 500,
     "nn": 1960,
-    "report": 3090,
+    "report": 2980,
     "runs": 2540,
     "settings": 630,
     "sklearn": 1100,

@@ -181,7 +181,9 @@ def tiled(explanation: Explanation, top: int, *, sliced: bool = False) -> NDArra
     if not sliced:
         high = explanation.order[: min(top, _ENDS)]
         return np.concatenate([high, explanation.order[max(len(high), len(explanation) - min(top, _ENDS)) :]])
-    ordered = np.arange(len(explanation)) if explanation.several_files else np.argsort(_places(explanation))
+    ordered = (
+        np.arange(len(explanation)) if explanation.several_files else np.argsort(_places(explanation), kind="stable")
+    )
     instances = {int(i) for i in explanation.order[: min(top, SLICES // 2)]}
     for position in np.linspace(0, len(explanation) - 1, min(len(explanation), SLICES)).round().astype(int):
         if len(instances) < SLICES:
@@ -190,16 +192,17 @@ def tiled(explanation: Explanation, top: int, *, sliced: bool = False) -> NDArra
 
 
 def draw_tiles(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int, sliced: bool = False) -> None:
-    """Plot some instances, the top ones framed; of scans, with their sides, and a note on black and white."""
-    index, instances = explanation.index, tiled(explanation, top, sliced=sliced)
+    """Plot some instances, the top ones framed; scans with their sides, and the range from black to white."""
+    index, instances, volumes = explanation.index, tiled(explanation, top, sliced=sliced), len(bags.instance_shape) == 4
     ranks = {int(i): rank for rank, i in enumerate(explanation.order[:top], start=1)}
     windows, views = _windows(explanation, bags, instances, sliced=sliced), [scans.View()]
-    if sliced or len(bags.instance_shape) == 4:
-        files = files_of(bags, index)
-        views = scans.views_of(bags, index, len(files) if sliced else len(explanation)) if files else views
+    if sliced or volumes:
+        count = max(1, len(files_of(bags, index))) if sliced else len(explanation)
+        views = scans.views_of(bags, index, count)
+    if sliced:
         text = " / ".join(dict.fromkeys(map(scans.view_text, views)))
         shown = list({id(window): window for window in windows}.values())
-        note = f"{'Slices' if sliced else 'Scans'}: {text}.\nBlack to white: {scans.window_text(shown)}."
+        note = f"Slices: {text}.\nBlack to white: {scans.window_text(shown)}."
         part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
     panels = list(part.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False).flat)
     for axes in panels:
@@ -207,9 +210,9 @@ def draw_tiles(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
     scan_of = _scan_numbers(explanation, bags, sliced=sliced)
     for axes, i, window in zip(panels, instances.tolist(), windows):
         axes.imshow(scans.pictures_of(bags, index, np.array([i]), window.ends)[0])
-        bold = "bold" if i in ranks else "normal"
-        axes.set_title(_caption(explanation, i, ranks, sliced=sliced), fontsize=8, fontweight=bold, pad=3)
-        for letter, (x, y, across, up) in zip(views[min(scan_of[i], len(views) - 1)].edges, _SIDES):
+        title = _caption(explanation, i, ranks, sliced=sliced) + (f"\n{window.shown}" if volumes else "")
+        axes.set_title(title, fontsize=8, fontweight="bold" if i in ranks else "normal", pad=3)
+        for letter, (x, y, across, up) in zip(views[scan_of[i]].edges, _SIDES):
             side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
             side.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
         if i in ranks:

@@ -12,10 +12,9 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure as Plot
 
 from midam._version import __version__
-from midam.errors import plural
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import svg_text
-from midam.report.words import PART_NAMES, as_flags, signed
+from midam.report.words import as_flags, signed
 
 DASH = Markup("&ndash;")
 _ENDS = 30  # code of at least so many characters may be broken
@@ -158,14 +157,11 @@ def cell(value: Any) -> Markup:
     return number
 
 
-def interval(figure: Estimate | Sequence[float] | None, form: str = ".3f", *, none: str | Markup = DASH) -> Markup:
-    """Return the bounds of a 95% interval in brackets; a dash for None, `none` for bounds that are not finite."""
-    if figure is None:
+def interval(figure: Estimate | None, form: str = ".3f") -> Markup:
+    """Return the bounds of a 95% interval in brackets; a dash if they are unknown."""
+    if figure is None or not np.isfinite(figure.low):
         return DASH
-    low, high = (figure.low, figure.high) if isinstance(figure, Estimate) else tuple(figure)
-    if not np.isfinite(low):
-        return escape(none)
-    return Markup('<span class="ci">[{}, {}]</span>').format(signed(low, form), signed(high, form))
+    return Markup('<span class="ci">[{}, {}]</span>').format(signed(figure.low, form), signed(figure.high, form))
 
 
 def prose(words: object) -> Markup:
@@ -194,11 +190,11 @@ def _environment() -> Environment:
     """Return the environment of the templates, which escape every text that is not `Markup`."""
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     environment = Environment(loader=PackageLoader("midam.report.page"), autoescape=True, **blocks)
-    filters: dict[str, Callable[..., Any]] = {"cell": cell, "interval": interval, "prose": prose, "signed": signed}
+    filters: dict[str, Callable[..., Any]] = {"cell": cell, "prose": prose, "signed": signed}
     filters["kind"] = lambda block: "str" if isinstance(block, str) else type(block).__name__
     filters["svg"] = lambda figure, description: Markup(svg_text(figure, description))
     environment.filters.update(filters)
-    environment.globals.update(version=__version__, asset=_asset, number=Number, plural=plural, parts=PART_NAMES)
+    environment.globals.update(version=__version__, asset=_asset)
     return environment
 
 
