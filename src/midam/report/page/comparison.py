@@ -124,7 +124,8 @@ def _metrics(study: MethodsStudy) -> list[Any]:
     blocks = [
         Table("Methods on the same folds", heads, rows, sorts=True),
         Note(f"Every method was trained and tested on the same folds. {study.basis} A hollow dot has no interval."),
-        Pair([Figure(differences, "Paired differences, 95% intervals."), *_curves(study)]),
+        Figure(differences, "Paired differences, 95% intervals."),
+        Pair(_curves(study)),
     ]
     if study.by_class:
         heads = ["class or label", *(method.name for method in study.methods)]

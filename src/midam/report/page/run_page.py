@@ -213,7 +213,7 @@ def names_sites(column: str) -> bool:
 def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> Part:
     """Return the metrics of the levels of a column, and their differences to the largest level."""
     tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
-    table, rows = page.subgroup_table(name, tested, levels, caption=f"Pair by {name}, with 95% intervals")
+    table, rows = page.subgroup_table(name, tested, levels, caption=f"Metrics by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
     forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
     pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
