@@ -32,8 +32,8 @@ from benchmarks.shared import RESULTS, AnonymousPeak, measured_on
 import midam
 from midam.data.bags import Bags
 from midam.data.sets import catalog
-from midam.embed.network import Network
 from midam.files import write_text
+from midam.imaging.network import Network
 from midam.settings.data import CutSettings
 
 PAGE = RESULTS / "embed.md"

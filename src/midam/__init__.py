@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
-    from midam.embed import embed_bags as embed_bags
-    from midam.embed import load_network as load_network
     from midam.errors import BagDataError as BagDataError
     from midam.errors import CheckpointError as CheckpointError
     from midam.errors import ConfigError as ConfigError
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
     from midam.evaluate.predict import predict as predict
     from midam.evaluate.ranking import auroc as auroc
     from midam.export import export_run as export_run
+    from midam.imaging import embed_bags as embed_bags
+    from midam.imaging import load_network as load_network
     from midam.nn import MLP as MLP
     from midam.nn import AttentionPooling as AttentionPooling
     from midam.nn import BagOutput as BagOutput

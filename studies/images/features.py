@@ -18,11 +18,11 @@ from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.store import is_store, open_store
-from midam.embed.bags import embed_bags
-from midam.embed.kinds import fitting_patch
-from midam.embed.others import load_network
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
+from midam.imaging.embedding import embed_bags
+from midam.imaging.kinds import fitting_patch
+from midam.imaging.networks import load_network
 from midam.settings import Settings
 from midam.settings.data import CutSettings
 from midam.train.named_methods import DEFAULT

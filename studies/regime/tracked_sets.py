@@ -21,7 +21,7 @@ from midam.data.sets import catalog
 from midam.data.sources.request import ImageOptions
 from midam.data.splits import stratified_folds
 from midam.data.store import is_store, open_store
-from midam.embed.bags import embed_bags
+from midam.imaging.embedding import embed_bags
 from studies.images.sets import make_set
 
 FOLDS = 4  # trainings of which validation bags choose

@@ -29,8 +29,8 @@ from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, verify_store
-from midam.embed import load_network
 from midam.errors import MidamError
+from midam.imaging import load_network
 from midam.nn.encoders.custom import load_weights
 from midam.nn.encoders.mlp import MLP
 from midam.settings import Settings

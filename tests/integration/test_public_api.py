@@ -13,11 +13,11 @@ from tests.integration.commands import table
 
 import midam
 
-PACKAGES = ("data", "embed", "evaluate", "explain", "export", "report", "runs", "sklearn", "train")
+PACKAGES = ("data", "evaluate", "explain", "export", "imaging", "report", "runs", "sklearn", "train")
 LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in PACKAGES)]
 # Packages whose classes a user makes or subclasses.
 SHOWN = [
-    *("midam", "midam.compare", "midam.data", "midam.embed", "midam.evaluate", "midam.explain", "midam.functional"),
+    *("midam", "midam.compare", "midam.data", "midam.imaging", "midam.evaluate", "midam.explain", "midam.functional"),
     *("midam.nn", "midam.settings", "midam.sklearn", "midam.targets", "midam.train"),
 ]
 

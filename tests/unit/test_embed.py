@@ -14,19 +14,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.unit.test_sources_volumes import save_series
 from torch import nn
 
 import midam
 from midam.cli import main
-from midam.data.sources.formats.images import read_pixels
 from midam.data.sources.request import ImageOptions
 from midam.data.store import write_store
-from midam.embed import bags as embed_bags_module
-from midam.embed.bags import check_recipe, embedded, make_recipe
-from midam.embed.kinds import data_kind, fitting_patch, usual_network
-from midam.embed.lite0 import lite0_layers
-from midam.embed.network import standardized
 from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError
+from midam.imaging import embedding as embed_bags_module
+from midam.imaging.embedding import check_recipe, embedded, make_recipe
+from midam.imaging.images import read_pixels
+from midam.imaging.kinds import data_kind, fitting_patch, usual_network
+from midam.imaging.lite0 import lite0_layers
+from midam.imaging.network import standardized
 from midam.registry import ENCODERS
 
 HERE = __name__
@@ -146,9 +147,9 @@ def test_lite0_in_strips_is_lite0(shape, monkeypatch):
     layers = lite0_layers().eval()
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        monkeypatch.setattr("midam.embed.lite0._NUMBERS", 1 << 40)
+        monkeypatch.setattr("midam.imaging.lite0._NUMBERS", 1 << 40)
         whole = layers(x)
-        monkeypatch.setattr("midam.embed.lite0._NUMBERS", 1 << 12)
+        monkeypatch.setattr("midam.imaging.lite0._NUMBERS", 1 << 12)
         torch.testing.assert_close(layers(x), whole, rtol=1e-5, atol=1e-6)
 
 
@@ -211,7 +212,7 @@ def test_a_store_has_vectors_places_labels_and_the_recipe(images):
 
 
 def test_vectors_depend_on_nothing_but_the_bags(images, monkeypatch):
-    monkeypatch.setattr("midam.embed.bags._CELLS", 6)
+    monkeypatch.setattr("midam.imaging.embedding._CELLS", 6)
     bags, network = read(), midam.load_network(TINY)
     made = embedded(bags, network, make_recipe(bags, network, dtype="float32"))
     whole = made.instances[0 : made.num_instances]
@@ -231,11 +232,9 @@ def test_images_of_one_bag_pass_one_by_one(images):
 def test_each_image_is_decoded_once_and_the_first_bag_also_for_its_depth(images, monkeypatch, bag_by, first):
     decoded = []
     bags, decode = read(bag_by=bag_by), read_pixels
-    monkeypatch.setattr(
-        "midam.data.sources.formats.images.read_pixels", lambda path: decoded.append(path.name) or decode(path)
-    )
-    monkeypatch.setattr("midam.embed.bags._CELLS", 6)  # an image passes in several blocks
-    monkeypatch.setattr("midam.embed.bags.EmbeddedRows.chunk_bytes", 40)  # four vectors
+    monkeypatch.setattr("midam.imaging.images.read_pixels", lambda path: decoded.append(path.name) or decode(path))
+    monkeypatch.setattr("midam.imaging.embedding._CELLS", 6)  # an image passes in several blocks
+    monkeypatch.setattr("midam.imaging.embedding.EmbeddedRows.chunk_bytes", 40)  # four vectors
     midam.embed_bags(bags, TINY, "d.store")
     assert sorted(decoded) == sorted([*first, *(f"i{number:02d}.png" for number in range(12))])
 
@@ -358,6 +357,59 @@ def test_a_run_takes_only_pixels_of_its_type_and_depth(encoder, tmp_path, monkey
     assert main(["predict", "run", "dark", "--out", "dark.csv"]) == 0
     assert "the brightest pixel has 10 bits, in the training of run 12" in capsys.readouterr().err
     assert scores("dark.csv") == [row for row in scores("all.csv") if row[0] == "i0"]
+
+
+def predicted(run, data, out):
+    assert main(["predict", run, str(data), "--out", out]) == 0
+    return scores(out)
+
+
+def test_a_store_that_was_embedded_apart_keeps_the_facts_of_its_pixels(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    gray_images(tmp_path / "deep", 4095, "u2", count=12)
+    words = ["embed", "deep", "--labels", "deep.csv", "--encoder", FLAT, "--patch-size", "16", "--out", "s.store"]
+    assert main([*words, "--size", "32"]) == 0
+    assert fit("s.store", "run") == 0
+    recipe = midam.load_run("run").data["cut"]
+    assert (recipe["pixels"], recipe["bits"], recipe["shape"]) == ("uint16", 12, [1, 16, 16])
+    assert predicted("run", "deep", "raw.csv") == predicted("run", "s.store", "store.csv")
+    from PIL import Image
+
+    gray_images(tmp_path / "wide", 65535, "u2")
+    color = np.random.default_rng(0).integers(0, 255, (48, 32, 3)).astype(np.uint8)
+    (tmp_path / "color").mkdir()
+    Image.fromarray(color).save(tmp_path / "color/a.png")
+    errors = {
+        "wide": "Expected pixels of uint16 with 12 bits, on which run was trained, got uint16 with 16 (in wide)",
+        "color": "Expected vectors of 1 channels, on which run was trained, got 3 channels (in color)",
+    }
+    for name, error in errors.items():
+        capsys.readouterr()
+        assert main(["predict", "run", name, "--out", "p.csv"]) == 2
+        assert error in capsys.readouterr().err
+
+
+def test_a_store_of_scans_keeps_the_window_and_reads_inverted_files_alike(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = ["scan,label"]
+    for number in range(8):
+        stored = np.random.default_rng(number).integers(0, 4000, (3, 16, 16))
+        tags = {"Modality": "CT", "RescaleSlope": 2, "RescaleIntercept": -1000, "BitsStored": 12, "HighBit": 11}
+        save_series(tmp_path / f"scans/s{number}", stored, **tags, PatientID=f"p{number}")
+        tags |= {"PhotometricInterpretation": "MONOCHROME1"}
+        save_series(tmp_path / f"inverted/s{number}", 4095 - stored, **tags, PatientID=f"p{number}")
+        rows.append(f"s{number},{number % 2}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    words = ["embed", "scans", "--labels", "labels.csv", "--encoder", FLAT, "--window", "0,5000", "--out", "s.store"]
+    assert main(words) == 0
+    assert fit("s.store", "run") == 0
+    assert midam.load_run("run").data["cut"]["window"] == [0, 5000]
+    expected = predicted("run", "s.store", "store.csv")
+    assert predicted("run", "scans", "raw.csv") == expected
+    assert predicted("run", "inverted", "inverted.csv") == expected
+    capsys.readouterr()
+    assert main(["predict", "run", "scans", "--window", "0,100", "--out", "p.csv"]) == 2
+    assert "window" in capsys.readouterr().err
 
 
 def test_some_of_the_bags_are_embedded_alone(tmp_path):
@@ -515,7 +567,9 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     (images / "images/i00.png").write_bytes((images / "images/i01.png").read_bytes())
     assert main(["fit", "images", *words, "--out", "runs/2"]) == 0
     assert "vectors: " in capsys.readouterr().err
-    monkeypatch.setattr("midam.embed.bags.cached_store", None)  # what is wrong is said before anything is embedded
+    monkeypatch.setattr(
+        "midam.imaging.embedding.cached_store", None
+    )  # what is wrong is said before anything is embedded
     assert main(["fit", "images", *words, "--out", "runs/2"]) == 2
     assert main(["fit", "images", *words, "--val-fraction", "0.9"]) == 2
     assert "got runs/2, which holds a run" in (errors := capsys.readouterr().err)
@@ -557,7 +611,7 @@ def test_what_training_refuses_is_refused_before_anything_is_embedded(case, imag
         (images / "split.csv").write_text("\n".join(["bag,split", *rows]) + "\n")
     monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
     monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
-    monkeypatch.setattr("midam.embed.bags.cached_store", lambda *_, **__: calls.append(1))
+    monkeypatch.setattr("midam.imaging.embedding.cached_store", lambda *_, **__: calls.append(1))
     usual = ["--labels", "labels.csv", "--groups", "patient", "--encoder", TINY, "--allow-leakage"]
     assert main(["fit", "images", *usual, *words, "--out", "runs/x"]) == 2
     error = capsys.readouterr().err
@@ -584,8 +638,8 @@ def test_an_image_without_a_label_is_warned_of_once(images, capsys, monkeypatch)
 
 @pytest.mark.parametrize("words", [[], *_TRAINED], ids=["default", "encoder", "norm", "patches"])
 def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(words, images, capsys, monkeypatch):
-    monkeypatch.setattr("midam.embed.kinds.USUAL_NETWORK", TINY)
-    monkeypatch.setattr("midam.embed.kinds._SMALL", 50)
+    monkeypatch.setattr("midam.imaging.kinds.USUAL_NETWORK", TINY)
+    monkeypatch.setattr("midam.imaging.kinds._SMALL", 50)
     out = f"runs/usual{len(words)}{words[:1]}"
     usual = ["--labels", "labels.csv", "--groups", "patient", "--allow-leakage", "--epochs", "1", "--members", "1"]
     assert main(["fit", "images", *usual, *words, "--no-baseline", "--out", out]) == 0
@@ -597,10 +651,10 @@ def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(wor
 
 def test_what_the_default_asks_for(images, monkeypatch):
     assert usual_network("images", midam.Settings()) == ("", "")  # they have 50 pixels a side
-    monkeypatch.setattr("midam.embed.kinds._SMALL", 50)
+    monkeypatch.setattr("midam.imaging.kinds._SMALL", 50)
     assert usual_network("images", midam.Settings())[0] == "efficientnet-lite0"
     assert usual_network("f.store", midam.Settings()) == ("", "")
-    monkeypatch.setattr("midam.embed.kinds._PACKAGE", "no_such_package")
+    monkeypatch.setattr("midam.imaging.kinds._PACKAGE", "no_such_package")
     name, line = usual_network("images", midam.Settings())
     assert not name
     assert "random weights" in line
@@ -632,8 +686,8 @@ _SCANS = {
 @pytest.mark.usefixtures("scans")
 def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
     words, embedded = _SCANS[way], way in ("default", "auto", "budget")
-    monkeypatch.setattr("midam.embed.kinds.USUAL_NETWORK", TINY)
-    monkeypatch.setattr("midam.embed.kinds._SMALL", 40)
+    monkeypatch.setattr("midam.imaging.kinds.USUAL_NETWORK", TINY)
+    monkeypatch.setattr("midam.imaging.kinds._SMALL", 40)
     usual = ["--labels", "labels.csv", "--out", "run"]
     usual += [] if way in ("auto", "budget") else ["--epochs", "1", "--members", "1", "--no-baseline"]
     assert main(["fit", "scans", *usual, *words]) == 0
@@ -652,7 +706,7 @@ def test_small_scans_are_trained_from_random_weights():
 
 @pytest.mark.usefixtures("scans")
 def test_a_comparison_on_pixels_says_how_to_compare_on_vectors(monkeypatch, capsys):
-    monkeypatch.setattr("midam.embed.kinds._SMALL", 40)
+    monkeypatch.setattr("midam.imaging.kinds._SMALL", 40)
     usual = ["--labels", "labels.csv", "--cv", "1x2", "--methods", "bag-statistics-logistic,bag-statistics-extratrees"]
     assert main(["compare", "scans", *usual, "--out", "both"]) == 0
     assert "run `midam embed scans --out STORE`" in capsys.readouterr().err
@@ -999,6 +1053,29 @@ def test_images_are_prepared_as_the_processor_of_the_network_does(images, proces
 def test_settings_of_a_processor_that_are_not_supported_are_refused(images, change):
     folder_of("eyes", "ViT", VIT, {**PROCESSOR, **change})
     with pytest.raises(ConfigError, match=r"Expected a model of transformers, got none for '.*eyes': \w+: .*; name a"):
+        midam.load_network("hf:eyes")
+
+
+DINO3 = {**VIT, "num_register_tokens": 2}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_processor_that_only_torchvision_runs_is_taken_as_its_equal(images, named):
+    kind = {"image_processor_type": "DINOv3ViTImageProcessorFast"} if named else {}
+    model = folder_of("eyes", "DINOv3ViT", DINO3, {**kind, "size": SQUARE, "resample": 3})
+    network = midam.load_network("hf:eyes")
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    assert (network.sides, network.resample) == ((SIDE, SIDE), "bicubic")
+    np.testing.assert_allclose([network.mean, network.std], [mean, std])
+    x = torch.rand(2, 3, SIDE, SIDE)
+    with torch.inference_mode():
+        torch.testing.assert_close(network.vectors(x), model(pixel_values=x).last_hidden_state[:, 0])
+
+
+@pytest.mark.parametrize("kind", ["Sam2ImageProcessor", "Sam2ImageProcessorFast"])
+def test_a_processor_that_only_torchvision_runs_is_refused(images, kind):
+    folder_of("eyes", "ViT", VIT, {**PROCESSOR, "image_processor_type": kind})
+    with pytest.raises(ConfigError, match=rf"Expected an image processor that runs without torchvision, got {kind} \("):
         midam.load_network("hf:eyes")
 
 

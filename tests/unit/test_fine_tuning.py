@@ -10,8 +10,8 @@ from PIL import Image
 
 import midam
 from midam.cli import main
-from midam.embed.others import load_network
 from midam.errors import ConfigError
+from midam.imaging.networks import load_network
 from midam.nn.standardizer import Intensities
 from midam.settings import Settings
 from midam.train.build import build_model

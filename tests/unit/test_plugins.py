@@ -244,7 +244,7 @@ IMPORTS = {
         *("cli/app.py", "cli/completion.py", "compare/workers.py", "errors.py"),
         *("export/programs.py", "lazy_imports.py", "registry.py"),
     },
-    "find_spec": {"embed/kinds.py"},
+    "find_spec": {"imaging/kinds.py"},
 }
 
 

@@ -14,11 +14,11 @@ from tests.unit.test_sources_files import num_open
 
 from midam.data.sources import read_bags
 from midam.data.sources.file_rows import FileRows
-from midam.data.sources.formats.images import covered, grid, otsu, pixel_strips, read_pixels, saturation, tissue_mask
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError
+from midam.imaging.images import covered, grid, otsu, read_pixels, saturation, tissue_mask
 from midam.settings import Settings
 
 EIGHT = ImageOptions(patch_size=8)
@@ -112,7 +112,6 @@ def test_white_is_zero_where_a_tiff_says_so(tmp_path, kind, options):
     whole = read_pixels(tmp_path / "a.tif")
     assert whole.dtype == kind
     np.testing.assert_array_equal(whole, expected[None])
-    np.testing.assert_array_equal(np.concatenate([*pixel_strips(tmp_path / "a.tif", 4)], axis=1), whole)
 
 
 def test_the_orientation_of_a_photograph_is_applied(tmp_path):
@@ -230,9 +229,7 @@ def test_threads_read_the_same_patches_and_an_image_is_decoded_once(folder, monk
     expected = rows.take(np.arange(36))
     rows.close()
     decoded = []
-    monkeypatch.setattr(
-        "midam.data.sources.formats.images.read_pixels", lambda path: decoded.append(path) or read_pixels(path)
-    )
+    monkeypatch.setattr("midam.imaging.images.read_pixels", lambda path: decoded.append(path) or read_pixels(path))
     found = {}
 
     def read(seed):
@@ -372,7 +369,7 @@ def test_probing_reports_each_file(folder):
 
 
 def images_of_all_kinds(folder):
-    """Images of 203 x 157 pixels; most of the TIFFs can be read in strips."""
+    """Images of 203 x 157 pixels."""
     base = np.kron(np.random.default_rng(0).integers(0, 255, (26, 20, 4)), np.ones((8, 8, 1)))[:203, :157]
     rgba = Image.fromarray(base.astype(np.uint8))
     kinds = {mode: rgba.convert("RGB").convert(mode) for mode in ("RGB", "L", "LA", "P", "1", "CMYK")} | {"RGBA": rgba}
@@ -396,42 +393,25 @@ def images_of_all_kinds(folder):
     return sorted(folder.iterdir())
 
 
-@pytest.mark.parametrize("rows", [1, 17, 500])
-def test_an_image_in_strips_is_the_image(tmp_path, rows):
+@pytest.mark.parametrize("rows", [1, 17])
+def test_an_image_that_is_converted_in_parts_is_the_image(tmp_path, monkeypatch, rows):
     for path in images_of_all_kinds(tmp_path):
-        whole, parts = read_pixels(path), list(pixel_strips(path, rows))
-        np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole, err_msg=path.name)
-        assert parts[0].dtype == whole.dtype
+        whole = read_pixels(path)
+        with monkeypatch.context() as patch:
+            patch.setattr("midam.imaging.images._ROWS", rows)
+            parts = read_pixels(path)
+        np.testing.assert_array_equal(parts, whole, err_msg=path.name)
+        assert parts.dtype == whole.dtype
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.tif", "a.jpg"])
-def test_an_image_is_never_decoded_as_a_whole_from_top_to_bottom(tmp_path, monkeypatch, name):
-    path = save(
-        tmp_path / name, noise(height=61), **({"compression": "tiff_lzw", "strip_size": 300} if "tif" in name else {})
-    )
-    how = ImageOptions(patch_size=8, stride=5)
-    expected, facts = open_file(path, how).features[:], probe(path, how)
-    monkeypatch.setattr("midam.data.sources.formats.images._SMALL", 0)
-    whole = []
-    monkeypatch.setattr(
-        "midam.data.sources.formats.images.read_pixels", lambda path: whole.append(path) or read_pixels(path)
-    )
-    opened = open_file(path, how, facts.places)
-    n = len(expected)
-    np.testing.assert_array_equal(np.concatenate([opened.features[at : at + 3] for at in range(0, n, 3)]), expected)
-    assert not whole
-    np.testing.assert_array_equal(opened.features[:], expected)
-    assert whole == [path]
-    monkeypatch.setattr("midam.data.sources.formats.images._LARGE", 0)
-    opened = open_file(path, how, facts.places)
-    for part in (slice(0, n), slice(2, 9)):
-        np.testing.assert_array_equal(opened.features[part], expected[part])
-    assert whole == [path]
-    for cut in (0.5, 0.9):
-        content = path.read_bytes()
-        (tmp_path / f"cut-{name}").write_bytes(content[: int(cut * len(content))])
+def test_an_image_that_is_cut_short_is_refused(tmp_path, name):
+    how = {"compression": "tiff_lzw", "strip_size": 300} if "tif" in name else {}
+    content = save(tmp_path / name, noise(height=61), **how).read_bytes()
+    for share in (0.5, 0.9):
+        (tmp_path / f"cut-{name}").write_bytes(content[: int(share * len(content))])
         with pytest.raises(BagDataError, match=f"cut-{name}"):
-            probe(tmp_path / f"cut-{name}", how)
+            probe(tmp_path / f"cut-{name}", ImageOptions(patch_size=8, stride=5))
 
 
 @pytest.mark.parametrize("bits", [10, 12, 14, 16])
@@ -448,4 +428,3 @@ def test_white_as_zero_in_the_bits_in_use_is_the_same_picture(tmp_path, bits, ho
     tifffile.imwrite(tmp_path / "b.tif", (top - dark).astype(np.uint16), photometric="miniswhite", **how)
     expected = read_pixels(tmp_path / "a.tif")
     assert np.array_equal(read_pixels(tmp_path / "b.tif"), expected)
-    assert np.array_equal(np.concatenate(list(pixel_strips(tmp_path / "b.tif", 32)), axis=1), expected)

@@ -11,10 +11,10 @@ from PIL import Image
 from tests.probing import probe_files
 
 from midam.data.sources import read_bags
-from midam.data.sources.formats.pyramid import is_pyramid, open_pyramid, tiff_pyramid
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError
+from midam.imaging.pyramid import is_pyramid, open_pyramid, tiff_pyramid
 
 ALL = ImageOptions(patch_size=32, tissue=0)
 
@@ -251,7 +251,7 @@ def test_an_ome_tiff_of_channels_is_no_slide(tmp_path):
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("size", [100, 160, 700])
 def test_a_thumbnail_is_read_by_parts(tmp_path, monkeypatch, levels, size):
-    monkeypatch.setattr("midam.data.sources.formats.pyramid._BLOCK", 128)
+    monkeypatch.setattr("midam.imaging.pyramid._BLOCK", 128)
     array = scene(640)[:, :600]
     read = []
     slide = open_pyramid(write_ome(tmp_path / "a.ome.tif", array, levels=levels))

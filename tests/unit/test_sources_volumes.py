@@ -11,11 +11,11 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 from tests.probing import probe_files
 
 from midam.data.sources import read_bags
-from midam.data.sources.formats.dicom import read_series
-from midam.data.sources.formats.volumes import resized
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError
+from midam.imaging.dicom import read_series
+from midam.imaging.volumes import resized
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.settings import Settings

@@ -22,8 +22,8 @@ from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval, format_number
 from midam.compare.workers import BACKENDS
 from midam.data.bags import Bags
-from midam.embed.kinds import usual_network
 from midam.errors import ConfigError
+from midam.imaging.kinds import usual_network
 from midam.registry import BASELINES
 from midam.report.program import note_result, remark, say, stdout_console
 from midam.report.terminal import FitProgress, LiveProgress

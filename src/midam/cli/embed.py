@@ -96,8 +96,8 @@ def embed_first(options: Namespace, console: Console) -> None:
 
 def _cut_for_training(options: Namespace, console: Console) -> None:
     """Set the patch size for a network that is fine-tuned, if the user chose none."""
-    from midam.embed.kinds import USUAL_NETWORK, fitting_patch
-    from midam.embed.others import load_network
+    from midam.imaging.kinds import USUAL_NETWORK, fitting_patch
+    from midam.imaging.networks import load_network
 
     name = (options.encoder_args or {}).get("network", USUAL_NETWORK)
     cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
@@ -111,7 +111,7 @@ def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
     """Return the network that embeds the data by default, and a note; "" for none, as with torchrun."""
     if not (Path(options.data).is_dir() or catalog.is_name(options.data)):
         return "", ""
-    from midam.embed.kinds import usual_network
+    from midam.imaging.kinds import usual_network
 
     return ("", "") if _started_together(options) else usual_network(options.data, settings)
 
@@ -122,9 +122,9 @@ def _started_together(options: Namespace) -> bool:
 
 
 def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str, console: Console) -> None:
-    from midam.embed.bags import cached_store, described, make_recipe
-    from midam.embed.kinds import fitting_patch
-    from midam.embed.others import load_network
+    from midam.imaging.embedding import cached_store, described, make_recipe
+    from midam.imaging.kinds import fitting_patch
+    from midam.imaging.networks import load_network
     from midam.report.terminal import BagProgress
 
     network = load_network(encoder)
@@ -191,9 +191,9 @@ def _require_trainable(bags: "Bags", options: Namespace, settings: Settings, wid
 def run(options: Namespace, console: Console) -> int:
     """Embed data; returns the exit code."""
     from midam.data.store import require_free
-    from midam.embed.bags import described, embed_bags, make_recipe
-    from midam.embed.kinds import fitting_patch
-    from midam.embed.others import load_network
+    from midam.imaging.embedding import described, embed_bags, make_recipe
+    from midam.imaging.kinds import fitting_patch
+    from midam.imaging.networks import load_network
     from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress
 

@@ -12,12 +12,12 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Parser
 from midam.cli.predict import TABLES, add_inputs, read_inputs
-from midam.data.sources.formats.images import ImageReader
 from midam.data.sources.formats.open_file import need
-from midam.data.sources.formats.slides import SlideReader
 from midam.data.sources.request import file_suffix
 from midam.data.sources.table_readers import rows_of
 from midam.errors import ConfigError, plural, require_counts
+from midam.imaging.images import ImageReader
+from midam.imaging.slides import SlideReader
 from midam.report.program import note_result, say, stdout_console
 from midam.runs.instance_files import need_h5py
 

@@ -129,7 +129,7 @@ def _is_table(data: str) -> bool:
 
 def _kind(data: str, bags: Bags) -> str:
     from midam.data.store import is_store
-    from midam.embed.kinds import data_kind
+    from midam.imaging.kinds import data_kind
 
     if is_store(data):
         return "store"

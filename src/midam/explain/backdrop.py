@@ -14,11 +14,11 @@ from midam.data.bag_files import BagFile, files_of
 from midam.data.bags import Bags
 from midam.data.brief import BriefRepr
 from midam.data.sources.file_names import NameIndex, file_name, strip_suffix
-from midam.data.sources.formats.images import ImageReader, read_pixels
-from midam.data.sources.formats.pyramid import is_pyramid, open_pyramid
-from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.errors import ConfigError, DataNotFoundError, MidamError, listed
 from midam.explain.patches import Patches, SlideFacts, has_places, level0_width
+from midam.imaging.images import ImageReader, read_pixels
+from midam.imaging.pyramid import is_pyramid, open_pyramid
+from midam.imaging.slides import SlideReader, TiffReader
 from midam.names import nearby
 
 MAX_SIDE = 1600

@@ -18,11 +18,12 @@ from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.target_labels import TargetLabels
-from midam.embed.bags import RECIPE, check_pixels, check_recipe, embed_like
 from midam.errors import BagDataError, check_each
 from midam.evaluate import Decision
 from midam.evaluate.metrics import check_metric
 from midam.evaluate.predict import covariate_kinds, encoded, prepared
+from midam.imaging.embedding import RECIPE, check_recipe, embed_like
+from midam.imaging.pixels import check_pixels
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS

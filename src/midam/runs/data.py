@@ -21,10 +21,10 @@ from midam.data.sources.request import ImageOptions, RunOptions, SizesError
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.splits import check_disjoint
-from midam.embed.kinds import USUAL_NETWORK
 from midam.errors import BagDataError, Note
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
+from midam.imaging.kinds import USUAL_NETWORK
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 from midam.registry import FINE_TUNED
@@ -35,7 +35,7 @@ from midam.settings import Settings
 from midam.targets import target_of
 
 if TYPE_CHECKING:
-    from midam.embed.network import Network
+    from midam.imaging.network import Network
     from midam.train.trainer import Trainer
 
 # Settings whose name differs from the parameter of `read_bags`.
@@ -101,7 +101,7 @@ def read_data(
         return read_bags(data, **options)
     except SizesError:
         if network is None and settings.model.encoder == FINE_TUNED:
-            from midam.embed.others import load_network  # needs torch
+            from midam.imaging.networks import load_network  # needs torch
 
             network = load_network((settings.model.encoder_args or {}).get("network", USUAL_NETWORK))
         cut, sides = options["images"], None if network is None else network.sides
@@ -193,7 +193,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     "contents" the digest of its instances (for equal bags, to the split nearest to training). "groups" lists the groups
     of the training and validation bags.
     """
-    from midam.embed.bags import pixel_facts
+    from midam.imaging.pixels import pixel_facts
 
     bags, names = parts.bags, parts.bags.feature_names
     digests = np.array(bag_digests(bags))

@@ -13,7 +13,6 @@ from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.label_values import Coded
 from midam.data.sources.probe import FileFacts, facts_of
 from midam.data.sources.request import ImageOptions, OnFile, Places, Request
@@ -22,6 +21,7 @@ from midam.data.sources.table_files import read_names
 from midam.data.sources.table_readers import ManifestReader
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, listed
+from midam.registry import READERS
 
 Layout = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
 
@@ -172,7 +172,9 @@ class VolumeSet(Parts):
 
     def _cut(self, number: int, places: Places | None = None) -> OpenFile:
         volume = self._volumes[number]
-        return open_array(volume, Path(self._names[number]), self._options, held=volume.nbytes, places=places)
+        where = Path(self._names[number])
+        opened: OpenFile = READERS.find("npy").cut(volume, where, self._options, held=volume.nbytes, places=places)
+        return opened
 
 
 def _bags_of_volumes(volumes: NDArray[Any], *, options: ImageOptions, source: str, **known: Any) -> Bags:

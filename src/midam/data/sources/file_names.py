@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
@@ -33,10 +33,9 @@ class Reader(ABC):
 class FileReader(Reader):
     """Base of the readers of one bag's file: it declares its files and `ImageOptions`, and opens the files.
 
-    Files of one `family` of readers may share a folder; by default each reader is a family. With `one_a_folder`, files
-    next to each other are parts of one bag, such as slices. With `maybe_table`, such a file next to files of another
-    format is a table of labels or splits, not a bag. With `tells_labels`, the attributes of a file may state its label,
-    group and split.
+    Files of one `family` of readers may share a folder; by default each reader is a family. With `maybe_table`, such a
+    file next to files of another format is a table of labels or splits, not a bag. With `tells_labels`, the attributes
+    of a file may state its label, group and split.
 
     Examples
     --------
@@ -56,7 +55,6 @@ class FileReader(Reader):
     """
 
     family: ClassVar[str] = ""
-    one_a_folder: ClassVar[bool] = False
     maybe_table: ClassVar[bool] = False
     tells_labels: ClassVar[bool] = False
 
@@ -78,6 +76,32 @@ class FileReader(Reader):
     def title(self) -> str:
         """Name of its files in messages: the first suffix."""
         return self.suffixes[0] if self.suffixes else self.what
+
+
+class PartsReader(FileReader):
+    """Base of the readers of bags that are folders of files, each of which is a part of the bag, such as a slice."""
+
+    @abstractmethod
+    def has_parts(self, folder: Path) -> bool:
+        """Return whether files of this format are directly in a folder."""
+
+    @abstractmethod
+    def folders(self, folder: Path) -> Iterator[Path]:
+        """Yield a folder and its subfolders, at any depth, that have parts, by name."""
+
+    @abstractmethod
+    def is_one_bag(self, folders: Sequence[Path]) -> bool:
+        """Return whether the parts in these folders are one bag."""
+
+    @abstractmethod
+    def files_alone(self, folder: Path, *, named: Collection[str] = ()) -> list[Path]:
+        """Return the files of a folder if each is a bag of its own, of which a table has `named` some; else none."""
+
+
+def parts_reader() -> PartsReader:
+    """Return the reader of DICOM series."""
+    reader: PartsReader = READERS.find("dicom")()
+    return reader
 
 
 def file_readers(only: str | None = None) -> list[FileReader]:

@@ -10,8 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.file_names import FileReader, file_readers, is_feature_folder, known_suffixes, scale_folder
-from midam.data.sources.formats.dicom_series import files_alone, is_dicom_folder
+from midam.data.sources.file_names import (
+    FileReader,
+    PartsReader,
+    file_readers,
+    is_feature_folder,
+    known_suffixes,
+    parts_reader,
+    scale_folder,
+)
 from midam.data.sources.formats.npy import PARSING, read_archive
 from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
 from midam.errors import BagDataError, listed
@@ -41,8 +48,10 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     tables = {Path(path).resolve() for path in leave}
     readers = file_readers(reader)
     families = _by_family([folder], tables, readers)
-    if all(candidate.maybe_table for candidate, _ in families) and is_dicom_folder(folder):
-        return files_alone(folder) or [Path(os.path.abspath(folder))]  # an absolute path has a name, "." has none
+    if all(candidate.maybe_table for candidate, _ in families) and parts_reader().has_parts(folder):
+        return parts_reader().files_alone(folder) or [
+            Path(os.path.abspath(folder))
+        ]  # an absolute path has a name, "." has none
     if not families:
         below = _folders_below(folder)
         feature_folders = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
@@ -158,7 +167,7 @@ def _by_family(
         families.setdefault(reader.family or type(reader).__name__, (reader, []))
     for path in without_indexes(inside):
         taking = next((reader for reader in reversed(readers) if reader.takes(path)), None)
-        if taking is not None and (path.is_dir() or not taking.one_a_folder):
+        if taking is not None and (path.is_dir() or not isinstance(taking, PartsReader)):
             families[taking.family or type(taking).__name__][1].append(path)
     return [(reader, paths) for reader, paths in families.values() if paths]
 

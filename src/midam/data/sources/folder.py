@@ -10,9 +10,8 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
-from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_reader
+from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_reader, parts_reader
 from midam.data.sources.find_files import find_files, warn_of_left_alone
-from midam.data.sources.formats import dicom_series
 from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
@@ -88,9 +87,9 @@ def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
     """Return the DICOM files of folders in which each file is a bag; none if tables name the folders."""
     if named & {name_of(path.name) for path in paths}:
         return []
-    files = list[Path]()
+    files, reader = list[Path](), parts_reader()
     for path in paths:
-        alone = dicom_series.files_alone(path, named=named) if dicom_series.is_dicom_folder(path) else []
+        alone = reader.files_alone(path, named=named) if reader.has_parts(path) else []
         if not alone:
             return []
         files += alone
@@ -188,11 +187,11 @@ def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tu
     series that `request.images.series` selects. Without a table, a patient with one series is a bag with the patient's
     name; with several studies, each is a bag named patient/series. Several series of one study are refused.
     """
-    folder = request.path
-    above = (path for path in paths if path.is_dir() and not dicom_series.is_dicom_folder(path))
-    if not any(map(dicom_series.holds_dicom, above)):
+    folder, reader = request.path, parts_reader()
+    above = (path for path in paths if path.is_dir() and not reader.has_parts(path))
+    if not any(map(reader.takes, above)):
         return list(paths), bag_names(paths, folder)
-    leaves = {path: list(dicom_series.dicom_folders(path)) for path in paths}
+    leaves = {path: list(reader.folders(path)) for path in paths}
     if named:
         ways = [(level, names) for level in _levels(leaves, folder) for names in _scan_names(level, folder)]
         exact = [len(named & set(names)) for _, names in ways]
@@ -200,7 +199,7 @@ def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tu
         count = [sum(index.certain(name) is not None for name in named) for index in indexes]
         return ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
     whole = request.images.series is not None
-    scans = [[path] if whole or dicom_series.is_one_bag(homes) else homes for path, homes in leaves.items()]
+    scans = [[path] if whole or reader.is_one_bag(homes) else homes for path, homes in leaves.items()]
     level = [home for of_patient in scans for home in of_patient]
     return level, next(iter(_scan_names(level, folder)))
 

@@ -1,6 +1,6 @@
 """One file of features per bag: NumPy's ``.npy`` and ``.npz``, ``.csv`` as DSMIL writes it, and torch's ``.pt``.
 
-An array of three axes is a volume. No content of a file is executed.
+No content of a file is executed.
 """
 
 import math
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from midam.data.free_memory import require_free
 from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import ARRAYS, Column, OpenFile, check_growth, pick_arrays, sound, squeezed
-from midam.data.sources.formats.volumes import open_array
 from midam.data.sources.request import ImageOptions, Places
 from midam.data.sources.table_files import check_header, first_line, sound_text
 from midam.data.statistics import coarse
@@ -27,7 +26,6 @@ from midam.lazy_imports import pandas as pd
 from midam.lazy_imports import torch
 from midam.names import name_of
 from midam.reading import check_archive
-from midam.settings.data import VOLUMES
 
 # Python 3.11 may fail if several threads parse literals at a time, such as the headers of arrays.
 PARSING = threading.Lock()
@@ -45,9 +43,8 @@ class NpyReader(FileReader):
 
     what = "arrays"
     suffixes = (".npy",)
-    parameters = VOLUMES
 
-    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Open a file; refuse Python objects."""
         kind = "a whole .npy file of plain numbers"
         with sound(kind, path, advice=_ANEW):
@@ -56,8 +53,7 @@ class NpyReader(FileReader):
             size, stated = path.stat().st_size, whole.offset + whole.nbytes
         if stated != size:
             raise BagDataError(f"Expected {stated} bytes, as the header says, got {size} (in {path}); {_ANEW}.")
-        rows = squeezed(whole)
-        return open_array(rows, path, options, held=0, places=places) if rows.ndim == 3 else OpenFile(rows)
+        return OpenFile(squeezed(whole))
 
 
 class NpzReader(FileReader):
@@ -65,9 +61,8 @@ class NpzReader(FileReader):
 
     what = "arrays"
     suffixes = (".npz",)
-    parameters = VOLUMES
 
-    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Read a file; refuse Python objects."""
         arrays, others = read_archive(path, ARRAYS)
         if len(arrays) == 1 and not others:
@@ -75,8 +70,6 @@ class NpzReader(FileReader):
         refuse_near(others, arrays, ARRAYS, path)
         features, coords, names = pick_arrays(arrays, path)
         features = squeezed(features)
-        if features.ndim == 3 and coords is None:
-            return open_array(features, path, options, held=features.nbytes, places=places)
         num_bytes = features.nbytes + (0 if coords is None else coords.nbytes)
         return OpenFile(features, coords, held=num_bytes, names=None if names is None else names.tolist())
 

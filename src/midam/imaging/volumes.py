@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
+from midam.data.sources.formats.npy import NpyReader, NpzReader
 from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
 from midam.data.sources.request import ImageOptions, Places, RunOptions, SizesError, file_suffix
 from midam.errors import BagDataError, given
@@ -320,6 +321,34 @@ def _fitted(data: NDArray[np.float32], shape: tuple[int, ...], ground: float) ->
     for more in (new - old for old, new in zip(data.shape[::-1], shape[::-1])):
         pads += [int(more / 2), more - int(more / 2)]
     return torch.nn.functional.pad(torch.from_numpy(data), pads, value=ground).numpy()
+
+
+class NpyVolumeReader(NpyReader):
+    """Reader of an array: one of three axes is a volume, others are instances [n, ...], as a memory map."""
+
+    parameters = VOLUMES
+    cut = staticmethod(open_array)
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Open a file; refuse Python objects."""
+        return _maybe_volume(super().open(path, options, places), path, options, places)
+
+
+class NpzVolumeReader(NpzReader):
+    """Reader of an archive of arrays: features of three axes, without coordinates, are a volume."""
+
+    parameters = VOLUMES
+
+    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
+        """Read a file; refuse Python objects."""
+        return _maybe_volume(super().open(path, options, places), path, options, places)
+
+
+def _maybe_volume(opened: OpenFile, path: Path, options: ImageOptions, places: Places | None) -> OpenFile:
+    array: Any = opened.features
+    if array.ndim != 3 or opened.coords is not None:
+        return opened
+    return open_array(array, path, options, held=opened.held, places=places)
 
 
 class NiftiReader(FileReader):

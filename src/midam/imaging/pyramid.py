@@ -25,10 +25,7 @@ _CACHE = 256 * 2**20  # bytes of decoded tiles, of all slides together
 _INCHES = {2: 25400.0, 3: 10000.0}  # micrometers in an inch and a centimeter, the units of TIFF
 # Micrometers in the units of OME-XML, where both signs for micro occur.
 _UNITS = {"nm": 1e-3, "\u00b5m": 1.0, "\u03bcm": 1.0, "um": 1.0, "mm": 1e3, "cm": 1e4, "m": 1e6, "in": 25400.0}
-_PAGES = 4 * 2**20  # bytes of decoded tiles that a level keeps: patches next to each other share them
-_ROWS = 64
 _AGAIN = "copy or convert the file again"
-_Blocks = tuple[int, int, Callable[[int, int], NDArray[np.uint8]]]
 
 
 @dataclass(frozen=True)
@@ -190,7 +187,7 @@ def tiff_pyramid(path: Path) -> Pyramid:
     planes = series.axes == "SYX"
     sizes = tuple((int(x.shape[planes + 1]), int(x.shape[planes])) for x in levels)
     factors = tuple(sizes[0][0] / width for width, _ in sizes)
-    region = _tiles([_blocks(array, planes=planes, path=path) for array in levels], sizes, factors)
+    region = _regions(levels, factors, planes=planes, path=path)
     magnification = magnification_of(None, micrometers)
     return Pyramid(sizes, factors, magnification, micrometers, region, serial=True, close=file.close)
 
@@ -211,35 +208,19 @@ def _require_color(series: Any, path: Path) -> None:
         )
 
 
-def _tiles(blocks: Sequence[_Blocks], sizes: Sequence[tuple[int, int]], factors: Sequence[float]) -> Any:
-    """Return `Pyramid.region` for levels that are decoded in blocks."""
+def _regions(levels: Sequence[Any], factors: Sequence[float], *, planes: bool, path: Path) -> Any:
+    """Return `Pyramid.region` for levels [H, W, 3], or [3, H, W] for `planes`, that are decoded where they are read."""
 
     def region(x: int, y: int, level: int, size: int) -> NDArray[np.uint8]:
         left, top = round(x / factors[level]), round(y / factors[level])
-        height, width, block = blocks[level]
+        square = (slice(top, top + size), slice(left, left + size))
+        with sound("a whole slide", path, advice=f"{_AGAIN}; compressed TIFFs may need the package imagecodecs"):
+            part = np.moveaxis(levels[level][:, *square], 0, 2) if planes else levels[level][square]
         canvas = np.full((size, size, 3), 255, dtype=np.uint8)
-        for row in range(top // height * height, min(top + size, sizes[level][1]), height):
-            for column in range(left // width * width, min(left + size, sizes[level][0]), width):
-                (y0, x0), part = (max(row, top), max(column, left)), block(row, column)
-                part = part[y0 - row : top + size - row, x0 - column : left + size - column]
-                canvas[y0 - top :, x0 - left :][: part.shape[0], : part.shape[1]] = part
+        canvas[: part.shape[0], : part.shape[1]] = part
         return canvas
 
     return region
-
-
-def _blocks(array: Any, *, planes: bool, path: Path) -> _Blocks:
-    """Return height and width of the blocks of a level, and a decoder of blocks that caches the last ones."""
-    rows, width = (int(side) for side in array.chunks[planes : planes + 2])
-    height: int = rows * -(-_ROWS // rows)  # a strip may be one row
-
-    @functools.lru_cache(maxsize=_PAGES // (height * width * 3))
-    def block(row: int, column: int) -> NDArray[np.uint8]:
-        places = (slice(row, row + height), slice(column, column + width))
-        with sound("a whole slide", path, advice=f"{_AGAIN}; compressed TIFFs may need the package imagecodecs"):
-            return np.ascontiguousarray(np.moveaxis(array[:, *places], 0, 2) if planes else array[places])
-
-    return height, width, block
 
 
 def _micrometers(file: Any) -> float | None:

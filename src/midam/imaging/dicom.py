@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.dicom_frames import (
+from midam.data.sources.file_names import PartsReader
+from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.request import HEADER, ImageOptions, Places
+from midam.errors import BagDataError, listed
+from midam.imaging import dicom_series
+from midam.imaging.dicom_frames import (
     Frame,
     check_scales,
     count_of,
@@ -24,11 +28,8 @@ from midam.data.sources.formats.dicom_frames import (
     read_file,
     slices_of,
 )
-from midam.data.sources.formats.dicom_series import PLACED, holds_dicom, is_dicom, is_scout, one_scan, series_files
-from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.formats.volumes import PLANES, Volume, along, open_volume, seen
-from midam.data.sources.request import HEADER, ImageOptions, Places
-from midam.errors import BagDataError, listed
+from midam.imaging.dicom_series import PLACED, holds_dicom, is_dicom, is_scout, one_scan, series_files
+from midam.imaging.volumes import PLANES, Volume, along, open_volume, seen
 from midam.settings.data import VOLUMES
 
 _SIDES = ("RL", "AP", "IS")  # of the patient, at the low and the high end of each axis
@@ -50,7 +51,7 @@ _PHASES = (
 _ACQUISITIONS = ("AcquisitionNumber", "FrameAcquisitionNumber")
 
 
-class DicomReader(FileReader):
+class DicomReader(PartsReader):
     """Reader of a DICOM series in a folder and its subfolders: slices or a volume, rescaled, MONOCHROME1 inverted.
 
     Among several series, `options.series` selects one. Slices, which are files or the frames of a file, are ordered by
@@ -61,7 +62,10 @@ class DicomReader(FileReader):
 
     what = "DICOM series"
     parameters = (*VOLUMES, "series")
-    one_a_folder = True
+    has_parts = staticmethod(dicom_series.is_dicom_folder)
+    folders = staticmethod(dicom_series.dicom_folders)
+    is_one_bag = staticmethod(dicom_series.is_one_bag)
+    files_alone = staticmethod(dicom_series.files_alone)
 
     def takes(self, path: Path) -> bool:
         """Return whether a folder holds DICOM files, at any depth, or a file is DICOM."""

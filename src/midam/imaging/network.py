@@ -22,7 +22,7 @@ class Network(nn.Module):
     Attributes
     ----------
     name : str
-        Name for `midam.embed.load_network`.
+        Name for `midam.imaging.load_network`.
     weights : str
         SHA-256 of the weights.
     width : int

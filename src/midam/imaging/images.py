@@ -4,7 +4,6 @@ Tissue in an image is saturated color, separated from the pale background by Ots
 """
 
 import threading
-from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
-from midam.data.sources.formats.strips import strips_of
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError, with_article
 from midam.settings.data import PATCHES
@@ -30,8 +28,8 @@ _MOST = 30  # of 255: a higher threshold would split a picture that is all tissu
 # Of 255. Saturation is a ratio, so the noise of a black border would pass for color. CLAM calls a patch black if its
 # mean red, green and blue are all below 40.
 _BLACK = 40
-_SMALL, _LARGE = 1 << 22, 1 << 26  # bytes of an image that is decoded at once, and of one that is never kept
-_TURN = threading.Lock()  # one large image at a time is decoded as a whole
+_ROWS = 512
+_LARGE, _TURN = 1 << 26, threading.Lock()  # bytes from which one image at a time is decoded
 
 
 class ImageReader(FileReader):
@@ -56,25 +54,21 @@ class ImageReader(FileReader):
             noted = image.format != "PNG" or "exif" in image.info
             if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
                 width, height = height, width
-            in_strips = strips_of(image, path, options.patch_size) is not None
             num_bytes = width * height * (1 if image.mode in _GRAY else 4 if image.mode in _WIDE else 3)
         size = options.patch_size
 
         def cut() -> tuple[Column, Column]:
-            pixels = Pixels(path, height, size, held=num_bytes)
-            if places is not None:
-                corners, some = places, pixels.rows(0)
-            else:
+            if places is None:
                 require_patch(width, height, size, kind="image", path=path)
-                with nullcontext() if in_strips or num_bytes <= _LARGE else _TURN:
-                    corners = _places(pixels, width, options, path)
-                    some = pixels.rows(int(corners[-1, 1]))  # decodes all rows, so that damage is found now
+            with nullcontext() if num_bytes <= _LARGE else _TURN:
+                pixels = read_pixels(path)
+            corners = _places(pixels, options, path) if places is None else places
 
             def patch(number: int) -> NDArray[Any]:
                 x, y = corners[number].tolist()
-                return pixels.rows(y)[..., x : x + size]
+                return pixels[:, y : y + size, x : x + size]
 
-            return CutRows((len(corners), len(some), size, size), some.dtype, patch), corners
+            return CutRows((len(corners), len(pixels), size, size), pixels.dtype, patch), corners
 
         coords = {"patch_size": size, "patch_size_level0": size, "level0_width": width, "level0_height": height}
         return cut_file("patches", cut, {"coords": coords}, held=num_bytes, handle=False)
@@ -85,71 +79,16 @@ class ImageReader(FileReader):
             image.verify()
 
 
-class Pixels:
-    """Rows of an image [C, H, W], decoded strip by strip while they are read from top to bottom.
-
-    To read earlier rows again, the whole image is decoded and kept; a large image is decoded from the top again.
-    """
-
-    def __init__(self, path: Path, height: int, size: int, *, held: int) -> None:
-        self._path, self.height, self._size = path, height, size
-        self._small, self._large = held <= _SMALL, held > _LARGE
-        self._lock = threading.Lock()
-        self._whole: NDArray[Any] | None = None
-        self._held: NDArray[Any] = np.empty((0, 0, 0))
-        self._begin()
-
-    def whole(self) -> NDArray[Any]:
-        """Decode the whole image, once."""
-        if self._whole is None:
-            self._whole = read_pixels(self._path)
-        return self._whole
-
-    def rows(self, top: int) -> NDArray[Any]:
-        """Return the rows of the patches whose first row is `top`: [C, size, W]."""
-        with self._lock:
-            if self._whole is None and top < self._top and self._large:
-                self._begin()
-            if self._whole is not None or self._small or top < self._top:
-                return self.whole()[:, top : top + self._size]
-            bottom = top + self._size
-            end = self.height if self.height - bottom < self._size else bottom  # to the end: no damage is missed
-            with sound("a whole image", self._path):
-                while self._top + self._held.shape[1] < end:
-                    part = next(self._strips)
-                    unused = min(max(top - self._top, 0), self._held.shape[1])
-                    self._top += unused
-                    self._held = np.concatenate([self._held[:, unused:], part], axis=1) if self._held.size else part
-            return self._held[:, top - self._top : bottom - self._top]
-
-    def _begin(self) -> None:
-        self._top, self._held = 0, self._held[:0, :0]
-        self._strips = pixel_strips(self._path, self._size)
-
-
-def pixel_strips(path: Path, rows: int) -> Iterator[NDArray[Any]]:
-    """Decode an image [C, H, W] in strips of about this number of rows, as `read_pixels` does."""
-    from PIL import ImageOps
-
-    with _open(path) as opened, sound("a whole image", path):
-        _require_image(opened, path)
-        strips = strips_of(opened, path, rows)
-        if strips is None:
-            ImageOps.exif_transpose(opened, in_place=True)
-            boxes = ((0, top, opened.width, min(top + rows, opened.height)) for top in range(0, opened.height, rows))
-            strips = (opened.crop(box) for box in boxes)
-        for strip in strips:
-            yield _pixels_of(strip, path, opened)
-
-
 def read_pixels(path: Path) -> NDArray[Any]:
     """Decode an image [C, H, W] as `ImageReader` does; refuse a damaged image, or one of 16 bits per color."""
     from PIL import ImageOps
 
-    with _open(path) as opened, sound("a whole image", path):
-        _require_image(opened, path)
-        ImageOps.exif_transpose(opened, in_place=True)
-        return _pixels_of(opened, path, opened)
+    with _open(path) as image, sound("a whole image", path):
+        _require_image(image, path)
+        ImageOps.exif_transpose(image, in_place=True)
+        # In parts, since each conversion copies.
+        boxes = ((0, top, image.width, min(top + _ROWS, image.height)) for top in range(0, image.height, _ROWS))
+        return np.concatenate([_pixels_of(image.crop(box), path, image) for box in boxes], axis=1)
 
 
 def _require_image(opened: Any, path: Path) -> None:
@@ -238,17 +177,16 @@ def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:
     return array.astype(np.uint16)[None]
 
 
-def _places(pixels: Pixels, width: int, options: ImageOptions, path: Path) -> Places:
-    places = grid(width, pixels.height, size=options.patch_size, stride=options.step)
+def _places(pixels: NDArray[Any], options: ImageOptions, path: Path) -> Places:
+    places = grid(pixels.shape[2], pixels.shape[1], size=options.patch_size, stride=options.step)
     if not options.tissue:
         return places
-    whole = pixels.whole()
-    if len(whole) != 3 or whole.dtype != np.uint8:
+    if len(pixels) != 3 or pixels.dtype != np.uint8:
         raise BagDataError(
-            f"Expected a color image with `tissue`, got {len(whole)} channel of {whole.dtype} (in {path}); "
+            f"Expected a color image with `tissue`, got {len(pixels)} channel of {pixels.dtype} (in {path}); "
             "leave out `tissue`."
         )
-    return on_tissue(places, whole, side=options.patch_size, share=options.tissue, kind="image", path=path)
+    return on_tissue(places, pixels, side=options.patch_size, share=options.tissue, kind="image", path=path)
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

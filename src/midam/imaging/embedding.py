@@ -26,12 +26,12 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.copy import plan_digest, stamp
-from midam.data.validate import row_chunks
-from midam.embed.network import Network, assembled, intensities, passed, standardized
-from midam.embed.others import load_network
 from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require, require_counts
 from midam.files import write_text
-from midam.nn.standardizer import DEPTHS, bits_of
+from midam.imaging.network import Network, assembled, intensities, passed, standardized
+from midam.imaging.networks import load_network
+from midam.imaging.pixels import check_pixels, pixel_facts
+from midam.nn.standardizer import DEPTHS
 from midam.reading import parse_json, read_bytes
 
 Dtype = Literal["float16", "float32"]
@@ -218,34 +218,6 @@ def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size:
     return {name: list(v) if isinstance(v, tuple) else v for name, v in zip(RECIPE[:-2], values, strict=True)}
 
 
-def pixel_facts(bags: Bags) -> dict[str, Any]:
-    """Return the type of the pixels of bags, float32 for all floats, and the bits that hold the brightest pixel.
-
-    Numbers with a sign, and floats, have the bits of the type. `RECIPE` ends with these keys.
-    """
-    kind = bags.instances.dtype if bags.instances.dtype.kind != "f" else np.dtype(np.float32)
-    bits = 1 if kind.kind in "bu" else 8 * kind.itemsize
-    chunks = (part for i in range(len(bags)) for part in row_chunks(bags.instances, bags.starts[[i]], bags.sizes[[i]]))
-    while bits < 8 * kind.itemsize and (part := next(chunks, None)):  # bag by bag: mostly the first image says all
-        bits = max(bits, bits_of(int(np.max(bags.instances[slice(*part)]))))
-    return {"pixels": kind.name, "bits": bits}
-
-
-def check_pixels(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
-    """Refuse pixels of another type, or of more bits, than the `pixel_facts` of a run; warn of fewer bits."""
-    if "pixels" not in known:
-        return
-    kind, bits = pixel_facts(bags).values()
-    if kind != known["pixels"] or bits > known["bits"]:
-        raise BagDataError(
-            f"Expected pixels of {known['pixels']} with {known['bits']} bits, on which {run} was trained, got {kind} "
-            f"with {bits} (in {bags.source}); convert the files, or train on files like these."
-        )
-    if bits < known["bits"]:
-        text = f"the brightest pixel has {bits} bits, in the training of {run} {known['bits']} (in {bags.source})"
-        warnings.warn(f"{text}: if these files have another depth, their scores are wrong; convert them", stacklevel=3)
-
-
 def described(recipe: Mapping[str, Any]) -> str:
     """Return a line on the instances and on how they are embedded."""
     side = "{} x {}".format(*recipe["shape"][1:])
@@ -306,7 +278,7 @@ def embed_bags(
     bags : Bags
         Images, patches or slices, as `midam.read_bags` returns them.
     encoder : str or Network
-        The network, or its name, see `midam.embed.load_network`.
+        The network, or its name, see `midam.imaging.load_network`.
     out : str or Path
         Folder of the store.
     dtype : {"float16", "float32"}
@@ -420,12 +392,15 @@ def embed_like(
 def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run: str, data: str) -> None:
     """Refuse vectors whose recipe differs from the run's; the error names the first difference."""
     for name in RECIPE:
-        stored, given = expected.get(name), recipe.get(name)
+        stored: Any = expected.get(name)
+        given: Any = recipe.get(name)
         kinds = {str(value)[: str(value).find(":") + 1] for value in (stored, given)}
         if name == "network" and len(kinds) == 1 and kinds <= set(_PLACED):
             continue  # their weights are compared
-        if stored != given and not (name == "shape" and expected["size"] is not None):
-            kind = "" if name == "way" else f"{name} "
+        if name == "shape" and expected["size"] is not None:
+            stored, given = f"{stored[0]} channels", f"{given[0]} channels"  # the sides are resized
+        if stored != given:
+            kind = "" if name in ("way", "shape") else f"{name} "
             raise BagDataError(
                 f"Expected vectors of {kind}{_short(stored)}, on which {run} was trained, got {_short(given)} (in "
                 f"{data}); give files of the same kind, or embed them with the same network and settings."

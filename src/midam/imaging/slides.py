@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
-from midam.data.sources.formats.images import ImageReader, grid, need_pillow, on_tissue, require_patch
 from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file
-from midam.data.sources.formats.pyramid import Pyramid, is_pyramid, open_pyramid, whole_slide
 from midam.data.sources.request import ImageOptions, Places
 from midam.errors import BagDataError
+from midam.imaging.images import ImageReader, grid, need_pillow, on_tissue, require_patch
+from midam.imaging.pyramid import Pyramid, is_pyramid, open_pyramid, whole_slide
 from midam.settings.data import PATCHES
 
 _TISSUE = 0.5

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from midam.data.sources.formats.dicom_frames import count_of, is_flat, read_file
 from midam.errors import BagDataError, given, listed, plural
+from midam.imaging.dicom_frames import count_of, is_flat, read_file
 
 _MAGIC = 128
 _LOOKED_AT = 20  # files of a folder that are tried: notes and previews may come first by name
@@ -86,14 +86,14 @@ def holds_dicom(folder: Path) -> bool:
     return folder.is_dir() and next(dicom_folders(folder, searched=_SEARCHED), None) is not None
 
 
-def is_one_bag(homes: Sequence[Path]) -> bool:
+def is_one_bag(folders: Sequence[Path]) -> bool:
     """Return whether the first files of folders are one scan: one series, except scouts, or images of one study.
 
     Several series of one study count as one too, which is refused when it is read: one of them is to be chosen.
     """
-    if len(homes) == 1:
+    if len(folders) == 1:
         return True
-    inside = [_files(home) for home in homes]
+    inside = [_files(folder) for folder in folders]
     scans = _scans(_grouped(_headers(files[0] for files in inside), inside))
     studies = [scan.study for scan in scans]
     return len(scans) == 1 or len(set(studies)) == 1 or (len(set(studies)) < len(studies) and not scans[0].flat)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Literal
 from midam.data.sets import catalog
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import find_files
-from midam.data.sources.formats.images import ImageReader, need_pillow
-from midam.data.sources.formats.pyramid import is_pyramid
-from midam.data.sources.formats.slides import SlideReader, TiffReader
 from midam.data.sources.request import ImageOptions
 from midam.data.store import is_store
 from midam.errors import MidamError, install
+from midam.imaging.images import ImageReader, need_pillow
+from midam.imaging.pyramid import is_pyramid
+from midam.imaging.slides import SlideReader, TiffReader
 from midam.settings import Settings
 from midam.settings.data import PATCHES, CutSettings
 
 if TYPE_CHECKING:
-    from midam.embed.network import Network
+    from midam.imaging.network import Network
 
 Kind = Literal["images", "small images", "slides", "scans", "small scans", ""]
 USUAL_NETWORK = "efficientnet-lite0"

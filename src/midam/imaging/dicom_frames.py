@@ -12,40 +12,29 @@ from numpy.typing import NDArray
 from midam.data.sources.formats.open_file import need, sound
 from midam.errors import BagDataError, install, listed
 
-# Functional groups: files of many frames state these attributes there, for each frame or for all frames.
-_GROUPS = {
-    "ImagePositionPatient": "PlanePositionSequence",
-    "ImageOrientationPatient": "PlaneOrientationSequence",
-    **dict.fromkeys(("PixelSpacing", "SliceThickness", "SpacingBetweenSlices"), "PixelMeasuresSequence"),
-    **dict.fromkeys(("RescaleSlope", "RescaleIntercept", "RescaleType"), "PixelValueTransformationSequence"),
-    **dict.fromkeys(("TemporalPositionIndex", "FrameAcquisitionNumber"), "FrameContentSequence"),
-    **dict.fromkeys(("WindowCenter", "WindowWidth"), "FrameVOILUTSequence"),
-    "EffectiveEchoTime": "MREchoSequence",
-    "DiffusionBValue": "MRDiffusionSequence",
-}
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_PLACE = ("ImagePositionPatient", "ImageOrientationPatient")
 _GRAY = ("MONOCHROME1", "MONOCHROME2")
 _SHOWN = 3  # names of files in a message
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One image of a file: its number in the file, from 0, and the groups of its attributes, shared ones last."""
+    """One image of a file: its number in the file, from 0, and the items of its functional groups, shared ones last.
+
+    Files of many frames state attributes there, for each frame or for all frames.
+    """
 
     file: Any
     path: Path
     index: int
-    groups: tuple[Any, ...] = ()
+    items: tuple[Any, ...] = ()
 
     def value(self, name: str) -> Any:
         """Return the value of an attribute for the frame, else for all frames, else for the file; None if missing."""
-        for group in self.groups if name in _GROUPS else ():
-            parts = group.get(_GROUPS[name]) or []
-            if len(parts) and parts[0].get(name) is not None:
-                return parts[0].get(name)
         # The position that a file of many frames states for itself does not apply to a frame.
-        many = name in ("ImagePositionPatient", "ImageOrientationPatient") and count_of(self.file) > 1
-        return None if many else self.file.get(name)
+        sources = self.items if name in _PLACE and count_of(self.file) > 1 else (*self.items, self.file)
+        return next((value for source in sources if (value := source.get(name)) is not None), None)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """Return the finite numbers of an attribute; an empty array if they cannot be read."""
@@ -83,13 +72,17 @@ def count_of(file: Any) -> int:
 def frames_of(file: Any, path: Path) -> list[Frame]:
     """Return the images of a file, in its order."""
     count, stated = count_of(file), file.get("PerFrameFunctionalGroupsSequence")
-    shared = file.get("SharedFunctionalGroupsSequence") or ()
     pixels = next((file[name].value for name in _PIXELS if name in file), None) or b""
     if count > max(1, len(pixels)) or (stated is not None and len(stated) != count):
         got = "fewer pixels" if stated is None else f"functional groups of {len(stated)}"
         raise BagDataError(f"Expected {count} frames, as NumberOfFrames says, got {got} (in {path}); export it again.")
-    groups = [(group,) for group in stated] if stated is not None else [()] * count
-    return [Frame(file, path, number, (*groups[number], *shared)) for number in range(count)]
+    shared = [item for group in file.get("SharedFunctionalGroupsSequence") or () for item in _items(group)]
+    items = [()] * count if stated is None else [_items(group) for group in stated]
+    return [Frame(file, path, number, (*items[number], *shared)) for number in range(count)]
+
+
+def _items(group: Any) -> tuple[Any, ...]:
+    return tuple(element.value[0] for element in group if element.VR == "SQ" and element.value)
 
 
 def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
@@ -135,7 +128,7 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
                 f"Expected intensities of one unit, got the {name} {' and '.join(units)} (in {where}); move the slices "
                 "of each unit to their own folder."
             )
-    depths = sorted({int(frame.number("BitsStored")) for frame in frames if "1" in _color(frame)})
+    depths = sorted({int(frame.number("BitsStored")) for frame in frames if _is_inverted(frame)})
     if len(depths) > 1:
         raise BagDataError(
             f"Expected one BitsStored of all MONOCHROME1 images, to invert them, got {' and '.join(map(str, depths))} "
@@ -159,35 +152,34 @@ def scale_of(frame: Frame) -> tuple[float, float] | None:
 
 
 def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
-    """Yield the images of frames in order: gray ones as float32 intensities [H, W], colored ones as RGB [3, H, W].
+    """Yield the images of frames: gray ones as float32 intensities [H, W], colored ones as RGB [3, H, W].
 
-    Consecutive frames of one file are decoded at once.
+    The frames of a file stand together, in its order, and are decoded one by one.
     """
-    for _, same in groupby(frames, key=lambda frame: frame.path):
-        file_frames = list(same)
-        stored = _decoded(file_frames[0])
-        for frame in file_frames:
-            yield _intensities(frame, stored[frame.index])
+    for path, same in groupby(frames, key=lambda frame: frame.path):
+        of_file = {frame.index: frame for frame in same}
+        with sound("pixels that pydicom can decode", path, advice="copy the series again, or decompress it"):
+            for index, stored in enumerate(_decoded(next(iter(of_file.values())))):
+                if index in of_file:
+                    yield _intensities(of_file[index], stored)
 
 
-def _decoded(frame: Frame) -> NDArray[Any]:
-    """Return the pixels of all frames of a file, [F, H, W], or [F, H, W, 3] in RGB."""
+def _decoded(frame: Frame) -> Iterator[NDArray[Any]]:
+    """Yield the stored pixels of each frame of a file, [H, W], or [H, W, 3] in RGB."""
     from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.processing import apply_color_lut
-    from pydicom.pixels.utils import pixel_array
+    from pydicom.pixels.utils import iter_pixels
 
-    file, path = frame.file, frame.path
-    with sound("pixels that pydicom can decode", path, advice="copy the series again, or decompress it"):
-        syntax = file.file_meta.TransferSyntaxUID
-        if not get_decoder(syntax).is_available:
-            raise BagDataError(
-                f"Expected a decoder of {syntax.name}, got none (in {path}); for medical images, {install('medical')}."
-            )
-        stored = pixel_array(file)
-        if frame.text("PhotometricInterpretation") == "PALETTE COLOR":
-            stored = apply_color_lut(stored, file)
-            stored = (stored >> 8).astype(np.uint8) if stored.dtype == np.uint16 else stored
-    return stored if count_of(file) > 1 else stored[None]
+    syntax = frame.file.file_meta.TransferSyntaxUID
+    if not get_decoder(syntax).is_available:
+        raise BagDataError(
+            f"Expected a decoder of {syntax.name}, got none (in {frame.path}); for medical images, "
+            f"{install('medical')}."
+        )
+    palette = frame.text("PhotometricInterpretation") == "PALETTE COLOR"
+    for stored in iter_pixels(frame.file):
+        colors = apply_color_lut(stored, frame.file) if palette else stored
+        yield (colors >> 8).astype(np.uint8) if palette and colors.dtype == np.uint16 else colors
 
 
 def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
@@ -195,7 +187,7 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
 
     if is_color(frame):
         return stored.transpose(2, 0, 1)
-    if "1" in _color(frame):  # bright pixels are low intensities
+    if _is_inverted(frame):
         top = -1 if int(frame.number("PixelRepresentation")) else 2 ** int(frame.number("BitsStored")) - 1
         stored = top - stored.astype(np.int64)
     scale = scale_of(frame)
@@ -205,15 +197,15 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(apply_modality_lut(stored, frame.file), dtype=np.float32)
 
 
-def _color(frame: Frame) -> str:
-    """Return MONOCHROME1 or MONOCHROME2; refuse other values."""
+def _is_inverted(frame: Frame) -> bool:
+    """Return whether bright pixels are low numbers, as in MONOCHROME1; refuse others than it and MONOCHROME2."""
     color = frame.text("PhotometricInterpretation")
     if color not in _GRAY:
         raise BagDataError(
             f"Expected {' or '.join(_GRAY)}, or a color, got the PhotometricInterpretation {color!r} (in "
             f"{frame.path}); convert the image."
         )
-    return color
+    return color == _GRAY[0]
 
 
 def _numbers(read: Any) -> NDArray[np.float64]:
