@@ -152,34 +152,35 @@ def scale_of(frame: Frame) -> tuple[float, float] | None:
 
 
 def pixels_of(frames: Sequence[Frame]) -> Iterator[NDArray[Any]]:
-    """Yield the images of frames: gray ones as float32 intensities [H, W], colored ones as RGB [3, H, W].
+    """Yield the images of frames in order: gray ones as float32 intensities [H, W], colored ones as RGB [3, H, W].
 
-    The frames of a file stand together, in its order, and are decoded one by one.
+    Consecutive frames of one file are decoded at once.
     """
-    for path, same in groupby(frames, key=lambda frame: frame.path):
-        of_file = {frame.index: frame for frame in same}
-        with sound("pixels that pydicom can decode", path, advice="copy the series again, or decompress it"):
-            for index, stored in enumerate(_decoded(next(iter(of_file.values())))):
-                if index in of_file:
-                    yield _intensities(of_file[index], stored)
+    for _, same in groupby(frames, key=lambda frame: frame.path):
+        file_frames = list(same)
+        stored = _decoded(file_frames[0])
+        for frame in file_frames:
+            yield _intensities(frame, stored[frame.index])
 
 
-def _decoded(frame: Frame) -> Iterator[NDArray[Any]]:
-    """Yield the stored pixels of each frame of a file, [H, W], or [H, W, 3] in RGB."""
+def _decoded(frame: Frame) -> NDArray[Any]:
+    """Return the pixels of all frames of a file, [F, H, W], or [F, H, W, 3] in RGB."""
     from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.processing import apply_color_lut
-    from pydicom.pixels.utils import iter_pixels
+    from pydicom.pixels.utils import pixel_array  # `iter_pixels` refuses some files of JPEG 2000
 
-    syntax = frame.file.file_meta.TransferSyntaxUID
-    if not get_decoder(syntax).is_available:
-        raise BagDataError(
-            f"Expected a decoder of {syntax.name}, got none (in {frame.path}); for medical images, "
-            f"{install('medical')}."
-        )
-    palette = frame.text("PhotometricInterpretation") == "PALETTE COLOR"
-    for stored in iter_pixels(frame.file):
-        colors = apply_color_lut(stored, frame.file) if palette else stored
-        yield (colors >> 8).astype(np.uint8) if palette and colors.dtype == np.uint16 else colors
+    file, path = frame.file, frame.path
+    with sound("pixels that pydicom can decode", path, advice="copy the series again, or decompress it"):
+        syntax = file.file_meta.TransferSyntaxUID
+        if not get_decoder(syntax).is_available:
+            raise BagDataError(
+                f"Expected a decoder of {syntax.name}, got none (in {path}); for medical images, {install('medical')}."
+            )
+        stored = pixel_array(file)
+        if frame.text("PhotometricInterpretation") == "PALETTE COLOR":
+            stored = apply_color_lut(stored, file)
+            stored = (stored >> 8).astype(np.uint8) if stored.dtype == np.uint16 else stored
+    return stored if count_of(file) > 1 else stored[None]
 
 
 def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:

@@ -160,17 +160,14 @@ class EmbeddedRows(Rows):
         return self._local.block[1]
 
     def _in_type(self, vectors: NDArray[Any]) -> NDArray[Any]:
-        if self.dtype == np.float16 and np.abs(vectors).max() > np.finfo(np.float16).max:
+        with np.errstate(over="ignore"):
+            kept = vectors.astype(self.dtype)
+        lost = np.abs(kept - vectors) > _LOSS * np.abs(vectors)
+        if lost.mean() > _LOSS or not np.isfinite(kept).all():
+            example = np.abs(vectors[lost]).max(initial=0)
             raise ConfigError(
-                f"Expected numbers that float16 holds, got {np.abs(vectors).max():.3g} (of {self._recipe['network']}); "
-                "use `dtype` float32."
-            )
-        kept = vectors.astype(self.dtype)
-        lost = np.abs(kept - vectors) > _LOSS * np.abs(vectors) if self.dtype == np.float16 else np.zeros(1, np.bool_)
-        if lost.mean() > _LOSS:
-            raise ConfigError(
-                f"Expected numbers that float16 holds, got {lost.sum()} of {lost.size} changed by over 1%, "
-                f"such as {vectors[lost][0]:.3g} (of {self._recipe['network']}); use `dtype` float32."
+                f"Expected numbers that {self.dtype} holds, got {lost.sum()} of {lost.size} changed by over 1%, "
+                f"such as {example:.3g} (of {self._recipe['network']}); use `dtype` float32, or another network."
             )
         return kept
 
@@ -392,18 +389,17 @@ def embed_like(
 def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run: str, data: str) -> None:
     """Refuse vectors whose recipe differs from the run's; the error names the first difference."""
     for name in RECIPE:
-        stored: Any = expected.get(name)
-        given: Any = recipe.get(name)
+        stored, given = expected.get(name), recipe.get(name)
         kinds = {str(value)[: str(value).find(":") + 1] for value in (stored, given)}
         if name == "network" and len(kinds) == 1 and kinds <= set(_PLACED):
             continue  # their weights are compared
-        if name == "shape" and expected["size"] is not None:
-            stored, given = f"{stored[0]} channels", f"{given[0]} channels"  # the sides are resized
+        if name == "shape" and expected.get("size") is not None:  # the sides are resized
+            stored, given = (f"{shape[0]} channels" if isinstance(shape, list) else shape for shape in (stored, given))
         if stored != given:
             kind = "" if name in ("way", "shape") else f"{name} "
             raise BagDataError(
                 f"Expected vectors of {kind}{_short(stored)}, on which {run} was trained, got {_short(given)} (in "
-                f"{data}); give files of the same kind, or embed them with the same network and settings."
+                f"{data}); give raw files of the same kind, which are embedded as in training."
             )
 
 

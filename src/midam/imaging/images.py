@@ -86,9 +86,13 @@ def read_pixels(path: Path) -> NDArray[Any]:
     with _open(path) as image, sound("a whole image", path):
         _require_image(image, path)
         ImageOps.exif_transpose(image, in_place=True)
-        # In parts, since each conversion copies.
-        boxes = ((0, top, image.width, min(top + _ROWS, image.height)) for top in range(0, image.height, _ROWS))
-        return np.concatenate([_pixels_of(image.crop(box), path, image) for box in boxes], axis=1)
+        pixels = np.empty(0)
+        for top in range(0, image.height, _ROWS):  # in parts, since each conversion copies
+            part = _pixels_of(image.crop((0, top, image.width, min(top + _ROWS, image.height))), path, image)
+            if top == 0:
+                pixels = np.empty((len(part), image.height, image.width), part.dtype)
+            pixels[:, top : top + _ROWS] = part
+        return pixels
 
 
 def _require_image(opened: Any, path: Path) -> None:
