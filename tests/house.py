@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: `Bags` names each part of a data set, all but two of them optional.
 LIMITS = Limits(
-    lines=32_510,
+    lines=32_505,
     files=251,
     function=60,
     circles=0,
@@ -108,12 +108,12 @@ PARTS = {
     "": 1600,
     "cli": 2070,
     "compare": 2510,
-    "data": 7880,
+    "data": 7875,
     "evaluate": 1850,
     "explain": 1530,
     "export": 540,
     "functional": 500,
-    "imaging": 2060,
+    "imaging": 2055,
     "nn": 1960,
     "report": 2980,
     "runs": 2540,

@@ -1,4 +1,4 @@
-"""Embed images, patches and slices as vectors by frozen pretrained networks, and record the recipe."""
+"""Images, slides and scans as instances, and the frozen networks that turn them into vectors by a recorded recipe."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,8 @@
 """One DICOM scan per folder or file, through pydicom.
 
-Its slices must be one whole scan: one at each position, evenly spaced, of one time and echo.
+Its slices must be one whole scan: one at each position, evenly spaced, of one time and echo. The checks are made here:
+SimpleITK reads a series with a gap, a duplicate or two echoes, and highdicom refuses tilted gantries and rounded
+positions, and names no file.
 """
 
 from collections.abc import Mapping, Sequence

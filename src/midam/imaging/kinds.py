@@ -12,9 +12,6 @@ from midam.data.sources.find_files import find_files
 from midam.data.sources.request import ImageOptions
 from midam.data.store import is_store
 from midam.errors import MidamError, install
-from midam.imaging.images import ImageReader, need_pillow
-from midam.imaging.pyramid import is_pyramid
-from midam.imaging.slides import SlideReader, TiffReader
 from midam.settings import Settings
 from midam.settings.data import PATCHES, CutSettings
 
@@ -44,18 +41,15 @@ def data_kind(data: str) -> Kind:
 
 
 def _file_kind(path: Path) -> Kind:
-    reader = file_reader(path)
-    if isinstance(reader, SlideReader) or (isinstance(reader, TiffReader) and is_pyramid(path)):
-        return "slides"
-    if not isinstance(reader, ImageReader):
-        with closing(reader.open(path, ImageOptions())) as opened:
-            if opened.cut != "slices":
-                return ""
+    with closing(file_reader(path).open(path, ImageOptions())) as opened:
+        if opened.cut == "slices":
             return "small scans" if min(opened.features.shape[-2:]) < _SMALL else "scans"
-    image = need_pillow(path)
-    with suppress(OSError, ValueError, image.DecompressionBombError), image.open(path) as opened:
-        return "small images" if min(opened.size) < _SMALL else "images"
-    return ""
+        facts = opened.attributes.get("coords", {})
+        if opened.cut != "patches" or "level0_width" not in facts:
+            return ""
+        if "level0_magnification" in facts:
+            return "slides"
+        return "small images" if min(facts["level0_width"], facts["level0_height"]) < _SMALL else "images"
 
 
 def usual_network(data: str, settings: Settings) -> tuple[str, str]:

@@ -15,6 +15,8 @@ from midam.nn.standardizer import bits_of
 def pixel_facts(bags: Bags) -> dict[str, Any]:
     """Return the type of the pixels of bags, float32 for all floats, and the bits that hold the brightest pixel.
 
+    With the window in `Bags.cut`, this says how pixels become intensities: readers have turned files with white as
+    zero, and have applied slopes and intercepts.
     Numbers with a sign, and floats, have the bits of the type. `RECIPE` ends with these keys.
     """
     kind = bags.instances.dtype if bags.instances.dtype.kind != "f" else np.dtype(np.float32)
