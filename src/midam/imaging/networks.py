@@ -186,27 +186,25 @@ class TransformersNetwork(_Tried):
 
 
 def _processor(package: Any, source: str, model_type: str) -> Any:
-    """Return the processor of a model of transformers, of a class that runs without torchvision.
+    """Return the processor of a model of transformers, of a class that runs without torchvision, or an equal one.
 
-    Refuse one that has no such class: its steps could be seen where torchvision is installed alone.
+    Others are refused, also where torchvision is installed: a run must not depend on it.
     """
+    try:
+        processor = package.AutoImageProcessor.from_pretrained(source, backend="pil", trust_remote_code=False)
+        if all(base.__name__ != "TorchvisionBackend" for base in type(processor).__mro__):
+            return processor
+    except (ImportError, ValueError) as error:
+        if "torchvision" not in str(error).lower():
+            raise
     settings, _ = package.ImageProcessingMixin.get_image_processor_dict(source)
     kind = str(settings.get("image_processor_type") or model_type)
     if kind.removesuffix("Fast") in _DINO3:  # as ViT, but for its default colors
         return package.ViTImageProcessorPil.from_dict(_DINO3_COLORS | settings)
-    try:
-        processor = package.AutoImageProcessor.from_pretrained(source, backend="pil", trust_remote_code=False)
-        slow = all(base.__name__ != "TorchvisionBackend" for base in type(processor).__mro__)
-    except (ImportError, ValueError) as error:
-        if "torchvision" not in str(error).lower():
-            raise
-        slow = False
-    if not slow:
-        raise ConfigError(
-            f"Expected an image processor that runs without torchvision, got {kind} (of hf:{source}); name a model "
-            "with another one."
-        )
-    return processor
+    raise ConfigError(
+        f"Expected an image processor that runs without torchvision, got {kind} (of hf:{source}); name a model "
+        "with another one."
+    )
 
 
 class TimmNetwork(_Tried):
