@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from midam.data.bags import Bags
-from midam.data.column_codes import ColumnCoder
-from midam.data.covariate_codes import CovariateCoder
+from midam.data.column_codes import ColumnCoder, CovariateCoder
 from midam.data.covariates import Covariates
 from midam.data.sources import read_bags
 from midam.data.store import write_store

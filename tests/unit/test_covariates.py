@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from midam.data import Bags, CovariateCoder, Covariates, open_store, read_bags, write_npz, write_store
-from midam.data.covariate_codes import Code, fit_coder
+from midam.data.column_codes import Code, fit_coder
 from midam.errors import BagDataError, ConfigError, Note
 
 AGES, SEXES = [63.0, None, 71.5, 50.0, 44.0, 58.0], ["f", "m", "f", None, "m", "f"]

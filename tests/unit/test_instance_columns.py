@@ -240,7 +240,7 @@ def test_what_has_no_value_in_training_is_left_out_or_filled_with_0():
     frame.loc[101:, ["merchant", "amount"]] = ["cafe", 1.0]
     bags = bags_of(frame, impute=True, categories=["merchant"])
     coder, said = told(lambda: ColumnCoder.fit(bags.subset(np.arange(20)), DataSettings()))
-    assert said == ["the column merchant is left out: it has no value in any training bag (in a DataFrame)"]
+    assert said == ["the column merchant is left out: the training bags have no value (in a DataFrame)"]
     assert not any("merchant" in name for name in coder.features)
     settings = DataSettings(impute="median", indicators=True)
     made, notes = told(lambda: prepare(bags, settings, train=np.arange(20)))
@@ -295,7 +295,7 @@ def test_a_note_counts_missing_values_by_column_and_those_of_categories_too():
 def test_values_of_another_kind_than_in_training_are_refused():
     coder = ColumnCoder.fit(bags_of(table()), DataSettings())
     other = table(amount=np.resize(["much", "little"], 120))
-    with pytest.raises(BagDataError, match="Expected the column 'amount' to hold numbers as in training, got categ"):
+    with pytest.raises(BagDataError, match="Expected numbers in the column 'amount' as in training, got 'much'"):
         coder.encode(bags_of(other))
     numbers = table(merchant=np.arange(120) % 3)
     found, said = told(lambda: coder.encode(bags_of(numbers)))
@@ -423,7 +423,7 @@ def test_a_run_on_categories_splits_before_it_learns():
     with warnings.catch_warnings(action="ignore"):
         parts = split_data(bags_of(frame, split_column="split"), Settings())
     coder = ColumnCoder.from_json(parts.columns)
-    merchant = next(code for code in coder.codes if code.name == "merchant").category
+    merchant = next(code for code in coder.codes if code.name == "merchant")
     assert "late" not in (*merchant.categories, *merchant.rare)
 
 
@@ -603,7 +603,7 @@ def test_times_of_several_zones_are_absolute_between_instances():
     np.testing.assert_allclose(rows[:4, 1], days)
 
 
-def test_a_zone_that_training_did_not_have_is_noted_and_old_codes_stay_in_utc():
+def test_a_zone_that_training_did_not_have_is_noted():
     plain, tokyo = bags_of(clock_table()), told(lambda: bags_of(clock_table("Asia/Tokyo")))[0]
     coder, zoned = (ColumnCoder.fit(bags, DataSettings()) for bags in (plain, tokyo))
     assert ColumnCoder.from_json(zoned.to_json()) == zoned
@@ -611,11 +611,6 @@ def test_a_zone_that_training_did_not_have_is_noted_and_old_codes_stay_in_utc():
     np.testing.assert_allclose(features.instances, coder.encode(plain).instances, atol=1e-9)
     assert "the times of time have a time zone, and had none in training: hour and weekday are read as writ" in note
     assert "have no time zone, and had one in training" in told(lambda: zoned.encode(plain))[1][0]
-    codes = [{name: value for name, value in code.items() if name != "zoned"} for code in json.loads(coder.to_json())]
-    features, notes = told(lambda: ColumnCoder.from_json(json.dumps(codes)).encode(tokyo))
-    assert notes == []
-    hours = (8 + np.arange(120) % 4 - 9) % 24
-    np.testing.assert_allclose(features.instances[:, features.feature_names.index("time hour")], hours, atol=1e-9)
 
 
 # Numbers that may be something else.

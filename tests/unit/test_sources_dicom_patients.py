@@ -12,7 +12,7 @@ from tests.unit.test_sources_volumes import body, save_series
 from midam.cli import main
 from midam.data import open_store
 from midam.data.sources import read_bags
-from midam.data.sources.patient_rows import group_origin
+from midam.data.sources.patients import group_origin
 from midam.data.sources.probe import probe
 from midam.data.store import write_store
 from midam.errors import BagDataError, LeakageError, Note

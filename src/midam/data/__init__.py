@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from midam.data.batch import WholeBatch as WholeBatch
     from midam.data.batch import sampled_batches as sampled_batches
     from midam.data.batch import whole_batches as whole_batches
-    from midam.data.covariate_codes import CovariateCoder as CovariateCoder
+    from midam.data.column_codes import CovariateCoder as CovariateCoder
     from midam.data.covariates import Covariates as Covariates
     from midam.data.digests import bag_digests as bag_digests
     from midam.data.missing import fill_values as fill_values

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.data.brief import BriefRepr
-from midam.data.column_codes import ColumnCoder, note_of_filled, refuse_columns
-from midam.data.covariate_codes import CovariateCoder
+from midam.data.column_codes import ColumnCoder, CovariateCoder, note_of_filled, refuse_columns
 from midam.data.missing import align_features, impute, missing_counts
 from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, require, require_counts
@@ -243,7 +242,8 @@ def prepared(model: BagScorer | BagEnsemble | Inputs, bags: Bags) -> Bags:
     bags.check(missing=known.filling is not None)
     if known.filling is None or not missing_counts(bags).any():
         return bags
-    note_of_filled(bags, known.how, known.columns)
+    if known.columns is None:
+        note_of_filled(bags, known.how)
     return impute(bags, np.array(known.filling))
 
 
@@ -275,7 +275,10 @@ def encoded(model: BagScorer | BagEnsemble | Inputs, bags: Bags) -> Bags:
         return bags
     if bags.feature_names is None or (bags.columns is None and bags.feature_names == known.names):
         return bags  # already encoded
-    return known.columns.encode(align_features(bags, tuple(known.columns.kinds), reference=known.source))
+    bags = align_features(bags, tuple(known.columns.kinds), reference=known.source)
+    if known.filling is not None and missing_counts(bags).any():
+        note_of_filled(bags, known.how)
+    return known.columns.encode(bags)
 
 
 def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:

@@ -13,7 +13,7 @@ from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, missing_by_column, missing_text
 from midam.data.digests import bag_digests
 from midam.data.sets import catalog
-from midam.data.sources.patient_rows import group_origin
+from midam.data.sources.patients import group_origin
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
@@ -78,14 +78,13 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     few bags of a class: 2 positive; intervals will be wide
     """
     coder = ColumnCoder.fit(bags, data or DataSettings())
+    (_, categories), text = missing_by_column(bags), missing_text(bags, f"need {given(impute='median')} to train")
     bags = bags if coder is None else coder.encode(bags)
-    _, categories = missing_by_column(bags, coder)
     features = feature_facts(bags) if len(bags.instance_shape) == 1 else []
     for at, feature in enumerate(features):
         column = None if coder is None else coder.of_categories.get(feature.feature)
         if column in categories and feature.feature != f"{column} missing":
             features[at] = feature._replace(missing=categories[column] / bags.num_instances)
-    text = missing_text(bags, coder, f"need {given(impute='median')} to train")
     notes, traps = [text] if text else [], [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():

@@ -236,8 +236,8 @@ def typical_values(bags: Bags, columns: str | None = None) -> list[float] | None
     typical, first = np.median(x, axis=0), 0
     for code in () if columns is None else ColumnCoder.from_json(columns).codes:
         last = first + len(code.features)
-        if code.category is not None:
-            known = x[:, first : last - code.category.missing]  # all but the last, which marks missing values
+        if code.kind == "category" and code.features:
+            known = x[:, first : last - code.missing]  # all but the last, which marks missing values
             typical[first:last] = np.arange(last - first) == known.sum(axis=0).argmax()
         first = last
     return [float(value) for value in typical]

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.data.column_codes import ColumnCoder
-from midam.data.covariate_codes import CovariateCoder
-from midam.data.sources.patient_rows import group_origin
+from midam.data.column_codes import ColumnCoder, CovariateCoder
+from midam.data.sources.patients import group_origin
 from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision

@@ -11,7 +11,7 @@ import numpy as np
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.left_out import LeftOut
 from midam.data.sources.file_names import known_suffixes
-from midam.data.sources.patient_rows import patients_together
+from midam.data.sources.patients import patients_together
 from midam.data.sources.reader import BagReader, bag_reader, bag_readers
 from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
@@ -79,10 +79,10 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     positive : str, optional
         Value of the label column (of ``y`` in an npz, of the folders if these are the classes) that is label 1; all
         others are 0. Default: the labels are 0 and 1, or two words of which one is clearly positive, such as no and yes
-        (`midam.data.sources.label_values`).
+        (`midam.data.sources.labels`).
     target : str, default "auto"
         Kind of the labels: "binary", "multiclass", "multilabel", "ordinal", "continuous" or "survival"; by default
-        inferred if it is clear (`midam.data.sources.label_columns`), with a note.
+        inferred if it is clear (`midam.data.sources.labels`), with a note.
     grades : sequence of str
         Grades of an ordinal target, the lowest first; they imply the target. Default: the numbers in their order.
     bag_by : {"slide", "patient"}
