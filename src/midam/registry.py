@@ -114,7 +114,7 @@ class Registry:
                 "Python."
             )
         added = f"{self.kind.upper()}S"
-        # `midam.data.sources.label_columns` reads the labels of its own targets alone.
+        # `midam.data.sources.labels` reads the labels of its own targets alone.
         if "." in name and self is not TARGETS and globals().get(added) is self:
             return ConfigError(
                 f"{known} {name!r}{where}, and no class path is imported; add the class under this name in a module, "

@@ -183,9 +183,9 @@ def test_several_labels_have_a_column_each(labeled):
     # What is not known of a bag cannot be wrong.
     unknown = np.where(called == LABELS, LABELS, np.nan)
     assert labeled.score(OF_LABELS, unknown) == 1
-    with pytest.raises(BagDataError, match="Expected labels 0, 1 or NaN, got 2, 1, 1"):
+    with pytest.raises(BagDataError, match="Expected 0, 1 or nothing in column 0 of y, one of 3 labels, got 2"):
         clone(labeled).fit(OF_LABELS, np.where(np.arange(N)[:, None] + np.arange(3) == 0, 2, LABELS))
-    with pytest.raises(BagDataError, match="numbers in y, got 'x'; give 0, 1, or NaN"):
+    with pytest.raises(BagDataError, match="Expected 0, 1 or nothing in column 0 of y, one of 2 labels, got x"):
         clone(labeled).fit(OF_LABELS, np.full((N, 2), "x"))
 
 
@@ -231,7 +231,7 @@ def test_a_ranker_gives_grades_and_is_judged_by_the_order(graded):
     codes = np.array([["low", "mid", "high"].index(name) for name in called])
     assert (np.diff(codes[np.argsort(scores)]) >= 0).all()
     assert accuracy_score(y, called) > 0.6
-    with pytest.raises(BagDataError, match=r"grades low, mid, high in y, got 'worst' \(bag 0\)"):
+    with pytest.raises(BagDataError, match=r"grades low, mid, high in y, got worst \(in y, bag 0\)"):
         clone(graded).fit(OF_GRADES, np.where(y == y[0], "worst", y))
 
 
@@ -249,7 +249,9 @@ def test_a_ranker_of_numbers_gives_numbers():
     assert np.array_equal(
         whole.bag_scores(OF_GRADES), clone(whole).fit(OF_GRADES, GRADES.tolist()).bag_scores(OF_GRADES)
     )
-    with pytest.raises(BagDataError, match="numbers in y, got 'low'; name the grades, the lowest first, with `grades`"):
+    with pytest.raises(
+        BagDataError, match=r"numbers in y, got low \(in y, bag .*\); correct it, or name the grades, the"
+    ):
         MIDAMRanker(**HOW).fit(OF_GRADES, np.array(["low", "mid", "high"])[GRADES])
 
 
@@ -336,7 +338,7 @@ def test_times_follow_the_bags_of_a_frame(survival):
         (np.stack([EVENT, TIME], axis=1), "times above 0"),
         (np.stack([TIME, 2 * EVENT], axis=1), "a time and an event of 0"),
         (np.stack([TIME, EVENT], axis=1)[:5], "Expected 60 labels, got 5"),
-        (pd.DataFrame({"time": TIME, "event": "dead"}), "numbers in y, got 'dead'; give time and event as numbers"),
+        (pd.DataFrame({"time": TIME, "event": "dead"}), "numbers in y, got dead .*; give time and event as numbers"),
         (None, "MIDAMSurvival requires y to be passed"),
     ],
 )

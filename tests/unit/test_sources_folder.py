@@ -238,7 +238,7 @@ def test_the_column_of_the_files_is_found_or_given(folder, table):
         (CLAM + "A,c,tumor\n", {"positive": "tumor"}, "one case_id for c, got C and A"),
         (CLAM + "C,c,normal\n", {"positive": "tumor"}, "one label for c, got tumor and normal"),
         (CLAM.replace("A,TCGA.A-02,tumor", "A,TCGA.A-02,normal"), {"positive": "tumor", "bag_by": "patient"},
-         "one label in a bag, got 1 and 0 .in .*slides, bag A, TCGA.A-02.h5"),
+         "one label in a bag, got tumor and normal .in .*slides, bag A, TCGA.A-02.h5"),
         (CLAM.replace("\nC,", "\n,"), {"positive": "tumor"}, "a case_id in each row, got none for c"),
         (CLAM.replace("case_id", "center"), {"positive": "tumor", "bag_by": "patient"}, "column of patients"),
         ("case_id,slide_id,label\n", {}, "at least one row"),

@@ -69,37 +69,11 @@ def test_bags_of_one_row_may_have_such_columns():
     assert "column time is" in text
 
 
-@pytest.mark.parametrize("turn", [1.0, -3.0])
-def test_a_column_that_follows_the_label_gives_it_away(turn):
-    follows = turn * ((np.arange(BAGS) % 3 == 0) + np.linspace(0, 0.5, BAGS))
-    (text,) = told(table(stain=follows, other=follows**2))
-    assert "columns stain and other are read as features and have one value in each bag, as labels have" in text
-    assert "leave them out with `ignore_columns=['stain', 'other']`" in text
-
-
 def test_what_is_known_of_the_bag_is_offered_as_a_covariate():
     (text,) = told(table(age=ages(), site=np.arange(BAGS) % 2))
     assert "columns age and site have one value in each bag" in text
     assert "`covariates=['age', 'site']`" in text
     assert told(table(scale=np.ones(BAGS))) == []
-
-
-def test_labels_of_instances_are_named():
-    frame = table()
-    frame["witness"] = 0
-    frame.loc[frame.index[(frame.label == 1) & (np.arange(len(frame)) % ROWS == 1)], "witness"] = 1
-    (text,) = told(frame)
-    assert "column witness is read as a feature" in text
-    assert "labels" in text
-    frame.loc[3, "witness"], frame.loc[ROWS + 1, "witness"] = 0, 1  # a negative bag has one, too
-    assert told(frame) == []
-
-
-def test_every_target_is_followed(tmp_path):
-    times = np.random.default_rng(3).permutation(BAGS) + 1.0
-    frame = table(days=times).drop(columns="label").assign(time=table(t=times).t, event=1)
-    with pytest.warns(UserWarning, match="column days is read as a feature and has one value"):
-        read_bags(written(tmp_path, frame), target="survival")
 
 
 def test_columns_of_words_are_left_out_at_once(tmp_path):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from midam.cli.parser import DATA, Parser, add_settings
 from midam.data.bags import Bags
-from midam.data.sources.label_columns import label_columns
+from midam.data.sources.labels import label_columns
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, group_parts, is_group_like, is_label_like, is_split
 from midam.data.sources.table_files import check_fields, header_of, read_instances

@@ -1,8 +1,8 @@
 """Bags of instances: all bags of a data set share one flat array of instances, in memory or on disk."""
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +21,49 @@ from midam.names import names_of, warn_of_alike
 if TYPE_CHECKING:
     import pandas as pd
 
-_OPTIONAL = ("groups", "sites", "splits", "sources", "attributes", "weights")
-_PER_BAG = ("starts", "sizes", "ids", "labels", "digests", *_OPTIONAL)
+
+class BagFields(TypedDict, total=False):
+    """What `Bags` may hold besides their instances; the docstring of `Bags` describes each."""
+
+    ids: ArrayLike | None
+    labels: ArrayLike | None
+    classes: Sequence[ClassName] | None
+    outcome: TargetLabels | None
+    covariates: Covariates | Mapping[str, ArrayLike] | None
+    groups: ArrayLike | None
+    sites: ArrayLike | None
+    splits: ArrayLike | None
+    weights: ArrayLike | None
+    coords: Any
+    witnesses: ArrayLike | None
+    digests: ArrayLike | None
+    feature_names: Sequence[str] | None
+    columns: Sequence[Column] | None
+    sources: ArrayLike | None
+    attributes: ArrayLike | None
+    cut: Mapping[str, Any] | None
+    left_out: Sequence[LeftOut]
+
+
+class FrameOptions(TypedDict, total=False):
+    """Parameters of `midam.read_bags` that apply to a DataFrame."""
+
+    group_column: str | None
+    split_column: str | None
+    coord_columns: Sequence[str]
+    ignore_columns: Sequence[str]
+    categories: Sequence[str]
+    covariates: Sequence[str]
+    site_column: str | None
+    positive: str | None
+    target: str
+    grades: Sequence[str]
+    classes: Sequence[ClassName] | None
+
+
+_PER_BAG = ("ids", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
+_SELECTED = ("starts", "sizes", "labels", "outcome", "covariates", *_PER_BAG)
+_LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "feature_names", "columns"}
 
 
 class Bags:
@@ -45,7 +86,8 @@ class Bags:
     classes : pair, optional
         What the labels 0 and 1 are called, as ``("benign", "malignant")``: two strings, numbers or booleans.
     outcome : TargetLabels, optional
-        Labels of a target other than two classes; then `labels` is None.
+        Labels of any target, instead of `labels`. Two classes become `labels` and `classes`; with another target,
+        `labels` is None.
     covariates : Covariates or mapping of arrays [N], optional
         Metadata of the bags: numbers or categories by name, see `Covariates`.
     groups : array of str, shape [N], optional
@@ -101,55 +143,36 @@ class Bags:
         *,
         sizes: ArrayLike,
         starts: ArrayLike | None = None,
-        ids: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
-        classes: Sequence[ClassName] | None = None,
-        outcome: TargetLabels | None = None,
-        covariates: Covariates | Mapping[str, ArrayLike] | None = None,
-        groups: ArrayLike | None = None,
-        sites: ArrayLike | None = None,
-        splits: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        coords: NDArray[Any] | Rows | None = None,
-        witnesses: ArrayLike | None = None,
-        digests: ArrayLike | None = None,
-        feature_names: Sequence[str] | None = None,
-        columns: Sequence[Column] | None = None,
-        sources: ArrayLike | None = None,
-        attributes: ArrayLike | None = None,
-        cut: Mapping[str, Any] | None = None,
-        left_out: Sequence[LeftOut] = (),
         source: str = "memory",
+        **fields: Unpack[BagFields],
     ) -> None:
-        sizes = validate.int_array(sizes, "sizes", source)
-        starts = np.cumsum(sizes) - sizes if starts is None else starts
-        ids = validate.id_array(np.arange(len(sizes)) if ids is None else ids, source)
-        names = None if classes is None else validate.class_names(classes, source)
-        if isinstance(covariates, Mapping):
-            covariates = Covariates.of(covariates, source=source)
-        self.instances = instances
-        self.starts = validate.int_array(starts, "starts", source)
-        self.sizes = sizes
-        self.ids = ids
-        self.labels = None if labels is None else validate.label_array(labels, ids, source, classes=names)
-        self.classes = names
-        self.outcome = outcome
-        self.covariates = covariates
-        self.groups = None if groups is None else validate.group_array(groups, ids, source)
-        self.sites = None if sites is None else validate.site_array(sites, source)
-        self.splits = None if splits is None else validate.name_array(splits, source)
-        self.weights = None if weights is None else validate.weight_array(weights, source)
-        self.coords = coords
-        self.witnesses = None if witnesses is None else validate.witness_array(witnesses, len(instances), source)
-        self.digests = None if digests is None else validate.digest_array(digests, source)
-        self.feature_names = None if feature_names is None else tuple(names_of(feature_names, source))
-        self.columns = None if columns is None else tuple(columns)
-        self.sources = None if sources is None else validate.text_array(sources)
-        self.attributes = None if attributes is None else validate.text_array(attributes)
-        self.cut = None if cut is None else dict(cut)
-        self.left_out = tuple(left_out)
-        self.source = source
-        self.check(finite=False)
+        refuse_others(fields, BagFields.__annotations__, "Bags")
+        vars(self).update(dict.fromkeys(BagFields.__annotations__), left_out=(), source=source)
+        self._take({"ids": None, **fields, "instances": instances, "sizes": sizes, "starts": starts})
+
+    if TYPE_CHECKING:
+        instances: NDArray[Any] | Rows
+        sizes: NDArray[np.int64]
+        starts: NDArray[np.int64]
+        ids: NDArray[np.str_]
+        labels: NDArray[np.int64] | None
+        classes: validate.TwoNames | None
+        outcome: TargetLabels | None
+        covariates: Covariates | None
+        groups: NDArray[np.str_] | None
+        sites: NDArray[np.str_] | None
+        splits: NDArray[np.str_] | None
+        weights: NDArray[np.float64] | None
+        coords: NDArray[Any] | Rows | None
+        witnesses: NDArray[np.bool_] | None
+        digests: NDArray[np.uint8] | None
+        feature_names: tuple[str, ...] | None
+        columns: tuple[Column, ...] | None
+        sources: NDArray[np.object_] | None
+        attributes: NDArray[np.object_] | None
+        cut: dict[str, Any] | None
+        left_out: tuple[LeftOut, ...]
+        source: str
 
     @classmethod
     def from_arrays(
@@ -158,18 +181,9 @@ class Bags:
         bag: ArrayLike,
         y: ArrayLike | None = None,
         *,
-        ids: ArrayLike | None = None,
-        classes: Sequence[ClassName] | None = None,
-        outcome: TargetLabels | None = None,
-        covariates: Covariates | Mapping[str, ArrayLike] | None = None,
-        groups: ArrayLike | None = None,
-        splits: ArrayLike | None = None,
-        coords: ArrayLike | None = None,
-        witnesses: ArrayLike | None = None,
-        feature_names: Sequence[str] | None = None,
-        columns: Sequence[Column] | None = None,
         source: str = "memory",
         missing: bool = False,
+        **fields: Unpack[BagFields],
     ) -> Self:
         """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
@@ -189,20 +203,20 @@ class Bags:
                 f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
                 f"(in {source}); give both the same length."
             )
+        ids, outcome = fields.get("ids"), fields.get("outcome")
         names = None if ids is None else validate.id_array(ids, source)
         given_labels = outcome if y is None else np.atleast_1d(np.asarray(y))
         expected = 0 if given_labels is None else len(given_labels)
         sizes = validate.count_instances(numbers, expected, names, source)
-        arrays = {"coords": coords, "witnesses": witnesses}
+        arrays = {"coords": fields.get("coords"), "witnesses": fields.get("witnesses")}
         parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
         if np.any(np.diff(numbers) < 0):
             order = np.argsort(numbers, kind="stable")
             X = X[order]
             # The constructor refuses parts of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
-        others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source, **parts}
-        others |= {"feature_names": feature_names, "columns": columns, "outcome": outcome, "covariates": covariates}
-        bags = cls(X, sizes=sizes, ids=names, labels=y, **others)
+        labels: dict[str, Any] = {} if y is None else {"labels": y}
+        bags = cls(X, sizes=sizes, source=source, **{**fields, "ids": names, **labels, **parts})
         bags.check(missing=missing)
         if source == "memory":  # the readers of files warn themselves
             warn_of_alike_names(bags)
@@ -214,15 +228,9 @@ class Bags:
         arrays: Sequence[ArrayLike],
         labels: ArrayLike | None = None,
         *,
-        ids: ArrayLike | None = None,
-        classes: Sequence[ClassName] | None = None,
-        outcome: TargetLabels | None = None,
-        covariates: Covariates | Mapping[str, ArrayLike] | None = None,
-        groups: ArrayLike | None = None,
-        splits: ArrayLike | None = None,
-        coords: Sequence[ArrayLike] | None = None,
         source: str = "memory",
         missing: bool = False,
+        **fields: Any,
     ) -> Self:
         """Make bags from a list of arrays [n_i, ...], one per bag; `coords` is a list too, the rest as in `Bags`.
 
@@ -234,10 +242,10 @@ class Bags:
         array([1, 2])
         """
         parts = [validate.bag_array(part, number) for number, part in enumerate(arrays)]
+        ids, coords = fields.get("ids"), fields.get("coords")
         names = validate.id_array(np.arange(len(parts)) if ids is None else ids, source)
         instances = validate.concatenate(parts, names, "instances", source)
         sizes = np.array([len(p) for p in parts], dtype=np.int64)
-        places = None
         if coords is not None:
             rows = [validate.as_array(part) for part in coords]
             if [len(c) for c in rows] != sizes.tolist():
@@ -245,10 +253,9 @@ class Bags:
                     f"Expected coordinates as long as the bags, got other lengths (in {source}); give one row of "
                     "coordinates for each instance."
                 )
-            places = validate.concatenate(rows, names, "coordinates", source)
-        others: dict[str, Any] = {"classes": classes, "groups": groups, "splits": splits, "source": source}
-        others |= {"outcome": outcome, "covariates": covariates}
-        bags = cls(instances, sizes=sizes, ids=names, labels=labels, coords=places, **others)
+            fields["coords"] = validate.concatenate(rows, names, "coordinates", source)
+        fields["ids"] = names
+        bags = cls(instances, sizes=sizes, source=source, **{"labels": labels, **fields})
         bags.check(missing=missing)
         warn_of_alike_names(bags)
         return bags
@@ -260,19 +267,9 @@ class Bags:
         bag_column: str = "bag",
         label_column: str = "label",
         *,
-        group_column: str | None = None,
-        split_column: str | None = None,
-        coord_columns: Sequence[str] = (),
-        ignore_columns: Sequence[str] = (),
-        categories: Sequence[str] = (),
-        covariates: Sequence[str] = (),
-        site_column: str | None = None,
-        positive: str | None = None,
-        target: str = "auto",
-        grades: Sequence[str] = (),
-        classes: Sequence[ClassName] | None = None,
         source: str = "a DataFrame",
         impute: bool = False,
+        **options: Unpack[FrameOptions],
     ) -> "Bags":
         """Make bags from a DataFrame whose rows are instances, as `midam.read_bags` does from a table.
 
@@ -288,14 +285,11 @@ class Bags:
         >>> Bags.from_dataframe(frame)
         Bags(2 bags, 1 positive, 3 instances (1,))
         """
-        arguments = {**locals()}
-        for name in ("cls", "frame", "source"):
-            del arguments[name]
         from midam.data.sources.frames import frame_arrays
 
-        arrays, sites = frame_arrays(frame, source, **arguments)
-        bags = cls.from_arrays(**arrays)
-        bags = bags if sites is None else bags.replace(sites=sites)
+        refuse_others(options, FrameOptions.__annotations__, "Bags.from_dataframe")
+        named = {"bag_column": bag_column, "label_column": label_column, "impute": impute}
+        bags = cls.from_arrays(**frame_arrays(frame, source, **named, **options))
         warn_of_alike_names(bags)
         return bags
 
@@ -378,15 +372,41 @@ class Bags:
         ['2', '0']
         """
         index = np.asarray(index)
-        rows = index if index.dtype == np.bool_ else index.astype(np.int64)
-        parts = {name: getattr(self, name) for name in _PER_BAG}
-        selected = {name: None if part is None else part[rows] for name, part in parts.items()}
-        tables = {"outcome": self.outcome, "covariates": self.covariates}
-        return self.replace(**selected, **{k: None if v is None else v.subset(rows) for k, v in tables.items()})
+        positions = np.arange(len(self))[index if index.dtype == np.bool_ else index.astype(np.int64)]
+        if len(positions) == 0:
+            raise BagDataError(f"Expected at least one bag, got none (in {self.source}); give some bags.")
+        if len(np.unique(positions)) < len(positions):
+            validate.check_names(self.ids[positions], self.source)
+        return self._changed(taken({name: getattr(self, name) for name in _SELECTED}, positions))
 
     def replace(self, **changes: Any) -> Self:
         """Return these bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""
-        return type(self)(**{**vars(self), **changes})
+        refuse_others(changes, vars(self), "Bags.replace")
+        bags = self._changed({})
+        bags._take(changes)
+        return bags
+
+    def _changed(self, changes: Mapping[str, Any]) -> Self:
+        """Return a copy with other attributes, which are not checked."""
+        bags = object.__new__(type(self))
+        vars(bags).update(vars(self), **changes)
+        return bags
+
+    def _take(self, fields: Mapping[str, Any]) -> None:
+        """Set parameters to values in their form, and check all that depend on them."""
+        outcome = fields.get("outcome")
+        if outcome is not None and outcome.target == "binary":
+            names = None if outcome.names == ("0", "1") else outcome.names
+            labels = outcome.values[:, 0].astype(np.int64)
+            fields = {**fields, "labels": labels, "classes": names, "outcome": None}
+        elif outcome is not None:
+            fields = {**fields, "classes": None}
+        facts = vars(self)
+        facts.update(fields)
+        for name, form in _FORMS.items():
+            if name in fields and (facts[name] is not None or name in ("starts", "ids")):
+                facts[name] = form(facts[name], self)
+        self._check(fields.keys())
 
     def where_split(self, name: str) -> NDArray[np.int64]:
         """Return the positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`."""
@@ -432,23 +452,25 @@ class Bags:
         return self.labels
 
     def check(self, *, finite: bool = True, missing: bool = False) -> None:
-        """Check the structure; with `finite`, also read all instances by chunks and refuse infinity and NaN.
+        """With `finite`, read all instances by chunks and refuse infinity and NaN; with `missing`, NaN is allowed."""
+        if finite and (self.instances.dtype.kind == "f" or self.instances.dtype == np.uint64):
+            self._check_values(missing=missing)
 
-        With `missing`, NaN is allowed.
-        """
+    def _check(self, changed: Collection[str]) -> None:
+        """Refuse parameters that do not fit together; only the `changed` ones are checked."""
         ids, source = self.ids, self.source
-        validate.check_rows(self.instances, self.coords, source, sound=isinstance(self.instances, np.ndarray | Rows))
-        validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
-        if self.feature_names is not None:
-            validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
-        if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
-            raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
-        for name in _OPTIONAL:
-            if getattr(self, name) is not None:
-                validate.check_length(getattr(self, name), len(ids), name[:-1], source)
-        if self.digests is not None:
-            validate.check_length(self.digests[:, 0], len(ids), "digest", source)
-        if self.splits is not None:
+        if not _LAYOUT.isdisjoint(changed):
+            sound = isinstance(self.instances, np.ndarray | Rows)
+            validate.check_rows(self.instances, self.coords, source, sound=sound)
+            validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
+            if self.feature_names is not None:
+                validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
+            if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
+                raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
+        for name in _PER_BAG:
+            if name in changed and (column := getattr(self, name)) is not None:
+                validate.check_length(column[:, 0] if name == "digests" else column, len(ids), name[:-1], source)
+        if self.splits is not None and "splits" in changed:
             validate.check_splits(self.splits, ids, source)
         if self.outcome is not None:
             if self.labels is not None:
@@ -457,10 +479,8 @@ class Bags:
                 target = self.outcome.target
                 raise BagDataError(f"Expected two classes with weights, got {target} (in {source}); leave them out.")
             self.outcome.check(ids, source)
-        if self.covariates is not None:
+        if self.covariates is not None and "covariates" in changed:
             self.covariates.check(ids, source)
-        if finite and (self.instances.dtype.kind == "f" or self.instances.dtype == np.uint64):
-            self._check_values(missing=missing)
 
     def _check_values(self, *, missing: bool) -> None:
         """Read the bags by chunks; refuse values beyond 1.8e19 and, unless values may be `missing`, NaN."""
@@ -482,6 +502,53 @@ class Bags:
         Bags with the same values have the same fingerprint, in memory or on disk.
         """
         return fingerprint(self)
+
+
+def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:
+    return np.cumsum(bags.sizes) - bags.sizes if starts is None else validate.int_array(starts, "starts", bags.source)
+
+
+def _label_array(labels: ArrayLike, bags: Bags) -> NDArray[np.int64]:
+    return validate.label_array(labels, bags.ids, bags.source, classes=bags.classes)
+
+
+def _covariates(covariates: Covariates | Mapping[str, ArrayLike], bags: Bags) -> Covariates:
+    return Covariates.of(covariates, source=bags.source) if isinstance(covariates, Mapping) else covariates
+
+
+# Each makes a parameter of `Bags` what their attribute holds; the later ones may use the earlier ones.
+_FORMS: dict[str, Callable[[Any, Bags], Any]] = {
+    "sizes": lambda sizes, bags: validate.int_array(sizes, "sizes", bags.source),
+    "starts": _starts,
+    "ids": lambda ids, bags: validate.id_array(np.arange(len(bags.sizes)) if ids is None else ids, bags.source),
+    "classes": lambda names, bags: validate.class_names(names, bags.source),
+    "labels": _label_array,
+    "covariates": _covariates,
+    "groups": lambda groups, bags: validate.group_array(groups, bags.ids, bags.source),
+    "sites": lambda sites, bags: validate.site_array(sites, bags.source),
+    "splits": lambda splits, bags: validate.name_array(splits, bags.source),
+    "weights": lambda weights, bags: validate.weight_array(weights, bags.source),
+    "witnesses": lambda marks, bags: validate.witness_array(marks, len(bags.instances), bags.source),
+    "digests": lambda digests, bags: validate.digest_array(digests, bags.source),
+    "feature_names": lambda names, bags: tuple(names_of(names, bags.source)),
+    "columns": lambda columns, bags: tuple(columns),  # noqa: ARG005
+    "sources": lambda texts, bags: validate.text_array(texts),  # noqa: ARG005
+    "attributes": lambda texts, bags: validate.text_array(texts),  # noqa: ARG005
+    "cut": lambda cut, bags: dict(cut),  # noqa: ARG005
+    "left_out": lambda rows, bags: tuple(rows),  # noqa: ARG005
+}
+
+
+def taken(fields: Mapping[str, Any], index: Any) -> dict[str, Any]:
+    """Return parameters of `Bags` with a value for each bag, for the bags at these positions; None stays None."""
+    parts = {name: part for name, part in fields.items() if part is not None}
+    return {**fields, **{name: x.subset(index) if hasattr(x, "subset") else x[index] for name, x in parts.items()}}
+
+
+def refuse_others(fields: Collection[str], known: Collection[str], caller: str) -> None:
+    """Raise a `TypeError` for a keyword that `caller` does not take, as Python does."""
+    for name in sorted({*fields} - {*known})[:1]:
+        raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}")
 
 
 def warn_of_alike_names(bags: Bags) -> None:

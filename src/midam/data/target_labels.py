@@ -1,4 +1,4 @@
-"""Labels of bags other than 0 and 1: classes, several labels, grades, numbers, survival."""
+"""Labels of bags of any target: two classes or more, several labels, grades, numbers, survival."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,18 +13,19 @@ from midam.data.validate import usable
 from midam.errors import BagDataError, plural
 from midam.names import name_of
 
-CODED = ("multiclass", "ordinal")  # targets whose values are positions in the names
+CODED = ("multiclass", "ordinal")  # targets of several classes, whose values are positions in the names
 _MOST_SHOWN = 8
 _LEAST = np.finfo(np.float32).tiny
-_WIDTHS = {"multiclass": 1, "ordinal": 1, "continuous": 1, "survival": 2}  # columns of values
+_WIDTHS = {"binary": 1, "multiclass": 1, "ordinal": 1, "continuous": 1, "survival": 2}  # columns of values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TargetLabels(BriefRepr):
-    """Labels of N bags other than 0 and 1, as numbers.
+    """Labels of N bags, as numbers.
 
     | target | values | names |
     |---|---|---|
+    | binary | [N, 1], 0 or 1 | of the two classes, "0" and "1" by default |
     | multiclass | [N, 1], position of the class in the names | of the classes |
     | ordinal | [N, 1], position of the grade in the names | of the grades, the lowest first |
     | multilabel | [N, L], 0 or 1, NaN where it is not known | of the L labels |
@@ -69,7 +70,7 @@ class TargetLabels(BriefRepr):
 
         The column is "label"; several labels have a column each ("label_NAME"), survival has "time" and "event".
         """
-        if self.target in CODED:
+        if self.target in ("binary", *CODED):
             return {"label": [self.names[code] for code in self.values[:, 0].astype(np.int64)]}
         if self.target == "survival":
             return {"time": self.values[:, 0].tolist(), "event": self.values[:, 1].astype(np.int64).tolist()}

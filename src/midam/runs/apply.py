@@ -13,7 +13,7 @@ from rich.console import Console
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.missing import align_features
-from midam.data.sources.label_columns import known_names
+from midam.data.sources.labels import known_names
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of

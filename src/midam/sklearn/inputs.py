@@ -180,7 +180,7 @@ def _bags_of_frame(
         raise BagDataError(f"Expected one row per bag, got several of one index; {advice}.")
     frame = _selected(frame, columns, names, "a DataFrame")
     if levels == 2:
-        arrays, _ = frame_arrays(frame, "a DataFrame", impute=missing, features=names, kinds=kinds)
+        arrays = frame_arrays(frame, "a DataFrame", impute=missing, features=names, kinds=kinds)
         bags = Bags.from_arrays(**arrays)
         warn_of_alike_names(bags)
         return bags

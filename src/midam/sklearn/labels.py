@@ -1,6 +1,6 @@
 """Forms of y and their codes: classes, several labels, grades, numbers, survival."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,8 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from midam.data.bags import Bags
-from midam.data.sources.label_values import word_of
+from midam.data.sources.labels import Column, code_labels, word_of
+from midam.data.sources.request import Request
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, OneClassError
 from midam.lazy_imports import pandas as pd
@@ -100,22 +101,12 @@ def with_order(bags: Bags, y: Any, *, grades: Sequence[Any] | NDArray[Any] | Non
         if outcome.target == "ordinal" and grades is None:
             return Labeled(bags, np.array(outcome.names))
         y = outcome.columns()["label"]
-    given = column_or_1d(y, warn=True)
-    _check_length(bags, given)
+    values = column_or_1d(y, warn=True)
+    _check_length(bags, values)
     if grades is None:
-        _check_finite(given)
-        values = _numbers(given, "name the grades, the lowest first, with `grades`")
-        return _labeled(bags, TargetLabels.of("continuous", values, names=["label"]))
-    words = [word_of(grade) for grade in grades]
-    codes = {word: code for code, word in enumerate(words)}
-    for bag, value in enumerate(given.tolist()):
-        if word_of(value) not in codes:
-            raise BagDataError(
-                f"Expected the grades {', '.join(words)} in y, got {value!r} (bag {bag}); add it to `grades`, or leave "
-                "such bags out."
-            )
-    outcome = TargetLabels.of("ordinal", [codes[word_of(value)] for value in given.tolist()], names=words)
-    return _labeled(bags, outcome, np.array(list(grades)))
+        _check_finite(values)
+        return _coded(bags, {"y": values}, target="continuous")
+    return _coded(bags, {"y": values}, np.array(list(grades)), target="ordinal", grades=tuple(map(word_of, grades)))
 
 
 def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
@@ -125,8 +116,11 @@ def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
         return Labeled(bags, np.empty(0))
     values = np.asarray(y)
     _check_length(bags, values)
-    numbers = _numbers(values, "give time and event as numbers")
-    return _labeled(bags, TargetLabels.of("survival", numbers, names=[_TIME, _EVENT]))
+    request, ids = Request("y"), bags.ids.tolist()
+    parts = (Column(name, x.tolist(), request, ids, "y") for name, x in zip((_TIME, _EVENT), values.T))
+    numbers = np.stack([part.numbers("give time and event as numbers") for part in parts], axis=1)
+    outcome = TargetLabels.of("survival", numbers, names=(_TIME, _EVENT))
+    return Labeled(bags.replace(labels=None, outcome=outcome), np.empty(0))
 
 
 def times_of(y: Any) -> Any:
@@ -149,7 +143,7 @@ def times_of(y: Any) -> Any:
     truths = [str(kind) in ("bool", "boolean") for kind in kinds]
     ordered = _time_and_event(names, truths)
     if is_frame(y):
-        return y[list(ordered or names)]
+        return y[list(ordered or names)].astype({name: float for name, truth in zip(names, truths) if truth})
     if ordered is None:
         raise _no_times(f"the fields {', '.join(names)}")
     return np.stack([y[name].astype(np.float64) for name in ordered], axis=1)
@@ -165,11 +159,11 @@ def _in_form(given: NDArray[Any]) -> NDArray[Any]:
 
 def _several_labels(bags: Bags, y: Any, positive: object) -> Labeled:
     """Return bags with several labels, named by the columns of a DataFrame, else by number."""
-    values = _numbers(np.asarray(y), "give 0, 1, or NaN where a label is not known")
+    values = np.asarray(y)
     classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
     _check_length(bags, values)
     _refuse_positive(positive, f"{len(classes)} labels")
-    return _labeled(bags, TargetLabels.of("multilabel", values, names=list(map(word_of, classes.tolist()))), classes)
+    return _coded(bags, dict(zip(map(word_of, classes.tolist()), values.T)), classes, target="multilabel")
 
 
 def _of_classes(
@@ -180,13 +174,16 @@ def _of_classes(
     codes = np.searchsorted(classes, given)
     if before is not None and len(before) == len(classes) and sorted(before.tolist()) == classes.tolist():
         codes, classes = np.argsort(before)[codes], before
-    return _labeled(bags, TargetLabels.of("multiclass", codes, names=list(map(word_of, classes.tolist()))), classes)
+    outcome = TargetLabels.of("multiclass", codes, names=list(map(word_of, classes.tolist())))
+    return Labeled(bags.replace(labels=None, outcome=outcome), classes)
 
 
-def _labeled(bags: Bags, outcome: TargetLabels, classes: NDArray[Any] | None = None) -> Labeled:
-    """Return bags with an outcome instead of labels."""
-    relabeled = bags.replace(labels=None, classes=None, outcome=outcome)
-    return Labeled(relabeled, np.empty(0) if classes is None else classes)
+def _coded(bags: Bags, columns: Mapping[str, NDArray[Any]], classes: Any = (), **options: Any) -> Labeled:
+    """Return bags with the labels of columns of y, read as those of a table."""
+    values = {name: column.tolist() for name, column in columns.items()}
+    ids = bags.ids.tolist()
+    outcome = code_labels(values, Request("y", **options), ids=ids, origin="column {} of y" if len(values) > 1 else "y")
+    return Labeled(bags.replace(labels=None, outcome=outcome), np.asarray(classes))
 
 
 def _refuse_positive(positive: object, got: str) -> None:
@@ -241,14 +238,6 @@ def _check_length(bags: Bags, given: NDArray[Any]) -> None:
                 "with a MultiIndex (bag, instance)"
             )
         raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; {advice}.")
-
-
-def _numbers(given: NDArray[Any], advice: str) -> NDArray[np.float64]:
-    try:
-        return given.astype(np.float64)
-    except (TypeError, ValueError):
-        shown = next(value for value in given.ravel().tolist() if not isinstance(value, int | float))
-        raise BagDataError(f"Expected numbers in y, got {shown!r}; {advice}.") from None
 
 
 def _time_and_event(names: Sequence[Any], truths: Sequence[bool]) -> tuple[Any, Any] | None:

@@ -13,7 +13,6 @@ from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.label_values import Coded
 from midam.data.sources.probe import FileFacts, facts_of
 from midam.data.sources.request import ImageOptions, OnFile, Places, Request
 from midam.data.sources.table_columns import require_columns
@@ -39,8 +38,10 @@ def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: On
         [file for file, _ in matches],
         [file.stem for file, _ in matches],
         Request(path, images=options, on_file=on_file),
-        coded=Coded(np.array([match[2].lower() == "malignant" for _, match in matches], dtype=np.int64), None),
-        groups=np.array([match[1] for _, match in matches]),
+        table={
+            "labels": np.array([match[2].lower() == "malignant" for _, match in matches]),
+            "groups": np.array([match[1] for _, match in matches]),
+        },
     )
 
 
@@ -97,8 +98,10 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
         [files[key] for key in present],
         [folders[key].name.removesuffix("_nifti") for key in present],
         Request(path, images=options, on_file=on_file),
-        coded=Coded(np.array([grades[key] for key in present]), None),
-        groups=np.array([f"UCSF-PDGM-{key[0]:04d}" for key in present]),
+        table={
+            "labels": np.array([grades[key] for key in present]),
+            "groups": np.array([f"UCSF-PDGM-{key[0]:04d}" for key in present]),
+        },
     )
 
 

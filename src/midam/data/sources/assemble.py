@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bag_files import ROWS, SEPARATOR
-from midam.data.bags import Bags
-from midam.data.covariates import Covariates, missing_of
+from midam.data.bags import Bags, taken
+from midam.data.covariates import missing_of
 from midam.data.left_out import LeftOut, lost_bags
 from midam.data.sources.file_names import distinct_names
 from midam.data.sources.file_rows import FileRows, FileSet, warn_of_scans
-from midam.data.sources.label_values import Coded
+from midam.data.sources.labels import labels_or_none
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import Request
 from midam.errors import BagDataError, fault_list, listed
@@ -27,19 +27,22 @@ def assemble(
     bags: ArrayLike,
     request: Request,
     *,
-    coded: Coded | None = None,
-    covariates: Covariates | None = None,
-    groups: NDArray[np.str_] | None = None,
-    splits: NDArray[np.str_] | None = None,
+    table: Mapping[str, Any] | None = None,
+    where: Sequence[str] = (),
     by_name: bool = False,
 ) -> Bags:
     """Make bags of files, from the bag of each file; they are in the order of their first files, or `by_name`.
+
+    The `table` holds parameters of `Bags` with a value for each file, the same in all files of a bag; `where` says in
+    messages which row of a table a file is.
 
     Files without instances are left out, and so are unusable files if the request skips missing ones; `left_out` of the
     request lists them.
     """
     names, source, options, reader = np.asarray(bags, dtype=np.str_), str(request.path), request.images, request.reader
-    labels, classes, outcome = coded or Coded()
+    where = where or [f"{source}, bag {name}, {path.name}" for name, path in zip(names, paths)]
+    of_files = {name: values for name, values in (table or {}).items() if values is not None}
+    of_files = _one_each(of_files, names, where, request)
     facts, wrong = sift_files(paths, request)
     kept = np.array([*facts])
     if wrong:
@@ -60,27 +63,11 @@ def assemble(
     for name, (_, bag_facts) in zip(names[opens].tolist(), parts):
         _refuse_series(bag_facts, f"{source}, bag {name}")
     described = any(fact.attributes for fact in files.facts) or len(parts) < len(at)
-    where = [f"{source}, bag {name}, {path.name}" for name, path in zip(names, paths)]
-
-    def one_each(name: str, values: NDArray[Any] | None) -> Any:
-        return None if values is None else _one_each(name, values[at], opens, numbers, where)
-
-    if outcome is not None:
-        outcome = replace(outcome, values=one_each("label", outcome.values))
-    if covariates is not None:
-        pairs = zip(covariates.names, covariates.columns)
-        columns = [_one_each(name, *_filled(column[at], opens, numbers), numbers, where) for name, column in pairs]
-        covariates = replace(covariates, columns=tuple(columns))
     return Bags(
         FileRows(files),
         sizes=files.offsets[ends] - files.offsets[opens],
         ids=names[opens],
-        labels=one_each("label", labels),
-        classes=classes,
-        outcome=outcome,
-        covariates=covariates,
-        groups=one_each("group", groups),
-        splits=one_each("split", splits),
+        **taken(of_files, at[opens]),
         coords=FileRows.places(files),
         feature_names=files.feature_names,
         sources=[SEPARATOR.join(map(str, bag_paths)) for bag_paths, _ in parts],
@@ -103,29 +90,40 @@ def _refuse_series(facts: Sequence[FileFacts], where: str) -> None:
         )
 
 
-def _one_each(
-    name: str, values: NDArray[Any], first: NDArray[np.int64], numbers: NDArray[np.int64], where: Sequence[str]
-) -> NDArray[Any]:
-    """Return the value of each bag, the same in all its files; `first` [N] are first files, `numbers` [n] the bags."""
-    expected = values[first][numbers]
-    differs = values != expected
-    if values.dtype.kind == "f":  # two missing values are the same
-        differs &= ~(np.isnan(values) & np.isnan(expected))
-    for at in np.flatnonzero(differs.any(axis=1) if values.ndim == 2 else differs)[:1].tolist():
-        raise BagDataError(
-            f"Expected one {name} in a bag, got {expected[at]} and {values[at]} (in {where[at]}); correct the table."
-        )
-    return values[first]
+def _one_each(table: dict[str, Any], names: NDArray[np.str_], where: Sequence[str], request: Request) -> dict[str, Any]:
+    """Refuse files of a bag with different values; fill missing covariates from other files of the bag.
+
+    Different labels are left out if the request ignores bad labels.
+    """
+    _, first, bag = np.unique(names, return_index=True, return_inverse=True)
+
+    def refuse_several(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name, values in columns.items():
+            column = np.array(values, dtype=object)
+            expected = column[first][bag]
+            for row in np.flatnonzero(column != expected)[:1].tolist():
+                raise BagDataError(
+                    f"Expected one {name} in a bag, got {expected[row]} and {column[row]} (in {where[row]}); correct "
+                    "the table."
+                )
+        return columns
+
+    if "outcome" in table and labels_or_none(request, lambda: refuse_several(table["outcome"].columns())) is None:
+        del table["outcome"]
+    refuse_several({name[:-1]: table[name] for name in ("labels", "groups", "splits") if name in table})
+    if (covariates := table.get("covariates")) is not None:
+        filled = tuple(_filled(column, first, bag) for column in covariates.columns)
+        table["covariates"] = replace(covariates, columns=filled)
+        refuse_several(table["covariates"].values())
+    return table
 
 
-def _filled(
-    column: NDArray[Any], opens: NDArray[np.int64], numbers: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Fill missing values of a covariate from other files of the bag; return it and a file of each bag with a value."""
-    gaps, first = missing_of(column), opens.copy()
+def _filled(column: NDArray[Any], first: NDArray[np.int64], bag: NDArray[np.int64]) -> NDArray[Any]:
+    """Fill missing values of a covariate from the first file of the bag that has one."""
+    gaps, source = missing_of(column), first.copy()
     known = np.flatnonzero(~gaps)[::-1]
-    first[numbers[known]] = known
-    return np.where(gaps, column[first][numbers], column), first
+    source[bag[known]] = known
+    return np.where(gaps, column[source][bag], column)
 
 
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:

@@ -12,15 +12,14 @@ from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_reader, parts_reader
 from midam.data.sources.find_files import find_files, warn_of_left_alone
-from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_table import labels_of_files, read_labels
-from midam.data.sources.label_values import Coded, code_labels, labels_or_none, plain_pair
+from midam.data.sources.labels import code_labels, label_columns, labels_or_none, plain_pair
 from midam.data.sources.probe import open_file
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.data.sources.table_files import read_names
-from midam.data.target_labels import CODED
+from midam.data.target_labels import CODED, TargetLabels
 from midam.errors import BagDataError, ConfigError, given
 from midam.names import name_of
 
@@ -69,7 +68,7 @@ class FolderReader(BagReader):
         files = NameIndex(names, {file_suffix(path) for path in paths}, source=str(request.source))
         labels = read_labels(request, files)
         paths, names = [paths[i] for i in labels.index], [names[i] for i in labels.index]
-        bags, groups = np.array(names), labels.groups
+        bags, groups = np.array(names), labels.table["groups"]
         if by_patient:
             if labels.patients is None:
                 raise BagDataError(
@@ -79,8 +78,7 @@ class FolderReader(BagReader):
             # A patient that is a bag is not a group too.
             same = groups is not None and np.array_equal(groups, labels.patients)
             bags, groups = labels.patients, None if same and request.group_column is None else groups
-        fields: dict[str, Any] = {"groups": groups, "splits": labels.splits, "covariates": labels.covariates}
-        return assemble(paths, bags, request, coded=labels.labels, by_name=True, **fields)
+        return assemble(paths, bags, request, table={**labels.table, "groups": groups}, by_name=True)
 
 
 def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
@@ -114,7 +112,7 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     if request.covariate_columns and not with_attributes:
         raise _no_covariates(request)
     check_options(request, paths)
-    bags = assemble(paths, names, request, coded=coded)
+    bags = assemble(paths, names, request, table={"outcome": coded})
     if coded is not None:
         return bags
     if not with_attributes or bags.attributes is None:
@@ -165,7 +163,7 @@ def _single(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {name_of(key): value for key, value in single.items() if isinstance(value, str | int | float)}
 
 
-def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None:
+def _classes_of_folders(request: Request, paths: Sequence[Path]) -> TargetLabels | None:
     """Return labels from the folders of the files, directly below the data; None if they are not classes."""
     folders = [name_of(path.parent.name) for path in paths]
     lowered = {name.casefold() for name in folders}
@@ -173,11 +171,13 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> Coded | None
         return None
     by_positive = request.positive is not None and request.positive.casefold() in lowered
     by_classes = request.classes is not None and lowered <= {str(name).casefold() for name in request.classes}
-    if request.target in CODED and len(lowered) > 1:
-        return labels_or_none(request, lambda: code_columns({"folder": folders}, request))
-    if not (by_positive or by_classes or (request.require_labels and len(lowered) == 2 and plain_pair(lowered))):
+    by_target = request.target in CODED and len(lowered) > 1
+    plain = request.require_labels and len(lowered) == 2 and plain_pair(lowered)
+    if not (by_target or by_positive or by_classes or plain):
         return None
-    return labels_or_none(request, lambda: code_labels(folders, request, origin="the folders of the files"))
+    asked = request if by_target else request.changed(target="binary")
+    origin = "the folders of the files"
+    return labels_or_none(request, lambda: code_labels({"folder": folders}, asked, origin=origin))
 
 
 def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tuple[list[Path], list[str]]:

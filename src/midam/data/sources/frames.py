@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from midam.data.sources import table_columns as tables
 from midam.data.sources.feature_kinds import FEW, holds_amounts, read_kinds
-from midam.data.sources.label_columns import code_columns, is_binary, label_columns
-from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
+from midam.data.sources.labels import code_labels, gap_advice, is_binary, label_columns, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
 from midam.data.sources.table_columns import Faults, is_group_like, is_label_like
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
+from midam.data.target_labels import TargetLabels
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, Note, columns_are, given, with_article
@@ -28,14 +28,14 @@ T = TypeVar("T")
 _AT_ONCE = 8  # columns that are compared at a time
 
 
-def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], labels: Coded) -> None:
-    """Warn about columns that are read as features but are probably not features.
+def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any]) -> None:
+    """Warn about columns that are read as features but are probably not features, from their names.
 
     - A column named like patients, with one value in each bag.
     - A column named like instances, which counts them.
-    - A column with one value in each bag: a label, or a covariate. If it is named like
-      labels, or follows the label of the bags, it reveals the label.
-    - A column of two values, the larger of which is in all positive bags and in no other: labels of instances.
+    - A column with one value in each bag: a label, if it is named like labels, or a covariate.
+
+    Whether values reveal the label is checked before a training, for data from any source.
 
     Parameters
     ----------
@@ -45,32 +45,29 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], l
         Its columns that are features.
     x : array, shape [M, len(features)]
         Their numbers.
-    labels : Coded
-        Labels of the bags.
     """
     frame, codes, firsts, where = table.frame, table.codes, table.first, table.where
-    many = len(firsts) > FEW
-    several, shared = many and len(codes) > len(firsts), []
-    telling, of_bags, of_instances = [], [], []
-    targets = _targets(labels)
+    several, shared = len(codes) > len(firsts) > FEW, []
+    telling, of_bags = [], []
     for column, values in zip(features, x.T, strict=True):
         if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
         elif _is_constant(values, codes, firsts):
             if is_group_like(column):
                 shared.append(column)
-            elif is_label_like(column) or (several and any(_follows(values[firsts], label) for label in targets)):
+            elif is_label_like(column):
                 telling.append(column)
             elif several and (values[firsts] != values[firsts[0]]).any():
                 of_bags.append(column)
-        elif any(_holds_label(values, codes, label) for label in targets if many):
-            of_instances.append(column)
     for column in shared:
         group, leave = given(group_column=column), given(ignore_columns=[column])
         why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out with {leave}"
         _warn(column, where, why)
-    _warn_of_several(telling, where, "one value in each bag, as labels have: if a value reveals the label")
-    _warn_of_several(of_instances, where, "the larger of two values only in positive bags: if these are labels")
+    if telling:
+        one, leave = len(telling) == 1, given(ignore_columns=telling)
+        verb, them = ("is read as a feature and has", "it") if one else ("are read as features and have", "them")
+        why = f"one value in each bag, as labels have: if a value reveals the label, leave {them} out with {leave}"
+        warnings.warn(f"{_columns(telling)} {verb} {why} (in {where})", stacklevel=5)
     if of_bags:
         has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
         take, leave = given(covariates=of_bags), given(ignore_columns=of_bags)
@@ -79,13 +76,6 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any], l
         warnings.warn(text, Note, stacklevel=5)
     if several:
         _note_copies(frame, features, where)
-
-
-def _targets(labels: Coded) -> list[NDArray[np.float64]]:
-    """Return the labels of the bags as numbers, an array [N] for each label."""
-    if labels.outcome is not None:
-        return [*labels.outcome.values.T]
-    return [] if labels.labels is None else [labels.labels.astype(np.float64)]  # 0 and 1
 
 
 def _note_copies(frame: "pd.DataFrame", features: Sequence[str], where: str) -> None:
@@ -104,14 +94,6 @@ def _warn(column: str, where: str, why: str) -> None:
     warnings.warn(f"column {column} is read as a feature (in {where}): {why}", stacklevel=6)
 
 
-def _warn_of_several(columns: list[str], where: str, why: str) -> None:
-    if columns:
-        one = len(columns) == 1
-        verb, them = ("is read as a feature and has", "it") if one else ("are read as features and have", "them")
-        leave = given(ignore_columns=columns)
-        warnings.warn(f"{_columns(columns)} {verb} {why}, leave {them} out with {leave} (in {where})", stacklevel=6)
-
-
 def _columns(names: Sequence[str]) -> str:
     return f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names[:-1])} and {names[-1]}"
 
@@ -122,26 +104,8 @@ def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: 
     return bool(start and (values == values[firsts[codes]]).all())
 
 
-def _follows(values: NDArray[np.float64], label: NDArray[np.float64]) -> bool:
-    """Return whether sorting bags by their values [N] also sorts them by their labels [N], up or down."""
-    labels = pd.Series(label).groupby(values).agg(["min", "max"]).dropna()  # of each value, in their order
-    if (labels["min"] != labels["max"]).any() or labels["min"].nunique() < 2:
-        return False
-    return labels["min"].is_monotonic_increasing or labels["min"].is_monotonic_decreasing
-
-
-def _holds_label(values: NDArray[np.float64], codes: NDArray[np.int64], label: NDArray[np.float64]) -> bool:
-    """Return whether values [M] are two, the larger of which is in each bag of label 1 and in no other bag."""
-    low, high = values.min(), values.max()
-    if low == high or not set(np.unique(label)) <= {0.0, 1.0} or not np.isin(values[:64], (low, high)).all():
-        return False
-    most = np.zeros(len(label))
-    np.maximum.at(most, codes, (values == high).astype(np.float64))
-    return bool(np.isin(values, (low, high)).all() and (most == label).all())
-
-
-def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[dict[str, Any], NDArray[np.str_] | None]:
-    """Return the arguments of `Bags.from_arrays`, and the sites of the bags, for a frame that messages call `source`.
+def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str, Any]:
+    """Return the arguments of `Bags.from_arrays` for a frame whose rows are instances; messages call it `source`.
 
     `columns` are parameters of `read_bags`. The bags have labels if a label column is named, or a column is called
     label. Their names are in the column `bag_column` or, without such a column, in the first of two levels of the
@@ -165,8 +129,8 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> tuple[di
     reading = f"read with {given(impute=True)} and " if "bag_column" in columns else ""
     gaps = f"drop it, or {reading}train with {given(impute='median')}"
     arrays = table_arrays(Table(where, table, gaps=gaps), request, strict=True)
-    sites, arrays["covariates"] = tables.split_sites(arrays["covariates"], request, where)
-    return arrays, sites
+    arrays["sites"], arrays["covariates"] = tables.split_sites(arrays["covariates"], request, where)
+    return arrays
 
 
 def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> dict[str, Any]:
@@ -194,8 +158,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     tables.require_columns(table.frame.columns, parameters, table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
-    coded = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
-    labels = coded or Coded()
+    labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
     # Scores need no split.
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
@@ -203,7 +166,9 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     special = {bag, group, *tables.group_parts(group), split, *of_labels, *columns, *coords, *ignored}
     present = [str(name) for name in table.frame.columns if name not in special]
     features = table.features(present, request.features)
-    kinds = read_kinds(table.frame, features, table.codes, request, table.faults, labels=_targets(labels))
+    kinds = read_kinds(
+        table.frame, features, table.codes, request, table.faults, labels=[] if labels is None else [*labels.values.T]
+    )
     table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=bool(request.impute), apart=request.features is None)
     places = table.numbers(coords) if coords else None
@@ -211,14 +176,12 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     covariates = tables.read_covariates(columns, request)
     if request.features is None:
         kinds.report(table.where)
-        warn_of_features(table, features, instances, labels)
+        warn_of_features(table, features, instances)
     return {
         "X": instances,
         "bag": table.codes,
         "ids": table.ids,
-        "y": labels.labels,
-        "classes": labels.classes,
-        "outcome": labels.outcome,
+        "outcome": labels,
         "covariates": covariates,
         "groups": groups,
         "splits": splits,
@@ -275,7 +238,7 @@ class Table:
 
         return labels_or_none(request, whole)
 
-    def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> Coded | None:
+    def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> TargetLabels | None:
         """Return the label of each bag, from one column or several; None, with a fault, if labels are in doubt."""
         where, values = self.where, {}
         for column in columns:
@@ -293,7 +256,7 @@ class Table:
                 rarest = len(counts) - 1 - counts[::-1].argmin()
                 where = self._place(int(np.argmax(of_row == rarest)), column)[3:]
         try:
-            return code_columns(values, request.changed(where=where), ids=self.ids.tolist())
+            return code_labels(values, request.changed(where=where), ids=self.ids.tolist())
         except BagDataError as error:
             faults.add_error(error)
             return None

@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.covariates import Covariates
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.file_names import NameIndex
-from midam.data.sources.label_columns import code_columns, label_columns
-from midam.data.sources.label_values import Coded, gap_advice, labels_or_none, word_of
+from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, word_of
 from midam.data.sources.patient_rows import FILE, by_patient
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
@@ -30,21 +28,16 @@ from midam.names import name_of, names_of
 
 @dataclass(frozen=True)
 class Labeled:
-    """Labels and other metadata of files, from a table or the files themselves; None if absent."""
+    """Labels and other metadata of files, from a table or the files themselves."""
 
     index: NDArray[np.int64]  # of the files, ascending
-    labels: Coded | None
     patients: NDArray[np.str_] | None
-    groups: NDArray[np.str_] | None
-    splits: NDArray[np.str_] | None
-    covariates: Covariates | None = None
+    table: dict[str, Any]  # of `metadata`
 
     def of(self, bags: Bags) -> Bags:
         """Return the bags (of one file each) that the table names, with their labels and metadata."""
-        fields: dict[str, Any] = {"groups": self.groups, "splits": self.splits, "covariates": self.covariates}
-        fields = {name: value for name, value in fields.items() if value is not None}
-        fields |= {"labels": None, "outcome": None} if self.labels is None else self.labels._asdict()
-        return bags.subset(self.index).replace(**fields)
+        known = {name: value for name, value in self.table.items() if value is not None}
+        return bags.subset(self.index).replace(**{"labels": None, "outcome": None, **known})
 
 
 def read_labels(
@@ -76,7 +69,8 @@ def read_labels(
     spread = by_patient(frame, files.names, groups, request, named=known_as, columns=columns)
     if spread is not None:
         labels = _labeled(spread, files, FILE, request, usual)
-        return labels if groups is None or request.group_column is not None else replace(labels, groups=None)
+        keep = groups is None or request.group_column is not None
+        return labels if keep else replace(labels, table={**labels.table, "groups": None})
     if fault is not None and column is None and groups:
         first, last = str(fault).rsplit("; ", 1)
         raise BagDataError(f"{first}, or the patients, such as {groups[0]!r}; {last}")
@@ -119,26 +113,35 @@ def _labeled(
     patient, groups = _owners(frame, group, column)
     refuse_empty_fields(frame, (patient, groups, split), request, shown=column)
 
-    def labels() -> Coded:
-        columns, ids = {name: frame[name].tolist() for name in label}, frame[column].astype(str).tolist()
-        words = {word_of(value).casefold() for values in columns.values() for value in values}
-        fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
-        return code_columns(columns, request.changed(classes=usual) if fits else request, ids=ids)
-
+    words = {word_of(value).casefold() for name in label for value in frame[name]}
+    fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
+    request = request.changed(classes=usual) if fits else request
     return Labeled(
         index=frame["_file"].to_numpy(dtype=np.int64),
-        labels=labels_or_none(request, labels) if label else None,
         patients=None if patient is None else frame[patient].to_numpy(dtype=np.str_),
-        **metadata(frame, request, groups, split),
+        table=metadata(frame, request, label, groups, split, ids=frame[column].astype(str).tolist()),
     )
 
 
-def metadata(frame: "pd.DataFrame", request: Request, group: str | None, split: str | None) -> dict[str, Any]:
-    """Return the groups, splits and covariates of the rows of a table, by name; None if absent."""
+def metadata(
+    frame: "pd.DataFrame",
+    request: Request,
+    label: Sequence[str],
+    group: str | None,
+    split: str | None,
+    *,
+    ids: Sequence[str],
+) -> dict[str, Any]:
+    """Return the outcome, groups, splits and covariates of the rows of a table, as `Bags` takes them; None if absent.
+
+    `ids` are the names of the bags of the rows, for messages.
+    """
+    columns = {name: frame[name].tolist() for name in label}
+    outcome = labels_or_none(request, lambda: code_labels(columns, request, ids=ids)) if label else None
     group = None if request.header_groups(frame.columns) else group
     groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
     splits = None if splits is None else tables.split_names(splits, request.where)
-    return {"groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
+    return {"outcome": outcome, "groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
 
 
 def columns_of(

@@ -12,8 +12,7 @@ from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
-from midam.data.sources.label_columns import SURVIVAL, code_columns, is_binary
-from midam.data.sources.label_values import Coded, code_labels, labels_or_none
+from midam.data.sources.labels import SURVIVAL, code_labels, labels_or_none
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COVARIATES, SPLITS, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, read_covariates, require_columns
@@ -59,14 +58,12 @@ class ArchiveReader(BagReader):
                 )
         _check_lengths(arrays, path)
         present = set(labeled) <= arrays.keys()
-        coded = (labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None) or Coded()
+        labels = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
         fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
         return Bags.from_arrays(
             arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
             arrays["bag"],
-            coded.labels,
-            classes=coded.classes,
-            outcome=coded.outcome,
+            outcome=labels,
             covariates=read_covariates(arrays, request),
             **fields,
             feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
@@ -100,17 +97,15 @@ def read_npz(
     return ArchiveReader().read(request)
 
 
-def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> Coded:
+def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> TargetLabels:
     """Return the labels of the keys y, or time and event."""
     y, where = arrays[keys[0]], request.where
     if len(keys) == 1 and y.ndim == 2:
         names = name_array(arrays.get("names", np.arange(y.shape[1])), where).tolist()
         check_feature_names(names, y.shape[1], f"{where}, key names", kind="labels")
-        return code_columns({name: y[:, place].tolist() for place, name in enumerate(names)}, request)
+        return code_labels({name: y[:, place].tolist() for place, name in enumerate(names)}, request)
     columns, ids = {key: _plain(arrays[key]).tolist() for key in keys}, arrays.get("ids", np.arange(len(y))).tolist()
-    if len(keys) == 1 and is_binary(columns["y"], request):
-        return code_labels(columns["y"], request, origin="key y", ids=ids)
-    return code_columns(columns, request, ids=ids)
+    return code_labels(columns, request, ids=ids, origin="key {}")
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

@@ -12,9 +12,8 @@ from midam.data.covariates import Covariates
 from midam.data.left_out import WHEN_MADE, left_out_words
 from midam.data.sets import catalog
 from midam.data.sources.file_names import NameIndex
-from midam.data.sources.label_columns import as_asked
 from midam.data.sources.label_table import read_labels
-from midam.data.sources.label_values import Coded, labels_or_none
+from midam.data.sources.labels import as_asked, labels_or_none
 from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
 from midam.data.sources.table_columns import noted, require_columns
@@ -67,7 +66,7 @@ class RelabeledStoreReader(StoreReader):
         files = NameIndex(bags.ids.tolist(), source=str(request.source))
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
         stored = None if request.header_groups(columns) else bags.subset(labeled.index).groups
-        whole = _whole_groups(stored, labeled.groups, request)
+        whole = _whole_groups(stored, labeled.table["groups"], request)
         return labeled.of(bags).replace(groups=whole)
 
 
@@ -127,13 +126,10 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
 
     Bags of another target than the request names, or of other classes, are refused, or lose their labels.
     """
-    outcome = bags.outcome
-    if bags.labels is None and outcome is None:
+    if bags.labels is None and bags.outcome is None:
         return bags
-    coded = labels_or_none(request, lambda: Coded(bags.labels, bags.classes, as_asked(outcome, request)))
-    if coded is None:
-        return bags.replace(labels=None, outcome=None)
-    return bags if coded.outcome is outcome else bags.replace(outcome=coded.outcome)
+    same = labels_or_none(request, lambda: (as_asked(bags.outcome, request),))
+    return bags.replace(labels=None, outcome=None) if same is None else bags.replace(outcome=same[0] or bags.outcome)
 
 
 def _stored_covariates(bags: Bags, request: Request) -> Bags:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from midam.data.covariates import Covariates, missing_of
 from midam.data.sources.file_names import NameIndex
-from midam.data.sources.label_columns import label_columns
-from midam.data.sources.label_values import gap_advice, named_words
+from midam.data.sources.labels import gap_advice, label_columns, named_words
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
 from midam.errors import BagDataError, ConfigError, Note, fault_list, listed, nearest_columns, with_article, with_place

@@ -17,13 +17,14 @@ from xml.parsers import expat
 
 from midam.data.free_memory import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
-from midam.data.sources.label_columns import label_columns
+from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import (
     FILE_COLUMNS,
     group_parts,
     is_code_like,
     is_group_like,
+    is_label_like,
     names_in,
     without_words,
 )
@@ -84,8 +85,8 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
 def _warn_of_codes(frame: "pd.DataFrame", known: Collection[str], path: Path) -> None:
     """Warn about whole numbers that begin with 0 in the first rows of a text table: 0117 and 117 are one number."""
     numbers = [name for name in frame.columns if frame[name].dtype.kind in "if" and name not in known]
-    named = (*FILE_COLUMNS, "label")
-    numbers = [name for name in numbers if name not in named and not is_group_like(name) and not is_code_like(name)]
+    named = (is_group_like, is_code_like, is_label_like)
+    numbers = [name for name in numbers if name not in FILE_COLUMNS and not any(alike(name) for alike in named)]
     if numbers:
         first = _read(path, lambda _: {"dtype": str, "na_values": [""], "nrows": _FIRST_ROWS}, None, lambda _: False)
         codes = [name for name in numbers if first[name].str.fullmatch(r"\s*0\d+\s*").any()]

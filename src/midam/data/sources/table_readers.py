@@ -5,7 +5,7 @@ column of the bag, one of the label, and the rest are features.
 """
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 
@@ -15,14 +15,13 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import check_options
 from midam.data.sources.frames import Table, table_arrays
-from midam.data.sources.label_columns import code_columns, label_columns
 from midam.data.sources.label_table import columns_of, metadata
-from midam.data.sources.label_values import Coded, labels_or_none
+from midam.data.sources.labels import label_columns
 from midam.data.sources.reader import BagReader, bag_reader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import refuse_empty_fields
 from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
-from midam.errors import BagDataError, DataNotFoundError, given, listed
+from midam.errors import DataNotFoundError, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
 from midam.settings.data import DataSettings
@@ -75,27 +74,11 @@ class ManifestReader(BagReader):
                 request.left_out.append(LeftOut(str(bag_id), name, "no file", int(kept.get(bag_id, 0))))
             frame = frame[exists]
         paths = places[frame.index].tolist()
-        coded = labels_or_none(request, lambda: _labels(frame, label, request)) if label else None
         check_options(request, paths)
-        known = metadata(frame, request, group, split)
-        return assemble(paths, frame[bag].to_numpy(dtype=np.str_), request, coded=coded, **known)
-
-
-def _labels(frame: "pd.DataFrame", columns: Sequence[str], request: Request) -> Coded:
-    """Return the labels of the rows; refuse several labels in a bag."""
-    if len(columns) == 1:
-        refuse_empty_fields(frame, columns, request)
-    ids, words = frame[request.bag_column].to_numpy(dtype=np.str_), frame[list(columns)].fillna("").astype(str)
-    coded = code_columns({name: frame[name].tolist() for name in columns}, request, ids=ids.tolist())
-    _, first, codes = np.unique(ids, return_index=True, return_inverse=True)
-    rows = words.to_numpy() if coded.labels is None else coded.labels[:, None]
-    for row in np.flatnonzero((rows != rows[first[codes]]).any(axis=1))[:1].tolist():
-        values = " and ".join(", ".join(words.iloc[at]) for at in (first[codes[row]], row))
-        raise BagDataError(
-            f"Expected one label in a bag, got {values} (in {request.where}, line {frame.index[row] + 2}, bag "
-            f"{ids[row]}); correct the table."
-        )
-    return coded
+        ids = frame[bag].to_numpy(dtype=np.str_)
+        table = metadata(frame, request, label, group, split, ids=ids.tolist())
+        where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
+        return assemble(paths, ids, request, table=table, where=where)
 
 
 class TableReader(BagReader):
