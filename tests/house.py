@@ -89,14 +89,14 @@ class Limits:
 
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
-# Parameters: `Bags` names each part of a data set, all but two of them optional.
+# Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
     lines=32_505,
     files=251,
     function=60,
     circles=0,
     against_layers=0,
-    parameters=23,
+    parameters=16,
     vague=0,
     pages=29,
     words=28_020,
@@ -118,7 +118,7 @@ PARTS = {
     "report": 2980,
     "runs": 2540,
     "settings": 630,
-    "sklearn": 1100,
+    "sklearn": 1095,
     "targets": 900,
     "train": 1710,
 }

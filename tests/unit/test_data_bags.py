@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midam.data.bags import Bags, both_classes
+from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, OneClassError
 
 
@@ -108,6 +109,36 @@ def test_classes_have_names():
     assert bags.subset([1, 2]).classes == bags.replace(labels=[1, 1, 0]).classes == ("no", "yes")
     # A number is a label, never a name: the second class of these is 1.
     assert Bags.from_list([[[1.0]], [[2.0]]], [0, 1], classes=np.array([-1, 1])).classes == (-1, 1)
+
+
+def test_two_classes_may_come_as_an_outcome():
+    plain = TargetLabels.of("binary", [0, 1], names=("0", "1"))
+    named = TargetLabels.of("binary", [0, 1], names=("no", "yes"))
+    bags = Bags.from_list([[[1.0]], [[2.0]]], outcome=plain)
+    assert (bags.labels.tolist(), bags.classes, bags.outcome) == ([0, 1], None, None)
+    bags = bags.replace(outcome=named)
+    assert (bags.labels.tolist(), bags.classes, bags.outcome) == ([0, 1], ("no", "yes"), None)
+    times = TargetLabels.of("survival", [[1.0, 0], [2.0, 1]], names=("time", "event"))
+    bags = bags.replace(labels=None, outcome=times)
+    assert (bags.labels, bags.classes, bags.outcome) == (None, None, times)
+
+
+def test_a_subset_is_not_checked_again_but_a_replacement_is(monkeypatch):
+    bags, checked = make(), []
+    monkeypatch.setattr("midam.data.validate.check_layout", lambda *_: checked.append(1))
+    assert bags.subset([2, 0]).ids.tolist() == ["c", "a"]
+    assert bags.replace(labels=None).labels is None
+    assert checked == []
+    with pytest.raises(BagDataError, match="one group for each of the 3 bags"):
+        bags.replace(groups=["p"])
+    with pytest.raises(BagDataError, match="Expected unique bag ids"):
+        bags.subset([1, 1])
+    with pytest.raises(BagDataError, match="at least one bag"):
+        bags.subset([])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'label'"):
+        bags.replace(label=[1, 0, 1])
+    with pytest.raises(TypeError, match=r"Bags\(\) got an unexpected keyword argument 'group'"):
+        Bags(bags.instances, sizes=bags.sizes, group=["p"] * 3)
 
 
 @pytest.mark.parametrize(

@@ -459,20 +459,24 @@ class Bags:
     def _check(self, changed: Collection[str]) -> None:
         """Refuse parameters that do not fit together; only the `changed` ones are checked."""
         ids, source = self.ids, self.source
+        if not {"sizes", "ids"}.isdisjoint(changed):
+            changed = vars(self).keys()
         if not _LAYOUT.isdisjoint(changed):
             sound = isinstance(self.instances, np.ndarray | Rows)
             validate.check_rows(self.instances, self.coords, source, sound=sound)
             validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
+            if self.witnesses is not None:
+                validate.witness_array(self.witnesses, len(self.instances), source)
             if self.feature_names is not None:
                 validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
             if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
                 raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
-        for name in _PER_BAG:
+        for name in ("labels", *_PER_BAG):
             if name in changed and (column := getattr(self, name)) is not None:
                 validate.check_length(column[:, 0] if name == "digests" else column, len(ids), name[:-1], source)
         if self.splits is not None and "splits" in changed:
             validate.check_splits(self.splits, ids, source)
-        if self.outcome is not None:
+        if self.outcome is not None and not {"outcome", "labels", "weights"}.isdisjoint(changed):
             if self.labels is not None:
                 raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
             if self.weights is not None:

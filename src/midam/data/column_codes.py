@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from midam.data.bags import Bags
 from midam.data.covariates import Column, Covariates, category_of, number_of, without_zones
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, place_name
-from midam.data.on_disk import on_disk
+from midam.data.on_disk import Rows, on_disk
 from midam.errors import BagDataError, ConfigError, Note, given, listed, with_article
 from midam.names import name_of
 from midam.settings.data import DataSettings, TimeFeature
@@ -195,8 +195,8 @@ class ColumnCoder(Coder):
         A time column whose features do not vary is left out with a warning, as is a categorical column without a
         category in 3 bags, unless its values are missing in part.
         """
-        if train.columns is None and not settings.indicators:
-            return None
+        if train.columns is None and (not settings.indicators or isinstance(train.instances, Rows)):
+            return None  # nothing is missing on disk
         table = Table.of_instances(train)
         values = (x[table.rows] for x in table.values)
         coder = cls(tuple(_code(column, x, table, settings) for column, x in zip(table.columns, values)))

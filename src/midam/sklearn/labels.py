@@ -10,9 +10,10 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from midam.data.bags import Bags
-from midam.data.sources.labels import Column, code_labels, word_of
+from midam.data.sources.labels import LabelColumn, code_labels, word_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import TargetLabels
+from midam.data.validate import check_feature_names
 from midam.errors import BagDataError, OneClassError
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
@@ -117,7 +118,7 @@ def with_times(bags: Bags, y: Any, *, estimator: object) -> Labeled:
     values = np.asarray(y)
     _check_length(bags, values)
     request, ids = Request("y"), bags.ids.tolist()
-    parts = (Column(name, x.tolist(), request, ids, "y") for name, x in zip((_TIME, _EVENT), values.T))
+    parts = (LabelColumn(name, x.tolist(), request, ids, "y") for name, x in zip((_TIME, _EVENT), values.T))
     numbers = np.stack([part.numbers("give time and event as numbers") for part in parts], axis=1)
     outcome = TargetLabels.of("survival", numbers, names=(_TIME, _EVENT))
     return Labeled(bags.replace(labels=None, outcome=outcome), np.empty(0))
@@ -163,7 +164,8 @@ def _several_labels(bags: Bags, y: Any, positive: object) -> Labeled:
     classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
     _check_length(bags, values)
     _refuse_positive(positive, f"{len(classes)} labels")
-    return _coded(bags, dict(zip(map(word_of, classes.tolist()), values.T)), classes, target="multilabel")
+    names = check_feature_names(list(map(word_of, classes.tolist())), len(classes), "y", kind="labels")
+    return _coded(bags, dict(zip(names, values.T)), classes, target="multilabel")
 
 
 def _of_classes(

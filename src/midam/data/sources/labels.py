@@ -54,7 +54,7 @@ _FEW = 20  # so few numbers, or classes that do not all differ, are never taken 
 _OTHERS = " Or choose another `target`: multiclass, ordinal or continuous."
 
 
-class Column(NamedTuple):
+class LabelColumn(NamedTuple):
     """A column of labels: its values [n], its name, and how messages call it and the bags of its rows."""
 
     name: str
@@ -107,7 +107,7 @@ def code_labels(
     if request.target not in ("auto", *TARGETS):
         raise ConfigError(f"Expected a known target, got {request.target!r}; {nearest(request.target, TARGETS)}")
     target, names = _target(columns, request), tuple(columns)
-    parts = [Column(name, values, request, ids, origin.format(name)) for name, values in columns.items()]
+    parts = [LabelColumn(name, values, request, ids, origin.format(name)) for name, values in columns.items()]
     if target == "multilabel":
         labels = _several(parts, request)
     elif target == "survival":
@@ -232,7 +232,7 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
     return target
 
 
-def _quantity(column: Column) -> TargetLabels:
+def _quantity(column: LabelColumn) -> TargetLabels:
     numbers = column.numbers("correct it, or name the grades, the lowest first, with `grades`")
     if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
         where = column.request.where
@@ -242,7 +242,7 @@ def _quantity(column: Column) -> TargetLabels:
     return TargetLabels.of("continuous", numbers, names=[column.name])
 
 
-def _classes(target: str, column: Column) -> TargetLabels:
+def _classes(target: str, column: LabelColumn) -> TargetLabels:
     """Return the labels of a column of classes or grades, whose names are known or those of the column."""
     words, request = column.words(), column.request
     if target == "binary":
@@ -253,13 +253,15 @@ def _classes(target: str, column: Column) -> TargetLabels:
     known = request.classes if request.classes is not None else request.grades or None
     names = _names(words, kinds, column) if known is None else tuple(map(word_of, known))
     codes = {name.casefold(): code for code, name in enumerate(names)}
+    if len(codes) < len(names):
+        raise ConfigError(f"Expected {kinds} that differ in more than case, got {', '.join(names)}; rename them.")
     wrong = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
     if wrong is not None:
         raise column.misfit(f"one of the {kinds} {', '.join(names)}", words[wrong], wrong, "correct it")
     return TargetLabels.of(target, [codes[word.casefold()] for word in words], names=names)
 
 
-def _names(words: Sequence[str], kinds: str, column: Column) -> tuple[str, ...]:
+def _names(words: Sequence[str], kinds: str, column: LabelColumn) -> tuple[str, ...]:
     """Return the names of the classes of a column; refuse a column that names the bags."""
     request, origin, where = column.request, column.origin, column.request.where
     spelled = merge_words(words, f"{kinds} in {origin}", source=where).values()
@@ -283,7 +285,7 @@ def _names(words: Sequence[str], kinds: str, column: Column) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _several(columns: Sequence[Column], request: Request) -> TargetLabels:
+def _several(columns: Sequence[LabelColumn], request: Request) -> TargetLabels:
     names = [column.name.removeprefix(_OF_SEVERAL) for column in columns]
     values = np.full((len(columns[0].values), len(names)), np.nan)
     for place, column in enumerate(columns):
@@ -303,7 +305,7 @@ def _several(columns: Sequence[Column], request: Request) -> TargetLabels:
     return TargetLabels.of("multilabel", values, names=names)
 
 
-def _survival(time: Column, event: Column, request: Request) -> TargetLabels:
+def _survival(time: LabelColumn, event: LabelColumn, request: Request) -> TargetLabels:
     words, where = [word.casefold() for word in event.words()], request.where
     known = sorted(set(words))
     happened = None if request.positive is None else word_of(request.positive).casefold()
