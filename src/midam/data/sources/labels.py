@@ -185,18 +185,18 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
     return f"{meaning}: {usual}, or if it is a {rename}" if usual else f"{meaning}: if it is a {rename}"
 
 
-def as_asked(outcome: TargetLabels | None, request: Request) -> TargetLabels | None:
+def as_asked(outcome: TargetLabels, request: Request) -> TargetLabels:
     """Return the outcome of data that have one, with the classes or labels of the request in its order.
 
     Refuse another target than the request names, and other classes.
     """
-    target = "binary" if outcome is None else outcome.target
+    target = outcome.target
     if request.target not in ("auto", target):
         raise BagDataError(
             f"Expected labels of the target {request.target!r}, got {target!r} (in {request.where}), which defines its "
             "own labels; leave `target` out, or choose other data."
         )
-    if outcome is None or request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
+    if request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
         return outcome
     place_of = {word_of(name).casefold(): place for place, name in enumerate(request.classes)}
     matches = [place_of.get(name.casefold()) for name in outcome.names]

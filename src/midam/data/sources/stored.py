@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from midam.data.sources.table_columns import noted, require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
 from midam.data.store.format import DESCRIPTION
+from midam.data.target_labels import TargetLabels
 from midam.errors import Note, plural
 
 
@@ -126,10 +127,13 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
 
     Bags of another target than the request names, or of other classes, are refused, or lose their labels.
     """
-    if bags.labels is None and bags.outcome is None:
+    outcome = bags.outcome
+    if bags.labels is not None:
+        names: Any = bags.classes or ("0", "1")
+        outcome = TargetLabels("binary", bags.labels[:, None].astype(np.float64), names)
+    if outcome is None:
         return bags
-    same = labels_or_none(request, lambda: (as_asked(bags.outcome, request),))
-    return bags.replace(labels=None, outcome=None) if same is None else bags.replace(outcome=same[0] or bags.outcome)
+    return bags.replace(labels=None, outcome=labels_or_none(request, lambda: as_asked(outcome, request)))
 
 
 def _stored_covariates(bags: Bags, request: Request) -> Bags:
