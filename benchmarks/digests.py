@@ -135,7 +135,7 @@ for line in iter(sys.stdin.readline, ""):
 """
 _UNDER = ("torch", "torch.utils.data", "lightning_fabric", "scipy.stats", "sklearn.linear_model", "sklearn.datasets")
 _UNDER += ("sklearn.ensemble", "sklearn.svm", "pandas", "matplotlib.figure", "matplotlib.backends.backend_agg", "h5py")
-_UNDER += ("joblib", "jsonargparse", "rich.console", "rich.progress", "yaml", "nibabel", "PIL.Image")
+_UNDER += ("joblib", "rich.console", "rich.progress", "yaml", "nibabel", "PIL.Image")
 
 
 class Server:

@@ -7,8 +7,7 @@ import pytest
 import yaml
 from tests.integration.commands import table
 
-from midam.cli import main
-from midam.cli.fit import take_defaults
+from midam.cli import main, parse
 from midam.compare import Baseline, ModelBaseline, deploy_method, repeated_folds, run_comparison
 from midam.compare.deploy import best_method
 from midam.data.sources import read_bags
@@ -220,7 +219,7 @@ def test_a_baseline_of_anybody_can_be_a_model(data, tmp_path, monkeypatch):
 def test_a_run_is_resumed_with_settings_that_are_its_own(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("labels: l.csv\ncovariates: [age, sex]\n")
-    words = ["--resume", str(tmp_path / "run"), "--labels", "l.csv", "--covariates", "age,sex"]
-    assert take_defaults(words) == (words, {})
+    words = ["fit", "--resume", str(tmp_path / "run"), "--labels", "l.csv", "--covariates", "age,sex"]
+    parse(words)
     with pytest.raises(ConfigError, match="no settings with --resume, got --labels"):
-        take_defaults([*words[:3], "other.csv"])
+        parse([*words[:4], "other.csv"])

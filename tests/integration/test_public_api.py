@@ -75,7 +75,7 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-HEAVY = {"pandas", "sklearn", "scipy", "lightning_fabric", "pydantic", "jsonargparse", "matplotlib", "yaml", "joblib"}
+HEAVY = {"pandas", "sklearn", "scipy", "lightning_fabric", "pydantic", "matplotlib", "yaml", "joblib"}
 
 
 def test_what_needs_no_tensor_loads_no_torch():

@@ -180,8 +180,8 @@ def test_other_data_are_refused(table_run, tmp_path, capsys):
     [
         ["--epochs", "9"],
         ["--lr=0.5"],
-        ["--pooling-args.p", "3"],
-        ["--hidden+", "3"],
+        ["--pooling-args", "{p: 3}"],
+        ["--hidden", "3"],
         ["--epoch", "9"],
         ["--config", "c.yaml"],
         ["--out", "x"],
@@ -191,7 +191,7 @@ def test_settings_are_refused(table_run, settings, capsys):
     data, run = table_run
     assert main(["fit", str(data), "--resume", str(run), *settings]) == 2
     error = capsys.readouterr().err
-    assert settings[0].split("=")[0].split(".")[0].strip("+-").replace("-", "_") in error
+    assert settings[0].split("=")[0] in error
 
 
 def test_settings_changed_in_the_file_are_refused(table_run, capsys):

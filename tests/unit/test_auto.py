@@ -13,8 +13,7 @@ from scipy.special import expit
 from tests.integration.commands import stop_at
 
 from midam import MIDAMClassifier
-from midam.cli import main
-from midam.cli.fit import take_defaults
+from midam.cli import main, parse
 from midam.compare import repeated_folds, run_comparison
 from midam.compare.auto import candidates
 from midam.compare.auto import search as searching
@@ -606,9 +605,8 @@ def test_a_setting_of_a_training_asks_for_midam_alone(tmp_path, words):
 
 
 def test_a_setting_that_is_named_as_it_is_by_default_counts(tmp_path):
-    options = take_defaults(["fit", "bags.csv", "--epochs", "100"])[1]
-    assert options == {"method": "midam"}
-    assert take_defaults(["fit", "bags.csv", "--seed", "3", "--encoder", "efficientnet-lite0"])[1] == {}
+    assert parse(["fit", "bags.csv", "--epochs", "100"]).method == "midam"
+    assert parse(["fit", "bags.csv", "--seed", "3", "--encoder", "efficientnet-lite0"]).method is None
 
 
 @pytest.mark.parametrize("kind", ["images", "classes", "covariates", "wide", "settings"])

@@ -10,6 +10,7 @@ from tests.trainings import bags_with, outcome_bags
 
 import midam
 from midam.cli.compare import _warn_of_unused
+from midam.cli.parser import Options
 from midam.compare import Fold, corrected_interval, deploy_method, fitted, repeated_folds, run_comparison
 from midam.compare.baselines import Baseline
 from midam.compare.folds import fold_remarks, inner_folds, validation_part
@@ -346,7 +347,7 @@ def test_missing_values_are_filled_from_the_training_bags_of_each_fold():
 
 @pytest.mark.parametrize("method", ["midam-att", "cross-entropy+vrsp+attention"])
 def test_candidates_that_no_method_chooses_from_are_told(method):
-    options = {"lrs": "0.05", "margins": "0.1,0.5,1.0", "select": "best"}
+    options = Options(lrs="0.05", margins="0.1,0.5,1.0", select="best")
     with pytest.warns(UserWarning, match="--lrs choose nothing here"):
         _warn_of_unused(options, ["midam", TREES])
     _warn_of_unused(options, ["midam", method])

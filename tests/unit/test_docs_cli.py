@@ -96,4 +96,4 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
 def test_values_are_written_as_the_page_says(arguments: list[str], name: str, value: object) -> None:
     text = " ".join(arguments)
     assert text in PAGE.replace('"', "")
-    assert parse(["fit", "digits", *arguments]).fit[name] == value
+    assert parse(["fit", "digits", *arguments]).values[name] == value

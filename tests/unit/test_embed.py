@@ -340,7 +340,7 @@ def test_a_mask_in_a_volume_is_black_and_white(tmp_path):
 @pytest.mark.parametrize("encoder", [TINY, "resnet20"])
 def test_a_run_takes_only_pixels_of_its_type_and_depth(encoder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
+    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
     folder = gray_images(tmp_path / "deep", 4095, "u2", count=12)
     words = ["--patch-size", str(STRIDE), "--epochs", "1", "--members", "1", "--no-baseline"]
     assert main(["fit", "deep", "--labels", "deep.csv", "--encoder", encoder, *words, "--out", "run"]) == 0
@@ -546,7 +546,7 @@ def test_vectors_of_the_training_are_taken_while_their_files_have_not_changed(im
 
 
 def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, monkeypatch):
-    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
+    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
     words = ["--labels", "labels.csv", "--groups", "patient", "--encoder", TINY, "--allow-leakage"]
     words += ["--epochs", "2", "--members", "1", "--no-baseline"]
     made, found = "", ""
@@ -560,7 +560,6 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     assert content(store)["instances.bin"] == content(images / "f.store")["instances.bin"]
     assert main(["fit", "images", *words, "--balance", "site", "--out", "runs/balanced"]) == 0
     assert midam.load_run("runs/balanced").settings.training.balance == "site"
-    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
     trees = ["--method", "bag-statistics-extratrees", *words[:7]]
     assert main(["fit", "images", *trees, "--out", "runs/trees"]) == 0
     assert midam.load_run("runs/trees").data["instance_shape"] == [5]
@@ -609,7 +608,6 @@ def test_what_training_refuses_is_refused_before_anything_is_embedded(case, imag
     if case == "split without a class":
         rows = [f"{name},{'test' if number % 2 else 'train'}" for number, name in enumerate(names)]
         (images / "split.csv").write_text("\n".join(["bag,split", *rows]) + "\n")
-    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
     monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
     monkeypatch.setattr("midam.imaging.embedding.cached_store", lambda *_, **__: calls.append(1))
     usual = ["--labels", "labels.csv", "--groups", "patient", "--encoder", TINY, "--allow-leakage"]
@@ -624,7 +622,7 @@ _TRAINED = ["--encoder", "resnet20"], ["--norm", "batch"], ["--patch-size", "24"
 
 
 def test_an_image_without_a_label_is_warned_of_once(images, capsys, monkeypatch):
-    monkeypatch.setattr("midam.cli.embed.is_network", lambda name: name == TINY)
+    monkeypatch.setattr("midam.cli.fit.is_network", lambda name: name == TINY)
     table = images / "labels.csv"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
     words = ["--labels", "labels.csv", "--encoder", TINY, "--epochs", "1", "--members", "1", "--no-baseline"]

@@ -22,8 +22,8 @@ COMMANDS = (compare, evaluate, explain, export, fit, predict, report)
 def options():
     """Return the options of each command."""
     actions = ("describe", "import", "fetch", "verify")
-    parsers = [module.parser() for module in COMMANDS] + [data.parser(action) for action in actions]
-    return [list(parser.known) if getattr(parser, "known", ()) else parser.option_names() for parser in parsers]
+    parsers = [module.parser() for module in COMMANDS] + [data.parser().actions[action] for action in actions]
+    return [parser.option_names() for parser in parsers]
 
 
 def said(capsys, *argv):
@@ -67,8 +67,8 @@ ARGV = {
     "compare": ["compare", "data", "--methods", "midam", "--cv", "2x2"],
     **{"data import": ["data", "import", "data", "--out", "s"], "data describe": ["data", "describe", "data"]},
 }
-PARSERS = {name: (data.parser(name[5:]) if " " in name else globals()[name].parser()) for name in ARGV}
-KNOWN = {name: list(getattr(parser, "known", ()) or parser.option_names()) for name, parser in PARSERS.items()}
+PARSERS = {name: (data.parser().actions[name[5:]] if " " in name else globals()[name].parser()) for name in ARGV}
+KNOWN = {name: parser.option_names() for name, parser in PARSERS.items()}
 
 
 @pytest.mark.parametrize("way", [*ARGV, "Settings", "MIDAMClassifier"])

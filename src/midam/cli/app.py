@@ -37,8 +37,9 @@ from midam.errors import (
 from midam.report.program import note_result, program, take_result
 
 if TYPE_CHECKING:
-    from jsonargparse import Namespace
     from rich.console import Console
+
+    from midam.cli.parser import Options
 
 _JSON = "--json"
 COMMANDS = {
@@ -126,38 +127,23 @@ def _keep_stdout(words: Sequence[str]) -> None:
 
 
 def _run(argv: Sequence[str], console: "Console") -> int:
-    options = parse(argv)
-    return _module(options.command).run(options[options.command], console)
+    return _module(_command(argv)).run(parse(argv), console)
 
 
-def parse(argv: Sequence[str]) -> "Namespace":
-    """Parse a command line into options under the name of the command; raise a `ConfigError` for unknown options."""
-    name = _command(argv)
+def parse(argv: Sequence[str]) -> "Options":
+    """Parse a command line into the options of its command; raise a `ConfigError` for unknown options and settings."""
+    name, words = _command(argv), list(argv[1:])
     command = _module(name)
-    from jsonargparse import Namespace
-
-    from midam.cli.parser import normalize
     from midam.registry import load_plugins
 
-    words = normalize(argv[1:])
     named = [value for option, value in pairwise(words) if option == "--plugin"]
     load_plugins([*filter(None, map(str.strip, os.environ.get("MIDAM_PLUGINS", "").split(","))), *named])
+    options = command.parser().parse(words)
+    options.words = shlex.join(argv)
     if name == "fit":
-        words, defaults = command.take_defaults(words)
-        parser = command.parser(defaults)
-    elif name == "data":
-        parser = command.parser(*words[:1])
-    else:
-        parser = command.parser()
-    try:
-        options = parser.parse_args(words)
-        options["words"] = shlex.join(argv)
-        return Namespace({"command": name, name: options})  # type: ignore[no-untyped-call]
-    except ConfigError as error:
-        # The parser takes the values of a settings file as defaults, and does not know their source.
-        file = argv[argv.index("--config") + 1] if "--config" in argv[:-1] else ""
-        file = "" if "(in the command line)" in str(error) else file
-        raise ConfigError(str(error).replace("; ", f" (in {file}, or given); ", int(file not in str(error)))) from None
+        command.complete(options)
+    options.settings()
+    return options
 
 
 def _command(argv: Sequence[str]) -> str:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import DATA, SETTINGS, Parser, add_settings, words
+from midam.cli.parser import DATA, SETTINGS, Options, Parser, words
 from midam.compare.deploy import best_method, check_target, deploy_method, why_no_model
 from midam.compare.folds import Fold, repeated_folds, table_folds
 from midam.compare.methods import find_method, find_methods, usual_methods
@@ -30,7 +29,7 @@ from midam.report.terminal import FitProgress, LiveProgress
 from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder
-from midam.settings import Settings
+from midam.settings import DataSettings, Settings
 from midam.train.named_methods import is_shorthand
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
@@ -46,36 +45,36 @@ _OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "l
 _SETTINGS = [name for name in SETTINGS if name not in {*_METHOD, *_FOLDS, *_OTHER, "baseline"}]
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command."""
     compare = Parser("compare", _TEXT)
-    compare.add_argument("data", type=str, help=DATA)
+    compare.add_argument("data", help=DATA)
     text = "methods; the first is the reference; required for two classes; default for others: midam and a baseline"
     compare.add_text("--methods", metavar="A,B,...", help=text)
-    compare.add_argument("--cv", type=str, default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
+    compare.add_argument("--cv", default="5x10", metavar="REPEATSxFOLDS", help="repeats and folds")
     text = "table or folder of splits, CLAM's or Patho-Bench's, whose folds replace --cv"
-    compare.add_hidden(compare.add_argument("--split_file", type=str | None, default=None, metavar="FILE", help=text))
+    compare.add_hidden(compare.add_argument("--split-file", metavar="FILE", help=text))
     usual = "; ".join(f"{','.join(map(str, rates))} with {optimizer}" for optimizer, rates in LEARNING_RATES.items())
     compare.add_text("--lrs", help=f"learning rates to choose from; default: {usual}")
-    compare.add_argument("--margins", type=str, default="0.1,0.5,1.0", help="margins to choose from")
+    compare.add_argument("--margins", default="0.1,0.5,1.0", help="margins to choose from")
     compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch to test")
     compare.add_text("--out", metavar="DIR", help="folder for the trials; default: runs/compare-DATA-CV")
     text = "keep the model of each fold as a run folder, OUT/models/METHOD/repeat-R-fold-F, for predict"
-    compare.add_argument("--keep_models", action="store_true", help=text)
+    compare.add_argument("--keep-models", action="store_true", help=text)
     text = "also train the method with the highest mean AUROC on all bags, as the run folder RUN"
     compare.add_text("--deploy", metavar="RUN", help=text)
-    compare.add_text("--deploy_method", metavar="NAME", help="with --deploy: the method to train instead")
+    compare.add_text("--deploy-method", metavar="NAME", help="with --deploy: the method to train instead")
     text = "tasks at a time; default: one per core, with --accelerator cuda one per GPU, on a cluster one per worker"
-    compare.add_argument("--jobs", type=int | None, default=None, help=text)
+    compare.add_argument("--jobs", type=int, metavar="N", help=text)
     text = "where tasks run: processes (loky) or threads of this machine, or the workers of a cluster"
     compare.add_argument("--backend", choices=list(BACKENDS), default="loky", help=text)
     text = "address of the cluster, tcp://HOST:8786 or a scheduler file (dask), HOST:6379 or auto (ray)"
     compare.add_text("--cluster", metavar="ADDRESS", help=text)
-    add_settings(compare, _SETTINGS)
+    compare.add_settings(_SETTINGS)
     return compare
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Compare methods; returns the exit code."""
     methods = None if options.methods is None else words(options.methods)
     if methods is not None:
@@ -85,7 +84,7 @@ def run(options: Namespace, console: Console) -> int:
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
     margins = _numbers("margins", options.margins)
-    settings = Settings(**{name: options[name] for name in _SETTINGS})
+    settings = options.settings()
     keep_folder(options, "out")
     keep_folder(options, "deploy")
     _check_deploy(options, methods or [])
@@ -104,7 +103,7 @@ def run(options: Namespace, console: Console) -> int:
     cv = options.cv if options.split_file is None else Path(options.split_file).stem
     out = Path(options.out or f"runs/compare-{Path(options.data).stem}-{cv}")
     _warn_of_unused(options, methods)
-    splits, notes = _folds(options, bags, repeats=repeats, folds=folds)
+    splits, notes = _folds(options, settings.data, bags, repeats=repeats, folds=folds)
     notes = [*reading_notes, *notes, *_unaware(methods, settings)]
     choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes, "out": out}
     execution: dict[str, Any] = {"jobs": options.jobs, "backend": options.backend, "cluster": options.cluster}
@@ -121,11 +120,13 @@ def run(options: Namespace, console: Console) -> int:
     return 0
 
 
-def _folds(options: Namespace, bags: Bags, *, repeats: int, folds: int) -> tuple[list[Fold], list[str]]:
+def _folds(
+    options: Options, data: DataSettings, bags: Bags, *, repeats: int, folds: int
+) -> tuple[list[Fold], list[str]]:
     """Return the folds of the split table or of --cv, and notes on them."""
     if options.split_file is not None:
-        skip = options.missing == "skip"
-        splits = table_folds(bags, options.split_file, group_column=options.groups, skip_missing=skip)
+        skip = data.missing == "skip"
+        splits = table_folds(bags, options.split_file, group_column=data.groups, skip_missing=skip)
         used = len(np.unique(np.concatenate([np.concatenate(fold[2:]) for fold in splits])))
         unused = [f"{len(bags) - used} of {len(bags)} bags are in no fold"] if used < len(bags) else []
         inside = "validation bags of the table are training bags here: methods choose on validation bags of their own"
@@ -144,7 +145,7 @@ def _unaware(methods: list[str], settings: Settings) -> list[str]:
     return [f"{', '.join(names)}: from instances only, without {covariates}"] if names and covariates else []
 
 
-def _check_deploy(options: Namespace, methods: list[str]) -> None:
+def _check_deploy(options: Options, methods: list[str]) -> None:
     """Refuse options that --deploy cannot serve, before anything is computed."""
     name = options.deploy_method
     if name is not None and (options.deploy is None or name not in methods):
@@ -178,8 +179,8 @@ def parse_cv(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _warn_of_unused(options: Namespace, methods: list[str]) -> None:
-    selecting = [name for name in ("lrs", "margins", "select") if options[name] != parser().get_default(name)]
+def _warn_of_unused(options: Options, methods: list[str]) -> None:
+    selecting = [name for name in ("lrs", "margins", "select") if getattr(options, name) != parser().get_default(name)]
     if selecting and not any(map(is_shorthand, methods)):
         names = f"--{' and --'.join(selecting)}"
         why = "they belong to methods such as midam-att, and none of these was named"

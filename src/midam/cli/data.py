@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import DATA, Parser, add_settings
+from midam.cli.parser import DATA, Options, Parser
 from midam.data.bags import Bags
 from midam.errors import ConfigError, DataNotFoundError, nearest, plural, require_counts
 from midam.report.program import note_result, remark, say, stdout_console
@@ -19,7 +18,7 @@ that predict the label, duplicate bags, constant features, groups in several spl
 few events."""
 _IMPORT = """Write data into a store: a folder that opens at once, whatever its size, and that training reads by rows.
 To continue a stopped import, repeat the command."""
-_READING = Settings.names("data", "cut")
+UNLABELED = "the bags have no labels, as for predict"
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 _ACTIONS = {
     "list": ("The data sets of the catalog.", "show the catalog"),
@@ -30,41 +29,36 @@ _ACTIONS = {
 }
 
 
-def parser(action: str | None = None) -> ArgumentParser:
-    """Return the parser of the command and its actions; near names of an unknown option come from `action`."""
+def parser() -> Parser:
+    """Return the parser of the command and its actions."""
     from joblib import cpu_count
 
     command = Parser("data", "List, describe, fetch, import or verify data.")
-    parsers = {name: Parser(f"data {name}", text) for name, (text, _) in _ACTIONS.items()}
-    parsers["describe"].add_argument("name", type=str, help=DATA)
-    parsers["describe"].add_text(
-        "--out", metavar="DIR", help="also plot DIR/bag_sizes.png, and list all features in DIR/features.csv"
-    )
-    parsers["fetch"].add_argument("name", type=str, help="catalog name")
-    parsers["import"].add_argument("source", type=str, help=DATA)
-    parsers["import"].add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
-    parsers["verify"].add_argument("store", type=str, help="folder of a store")
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parsers = {name: actions.add_parser(name, help=short, text=text) for name, (text, short) in _ACTIONS.items()}
+    parsers["describe"].add_argument("name", help=DATA)
+    text = "also plot DIR/bag_sizes.png, and list all features in DIR/features.csv"
+    parsers["describe"].add_text("--out", metavar="DIR", help=text)
+    parsers["fetch"].add_argument("name", help="catalog name")
+    parsers["import"].add_argument("source", help=DATA)
+    parsers["import"].add_text("--out", required=True, metavar="STORE", help="folder to write")
+    parsers["verify"].add_argument("store", help="folder of a store")
     for name in ("import", "verify"):
-        parsers[name].add_argument("--jobs", type=int, default=cpu_count(), help="parallel bags; default: one per core")
+        text = "parallel bags; default: one per core"
+        parsers[name].add_argument("--jobs", type=int, default=cpu_count(), metavar="N", help=text)
     for name in ("describe", "import"):
-        text = "the bags have no labels, as for predict"
-        parsers[name].add_argument("--unlabeled", action="store_true", help=text)
-        add_settings(parsers[name], _READING)
-    actions = command.add_subcommands(dest="action")
-    for name, (_, short) in _ACTIONS.items():
-        actions.add_subcommand(name, parsers[name], help=short)
-    if action in parsers:
-        command.known = parsers[action].option_names()
+        parsers[name].add_argument("--unlabeled", action="store_true", help=UNLABELED)
+        parsers[name].add_settings(Settings.names("data", "cut"))
     return command
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Run the action; returns the exit code."""
     does = {"list": _list, "describe": _describe, "fetch": _fetch, "import": _import, "verify": _verify}
-    return does[options.action](options[options.action], console)
+    return does[options.action](options, console)
 
 
-def _list(options: Namespace, console: Console) -> int:  # noqa: ARG001
+def _list(options: Options, console: Console) -> int:  # noqa: ARG001
     from midam.data.sets import catalog
     from midam.report.terminal import print_catalog
 
@@ -74,7 +68,7 @@ def _list(options: Namespace, console: Console) -> int:  # noqa: ARG001
     return 0
 
 
-def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
+def _fetch(options: Options, console: Console) -> int:  # noqa: ARG001
     from midam.data.sets import catalog
 
     name = options.name
@@ -94,7 +88,7 @@ def _fetch(options: Namespace, console: Console) -> int:  # noqa: ARG001
     return 0
 
 
-def _describe(options: Namespace, console: Console) -> int:
+def _describe(options: Options, console: Console) -> int:
     from midam.data.sources.folder import NoLabelsError
     from midam.files import write_text
     from midam.report import plot_sizes
@@ -105,14 +99,14 @@ def _describe(options: Namespace, console: Console) -> int:
     from midam.targets import target_of
 
     keep_folder(options, "out", data="name")
-    gaps = options.impute != "none" or None
+    settings = options.settings()
+    reading: dict[str, Any] = {"impute": settings.data.impute != "none" or None}
     try:
-        bags = read_bags_of(options.name, options, impute=gaps)
+        bags = read_bags_of(options.name, settings, unlabeled=options.unlabeled, **reading)
     except NoLabelsError:
         remark(console, "no labels found, the bags are described without; `labels` names a table of them")
-        options.unlabeled = True
-        bags = read_bags_of(options.name, options, impute=gaps)
-    description = describe_bags(options.name, bags, data=Settings(**{name: options[name] for name in _READING}).data)
+        bags = read_bags_of(options.name, settings, unlabeled=True, **reading)
+    description = describe_bags(options.name, bags, data=settings.data)
     picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
     if picture is not None:
         title = Path(options.name).name
@@ -132,7 +126,7 @@ def _describe(options: Namespace, console: Console) -> int:
     return 0
 
 
-def _import(options: Namespace, console: Console) -> int:
+def _import(options: Options, console: Console) -> int:
     from midam.data.store import write_store
     from midam.data.store.write import require_free
     from midam.report.describe import format_bytes, stored_bytes
@@ -141,12 +135,13 @@ def _import(options: Namespace, console: Console) -> int:
     require_counts(jobs=options.jobs)
     require_free(options.out)
     keep_folder(options, "out", data="source")
-    if options.impute != "none":
+    settings = options.settings()
+    if settings.data.impute != "none":
         raise ConfigError(
             "Expected no --impute for a store, which would fill the training bags from the test bags; train on the "
             "table itself."
         )
-    bags = read_bags_of(options.source, options)
+    bags = read_bags_of(options.source, settings, unlabeled=options.unlabeled)
     with BagProgress("importing", bags.sizes, console=console) as progress:
         store = write_store(bags, options.out, jobs=options.jobs, on_bag=progress.update)
     size = format_bytes(stored_bytes(store))
@@ -156,7 +151,7 @@ def _import(options: Namespace, console: Console) -> int:
     return 0
 
 
-def _verify(options: Namespace, console: Console) -> int:
+def _verify(options: Options, console: Console) -> int:
     from midam.data.store import open_store, verify_store
     from midam.report.terminal import BagProgress
 
@@ -174,13 +169,11 @@ def _verify(options: Namespace, console: Console) -> int:
     return 0
 
 
-def read_bags_of(data: str, options: Namespace, **more: Any) -> Bags:
-    """Read bags by the data settings of the options; labels are required unless --unlabeled is given."""
+def read_bags_of(data: str, settings: Settings, *, unlabeled: bool = False, **more: Any) -> Bags:
+    """Read bags by the settings; labels are required unless the bags are `unlabeled`."""
     from midam.data.store import is_store
     from midam.runs.data import read_data
 
-    settings = Settings(**{name: options[name] for name in _READING})
     # A store states whether its bags have labels.
-    labeled = not (options.unlabeled or is_store(data))
-    bad_labels = "ignore" if options.unlabeled else "error"
-    return read_data(data, settings, require_labels=labeled, bad_labels=bad_labels, **more)
+    labeled = not (unlabeled or is_store(data))
+    return read_data(data, settings, require_labels=labeled, bad_labels="ignore" if unlabeled else "error", **more)

@@ -1,28 +1,25 @@
 """`midam embed`: pass each image, patch or slice once through a frozen network, and write the vectors to a store."""
 
-import copy
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.data import read_bags_of
+from midam.cli.data import UNLABELED, read_bags_of
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
+from midam.cli.parser import DATA, Options, Parser
 from midam.data.left_out import WHEN_MADE
 from midam.data.sets import catalog
 from midam.errors import ConfigError, plural
 from midam.processes import LEADER, Processes
-from midam.registry import BASELINES, FINE_TUNED, NETWORKS, is_network
+from midam.registry import BASELINES, FINE_TUNED, NETWORKS
 from midam.report.program import note_result, say
 from midam.runs.folder import RunFolder
 from midam.runs.method import choose_method
 from midam.settings import Settings
-from midam.settings.data import CutSettings
 from midam.settings.group import AUTO
 from midam.train.named_methods import DEFAULT, is_shorthand
 
@@ -37,26 +34,25 @@ _READING = Settings.names("data", "cut")
 _READ_AGAIN = {"split_file", "fold", "covariates"}  # settings that a run applies when it reads the vectors
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command."""
     embed = Parser("embed", _TEXT)
-    embed.add_argument("data", type=str, help=DATA)
+    embed.add_argument("data", help=DATA)
     names = f"{', '.join(NETWORKS.names())}, or an encoder of a plug-in; hf:, timm: and onnx: take a name"
-    embed.add_argument("--encoder", type=str, default="efficientnet-lite0", metavar="NAME", help=f"network: {names}")
-    embed.add_argument("--out", type=str, required=True, metavar="STORE", help="folder to write")
+    embed.add_argument("--encoder", default="efficientnet-lite0", metavar="NAME", help=f"network: {names}")
+    embed.add_argument("--out", required=True, metavar="STORE", help="folder to write")
     text = "side of the square to which patches or slices are resized; default: the network's size"
-    embed.add_argument("--size", type=int | None, default=None, metavar="PIXELS", help=text)
+    embed.add_argument("--size", type=int, metavar="PIXELS", help=text)
     text = "type of the vectors in the store (default: float16)"
-    embed.add_argument("--dtype", type=Literal["float16", "float32"], default="float16", help=text)
+    embed.add_argument("--dtype", choices=["float16", "float32"], default="float16", help=text)
     text = "GPUs that embed together, or copies of the network on the CPU"
     embed.add_argument("--devices", type=int, default=1, metavar="N", help=text)
-    text = "the bags have no labels, as for predict"
-    embed.add_argument("--unlabeled", action="store_true", help=text)
-    add_settings(embed, (*_READING, "accelerator"))
+    embed.add_argument("--unlabeled", action="store_true", help=UNLABELED)
+    embed.add_settings((*_READING, "accelerator"))
     return embed
 
 
-def embed_first(options: Namespace, console: Console) -> None:
+def embed_first(options: Options, console: Console) -> None:
     """Embed the data of `midam fit` if the encoder is a network, or if data of this kind are embedded by default.
 
     The options then name the store of vectors as the data. The store is in the folder `vectors` next to the run; a
@@ -64,15 +60,14 @@ def embed_first(options: Namespace, console: Console) -> None:
     """
     if options.data is None or options.resume is not None:
         return
-    if options.encoder == FINE_TUNED:
-        _cut_for_training(options, console)
+    settings = options.settings()
+    if settings.model.encoder == FINE_TUNED:
+        _cut_for_training(options, settings, console)
         return
     method = DEFAULT if options.method is None else options.method
-    if not (is_network(options.encoder) or method in (DEFAULT, AUTO) or is_shorthand(method)):
+    if not (options.network or method in (DEFAULT, AUTO) or is_shorthand(method)):
         return  # a baseline uses the pixels, unless the user names a network
-    encoder = {"encoder": AUTO} if is_network(options.encoder) else {}
-    settings = Settings(**{name: options[name] for name in SETTINGS} | encoder)
-    name, line = (options.encoder, "") if is_network(options.encoder) else _usual_network(options, settings)
+    name, line = (options.network, "") if options.network else _usual_network(options, settings)
     if not name:
         if line:
             console.print(escape(f"note: {line}"))
@@ -94,20 +89,20 @@ def embed_first(options: Namespace, console: Console) -> None:
     _embed_first(options, settings, name, line, console)
 
 
-def _cut_for_training(options: Namespace, console: Console) -> None:
+def _cut_for_training(options: Options, settings: Settings, console: Console) -> None:
     """Set the patch size for a network that is fine-tuned, if the user chose none."""
     from midam.imaging.kinds import USUAL_NETWORK, fitting_patch
     from midam.imaging.networks import load_network
 
-    name = (options.encoder_args or {}).get("network", USUAL_NETWORK)
-    cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
-    options.patch_size = fitting_patch(options.data, cut, load_network(name), trained=True)
-    if options.patch_size != cut.patch_size:
-        side = f"{options.patch_size} x {options.patch_size}"
+    name = settings.model.encoder_args.get("network", USUAL_NETWORK)
+    patch = fitting_patch(options.data, settings.cut, load_network(name), trained=True)
+    options.values["patch_size"] = patch
+    if patch != settings.cut.patch_size:
+        side = f"{patch} x {patch}"
         console.print(f"patches of {side} pixels, the least that {name} takes; --patch-size sets another")
 
 
-def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
+def _usual_network(options: Options, settings: Settings) -> tuple[str, str]:
     """Return the network that embeds the data by default, and a note; "" for none, as with torchrun."""
     if not (Path(options.data).is_dir() or catalog.is_name(options.data)):
         return "", ""
@@ -116,25 +111,24 @@ def _usual_network(options: Namespace, settings: Settings) -> tuple[str, str]:
     return ("", "") if _started_together(options) else usual_network(options.data, settings)
 
 
-def _started_together(options: Namespace) -> bool:
+def _started_together(options: Options) -> bool:
     """Return whether torchrun or SLURM started this process with others, which would all embed at once."""
     return Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ
 
 
-def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str, console: Console) -> None:
+def _embed_first(options: Options, settings: Settings, encoder: str, line: str, console: Console) -> None:
     from midam.imaging.embedding import cached_store, described, make_recipe
     from midam.imaging.kinds import fitting_patch
     from midam.imaging.networks import load_network
     from midam.report.terminal import BagProgress
 
-    network = load_network(encoder)
-    reading = copy.copy(options)
-    reading.unlabeled = False
-    if options.split_file is not None and options.split is None:
-        reading.split_file = reading.fold = None  # so that all folds share the vectors
+    network, data = load_network(encoder), settings.data
     # A store keeps the column of --balance as one of its covariates.
-    reading.covariates = list(dict.fromkeys([*options.covariates, *filter(None, [options.balance])]))
-    reading.patch_size = fitting_patch(options.data, settings.cut, network)
+    covariates = tuple(dict.fromkeys([*data.covariates, *filter(None, [settings.training.balance])]))
+    patch = fitting_patch(options.data, settings.cut, network)
+    reading = settings.replace(covariates=covariates, balance=None, patch_size=patch)
+    if data.split_file is not None and data.split is None:
+        reading = reading.replace(split_file=None, fold=None)  # so that all folds share the vectors
     bags = read_bags_of(options.data, reading, network=network)
     recipe = make_recipe(bags, network)
     _require_trainable(bags, options, settings, network.width)
@@ -143,14 +137,13 @@ def _embed_first(options: Namespace, settings: Settings, encoder: str, line: str
     with BagProgress("embedding", bags.sizes, console=console) as progress:
         name = Path(options.data).absolute().stem
         store, is_new = cached_store(
-            bags, network, recipe, folder, name=name, accelerator=options.accelerator, on_bag=progress.update
+            bags, network, recipe, folder, name=name, accelerator=settings.run.accelerator, on_bag=progress.update
         )
     warnings.filterwarnings("ignore", f".* {WHEN_MADE}")  # the same warning was shown when the images were read
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
-    options.named, options.data, options.encoder = options.data, str(store), AUTO
-    defaults = Settings().flat()
-    for setting in set(_READING) - _READ_AGAIN:
-        options[setting] = defaults[setting]
+    options.named, options.data = options.data, str(store)
+    done = set(_READING) - _READ_AGAIN
+    options.values = {name: value for name, value in options.values.items() if name not in done}
 
 
 def _require_vectors_do(method: str | None, settings: Settings, encoder: str) -> None:
@@ -163,7 +156,7 @@ def _require_vectors_do(method: str | None, settings: Settings, encoder: str) ->
         )
 
 
-def _require_trainable(bags: "Bags", options: Namespace, settings: Settings, width: int) -> None:
+def _require_trainable(bags: "Bags", options: Options, settings: Settings, width: int) -> None:
     """Refuse labels, splits and settings that training would refuse, before the slow embedding."""
     from midam.cli.fit_folds import check_folds, folds_of
     from midam.data.sources import split_bags
@@ -188,7 +181,7 @@ def _require_trainable(bags: "Bags", options: Namespace, settings: Settings, wid
         with_objective(method, target_of(bags)).resolve((width,))
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Embed data; returns the exit code."""
     from midam.data.store import require_free
     from midam.imaging.embedding import described, embed_bags, make_recipe
@@ -200,10 +193,11 @@ def run(options: Namespace, console: Console) -> int:
     require_free(options.out)
     keep_folder(options, "out")
     network = load_network(options.encoder)
-    cut = CutSettings(**{name: options[name] for name in Settings.names("cut")})
-    options.patch_size = fitting_patch(options.data, cut, network)
-    bags = read_bags_of(options.data, options, network=network)
-    embedding = {name: options[name] for name in ("dtype", "size", "accelerator", "devices")}
+    settings = options.settings()
+    settings = settings.replace(patch_size=fitting_patch(options.data, settings.cut, network))
+    bags = read_bags_of(options.data, settings, unlabeled=options.unlabeled, network=network)
+    embedding = {name: getattr(options, name) for name in ("dtype", "size", "devices")}
+    embedding["accelerator"] = settings.run.accelerator
     console.print(escape(described(make_recipe(bags, network, dtype=options.dtype, size=options.size))))
     with BagProgress("embedding", bags.sizes, console=console) as progress:
         vectors = embed_bags(bags, network, options.out, on_bag=progress.update, **embedding)

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from midam.cli.outputs import keep_data, tell_left_out
-from midam.cli.parser import Parser, words
+from midam.cli.parser import Options, Parser, words
 from midam.cli.predict import add_inputs, read_inputs
 from midam.registry import METRICS
 from midam.report.program import note_result, say, stdout_console
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
     from midam.runs.apply import Evaluation
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command."""
     text = "Test a trained run on labeled bags; bags that the run was trained on are reported separately."
     evaluate = Parser("evaluate", text)
     add_inputs(evaluate)
     known = f"further metrics: {', '.join(METRICS.names())}"
-    evaluate.add_argument("--metrics", type=str, default="", metavar="A,B,...", help=known)
+    evaluate.add_argument("--metrics", default="", metavar="A,B,...", help=known)
     evaluate.add_text("--out", metavar="FILE.json", help="also write the metrics as JSON, and the report next to it")
     return evaluate
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Test a run; returns the exit code."""
     from midam.files import write_json
     from midam.report.terminal import print_evaluation
@@ -58,7 +57,7 @@ def run(options: Namespace, console: Console) -> int:
 
 
 def evaluated(
-    options: Namespace, console: Console, *, metrics: Sequence[str] = ()
+    options: Options, console: Console, *, metrics: Sequence[str] = ()
 ) -> "tuple[Bags, Evaluation, list[str]]":
     """Return the labeled bags that the options name, the evaluation of the run on them, and warnings from reading."""
     from midam.report.terminal import BagProgress

@@ -5,13 +5,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
-from midam.cli.parser import Parser
-from midam.cli.predict import TABLES, add_inputs, read_inputs
+from midam.cli.parser import Options, Parser
+from midam.cli.predict import add_inputs, read_inputs
 from midam.data.sources.formats.open_file import need
 from midam.data.sources.request import file_suffix
 from midam.data.sources.table_readers import rows_of
@@ -22,26 +21,26 @@ from midam.report.program import note_result, say, stdout_console
 from midam.runs.instance_files import need_h5py
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command."""
     text = "Show which instances decided the score of a bag: pictures, HDF5 and GeoJSON."
     explain = Parser("explain", text)
     add_inputs(explain)
     text = "bags or groups (patients) to explain; default: highest and lowest score (of the run's data: test bags)"
-    explain.add_argument("--bags", type=str, nargs="+", default=[], metavar="ID", help=text)
+    explain.add_argument("--bags", nargs="+", default=[], metavar="ID", help=text)
     text = "class or label whose score is explained, if the run has several; default: the most probable of each bag"
     explain.add_text("--class", metavar="NAME", help=text)
-    explain.add_argument("--top", type=int, default=8, help="instances shown one by one (default: 8)")
+    explain.add_argument("--top", type=int, default=8, metavar="N", help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches instead of the top 1000")
     text = "folder with the slides of feature files, named like the bags: slide files, PNG or JPEG"
     explain.add_text("--images", metavar="DIR", help=text)
     text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"
-    explain.add_argument("--image_downsample", type=float | None, default=None, metavar="N", help=text)
+    explain.add_argument("--image-downsample", type=float, metavar="N", help=text)
     explain.add_text("--out", metavar="DIR", help="folder for the files; default: explain in the run")
     return explain
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Explain bags; returns the exit code."""
     from midam.data.bag_files import source_paths
     from midam.explain import run as explaining
@@ -57,10 +56,9 @@ def run(options: Namespace, console: Console) -> int:
     trained, bags = read_inputs(options, console, embedded=[] if options.bags is None else options.bags)
     if options.out is not None:
         keep_sources(bags, options.data, options.out, "--out", folder=True)
-    label, out = options["class"], stdout_console()
+    label, out = getattr(options, "class"), stdout_console()
     if label is not None:
         trained.target.column(label)
-    reading = {name: options[name] for name in TABLES}
     explain_options = explaining.ExplainOptions(
         options.top, options.all, options.images, options.image_downsample, label
     )
@@ -83,7 +81,7 @@ def run(options: Namespace, console: Console) -> int:
             *(trained, bags, index, folder),
             options=explain_options,
             origins=rows_of(
-                options.data, bags.ids[index].tolist(), settings_for(trained, options.data, **reading).data
+                options.data, bags.ids[index].tolist(), settings_for(trained, options.data, **options.values).data
             ),
             on_bag=lambda bag: progress.update(index.index(bag)),
         )

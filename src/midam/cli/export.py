@@ -1,27 +1,26 @@
 """`midam export`: write a run as a folder with which others score bags without midam."""
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.parser import Parser, words
+from midam.cli.parser import Options, Parser, words
 from midam.report.program import note_result, say
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command."""
     text = "Write a run as a folder for others: a model card, weights, and programs for torch or onnxruntime."
     export = Parser("export", text)
-    export.add_argument("run", type=str, help="run folder")
-    export.add_argument("--out", type=str, required=True, metavar="FOLDER", help="new folder for the export")
+    export.add_argument("run", help="run folder")
+    export.add_argument("--out", required=True, metavar="FOLDER", help="new folder for the export")
     known = "safetensors, torch, onnx, separated by commas; default: all that this run can have"
-    export.add_argument("--format", type=str, default="", metavar="A,B,...", help=known)
+    export.add_argument("--format", default="", metavar="A,B,...", help=known)
     text = "license of the model for its card, such as mit or cc-by-nc-4.0; default: none is named"
     export.add_text("--license", metavar="ID", help=text)
     return export
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Export a run; returns the exit code."""
     from midam.export import export_run
 

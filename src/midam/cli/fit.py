@@ -4,18 +4,16 @@ import io
 import re
 import shlex
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import DATA, SETTINGS, Parser, add_settings
+from midam.cli.parser import DATA, SETTINGS, Options, Parser
 from midam.errors import ConfigError, MidamError, RankLostError
 from midam.processes import Processes, restarted
 from midam.registry import is_network, take_known
@@ -36,98 +34,85 @@ its bag, one holds the label (0 and 1, or two words), the rest are features. The
 metrics and plots. Ctrl-C keeps finished epochs, --resume continues."""
 
 
-def parser(defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
-    """Return the parser of the command; `defaults` are the settings of a file."""
-    values = dict(defaults or {})
+def parser() -> Parser:
+    """Return the parser of the command."""
     fit = Parser("fit", _TEXT)
-    fit.add_argument("data", nargs="?", default=values.pop("data", None), help=DATA)
-    text = "a method of midam compare; default: auto, or midam on pixels"
-    fit.add_argument("--method", type=str | None, default=values.pop("method", None), metavar="NAME", help=text)
+    fit.add_argument("data", nargs="?", help=DATA)
+    fit.add_text("--method", metavar="NAME", help="a method of midam compare; default: auto, or midam on pixels")
     text = "time limit of the training, such as 90s, 10m or 1h; uses the method auto"
-    budget = values.pop("budget", None)
-    default = None if budget is None else str(budget)
-    fit.add_hidden(fit.add_argument("--budget", type=str | None, default=default, metavar="TIME", help=text))
+    fit.add_hidden(fit.add_argument("--budget", metavar="TIME", help=text))
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     text = "settings as YAML, such as RUN/config.yaml; options override them"
     fit.add_text("--config", metavar="FILE", help=text)
     text = "processes on this machine that train together, each on a GPU, or all on the CPU; default: 1"
-    fit.add_hidden(fit.add_argument("--devices", type=int | None, default=None, metavar="N", help=text))
+    fit.add_hidden(fit.add_argument("--devices", type=int, metavar="N", help=text))
     text = "machines, each with --devices processes; default: 1"
-    fit.add_hidden(fit.add_argument("--num_nodes", type=int | None, default=None, metavar="N", help=text))
+    fit.add_hidden(fit.add_argument("--num-nodes", type=int, metavar="N", help=text))
     text = "minutes without a sign of life until a process counts as lost; default: 30"
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
     text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; can continue"
-    fit.add_hidden(fit.add_argument("--every_fold", action="store_true", help=text))
-    add_settings(fit)
-    fit.set_defaults(values)
+    fit.add_hidden(fit.add_argument("--every-fold", action="store_true", help=text))
+    fit.add_settings()
     return fit
 
 
-def take_defaults(argv: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Take ``--config FILE`` out of a normalized command line; returns the other words, and the values of the file.
+def complete(options: Options) -> None:
+    """Add the settings of --config, and choose the method that these settings mean.
 
-    Raises a `ConfigError` for settings next to ``--resume`` that are not the run's own, a second ``--config``,
-    ``--config`` without a file, and unknown keys in the file.
+    A network as encoder, which embeds the data first, becomes the option `network`, and the fold "all" `every_fold`.
+    Raises a `ConfigError` for settings next to --resume that are not the run's own, and for unknown keys in the file.
     """
-    flags = {key: (f"--{key}.", f"--{key}+") for key in (*SETTINGS, "config", "out", "method")}
-    flags_given = [key for key in flags if any(word == f"--{key}" or word.startswith(flags[key]) for word in argv)]
-    words = list(argv)
-    last = {word.removeprefix("--"): value for word, value in pairwise(argv) if word.startswith("--")}
-    if "resume" in last and Path(last["resume"]).is_dir():
-        config = RunFolder(Path(last["resume"])).config
-        kept = read_yaml(config) if config.is_file() else {}
-        flags_given = [key for key in flags_given if key not in last or last[key] != _as_word(kept.get(key))]
-    settled = [key for key in flags_given if key != "logger_args"]
-    if "--resume" in argv and settled:
+    given = dict(options.values)
+    if options.resume is not None:
+        _refuse_changes(options, given)
+    values = {} if options.config is None else _from_file(options, given)
+    options.values = {**values, **given}
+    options.network = None
+    if is_network(str(options.values.get("encoder", ""))):
+        options.network = options.values.pop("encoder")
+    if options.values.get("fold") == EVERY:
+        options.every_fold = options.values.pop("fold") == EVERY
+    if options.method is not None and given:
+        refuse_settings(options.method, {name: given[name] for name in given if name in options.values})
+    has_budget = options.config is not None and options.budget is not None
+    if options.method is None and not has_budget and any(name not in TAKEN for name in options.values):
+        options.method = DEFAULT
+    if options.config is not None:
+        Settings.from_flat(options.values, source=f"{options.config}, or given")
+
+
+def _refuse_changes(options: Options, given: Mapping[str, Any]) -> None:
+    config = RunFolder(Path(options.resume)).config
+    kept = read_yaml(config) if config.is_file() else {}
+    changed = [name for name in given if name != "logger_args" and (name not in kept or kept[name] != given[name])]
+    changed += [name for name in ("config", "out", "method") if getattr(options, name) is not None]
+    if changed:
         raise ConfigError(
-            f"Expected no settings with --resume, got --{settled[0]}: a resumed run keeps its own; start a new "
-            "one to change them."
+            f"Expected no settings with --resume, got --{changed[0].replace('_', '-')}: a resumed run keeps its own; "
+            "start a new one to change them."
         )
-    for at in [at for at, pair in enumerate(pairwise(words)) if pair == ("--fold", EVERY)]:
-        words[at : at + 2] = ["--every_fold"]
-    settings = {key: last.get(key, "further arguments") for key in flags_given if key in SETTINGS}
-    if is_network(settings.get("encoder", "")):
-        del settings["encoder"]  # a network embeds the data first, and is no setting of the training
-    if "method" in last and settings:
-        refuse_settings(last["method"], settings)
-    if words.count("--config") > 1:
-        raise ConfigError("Expected --config once, got it several times; join the files.")
-    if "--config" not in words:
-        return words, {"method": DEFAULT} if "method" not in last and _say_how_to_train(settings) else {}
-    at = words.index("--config")
-    if at + 1 == len(words):
-        raise ConfigError("Expected a file after --config, got nothing; name a YAML file.")
-    path = Path(words[at + 1])
+
+
+def _from_file(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the file; its data, method and budget become options that were not given."""
+    path = Path(options.config)
     values = dict(read_yaml(path))
-    if values.get("fold") == EVERY:
-        values.pop("fold")
-        words.append("--every_fold")
     if not isinstance(data := values.get("data"), str | None):
         raise ConfigError(f"Expected data as text, got {data!r} (in {path}); name a file, a folder or a known set.")
-    refuse_unknown(
-        [key for key in values if key not in ("data", "method", "budget", "plugins")], SETTINGS, source=str(path)
-    )
-    network = {"encoder"} if is_network(str(values.get("encoder", ""))) else set()
-    if "method" not in last and "budget" not in values and _say_how_to_train({*settings, *values} - network):
-        values.setdefault("method", DEFAULT)
-    if "logger_args" not in flags_given:
+    others = ("data", "method", "budget")
+    refuse_unknown([key for key in values if key not in (*others, "plugins")], SETTINGS, source=str(path))
+    if "logger_args" not in given:
         require_repeated(values.get("logger_args") or {}, None, path)
-    values.pop("logger_args", None)
-    return words[:at] + words[at + 2 :], take_known(values, path)
+    values = take_known(values, path)
+    for name in others:
+        value = values.pop(name, None)
+        if value is not None and getattr(options, name) is None:
+            setattr(options, name, str(value))
+    return values
 
 
-def _as_word(value: object) -> str:
-    """Return a value of a settings file as it is written on the command line."""
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _say_how_to_train(names: Iterable[str]) -> bool:
-    """Return whether one of these names is a setting of training, so that the data do not decide the method."""
-    return any(name in SETTINGS and name not in TAKEN for name in names)
-
-
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.cli.embed import embed_first
 
@@ -145,7 +130,7 @@ def run(options: Namespace, console: Console) -> int:
         return _run(options, console, processes)
 
 
-def _run(options: Namespace, console: Console, processes: Processes) -> int:
+def _run(options: Options, console: Console, processes: Processes) -> int:
     from midam.report.terminal import FitProgress, print_summary
     from midam.runs.fit import fit_run, resume_run
 
@@ -158,13 +143,16 @@ def _run(options: Namespace, console: Console, processes: Processes) -> int:
         with _log(folder, options.words) as log, FitProgress(epochs, console=console) as bar:
             log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
             summary = resume_run(
-                options.data, folder, logger_args=options.logger_args, processes=processes, **_calls(bar, log)
+                options.data,
+                folder,
+                logger_args=options.values.get("logger_args"),
+                processes=processes,
+                **_calls(bar, log),
             )
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
-        settings = Settings(**{name: options[name] for name in SETTINGS})
-        settings, method = choose_method(options.method, settings)
+        settings, method = choose_method(options.method, options.settings())
         budget = _seconds(options.budget, method=method)
         if not processes.rank:
             keep_folder(options, "out")
@@ -174,7 +162,9 @@ def _run(options: Namespace, console: Console, processes: Processes) -> int:
         def tell(used: Settings, method: str | None) -> None:
             on = f" in {processes.count} processes" if processes.count > 1 else ""
             why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
-            title = f"training {method_title(method, used, sign='x')} on {options.get('named', options.data)}{on}{why}"
+            title = (
+                f"training {method_title(method, used, sign='x')} on {getattr(options, 'named', options.data)}{on}{why}"
+            )
             console.print(escape(title))
             log.add(f"{title}\n{_in_force(used)}")
 
@@ -262,7 +252,7 @@ def _seconds(text: str | None, *, method: str | None) -> float | None:
     return seconds
 
 
-def _run_folder(options: Namespace, settings: Settings, method: str | None) -> RunFolder:
+def _run_folder(options: Options, settings: Settings, method: str | None) -> RunFolder:
 
     if options.out is not None:
         return RunFolder(Path(options.out))

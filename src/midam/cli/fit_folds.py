@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import SETTINGS
+from midam.cli.parser import Options
 from midam.compare.summary import CorrectedInterval, corrected_interval
 from midam.data.sources.split_table import fold_numbers
 from midam.errors import BagDataError, ConfigError
@@ -27,10 +26,10 @@ from midam.runs.forms import read_summary
 from midam.settings import Settings, read_yaml, yaml_text
 
 
-def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], int]) -> int:
+def fit_folds(options: Options, console: Console, fit: Callable[[Options], int]) -> int:
     """Train a run for each fold into OUT/fold-K by `fit`; keep finished folds and continue a stopped one."""
     path, folds = folds_of(options)
-    settings = Settings.from_flat({name: options[name] for name in SETTINGS})
+    settings = options.settings()
     check_folds(path, folds, lambda fold: split_data(read_data(options.data, settings.replace(fold=fold)), settings))
     keep_folder(options, "out")
     root = _root(options, settings, folds)
@@ -45,7 +44,7 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
         if folder.config.exists():
             fold_options.resume = str(folder.root)
         else:
-            fold_options.fold, fold_options.out = fold, str(folder.root)
+            fold_options.values, fold_options.out = {**options.values, "fold": fold}, str(folder.root)
         fit(fold_options)
     table, sentence = write_folds(folders, root)
     rich_table = Table(*map(escape, table.columns), box=None)
@@ -58,13 +57,13 @@ def fit_folds(options: Namespace, console: Console, fit: Callable[[Namespace], i
     return 0
 
 
-def folds_of(options: Namespace) -> tuple[Path, list[int]]:
+def folds_of(options: Options) -> tuple[Path, list[int]]:
     """Return the path of the split table and the numbers of its folds; raise a `ConfigError` if there are none."""
-    if options.split_file is None:
+    if options.values.get("split_file") is None:
         raise ConfigError("Expected --split-file with --fold all, got none; name the table or the folder of splits.")
     if options.devices is not None or options.num_nodes is not None:
         raise ConfigError("Expected one process with --fold all, got several; train each fold by its number.")
-    path = on_disk(options.split_file)
+    path = on_disk(options.values["split_file"])
     folds = fold_numbers(path)
     if not folds:
         raise ConfigError(
@@ -86,7 +85,7 @@ def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags])
             raise type(error)(f"{str(error).removesuffix('.')} (in {path}, fold {fold}).") from None
 
 
-def _root(options: Namespace, settings: Settings, folds: list[int]) -> Path:
+def _root(options: Options, settings: Settings, folds: list[int]) -> Path:
     """Return the folder of the runs: a new one, or the one that the same command has begun."""
     call = {"data": options.data, "method": options.method, "folds": folds, **settings.flat()}
     name = f"{Path(options.data).stem}-folds"

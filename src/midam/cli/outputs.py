@@ -3,23 +3,23 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from jsonargparse import Namespace
 from rich.console import Console
 
+from midam.cli.parser import Options
 from midam.data.bag_files import source_paths
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.report.program import remark
 
 
-def keep_data(options: Namespace, *, run: str | None = None, path: Path | None = None) -> None:
+def keep_data(options: Options, *, run: str | None = None, path: Path | None = None) -> None:
     """Refuse to write `path` (--out) over the data, its tables or a file of `run`."""
     keep_folder(options, "instances")
     if options.out is None:
         return
     run, path = options.run if run is None else run, Path(options.out) if path is None else path
     data, out = Path(options.data).resolve(), path.resolve()
-    tables = [Path(options[name]).resolve() for name in ("labels", "slides") if options[name] is not None]
+    tables = [Path(options.values[name]).resolve() for name in ("labels", "slides") if options.values.get(name)]
     if (
         out in (data, *tables)
         or (data.is_dir() and data in out.parents)
@@ -38,12 +38,12 @@ def keep_other(path: Path) -> None:
             raise ConfigError(f"Expected a new file or one of scores for --out, got {path}; choose a new name.")
 
 
-def keep_folder(options: Namespace, name: str, *, data: str = "data") -> None:
+def keep_folder(options: Options, name: str, *, data: str = "data") -> None:
     """Refuse an output folder that is the data or lies in it: the next command could read its files as data.
 
     `name` is the option that names the folder, `data` the option that names the data.
     """
-    folder, place = options.get(name), options.get(data)
+    folder, place = getattr(options, name, None), getattr(options, data, None)
     if folder is not None and place is not None and _is_or_lies_in(Path(folder), [Path(place).resolve()]):
         raise ConfigError(
             f"Expected another folder than the data for --{name}, got {folder}, which is or lies in {place}; choose a "

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
-from midam.cli.parser import DATA, Parser
+from midam.cli.parser import DATA, Options, Parser
 from midam.errors import ConfigError, RunStoppedError, plural
 from midam.files import is_stream, resolved, write_parts
 from midam.report.program import note_result, remark, stdout_console
@@ -22,29 +21,21 @@ if TYPE_CHECKING:
     from midam.runs.loaded import LoadedRun
     from midam.runs.scoring import Scores, Scoring
 
-TABLES = {
-    "labels": "label table of a folder of feature files, or of a store",
-    "slides": "table of patients and their files, if the label table lists patients",
-    "bag_column": "column that names the bag or the file; default: the run's",
-    "label_column": "column of the label; default: the run's",
-    "positive": "value of the label column that is label 1; default: by the names of the run's classes",
-    "sheet": "sheet of an Excel table; default: the run's for the run's data, else the first",
-    "groups": "column of the group; default: the run's",
-    "missing": "what to do about rows whose file is missing, and files that cannot be used; default: the run's",
-}
+# Settings that replace those of a run.
+TABLES = ("labels", "slides", "bag_column", "label_column", "positive", "sheet", "groups", "missing")
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command."""
     predict = Parser("predict", "Score bags with trained runs; labels are not needed.")
-    predict.add_argument("run", type=str, nargs="+", help="run folder, or several: the data are read once for all")
-    predict.add_argument("data", type=str, help=DATA)
-    add_tables(predict)
+    predict.add_argument("run", nargs="+", help="run folder, or several: the data are read once for all")
+    predict.add_argument("data", help=DATA)
+    predict.add_settings(TABLES, of_run=True)
     text = (
         "where to write bag, score, probability, class; a device or pipe, such as /dev/stdout, is written to; of "
         "several runs a file each, FILE.RUN.csv"
     )
-    predict.add_argument("--out", type=str, required=True, metavar="FILE.csv", help=text)
+    predict.add_text("--out", required=True, metavar="FILE.csv", help=text)
     text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
     predict.add_text("--instances", metavar="DIR", help=text)
     text = "score only the bags from position START, counted from 0, to before STOP; each may be left out"
@@ -52,33 +43,25 @@ def parser() -> ArgumentParser:
     return predict
 
 
-def add_inputs(parser: ArgumentParser) -> None:
-    """Add the run, the data, and the options of `add_tables`."""
-    parser.add_argument("run", type=str, help="run folder")
-    parser.add_argument("data", type=str, help=DATA)
-    add_tables(parser)
-
-
-def add_tables(parser: ArgumentParser) -> None:
-    """Add the options that replace the run's settings for reading tables and labels."""
-    for name, text in TABLES.items():
-        kind = str | None if name != "missing" else Literal["error", "skip"] | None
-        parser.add_argument(f"--{name}", type=kind, default=None, help=text)
+def add_inputs(parser: Parser) -> None:
+    """Add the run, the data, and the settings that replace those of the run."""
+    parser.add_argument("run", help="run folder")
+    parser.add_argument("data", help=DATA)
+    parser.add_settings(TABLES, of_run=True)
 
 
 def read_inputs(
-    options: Namespace, console: Console, *, labeled: bool = False, embedded: Sequence[str] = ()
+    options: Options, console: Console, *, labeled: bool = False, embedded: Sequence[str] = ()
 ) -> "tuple[LoadedRun, Bags]":
     """Read the run and the bags that the options of `add_inputs` name, see `midam.runs.apply.read_for`."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
 
     run = load_run(options.run)
-    reading = {name: options[name] for name in TABLES}
-    return run, read_for(run, options.data, labeled=labeled, console=console, embedded=embedded, **reading)
+    return run, read_for(run, options.data, labeled=labeled, console=console, embedded=embedded, **options.values)
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Score bags; returns the exit code."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
@@ -88,8 +71,7 @@ def run(options: Namespace, console: Console) -> int:
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
     runs = [load_run(name) for name in options.run]
-    reading = {name: options[name] for name in TABLES}
-    bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **reading))
+    bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **options.values))
     part = _part(options.bags, len(bags[0]))
     for out, run_bags in zip(outs, bags):
         keep_sources(run_bags, options.data, str(out), "--out", folder=False)
@@ -145,7 +127,7 @@ def _part(text: str | None, count: int) -> range:
     return part
 
 
-def _outs(options: Namespace) -> list[Path]:
+def _outs(options: Options) -> list[Path]:
     """Return the output file of each run."""
     out = Path(options.out)
     if len(options.run) > 1 and is_stream(out):
@@ -175,7 +157,7 @@ def _names(runs: list[str]) -> list[str]:
 
 
 def _scoring(
-    stack: ExitStack, options: Namespace, trained: "LoadedRun", bags: "Bags", out: Path, *, part: range
+    stack: ExitStack, options: Options, trained: "LoadedRun", bags: "Bags", out: Path, *, part: range
 ) -> "Scoring":
     """Return the bags that one run scores, with a journal next to the output file, which a stopped call leaves."""
     from midam.runs.journal import ScoreJournal
@@ -189,7 +171,7 @@ def _scoring(
     return Scoring(trained, bags, part, stack.enter_context(ScoreJournal(file.with_name(f"{file.name}.part"), call)))
 
 
-def _scores(options: Namespace, scorings: "list[Scoring]", console: Console) -> "list[Scores]":
+def _scores(options: Options, scorings: "list[Scoring]", console: Console) -> "list[Scores]":
     """Return the scores of each run; instances that several runs share are read once."""
     from midam.report.terminal import BagProgress
     from midam.runs.scoring import passes, predict_run, score_together

@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from midam.cli.evaluate import evaluated
 from midam.cli.outputs import tell_left_out
-from midam.cli.parser import DATA, Parser, words
-from midam.cli.predict import add_tables
+from midam.cli.parser import DATA, Options, Parser, words
+from midam.cli.predict import TABLES
 from midam.errors import ConfigError
 from midam.report.program import note_result, say, stdout_console
 
@@ -22,22 +21,22 @@ of the run, and nothing is computed again; with DATA, about the run tested on it
 its methods. The page is one file and needs no network."""
 
 
-def parser() -> ArgumentParser:
+def parser() -> Parser:
     """Return the parser of the command."""
     report = Parser("report", _TEXT)
-    report.add_argument("run", type=str, help="run folder, or folder of a comparison")
-    report.add_argument("data", type=str | None, nargs="?", default=None, help=f"other data to test on: {DATA}")
+    report.add_argument("run", help="run folder, or folder of a comparison")
+    report.add_argument("data", nargs="?", help=f"other data to test on: {DATA}")
     text = "HTML file; default: report.html in the folder, report-DATA.html with DATA"
     report.add_text("--out", metavar="FILE.html", help=text)
-    report.add_argument("--subgroups", type=str, default="", metavar="A,B,...", help="columns of --table to show")
+    report.add_argument("--subgroups", default="", metavar="A,B,...", help="columns of --table to show")
     report.add_text("--table", metavar="FILE", help="CSV, TSV or Excel with a row for each bag, or patient (group)")
     text = "replace names of bags, groups, levels and files; the key is PAGE.pseudonyms.csv next to the page"
     report.add_argument("--pseudonyms", action="store_true", help=text)
-    add_tables(report)
+    report.add_settings(TABLES, of_run=True)
     return report
 
 
-def run(options: Namespace, console: Console) -> int:
+def run(options: Options, console: Console) -> int:
     """Write the page; returns the exit code."""
     from midam.report.pseudonyms import Pseudonyms
     from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
@@ -69,10 +68,11 @@ def run(options: Namespace, console: Console) -> int:
     return 0
 
 
-def _table(options: Namespace) -> "SubgroupTable | None":
+def _table(options: Options) -> "SubgroupTable | None":
     from midam.runs.data import SubgroupTable
 
     columns = words(options.subgroups)
     if bool(columns) != (options.table is not None):
         raise ConfigError("Expected --subgroups and --table together, got one alone; name the columns and their file.")
-    return SubgroupTable(Path(options.table), columns, options.bag_column) if options.table is not None else None
+    key = options.values.get("bag_column")
+    return SubgroupTable(Path(options.table), columns, key) if columns else None
