@@ -10,7 +10,7 @@ from tests.trainings import covariate_bags, train
 
 from midam.data import CovariateCoder, write_npz
 from midam.data.target_labels import TargetLabels
-from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunStoppedError
+from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunExistsError, RunStoppedError
 from midam.evaluate import auroc, concordance_index
 from midam.export import export_run
 from midam.report.words import covariate_verdict, covariate_words
@@ -18,10 +18,9 @@ from midam.runs.apply import evaluate_run, read_for
 from midam.runs.data import SplitBags
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
-from midam.runs.journal import ScoreJournal
 from midam.runs.loaded import load_run
 from midam.runs.results import summarize_covariates
-from midam.runs.scoring import predict_run
+from midam.runs.scoring import ScoreTable, journal_of, predict_run, score_tables
 from midam.settings import Settings
 from midam.targets import target_named
 from midam.train.trainer import Trainer
@@ -189,19 +188,18 @@ def test_what_cannot_carry_covariates_refuses_them(run, data, tmp_path):
             fit_run(str(data), Settings(covariates=("age",)), RunFolder(tmp_path / "no"), method=method)
 
 
-def test_scores_that_were_kept_belong_to_the_covariates(tmp_path):
-    bags = covariate_bags(6)
-    with ScoreJournal(tmp_path / "a.part", {"run": "r"}) as journal:
-        for i, score in enumerate([0.1, 0.2]):
-            journal.add_scores(bags, range(i, i + 1), np.array([score]))
-        assert [journal.known(bags, range(i, i + 1)).tolist() for i in range(2)] == [[0.1], [0.2]]
+def test_rows_that_were_kept_belong_to_the_covariates(run, data, tmp_path):
+    loaded = load_run(run)
+    bags = read_for(loaded, str(data)).subset(range(6))
     ages = bags.covariates.columns[0].copy()
-    ages[0] += 1
-    with ScoreJournal(tmp_path / "a.part", {"run": "r"}) as journal:
-        other = bags.replace(covariates={"age": ages})
-        assert journal.known(other, range(1)) is None
-        assert journal.known(other, range(1, 2)).tolist() == [0.2]
-        assert journal.known(bags.replace(covariates=None), range(1, 2)) is None
+    ages[5] += 1
+    other = bags.replace(covariates={**bags.covariates.values(), bags.covariates.names[0]: ages})
+    with journal_of(tmp_path / "a") as journal:
+        score_tables([ScoreTable(loaded, bags, range(6), journal=journal)])
+    with journal_of(tmp_path / "a") as journal:
+        score_tables([ScoreTable(loaded, bags, range(6), journal=journal)])
+        with pytest.raises(RunExistsError, match="Expected scores of the same run, options and bags"):
+            score_tables([ScoreTable(loaded, other, range(6), journal=journal)])
 
 
 @pytest.mark.parametrize("grouped", [False, True])

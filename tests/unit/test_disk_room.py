@@ -19,7 +19,7 @@ from midam.runs.apply import read_for
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
-from midam.runs.scoring import Scoring
+from midam.runs.scoring import ScoreTable
 from midam.settings import Settings
 
 pytestmark = pytest.mark.drawn
@@ -93,12 +93,12 @@ def test_the_room_for_scores_is_about_what_they_take(made, tmp_path):
     data, run = made
     trained = load_run(run)
     bags = read_for(trained, str(data))
-    one = Scoring(trained, bags, range(len(bags)))
+    one = ScoreTable(trained, bags, range(len(bags)))
     assert main(["predict", str(run), str(data), "--out", str(tmp_path / "s.csv")]) == 0
     size = (tmp_path / "s.csv").stat().st_size
     journal = 11 * len(bags) + 128 * len(list(one.groups()))
     assert size < scoring._bytes_of_scores(one) < 1.2 * size + journal
-    assert scoring._bytes_of_scores(Scoring(trained, bags, range(0))) == 0
+    assert scoring._bytes_of_scores(ScoreTable(trained, bags, range(0))) == 0
 
 
 def test_files_of_instances_count(made, tmp_path, disk, capsys):

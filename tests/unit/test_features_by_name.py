@@ -1,5 +1,6 @@
 """Features are found by name, and missing values filled, whichever way bags come to a trained model."""
 
+import io
 import json
 import pickle
 import shutil
@@ -25,8 +26,8 @@ from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
 from midam.evaluate.predict import instance_scores
 from midam.explain.explanation import explain_bag
-from midam.runs import evaluate_run, load_run, predict_run
-from midam.runs.scoring import Scoring, score_together
+from midam.runs import evaluate_run, load_run, predict_run, write_instance_scores
+from midam.runs.scoring import ScoreTable, score_tables
 from midam.train.trainer import Trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
@@ -89,7 +90,9 @@ def by_subsets(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
 
 
 def by_scorings(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
-    return score_together([Scoring(load_run(run), bags_of(frame), range(COUNT))])[0]
+    table = ScoreTable(load_run(run), bags_of(frame), range(COUNT))
+    score_tables([table])
+    return pd.read_csv(io.BytesIO(b"".join(table.content())))["score"].to_numpy()
 
 
 def by_explanations(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
@@ -98,7 +101,7 @@ def by_explanations(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
 
 
 def by_instance_files(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
-    return predict_run(load_run(run), bags_of(frame), instances=folder / "instances")[0]
+    return write_instance_scores(load_run(run).model, bags_of(frame), folder / "instances")
 
 
 def by_estimator(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:

@@ -18,7 +18,6 @@ from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
 from midam.plain_files import is_partial
 from midam.runs.instance_files import file_name, write_instance_scores
-from midam.runs.journal import ScoreJournal
 
 h5py = pytest.importorskip("h5py")
 
@@ -93,17 +92,16 @@ def test_a_file_of_several_columns_holds_all_of_them(pooling, members, attention
         np.testing.assert_allclose(attributes["member_scores"].mean(axis=0), scores[i], rtol=1e-12)
 
 
-def test_scores_of_several_columns_are_taken_from_the_journal(tmp_path):
-    model, bags = make_scorers("attention", columns=3), make_bags()
-    with ScoreJournal(tmp_path / "p.part", {}) as journal:
-        first = write_instance_scores(model, bags, tmp_path / "out", columns=list("abc"), journal=journal)
-    passes = []
-    model.members[0].encoder.register_forward_hook(lambda *_: passes.append(1))
-    with ScoreJournal(tmp_path / "p.part", {}) as journal:
-        again = write_instance_scores(model, bags, tmp_path / "out", columns=list("abc"), journal=journal)
-    assert first.shape == (4, 3)
-    assert np.array_equal(first, again)
-    assert not passes
+def test_scores_are_noted_before_the_file_of_their_bag_is_there(tmp_path):
+    model, bags, noted = make_scorers("attention", columns=3), make_bags(), {}
+
+    def note(i, scores):
+        assert len(list(tmp_path.glob("*.h5"))) == len(noted)
+        noted[i] = scores
+
+    scores = write_instance_scores(model, bags, tmp_path, part=[3, 1], columns=list("abc"), note=note)
+    assert list(noted) == [3, 1]
+    assert np.array_equal(np.concatenate([*noted.values()]), scores)
 
 
 def test_a_file_system_that_reserves_no_room_is_written_to_all_the_same(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from midam.report.program import note_result, remark, stdout_console
 if TYPE_CHECKING:
     from midam.data.bags import Bags
     from midam.runs.loaded import LoadedRun
-    from midam.runs.scoring import Scores, Scoring
+    from midam.runs.scoring import ScoreTable
 
 # Settings that replace those of a run.
 TABLES = ("labels", "slides", "bag_column", "label_column", "positive", "sheet", "groups", "missing")
@@ -65,7 +64,7 @@ def run(options: Options, console: Console) -> int:
     """Score bags; returns the exit code."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
-    from midam.runs.scoring import prediction_parts, read_together, require_score_space
+    from midam.runs.scoring import ScoreTable, journal_of, read_together, require_score_space
 
     outs = _outs(options)
     for name, out in zip(options.run, outs):
@@ -76,28 +75,30 @@ def run(options: Options, console: Console) -> int:
     for out, run_bags in zip(outs, bags):
         keep_sources(run_bags, options.data, str(out), "--out", folder=False)
         keep_other(out)
-    if options.instances is not None:
+    folder = None if options.instances is None else Path(options.instances)
+    if folder is not None:
         keep_sources(bags[0], options.data, options.instances, "--instances", folder=True)
     replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
-        scorings = [_scoring(stack, options, *parts, part=part) for parts in zip(runs, bags, outs)]
-        folder = None if options.instances is None else Path(options.instances)
-        require_score_space(scorings, outs, instances=folder)
-        for out, scoring, scores in zip(outs, scorings, _scores(options, scorings, console)):
-            write_parts(out, prediction_parts(scoring, scores), typed=True)
-            if scoring.journal is not None:
-                scoring.journal.remove()
+        journals = [None if is_stream(out) else stack.enter_context(journal_of(resolved(out))) for out in outs]
+        tables = [ScoreTable(*both, part, instances=folder, journal=one) for *both, one in zip(runs, bags, journals)]
+        require_score_space(tables, outs)
+        _score(tables, console)
+        for out, table in zip(outs, tables):
+            write_parts(out, table.content(), typed=True)
+            if table.journal is not None:
+                table.journal.remove()
     # A stream gets the scores and nothing else.
     messages = console if is_stream(outs[0]) else stdout_console()
     if not is_stream(outs[0]):
         tell_left_out(bags[0], outs[0], messages)
-    note_result(scores=outs, bags=len(scorings[0].part))
-    for out, scoring in zip(outs, scorings):
-        for note in scoring.run.target.notes(scoring.run.decision):
+    note_result(scores=outs, bags=len(part))
+    for out, trained in zip(outs, runs):
+        for note in trained.target.notes(trained.decision):
             remark(messages, note)
-        _tell_class(scoring.run, messages)
+        _tell_class(trained, messages)
         earlier = ", instead of earlier scores" if out in replaced else ""
-        messages.print(f"{plural(len(scoring.part), 'bag')} scored: {escape(str(out))}{earlier}")
+        messages.print(f"{plural(len(part), 'bag')} scored: {escape(str(out))}{earlier}")
     return 0
 
 
@@ -156,33 +157,16 @@ def _names(runs: list[str]) -> list[str]:
     return [file_name(name) for name in names]
 
 
-def _scoring(
-    stack: ExitStack, options: Options, trained: "LoadedRun", bags: "Bags", out: Path, *, part: range
-) -> "Scoring":
-    """Return the bags that one run scores, with a journal next to the output file, which a stopped call leaves."""
-    from midam.runs.journal import ScoreJournal
-    from midam.runs.scoring import Scoring
-
-    chunk = trained.settings.run.chunk_size
-    if is_stream(out):
-        return Scoring(trained, bags, part)
-    file, call = resolved(out), {"run": trained.digest(), "chunk_size": chunk}
-    call["instances"] = None if options.instances is None else str(Path(options.instances).resolve())
-    return Scoring(trained, bags, part, stack.enter_context(ScoreJournal(file.with_name(f"{file.name}.part"), call)))
-
-
-def _scores(options: Options, scorings: "list[Scoring]", console: Console) -> "list[Scores]":
-    """Return the scores of each run; instances that several runs share are read once."""
+def _score(tables: "list[ScoreTable]", console: Console) -> None:
+    """Score the missing rows of all tables; instances that several runs share are read once."""
     from midam.report.terminal import BagProgress
-    from midam.runs.scoring import passes, predict_run, score_together
+    from midam.runs.scoring import passes, score_instances, score_tables
 
-    journals = [entry.journal for entry in scorings if entry.journal is not None]
-    for journal in journals:
-        if len(journal):
-            count = plural(len(journal), "bag")
-            console.print(f"{escape(str(journal.path))} holds the scores of {count}: continuing from there")
-    by_scoring: dict[int, Scores] = {}
-    groups = passes(scorings)
+    for table in tables:
+        if table.journal is not None and table.done:
+            count = plural(table.done, "bag")
+            console.print(f"{escape(str(table.journal.path))} holds the scores of {count}: continuing from there")
+    groups = passes(tables)
     if len(groups) > 1:
         console.print(f"{len(groups)} passes: not all of the runs take the same instances in the same chunks")
     try:
@@ -193,18 +177,15 @@ def _scores(options: Options, scorings: "list[Scoring]", console: Console) -> "l
                 def done(bags: Any, start: int = part.start, bar: BagProgress = bar) -> None:
                     bar.update_all([i - start for i in bags])
 
-                if options.instances is None:
-                    scores = score_together(group, on_bags=done)
+                if first.instances is None:
+                    score_tables(group, on_bags=done)
                 else:
-                    score = partial(predict_run, part=part, journal=first.journal, on_bags=done)
-                    scores = [score(first.run, first.bags, instances=Path(options.instances))[0]]
-            by_scoring |= {id(entry): run_scores for entry, run_scores in zip(group, scores, strict=True)}
+                    score_instances(first, on_bags=done)
     except KeyboardInterrupt:
-        progress = [f"{entry.path} holds {len(entry)}" for entry in journals if len(entry)]
+        progress = [f"{each.journal.path} holds {each.done}" for each in tables if each.journal and each.done]
         if not progress:
             raise
-        bags = len(scorings[0].part)
+        bags = len(tables[0].part)
         raise RunStoppedError(
             f"stopped; {', '.join(progress)} of {plural(bags, 'bag')}. The same command continues from there"
         ) from None
-    return [by_scoring[id(entry)] for entry in scorings]

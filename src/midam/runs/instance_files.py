@@ -27,7 +27,6 @@ from midam.files import allocate
 from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer
 from midam.plain_files import replacing
-from midam.runs.journal import ScoreJournal
 from midam.settings import usual_chunk
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
@@ -41,10 +40,10 @@ def write_instance_scores(
     bags: Bags,
     folder: Path,
     *,
-    part: range | None = None,
+    part: Sequence[int] | None = None,
     columns: Sequence[str] = (),
     chunk_size: int | None = None,
-    journal: ScoreJournal | None = None,
+    note: Callable[[int, NDArray[np.float64]], None] | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Score bags, and write scores and weights of their instances to ``folder/<bag>.h5``, laid out as CLAM's heatmaps.
@@ -65,14 +64,14 @@ def write_instance_scores(
         Put into evaluation mode for the call.
     bags, folder : Bags, Path
         Bags with or without labels, and the folder, which is made if missing. A file appears when it is complete.
-    part : range, optional
+    part : sequence of int, optional
         Positions of the bags to score; default: all. The name of a bag's file does not depend on the part.
     columns : sequence of str
         Names of the C columns, if there are several.
     chunk_size : int, optional
         Instances in memory at a time, >= 1; default: `midam.settings.usual_chunk`.
-    journal : ScoreJournal, optional
-        Bags that it holds and whose file exists are skipped; the others are added to it.
+    note : callable, optional
+        Called with the position and the score [1] or [1, C] of a bag before its file gets its name.
     on_bags : callable, optional
         Called with the position of each finished bag, in a list.
 
@@ -84,7 +83,7 @@ def write_instance_scores(
     Raises
     ------
     RunExistsError
-        If there is a file for a bag that the journal does not hold; nothing is written then.
+        If there is a file for a bag; nothing is written then.
     MidamError
         If a file cannot be written, or h5py is missing (extra ``hdf5``).
     """
@@ -92,8 +91,7 @@ def write_instance_scores(
     bags, part = prepared(model, bags), part if part is not None else range(len(bags))
     names = file_names(bags)
     paths = {i: folder / f"{names[i]}.h5" for i in part}
-    done = {} if journal is None else {i: journal.known(bags, range(i, i + 1)) for i in part}
-    existing = [path for i, path in paths.items() if done.get(i) is None and path.exists()]
+    existing = [path for path in paths.values() if path.exists()]
     if existing:
         raise RunExistsError(
             f"Expected a folder without files of these bags, got {len(existing)} of them (in {folder}, first "
@@ -106,15 +104,10 @@ def write_instance_scores(
     about = {} if count == 1 else {"columns": list(columns)}
     with evaluation(model):
         for row, (i, path) in enumerate(paths.items()):
-            score = done.get(i)
-            if score is not None and path.exists():
-                scores[row] = score[0]
-            else:
-                bag_model = model if covariates is None else of_covariates(model, covariates[i])
-                passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
-                # Noted before the file gets its name: a file that is not in the journal is not of this call.
-                note = None if journal is None else partial(journal.add_scores, bags, range(i, i + 1))
-                scores[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=note, about=about)
+            bag_model = model if covariates is None else of_covariates(model, covariates[i])
+            passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
+            noted = None if note is None else partial(note, i)
+            scores[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=noted, about=about)
             if on_bags is not None:
                 on_bags([i])
     return scores

@@ -1,7 +1,10 @@
-"""Score bags with trained runs: read bags once for all, keep scores in journals, write tables, check disk space."""
+"""Score bags with trained runs: read bags once for all, keep finished rows on the disk, check disk space."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
+from midam.data.digests import contents_digest
 from midam.data.on_disk import Rows
 from midam.data.validate import row_chunks
-from midam.errors import ConfigError
-from midam.evaluate.predict import bag_groups, covariates_of, predict_each, prepared
-from midam.files import require_space
+from midam.errors import ConfigError, RunExistsError
+from midam.evaluate.predict import bag_groups, covariates_of, predict, predict_each, prepared
+from midam.files import Journal, require_space
 from midam.runs.folder import RunFolder
-from midam.runs.instance_files import bytes_of_files, write_instance_scores
-from midam.runs.journal import ScoreJournal
+from midam.runs.instance_files import bytes_of_files, file_names, write_instance_scores
 from midam.runs.loaded import LoadedRun
 from midam.runs.results import predictions_text
 from midam.train.trainer import Trainer
@@ -30,96 +33,156 @@ _REPORT = 1 << 20  # bytes of the figures and the page of a run
 _TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint besides its letters
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """Bags that one run scores: those at the positions `part` of `bags`.
+class ScoreTable:
+    """The table of scores of one run, for the bags at the positions `part`, which are scored group by group.
 
-    `midam.evaluate.predict.prepared` matches features by name and fills missing values. Scores that the `journal` holds
-    are not computed again; new scores are added to it group by group.
+    `midam.evaluate.predict.prepared` matches features by name and fills missing values. With a `journal`, each group of
+    rows is on the disk when it is scored, and the rows of a stopped call are kept. If instances are written to the
+    folder `instances`, a group is one bag.
     """
 
-    run: LoadedRun
-    bags: Bags
-    part: range
-    journal: ScoreJournal | None = None
+    def __init__(
+        self,
+        run: LoadedRun,
+        bags: Bags,
+        part: range,
+        *,
+        instances: Path | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.run, self.bags, self.part, self.instances = run, prepared(run.model, bags), part, instances
+        self.journal = journal
+        self._rows: list[Any] = [] if journal is None else journal.rows
+        folder = None if instances is None else str(instances.resolve())
+        self._call = [run.digest(), run.settings.run.chunk_size, folder]
+        if journal is not None and (journal.damaged is not None or len(self._rows) > sum(1 for _ in self.groups())):
+            raise self._other()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "bags", prepared(self.run.model, self.bags))
+    @property
+    def done(self) -> int:
+        """Number of bags whose rows are there."""
+        return sum(len(group) for group in islice(self.groups(), len(self._rows)))
 
     def groups(self) -> Iterator[range]:
         """Yield the positions of the bags that are scored together."""
+        if self.instances is not None:
+            yield from (range(i, i + 1) for i in self.part)
+            return
         sizes = self.bags.sizes[self.part.start : self.part.stop]
         for group in bag_groups(sizes, chunk_size=self.run.settings.run.chunk_size) if len(sizes) else ():
             yield range(self.part.start + group.start, self.part.start + group.stop)
 
-    def rows(self, group: range) -> slice:
-        """Return the positions of a group's scores among the scores of the part."""
-        return slice(group.start - self.part.start, group.stop - self.part.start)
+    def has(self, number: int, group: range) -> bool:
+        """Return whether the rows of a group, the `number`-th from 0, are there; refuse those of another call."""
+        if number >= len(self._rows):
+            return False
+        row = self._rows[number]
+        if not (isinstance(row, list) and len(row) == 2) or row[0] != self._digest(group, row[1]):
+            raise self._other()
+        return True
+
+    def add(self, group: range, scores: Scores) -> None:
+        """Add the rows of the next group, with scores [n] or [n, C]; on return they are on the disk."""
+        text = self.text(group, scores)
+        row = [self._digest(group, text), text]
+        if self.journal is None:
+            self._rows.append(row)
+        else:
+            self.journal.add([row])
+
+    def text(self, group: range, scores: Scores, *, header: bool = False) -> str:
+        """Return rows as CSV, with or without the header."""
+        bags, run = self.bags.subset(group), self.run
+        return predictions_text(bags, run.target, scores, decision=run.decision, header=header)
+
+    def content(self) -> Iterator[bytes]:
+        """Yield the CSV of all bags: the header, then the rows of each group."""
+        columns = self.run.target.count
+        blank = np.zeros(1 if columns == 1 else (1, columns))
+        whole, row = (self.text(range(1), blank, header=header) for header in (True, False))
+        yield whole[: len(whole) - len(row)].encode()
+        yield from (text.encode() for _, text in self._rows)
+
+    def _digest(self, group: range, text: object) -> str:
+        """Return the digest of run and options, content of the bags, and rows."""
+        facts = [*self._call, contents_digest(self.bags.subset(group)), text]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def _other(self) -> RunExistsError:
+        path = None if self.journal is None else self.journal.path
+        return RunExistsError(
+            f"Expected scores of the same run, options and bags, got others (in {path}), left by a stopped call; "
+            "remove the file, or choose another."
+        )
 
 
-def predict_run(
-    run: LoadedRun,
-    bags: Bags,
-    *,
-    instances: Path | None = None,
-    part: range | None = None,
-    journal: ScoreJournal | None = None,
-    on_bags: OnBags | None = None,
-) -> tuple[Scores, Scores | None]:
+@contextmanager
+def journal_of(out: Path) -> Iterator[Journal]:
+    """Hold OUT.part, which keeps the rows of a stopped call; without a row it is removed at the end.
+
+    Raises a `ConfigError` if another process writes it.
+    """
+    path = out.with_name(f"{out.name}.part")
+    busy = ConfigError(
+        f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose "
+        "another file."
+    )
+    with Journal(path, busy=busy) as journal:
+        try:
+            yield journal
+        finally:
+            if not journal.rows and journal.damaged is None:
+                journal.remove()
+
+
+def predict_run(run: LoadedRun, bags: Bags, *, on_bags: OnBags | None = None) -> tuple[Scores, Scores | None]:
     """Return scores [N], or [N, C] for several columns, and probabilities [N], None if the run is not calibrated.
 
-    Parameters
-    ----------
-    run, bags : LoadedRun, Bags
-        The run; bags with or without labels.
-    instances : Path, optional
-        Folder for scores of the instances, one file for each bag; see `midam.runs.instance_files`.
-    part : range, optional
-        Positions of the N bags to score, neighbors; default: all.
-    journal : ScoreJournal, optional
-        Scores that it holds are not computed again; new scores are added to it group by group.
-    on_bags : callable, optional
-        Called with the positions of bags that were just scored.
+    `on_bags` is called with the positions of bags that were just scored.
     """
-    part = range(len(bags)) if part is None else part
-    if instances is not None:
-        options: dict[str, Any] = {"columns": run.target.columns, "chunk_size": run.settings.run.chunk_size}
-        scores = write_instance_scores(
-            run.model, bags, instances, part=part, **options, journal=journal, on_bags=on_bags
-        )
-    else:
-        [scores] = score_together([Scoring(run, bags, part, journal)], on_bags=on_bags)
+    bags = prepared(run.model, bags)
+    scores = predict(run.model, bags, chunk_size=run.settings.run.chunk_size, on_bags=on_bags)
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
 
 
-def score_together(scorings: Sequence[Scoring], *, on_bags: OnBags | None = None) -> list[Scores]:
-    """Return scores [n] or [n, C] of each run, for bags with the same instances, parts and chunks.
+def score_tables(tables: Sequence[ScoreTable], *, on_bags: OnBags | None = None) -> None:
+    """Score the missing rows of tables for the same instances, parts and chunks.
 
-    A group of bags is read once for all runs whose journal does not hold it; scores equal those of separate calls.
+    A group of bags is read once for all runs that lack it; scores equal those of separate calls.
     """
-    first, run_scores = scorings[0], [np.empty(_shape(scoring)) for scoring in scorings]
-    all_covariates = [covariates_of(scoring.run.model, scoring.bags) for scoring in scorings]
-    for group in first.groups():
-        missing = []
-        for number, scoring in enumerate(scorings):
-            restored = None if scoring.journal is None else scoring.journal.known(scoring.bags, group)
-            if restored is None:
-                missing.append(number)
-            else:
-                run_scores[number][scoring.rows(group)] = restored
+    first = tables[0]
+    all_covariates = {id(table): covariates_of(table.run.model, table.bags) for table in tables}
+    for number, group in enumerate(first.groups()):
+        missing = [table for table in tables if not table.has(number, group)]
         if missing:
-            covariates = [None if (x := all_covariates[i]) is None else x[group.start : group.stop] for i in missing]
-            models = [scorings[number].run.model for number in missing]
-            chunk = first.run.settings.run.chunk_size
+            of_tables = [all_covariates[id(table)] for table in missing]
+            covariates = [None if x is None else x[group.start : group.stop] for x in of_tables]
+            models, chunk = [table.run.model for table in missing], first.run.settings.run.chunk_size
             scores = predict_each(models, first.bags.subset(group), chunk_size=chunk, covariates=covariates)
-            for number, group_scores in zip(missing, scores, strict=True):
-                scoring = scorings[number]
-                run_scores[number][scoring.rows(group)] = group_scores
-                if scoring.journal is not None:
-                    scoring.journal.add_scores(scoring.bags, group, group_scores)
+            for table, table_scores in zip(missing, scores, strict=True):
+                table.add(group, table_scores)
         if on_bags is not None:
             on_bags(group)
-    return run_scores
+
+
+def score_instances(table: ScoreTable, *, on_bags: OnBags | None = None) -> None:
+    """Write the missing files of instances, and the missing rows; a file that no row belongs to is refused."""
+    if table.instances is None:
+        return
+    names = file_names(table.bags)
+    rows = {i: table.has(number, range(i, i + 1)) for number, i in enumerate(table.part)}
+    left = [i for i, has_row in rows.items() if not has_row or not (table.instances / f"{names[i]}.h5").exists()]
+    if on_bags is not None:
+        on_bags([i for i in rows if i not in {*left}])
+
+    def note(index: int, scores: Scores) -> None:
+        if not rows[index]:
+            table.add(range(index, index + 1), scores)
+
+    options: dict[str, Any] = {"columns": table.run.target.columns, "chunk_size": table.run.settings.run.chunk_size}
+    write_instance_scores(
+        table.run.model, table.bags, table.instances, part=left, **options, note=note, on_bags=on_bags
+    )
 
 
 def read_together(runs: Sequence[LoadedRun], read: Callable[[LoadedRun], Bags]) -> list[Bags]:
@@ -155,60 +218,35 @@ def _same_instances(one: Bags, other: Bags) -> bool:
     return all(np.array_equal(x[low:high], y[low:high]) for low, high in row_chunks(x, one.starts, one.sizes))
 
 
-def passes(scorings: Sequence[Scoring]) -> list[list[Scoring]]:
-    """Group the scorings that can share one pass over the instances: same bags, same chunks."""
-    groups: dict[tuple[int, int], list[Scoring]] = {}
-    for scoring in scorings:
-        groups.setdefault((id(scoring.bags.instances), scoring.run.settings.run.chunk_size), []).append(scoring)
+def passes(tables: Sequence[ScoreTable]) -> list[list[ScoreTable]]:
+    """Group the tables that can share one pass over the instances: same bags, same chunks."""
+    groups: dict[tuple[int, int], list[ScoreTable]] = {}
+    for table in tables:
+        groups.setdefault((id(table.bags.instances), table.run.settings.run.chunk_size), []).append(table)
     return list(groups.values())
 
 
-def prediction_parts(scoring: Scoring, scores: Scores) -> Iterator[bytes]:
-    """Yield the CSV of the scores [n] or [n, C] of a part: the header, then the rows of each group.
-
-    Scores are turned into predictions group by group, so that the rows of a part equal those of one pass over all bags.
-    """
-    head = scoring.bags.subset([0])
-    blank = np.zeros((1, *scores.shape[1:]))
-    whole, row = (_text(scoring.run, head, blank, header=header) for header in (True, False))
-    yield whole[: len(whole) - len(row)].encode()
-    for group in scoring.groups():
-        yield _text(scoring.run, scoring.bags.subset(group), scores[scoring.rows(group)], header=False).encode()
-
-
-def _text(run: LoadedRun, bags: Bags, scores: Scores, *, header: bool) -> str:
-    return predictions_text(bags, run.target, scores, decision=run.decision, header=header)
-
-
-def _shape(scoring: Scoring) -> tuple[int, ...]:
-    """Return the shape of the scores of a part: [n], or [n, C] for several columns."""
-    rows, columns = len(scoring.part), scoring.run.target.count
-    return (rows,) if columns == 1 else (rows, columns)
-
-
-def require_score_space(scorings: Sequence[Scoring], outs: Sequence[Path], *, instances: Path | None = None) -> None:
+def require_score_space(tables: Sequence[ScoreTable], outs: Sequence[Path]) -> None:
     """Refuse a disk without space for the tables of scores, their journals, and the instance files.
 
     The sizes are estimates: for a table, the size of its first row times the number of bags.
     """
-    needed = {out: _bytes_of_scores(scoring) for out, scoring in zip(outs, scorings, strict=True)}
-    if instances is not None:
-        scoring = scorings[0]
-        done = 0 if scoring.journal is None else len(scoring.journal)
-        sizes = scoring.bags.sizes[scoring.part.start + done : scoring.part.stop]
-        needed[instances] = bytes_of_files(scoring.run.model, sizes, coords=scoring.bags.coords)
+    needed = {out: _bytes_of_scores(table) for out, table in zip(outs, tables, strict=True)}
+    for table in tables:
+        if table.instances is not None:
+            sizes = table.bags.sizes[table.part.start + table.done : table.part.stop]
+            needed[table.instances] = bytes_of_files(table.run.model, sizes, coords=table.bags.coords)
     require_space(needed, "scores")
 
 
-def _bytes_of_scores(scoring: Scoring) -> int:
-    """Return the bytes of a table, and of the scores that its journal does not hold yet."""
-    count, done = len(scoring.part), 0 if scoring.journal is None else len(scoring.journal)
-    groups, row = sum(1 for _ in scoring.groups()), ""
-    if count:  # the row of the first bag with a score of 1/3, a text of usual length
-        scores = np.full((1, *_shape(scoring)[1:]), 1 / 3)
-        row = _text(scoring.run, scoring.bags.subset([scoring.part.start]), scores, header=False)
-    of_bag = 11 * scoring.run.target.count  # 8 bytes in base64
-    return count * len(row.encode()) + of_bag * max(0, count - done) + _GROUP_LINE * groups
+def _bytes_of_scores(table: ScoreTable) -> int:
+    """Return the bytes of a table, and of the rows that its journal does not hold yet."""
+    if not table.part:
+        return 0
+    columns = table.run.target.count  # a score of 1/3 has a text of usual length
+    row = len(table.text(table.part[:1], np.full(1 if columns == 1 else (1, columns), 1 / 3)).encode())
+    left = 0 if table.journal is None else len(table.part) - table.done
+    return row * (len(table.part) + left) + _GROUP_LINE * sum(1 for _ in table.groups())
 
 
 def require_run_space(
