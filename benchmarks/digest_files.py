@@ -19,6 +19,7 @@ Column = dict[str, Any]
 # Columns that differ between any two runs, as ARTEFACT:COLUMN, and the reason.
 NOT_COMPARED = {
     "*:*seconds*": "a time",
+    "*summary.json:digest": "over the times of the methods that auto tried, too",
     "*:peak_mib*": "a memory measured in passing",
     "*:version": "the version of midam",
     "*:*sources*": "places in the temporary folder",

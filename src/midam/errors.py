@@ -78,11 +78,7 @@ class RunStoppedError(MidamError):
 
 
 class RankLostError(MidamError):
-    """Some of the processes that train one model (`lost`, numbers from 0) have died or stopped responding."""
-
-    def __init__(self, message: str, lost: frozenset[int]) -> None:
-        super().__init__(message)
-        self.lost = lost
+    """One of the processes that train one model has died or stopped responding."""
 
 
 class TrialsLostError(MidamError):

@@ -20,11 +20,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from midam.errors import ConfigError, RankLostError
-from midam.processes import LEADER, Others, Processes, report_to_leader, restarted
+from midam.processes import LEADER, Others, Processes, end_with, restarted
 
 T = TypeVar("T")
 
-_ROLL_CALL_S = 4.0
 _LEAVE_S, _END_S, _LOOK_S = 30.0, 60.0, 0.02
 _LEAVES = itertools.count()  # a store of torchrun outlives the group
 
@@ -38,10 +37,8 @@ def start(processes: Processes, fabric: Any) -> "Ranks | None":
         # Each process takes a share of the cores: more threads would wait for each other.
         torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
     try:
-        if others is not None:
-            others.gather()
-        elif LEADER in os.environ:
-            report_to_leader(processes.rank)
+        if LEADER in os.environ:
+            end_with(int(os.environ[LEADER]))
         elif restarted():
             _meet_again(fabric.device, timedelta(minutes=processes.timeout))
         fabric.launch()
@@ -96,8 +93,7 @@ def joined(device: torch.device) -> "Ranks | None":
 class Ranks:
     """One process among W that train one model, and the exchanges between them.
 
-    All processes must call each method, in the same order. If a process has died, the others raise a `RankLostError`
-    that names it.
+    All processes must call each method, in the same order. If a process has died, the others raise a `RankLostError`.
 
     Parameters
     ----------
@@ -246,26 +242,7 @@ class Ranks:
             self.exchanged_s += time.perf_counter() - started
             self.exchanged_bytes, self.exchanges = self.exchanged_bytes + size, self.exchanges + 1
         except RuntimeError as error:
-            lost = self._roll_call()
-            names = " and ".join(str(rank) for rank in sorted(lost)) or "unknown"
-            raise RankLostError(
-                f"lost process {names} of {self.count} (from 0), whose results the others need", lost
-            ) from error
-
-    def _roll_call(self) -> frozenset[int]:
-        """Return the processes that do not answer within a few seconds."""
-        missing = set(range(self.count)) - {self.rank}
-        deadline = time.monotonic() + _ROLL_CALL_S + (1 if self.leads else 0)
-        try:
-            store = dist.distributed_c10d._get_default_store()
-            store.set(f"here/{self.rank}", "1")
-            while time.monotonic() < deadline:
-                missing = {rank for rank in missing if not store.check([f"here/{rank}"])}
-                time.sleep(0.05)
-        except RuntimeError:
-            # The leading process keeps the list: without an answer, it is lost.
-            return frozenset({0})
-        return frozenset(missing)
+            raise RankLostError(f"lost one of {self.count} processes, whose results the others need") from error
 
 
 class _Gather(torch.autograd.Function):

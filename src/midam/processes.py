@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Self
 
-from midam.errors import ConfigError, RankLostError, require_counts
+from midam.errors import ConfigError, require_counts
 
 LOCAL, NODE, LEADER = "LOCAL_RANK", "NODE_RANK", "MIDAM_LEADER"
 _TASK = "SLURM_PROCID"
 _HERE = "127.0.0.1"
-_LOOK_S = 0.1
 _EVERY_S = 0.5
 _SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # constants of the Windows API
 
@@ -92,12 +91,10 @@ class Processes:
 class Others:
     """Processes that run this program next to this process, started as lightning_fabric starts them.
 
-    Its launcher is not used, because it kills all processes without a message when one has died. Before torch's
-    rendezvous they report to this process: the rendezvous would wait half an hour for a process that has died.
+    Its launcher is not used, because it kills all processes without a message when one has died.
     """
 
     children: Sequence[subprocess.Popen[bytes]]
-    door: socket.socket
 
     @classmethod
     def start(cls, devices: int, num_nodes: int) -> Self:
@@ -116,43 +113,8 @@ class Others:
                 )
         os.environ.update({name: os.environ.get(name, value) for name, value in address.items()})
         os.environ.update({LOCAL: "0", NODE: os.environ.get(NODE, "0"), "WORLD_SIZE": str(devices * num_nodes)})
-        door = socket.create_server((_HERE, 0), backlog=devices)
-        known = {**os.environ, LEADER: str(door.getsockname()[1])}
-        command = [sys.executable, *script, *sys.argv[1:]]
-        return cls([subprocess.Popen(command, env={**known, LOCAL: str(n)}) for n in range(1, devices)], door)
-
-    def gather(self) -> None:
-        """Wait until all have reported, then let them continue; a `RankLostError` names those that have ended."""
-        self.door.settimeout(_LOOK_S)
-        here: list[socket.socket] = []
-        try:
-            while len(here) < len(self.children):
-                self._check()
-                try:
-                    here.append(self.door.accept()[0])
-                except TimeoutError:
-                    continue
-            self._check()
-            for line in here:
-                line.sendall(b"go")
-        except (BrokenPipeError, ConnectionResetError):
-            time.sleep(_LOOK_S)
-            self._check()
-            raise
-        finally:
-            for line in here:
-                line.close()
-            self.door.close()
-
-    def _check(self) -> None:
-        first = int(os.environ.get(NODE, "0")) * (len(self.children) + 1) + 1
-        ended = {first + number for number, child in enumerate(self.children) if child.poll() is not None}
-        if ended:
-            names = " and ".join(map(str, sorted(ended)))
-            raise RankLostError(
-                f"lost process {names} (from 0) before the training began; start it again, on any number of processes",
-                frozenset(ended),
-            )
+        known, command = {**os.environ, LEADER: str(os.getpid())}, [sys.executable, *script, *sys.argv[1:]]
+        return cls([subprocess.Popen(command, env={**known, LOCAL: str(n)}) for n in range(1, devices)])
 
     def end(self, *, wait_s: float = 0.0) -> None:
         """End the processes that have not ended by themselves after `wait_s` seconds."""
@@ -163,24 +125,11 @@ class Others:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
-        self.door.close()
 
 
 def restarted() -> bool:
     """Return whether torchrun has restarted the processes after one of them died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def report_to_leader(rank: int) -> None:
-    """Report to the process that has started this one, and wait for the others."""
-    try:
-        with socket.create_connection((_HERE, int(os.environ[LEADER]))) as line:
-            if line.recv(2):
-                return
-    except OSError:
-        pass
-    message = f"lost process 0, which had started process {rank}, before the training began"
-    raise RankLostError(message, frozenset({0}))
 
 
 def _free_port() -> int:

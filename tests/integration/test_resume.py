@@ -191,7 +191,7 @@ def test_settings_are_refused(table_run, settings, capsys):
     data, run = table_run
     assert main(["fit", str(data), "--resume", str(run), *settings]) == 2
     error = capsys.readouterr().err
-    assert settings[0].split("=")[0] in error
+    assert settings[0].split("=")[0].strip("-") in error
 
 
 def test_settings_changed_in_the_file_are_refused(table_run, capsys):

@@ -24,6 +24,7 @@ from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
+from midam.runs.result import Result
 from midam.settings import Settings
 from midam.targets import target_named
 
@@ -309,8 +310,7 @@ def test_what_a_run_has_tried_and_its_budget_stand_on_its_page(made, tmp_path):
     run, _, _ = made
     moved = tmp_path / "moved"
     shutil.copytree(run, moved)
-    summary = json.loads((moved / "summary.json").read_text())
-    (moved / "summary.json").write_text(json.dumps({**summary, "auto": CHOSEN}))
+    Result(**{**Result.read(RunFolder(moved)).entries(), "auto": CHOSEN}).write(RunFolder(moved))
     (moved / "config.yaml").write_text(f"budget: 90.0\n{(moved / 'config.yaml').read_text()}")
     page = Reader(write_run_report(moved))
     assert page.numbers["auto.auroc"] == CHOSEN["auroc"]

@@ -1,6 +1,5 @@
 """A score below the threshold never reads as one that reaches it: console, report, explanations, model card."""
 
-import json
 import re
 
 import numpy as np
@@ -14,6 +13,7 @@ from midam.cli.app import main
 from midam.report.words import form_apart
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
+from midam.runs.result import Result
 from midam.settings import Settings
 
 GAPS = [4e-5, 3e-8, 2e-15]
@@ -44,12 +44,12 @@ def tied(trained, request):
     bag, score = scored["bag"].iloc[0], float(scored["score"].iloc[0])
     threshold = score + request.param
     content = torch.load(run / "model.pt", weights_only=True)
-    summary = json.loads((run / "summary.json").read_text())
+    summary = Result.read(RunFolder(run)).entries()
     for part in (content, summary):  # what the run's rule has chosen stands first
         part["thresholds"]["points"][0]["threshold"] = threshold
     torch.save(content | {"threshold": threshold}, run / "model.pt")
     summary["test"]["at_threshold"]["threshold"] = threshold
-    (run / "summary.json").write_text(json.dumps(summary))
+    Result(**summary).write(RunFolder(run))
     return run, bag, score, threshold
 
 

@@ -152,11 +152,6 @@ def _command(argv: Sequence[str]) -> str:
         return argv[0]
     if not argv:
         raise ConfigError(f"Expected a command, one of {{{','.join(COMMANDS)}}}, got none; see --help.")
-    if argv[0] == "paper":
-        raise ConfigError(
-            "Expected a command of the installed package, got 'paper': the studies live in the folder studies of the "
-            "repository; run `python -m studies NAME` there."
-        )
     top = argparse.ArgumentParser(
         prog="midam", allow_abbrev=False, description="Multi-instance deep AUC maximization.", add_help=False
     )

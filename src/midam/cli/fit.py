@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser
-from midam.errors import ConfigError, MidamError, RankLostError
+from midam.errors import ConfigError, MidamError
 from midam.processes import Processes, restarted
 from midam.registry import is_network, take_known
 from midam.report.program import note_result, stdout_console
@@ -49,7 +49,7 @@ def parser() -> Parser:
     fit.add_hidden(fit.add_argument("--devices", type=int, metavar="N", help=text))
     text = "machines, each with --devices processes; default: 1"
     fit.add_hidden(fit.add_argument("--num-nodes", type=int, metavar="N", help=text))
-    text = "minutes without a sign of life until a process counts as lost; default: 30"
+    text = "minutes until torch gives up waiting for another process; default: 30"
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
     text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; can continue"
     fit.add_hidden(fit.add_argument("--every-fold", action="store_true", help=text))
@@ -64,6 +64,8 @@ def complete(options: Options) -> None:
     Raises a `ConfigError` for settings next to --resume that are not the run's own, and for unknown keys in the file.
     """
     given = dict(options.values)
+    if [word.partition("=")[0] for word in shlex.split(options.words)].count("--config") > 1:
+        raise ConfigError("Expected --config once, got it several times; join the files.")
     if options.resume is not None:
         _refuse_changes(options, given)
     values = {} if options.config is None else _from_file(options, given)
@@ -186,10 +188,6 @@ def _following(processes: Processes, console: Console) -> Iterator[None]:
     console.quiet = True
     try:
         yield
-    except RankLostError as error:
-        # The leading process reports lost processes, unless it is lost itself.
-        console.quiet = 0 not in error.lost
-        raise
     except MidamError:
         console.quiet = False
         console.print(f"process {processes.rank} of {processes.count} (from 0):")

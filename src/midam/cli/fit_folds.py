@@ -22,7 +22,7 @@ from midam.report.program import note_result, say, stdout_console
 from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, free_folder
-from midam.runs.forms import read_summary
+from midam.runs.result import Result
 from midam.settings import Settings, read_yaml, yaml_text
 
 
@@ -113,7 +113,7 @@ def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
     """
     rows = []
     for fold, folder in folders.items():
-        summary = read_summary(folder)[0]
+        summary = Result.read(folder).entries()
         if "test" not in summary:
             raise BagDataError(
                 f"Expected test bags in each fold, got none in fold {fold} (in {folder.root}); name some as test in "

@@ -88,7 +88,12 @@ class Parser(ArgumentParser):
             options = self.actions[words[0]].parse(words[1:])
             options.action = words[0]
             return options
-        options = self.parse_args(normalize(words), Options())
+        tokens = normalize(words)
+        flags = [token.partition("=")[0] for token in tokens if token.startswith("--") and token != "--"]
+        if unknown := [flag[2:] for flag in flags if flag not in self._option_string_actions]:
+            kept = [_hyphens(name) for name in SETTINGS if any(action.dest == "run" for action in self._actions)]
+            refuse_unknown(unknown, self.option_names(), source="the command line", kept=kept)
+        options = self.parse_args(tokens, Options())
         read = {name: _value(kind, getattr(options, name)) for name, kind in self._settings.items() if name in options}
         options.values = read
         return options
@@ -161,9 +166,6 @@ class Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise a `ConfigError` of one line."""
         _, _, further = message.partition("unrecognized arguments: ")
-        if unknown := re.findall(r"(?:^|\s)--([\w.-]+)", further):
-            kept = [_hyphens(name) for name in SETTINGS if any(action.dest == "run" for action in self._actions)]
-            refuse_unknown(unknown, self.option_names(), source="the command line", kept=kept)
         if further:
             raise ConfigError(f"Expected no further arguments, got {further}; see --help.")
         _, _, lacking = message.partition("arguments are required: ")

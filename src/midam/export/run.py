@@ -24,9 +24,9 @@ from midam.nn.standardizer import Standardizer
 from midam.plain_files import remove_own
 from midam.report.pseudonyms import PATHS
 from midam.runs.folder import RunFolder
-from midam.runs.forms import read_summary
 from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.method import taken_settings
+from midam.runs.result import Result
 
 FORMATS = ("safetensors", "torch", "onnx")
 _FINE = 2.0**14
@@ -74,7 +74,7 @@ def export_run(
     check_each(formats, _check_format)
     has_summary = _has_summary(path)
     run = load_run(path)
-    summary = read_summary(RunFolder(path))[0] if has_summary else {}
+    summary = Result.read(RunFolder(path)).entries() if has_summary else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
     part = out.with_name(f"{out.name}.part")

@@ -24,11 +24,9 @@ from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, Note
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
-from midam.imaging.kinds import USUAL_NETWORK
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 from midam.registry import FINE_TUNED
-from midam.report.describe import leaks
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import csv_text
 from midam.settings import Settings
@@ -101,6 +99,7 @@ def read_data(
         return read_bags(data, **options)
     except SizesError:
         if network is None and settings.model.encoder == FINE_TUNED:
+            from midam.imaging.kinds import USUAL_NETWORK
             from midam.imaging.networks import load_network  # needs torch
 
             network = load_network((settings.model.encoder_args or {}).get("network", USUAL_NETWORK))
@@ -157,6 +156,8 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
 
 def warn_of_leaks(parts: SplitBags) -> None:
     """Warn of features that reveal the label in the training bags, with at most three warnings."""
+    from midam.report.describe import leaks  # imports all readers
+
     for line in leaks(parts.bags, parts.splits == "train", parts.gaps):
         warnings.warn(f"{line} (in {parts.bags.source})", stacklevel=3)
 

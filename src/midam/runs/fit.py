@@ -352,7 +352,7 @@ class _Training:
         except RankLostError as error:
             state = "nothing was kept" if trainer.epoch == 0 else f"{folder.root} holds all up to the last whole epoch"
             way_out = "start it again" if trainer.epoch == 0 else f"continue with {command}"
-            raise RankLostError(f"{error}; {state}: {way_out}, on any number of processes", error.lost) from error
+            raise RankLostError(f"{error}; {state}: {way_out}, on any number of processes") from error
         except DivergedError as error:
             if trainer.epoch == 0 or isinstance(error, StaleStateError):
                 raise

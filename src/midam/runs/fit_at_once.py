@@ -16,10 +16,9 @@ from midam.nn.ensemble import BagEnsemble
 from midam.registry import plugin_entry
 from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget, require_same_data
-from midam.runs.forms import read_summary
 from midam.runs.method import make_baseline, taken_settings
+from midam.runs.result import Result
 from midam.runs.results import Fitted, write_results
-from midam.runs.scoring import require_run_space
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.train.checkpoint import ModelContent, load_checkpoint
 from midam.train.modes import cpu_threads
@@ -43,6 +42,8 @@ def fit_at_once(
     The caller holds the folder. If the call is stopped, its files stay there; `refit_at_once` starts the run again, but
     skips the candidates that `auto` has tried.
     """
+    from midam.runs.scoring import require_run_space
+
     started = opened or time.monotonic()
     parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
     require_run_space(folder, parts.bags, origin)
@@ -110,7 +111,7 @@ def refit_at_once(
                 fingerprint = split_data(read_data(data, settings), settings).bags.fingerprint()
                 require_same_data(load_checkpoint(folder.model, ModelContent), fingerprint, data, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
-            return read_summary(folder)[0]
+            return Result.read(folder).entries()
         resumes = folder.candidates.exists()
         next_step = "it continues after the methods that it tried" if resumes else "it starts again"
         warnings.warn(f"{folder.root} was stopped before its end: {next_step}", stacklevel=3)

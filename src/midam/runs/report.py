@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import numpy as np
@@ -20,6 +20,7 @@ from midam.files import write_text
 from midam.plain_files import open_plain
 from midam.reading import (
     ColumnForm,
+    Form,
     counts,
     ids,
     known_numbers,
@@ -38,8 +39,8 @@ from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
 from midam.runs.folder import SPLITS, RunFolder, read_budget, read_run_config
-from midam.runs.forms import Explanations, read_summary, read_target
 from midam.runs.method import method_title, taken_settings
+from midam.runs.result import Result, described_target
 from midam.runs.results import thresholds_of
 from midam.settings import Settings
 from midam.targets import Target
@@ -86,7 +87,8 @@ def write_run_report(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
             f"`midam fit --resume {shlex.quote(str(root))}`."
         )
-    summary, target = read_summary(folder)
+    summary = Result.read(folder).entries()
+    target = described_target(summary)
     parts = recorded_parts(folder, target)
     part = next(name for name in SPLITS if name in summary)
     _require_same_bags(folder, summary, parts, target)
@@ -123,8 +125,8 @@ def write_evaluation_report(
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, trained_on, method = read_run_config(folder)
-    summary = read_summary(folder)[0] if folder.summary.exists() else {}
-    target = read_target(evaluation.result, folder.summary)
+    summary = Result.read(folder).entries() if folder.summary.exists() else {}
+    target = described_target(evaluation.result)
     part, own_parts = str(evaluation.result["headline"]), recorded_parts(folder, target)
     tested = evaluated_bags(bags, evaluation, evaluation.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
@@ -158,6 +160,22 @@ def _require_same_bags(
                 f"Expected the bags of {folder.summary.name}, got {bags} {name} bags, or others (in "
                 f"{folder.predictions}); restore both files of one run."
             )
+
+
+class _Files(Form):
+    picture: str
+
+
+class _Entry(Form):
+    bag: str
+    split: Literal["train", "val", "test"] | None
+    files: _Files
+
+
+class _Explanations(Form):
+    """Entries of ``explain.json`` to which a page links."""
+
+    bags: list[_Entry]
 
 
 @dataclass(frozen=True)
@@ -293,7 +311,7 @@ def _explanations(root: Path, page: Path, *, external: bool) -> Explained | None
     pictures: dict[str, str] = {}
     index = None
     for file in sorted(root.glob("explain*/explain.json")):
-        for entry in read_json(file, Explanations)["bags"]:
+        for entry in read_json(file, _Explanations)["bags"]:
             if (entry["split"] is None) == external:
                 index = _link(file.parent / "index.html", page)
                 pictures[entry["bag"]] = _link(file.parent / entry["files"]["picture"], page)

@@ -21,15 +21,15 @@ from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
-from midam.files import write_json, write_text
+from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.registry import plugin_entry
-from midam.report.importance import permutation_importance
 from midam.report.words import data_options, metric_of_history
 from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
 from midam.runs.data import Callbacks, SplitBags
-from midam.runs.folder import SPLITS, RunFolder, csv_text, environment
+from midam.runs.folder import SPLITS, RunFolder, csv_text
 from midam.runs.method import taken_settings
+from midam.runs.result import Result
 from midam.settings import ResolvedSettings, yaml_text
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
@@ -185,28 +185,25 @@ def write_results(
         baseline = train_baseline(parts, scores, seed=trainer.config.run.seed)
         write_scores(folder, parts, baseline)
     calls.stage("writing results")
-    summary = summarize_parts(bags, target, parts.splits, scores, names=SPLITS, decision=decision)
-    summary |= thresholds_of(decision)
+    measured = summarize_parts(bags, target, parts.splits, scores, names=SPLITS, decision=decision)
+    entries = {**measured, **thresholds_of(decision), **target.description, **about}
     if isinstance(trainer, Fitted):
-        summary |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
+        entries |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
         from midam.report import plot_curves
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
-        summary |= _of_training(trainer, selected, evaluation, baseline)
+        entries |= _of_training(trainer, selected, evaluation, baseline)
         if (covariates := summarize_covariates(trainer.reported, parts, scores)) is not None:
-            summary["covariates"] = covariates
+            entries["covariates"] = covariates
         if choice is not None:
             counts = dict(zip(("num_positive", "num_negative", "num_instances"), trainer.config.training.batch))
-            summary["chosen"] = {**counts, "note": choice}
-    summary |= target.description
-    summary["data"] = _of_data(parts, data, trainer.config, origin, notes)
-    summary |= _importance(trainer.reported, parts, calls)
-    summary |= {"version": __version__, "environment": environment(), **about}
-    evaluation.draw(folder, summary, data, baseline)
-    summary["seconds"] = seconds(baseline.seconds)
-    write_json(folder.summary, summary)
-    return summary
+            entries["chosen"] = {**counts, "note": choice}
+    entries |= _importance(trainer.reported, parts, calls)
+    result = Result(**entries, data=_of_data(parts, data, trainer.config, origin, notes))
+    evaluation.draw(folder, result.entries(), data, baseline)
+    result.seconds = seconds(baseline.seconds)
+    return result.write(folder)
 
 
 def _of_training(
@@ -322,6 +319,8 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
             )
             return {}
     calls.stage("shuffling the features")
+    from midam.report.importance import permutation_importance
+
     columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).of_categories
     importances = permutation_importance(model, tested, repeats=_SHUFFLES, columns=columns)
     features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
