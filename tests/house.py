@@ -91,8 +91,8 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=32_505,
-    files=251,
+    lines=31_810,
+    files=250,
     function=60,
     circles=0,
     against_layers=0,
@@ -105,8 +105,8 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1600,
-    "cli": 2070,
+    "": 1520,
+    "cli": 1790,
     "compare": 2510,
     "data": 7875,
     "evaluate": 1850,
@@ -116,7 +116,7 @@ PARTS = {
     "imaging": 2055,
     "nn": 1960,
     "report": 2980,
-    "runs": 2540,
+    "runs": 2370,
     "settings": 630,
     "sklearn": 1095,
     "targets": 900,

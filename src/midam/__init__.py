@@ -81,4 +81,4 @@ if TYPE_CHECKING:
     from midam.train.trainer import build_training as build_training
 
 _MODULES = "cli compare data embed errors evaluate explain export functional nn registry report runs sklearn train"
-__all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES, old=("MinMaxAUC", "PairwiseAUC", "BCE"))
+__all__, __getattr__, __dir__ = exports(__name__, modules=_MODULES)

@@ -119,14 +119,6 @@ def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
     assert not loaded_by(code) & {"lightning_fabric", "matplotlib", "sklearn"}
 
 
-@pytest.mark.parametrize("package", ["midam", "midam.train"])
-def test_old_names_of_objectives_are_the_losses_and_say_so(package):
-    found = importlib.import_module(package)
-    with pytest.warns(FutureWarning, match=r"midam\.nn\.MinMaxAUCLoss"):
-        assert found.MinMaxAUC is midam.nn.MinMaxAUCLoss
-    assert "MinMaxAUC" not in dir(found)
-
-
 def test_an_estimator_loads_nothing_that_draws_or_shows():
     found = loaded_by("from midam import MIDAMClassifier, BagClassifier")
     assert not found & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from midam.cli import main as midam
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.registry import BASELINES
@@ -324,13 +323,6 @@ def test_a_mistake_is_one_message_and_leaves_nothing(tmp_path, capsys, monkeypat
     assert main([*words]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_command_line_of_the_package_says_where_the_studies_are(capsys):
-    assert midam(["paper", "table2", "--quick"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "run `python -m studies NAME`" in said
 
 
 @pytest.mark.data

@@ -132,10 +132,12 @@ def _run(argv: Sequence[str], console: "Console") -> int:
 
 def parse(argv: Sequence[str]) -> "Options":
     """Parse a command line into the options of its command; raise a `ConfigError` for unknown options and settings."""
-    name, words = _command(argv), list(argv[1:])
+    name = _command(argv)
     command = _module(name)
+    from midam.cli.parser import normalize
     from midam.registry import load_plugins
 
+    words = normalize(argv[1:])
     named = [value for option, value in pairwise(words) if option == "--plugin"]
     load_plugins([*filter(None, map(str.strip, os.environ.get("MIDAM_PLUGINS", "").split(","))), *named])
     options = command.parser().parse(words)

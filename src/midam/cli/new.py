@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from midam.cli.outputs import keep_folder
-from midam.cli.parser import DATA, Options, Parser
+from midam.cli.parser import DATA, USUAL, Options, Parser
 from midam.data.sources.table_files import header_of
 from midam.data.sources.table_readers import TableReader
 from midam.errors import ConfigError, plural
@@ -19,26 +19,10 @@ _TEXT = """Read data once, and write a settings file for it: the columns of a ta
 diagnosis, the given settings, and others that matter for most data, each with its default and its effect.
 `midam fit --config FILE` trains with it."""
 _USUAL = {
-    "bag_column": (
-        "bag",
-        "bag_id",
-        "patient",
-        "patient_id",
-        "case",
-        "case_id",
-        "slide",
-        "slide_id",
-        "scan",
-        "subject",
-        "id",
-    ),
-    "label_column": ("label", "y", "target", "class", "outcome", "diagnosis", "status"),
+    "bag_column": "bag bag_id patient patient_id case case_id slide slide_id scan subject",
+    "label_column": "label target class outcome diagnosis status",
 }
-_SHOWN = {
-    *("bag_column", "label_column", "target", "positive", "groups", "split", "ignore", "categories", "covariates"),
-    *("labels", "impute", "seed", "val_fraction", "test_fraction", "threshold", "encoder", "pooling", "objective"),
-    *("epochs", "members", "lr", "num_instances", "select"),
-}
+_SHOWN = {*USUAL, "positive", "covariates", "impute", "val_fraction", "threshold"}
 _HEAD = """# Settings of a run: `midam fit --config FILE` trains by them, FILE being this file.
 # A setting behind a # is at its default: take the # away to change it. `midam fit --help-all` lists all.
 # With feature vectors, a setting of the method or the training stands for --method midam: by default several methods
@@ -74,9 +58,8 @@ def run(options: Options, console: Console) -> int:
         given["impute"] = "median"  # `fit` refuses missing values without it
     facts = f"{plural(len(bags), 'bag')}, {plural(bags.num_instances, 'instance')}"
     lines = [_HEAD, f"# The data hold {facts}.", yaml_text({"data": options.data}).rstrip()]
-    shown = {*_SHOWN, *given, *(Settings.names("cut") if len(bags.instance_shape) > 1 else ())}
     for setting in describe_settings():
-        if setting.name in shown:
+        if setting.name in {*_SHOWN, *given}:
             line = yaml_text({setting.name: given.get(setting.name, setting.default)}).rstrip()
             lines += ["", *(f"# {part}" for part in textwrap.wrap(setting.text, 98, break_on_hyphens=False))]
             lines.append(line if setting.name in given else f"#{line}")
@@ -96,5 +79,7 @@ def _usual_columns(options: Options) -> dict[str, str]:
     free = {column.lower(): column for column in reversed(header) if column not in aside}
     if "path" in header:  # a manifest
         return {}
-    firsts = {name: next((free[word] for word in words if word in free), None) for name, words in _USUAL.items()}
+    firsts = {
+        name: next((free[word] for word in words.split() if word in free), None) for name, words in _USUAL.items()
+    }
     return {name: column for name, column in firsts.items() if column is not None}

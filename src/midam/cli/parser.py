@@ -83,17 +83,16 @@ class Parser(ArgumentParser):
         self.add_argument("--plugin", metavar="MODULE", help=_PLUGIN)  # `midam.cli.app` imports it before it parses
 
     def parse(self, words: Sequence[str]) -> Options:
-        """Return the options of a command line, in which settings are read by their types but not yet checked."""
+        """Return the options of `normalize`d words, in which settings are read by their types but not yet checked."""
         if words and words[0] in self.actions:
             options = self.actions[words[0]].parse(words[1:])
             options.action = words[0]
             return options
-        tokens = normalize(words)
-        flags = [token.partition("=")[0] for token in tokens if token.startswith("--") and token != "--"]
+        flags = [word.partition("=")[0] for word in words if word.startswith("--") and word != "--"]
         if unknown := [flag[2:] for flag in flags if flag not in self._option_string_actions]:
             kept = [_hyphens(name) for name in SETTINGS if any(action.dest == "run" for action in self._actions)]
             refuse_unknown(unknown, self.option_names(), source="the command line", kept=kept)
-        options = self.parse_args(tokens, Options())
+        options = self.parse_args(words, Options())
         read = {name: _value(kind, getattr(options, name)) for name, kind in self._settings.items() if name in options}
         options.values = read
         return options

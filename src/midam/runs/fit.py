@@ -231,7 +231,7 @@ def resume_run(
             with fitting(folder.last):
                 training.trainer.load_state_dict(checkpoint["trainer"])
             training.require_space()
-            before = Spent(checkpoint["seconds"], checkpoint.get("waited", 0.0))
+            before = Spent(checkpoint["seconds"], checkpoint["waited"])
             return training.run(started, calls, before=before)
 
 

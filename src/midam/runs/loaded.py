@@ -12,7 +12,7 @@ import numpy as np
 
 from midam.data.brief import html_table
 from midam.data.column_codes import ColumnCoder
-from midam.errors import CheckpointError, ConfigError, path_of, require
+from midam.errors import CheckpointError, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, saved_coder
@@ -82,12 +82,6 @@ class LoadedRun:
     parts: list[dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
-        advice = "read a run with `midam.load_run`"
-        require(self.model, BagEnsemble, "model", advice)
-        require(self.settings, ResolvedSettings, "settings", advice)
-        require(self.data, dict, "data", advice)
-        if "instance_shape" not in self.data:
-            raise ConfigError(f"Expected `data` with an instance_shape, got {list(self.data)}; {advice}.")
         # Scoring needs the model's features and the values that replace missing ones.
         self.model.inputs = inputs_of(self.data, self.source)
 

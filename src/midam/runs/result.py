@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from midam._version import __version__
 from midam.errors import CheckpointError, nearest
@@ -48,6 +48,8 @@ class Result(Form):
     seconds : dict
         Duration of each part of the run.
     """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     test: dict[str, Any] = Field(default_factory=dict)
     val: dict[str, Any] = Field(default_factory=dict)

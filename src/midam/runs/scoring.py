@@ -74,7 +74,7 @@ class ScoreTable:
 
     def has(self, number: int, group: range) -> bool:
         """Return whether the rows of a group, the `number`-th from 0, are there; refuse those of another call."""
-        if number >= len(self._rows):
+        if number >= len(self._rows) or self.journal is None:
             return False
         row = self._rows[number]
         if not (isinstance(row, list) and len(row) == 2) or row[0] != self._digest(group, row[1]):
@@ -84,11 +84,10 @@ class ScoreTable:
     def add(self, group: range, scores: Scores) -> None:
         """Add the rows of the next group, with scores [n] or [n, C]; on return they are on the disk."""
         text = self.text(group, scores)
-        row = [self._digest(group, text), text]
         if self.journal is None:
-            self._rows.append(row)
+            self._rows.append([None, text])
         else:
-            self.journal.add([row])
+            self.journal.add([[self._digest(group, text), text]])
 
     def text(self, group: range, scores: Scores, *, header: bool = False) -> str:
         """Return rows as CSV, with or without the header."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from midam.lazy_imports import OLD_OBJECTIVES, exports
+from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
     from midam.nn.objectives import Objective as Objective
@@ -26,4 +26,4 @@ if TYPE_CHECKING:
     from midam.train.trials import TrialResult as TrialResult
     from midam.train.trials import train_trials as train_trials
 
-__all__, __getattr__, __dir__ = exports(__name__, old=OLD_OBJECTIVES)
+__all__, __getattr__, __dir__ = exports(__name__)

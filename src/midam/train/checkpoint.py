@@ -141,7 +141,7 @@ class TrainerContent(_Origin):
 
     trainer: _Trainer
     seconds: Annotated[FiniteFloat, Field(ge=0)]
-    waited: Annotated[FiniteFloat, Field(ge=0)] = 0.0
+    waited: Annotated[FiniteFloat, Field(ge=0)]
 
 
 class BestContent(Form):
