@@ -141,7 +141,7 @@ def _embed_first(options: Options, settings: Settings, encoder: str, line: str, 
         )
     warnings.filterwarnings("ignore", f".* {WHEN_MADE}")  # the same warning was shown when the images were read
     console.print(escape(f"{'vectors' if is_new else 'vectors of an earlier run'}: {store}"))
-    options.named, options.data = options.data, str(store)
+    options.named, options.data, options.network = options.data, str(store), None
     done = set(_READING) - _READ_AGAIN
     options.values = {name: value for name, value in options.values.items() if name not in done}
 
