@@ -152,10 +152,10 @@ class Parser(ArgumentParser):
         """Return the help; its usage line lists only required options."""
         words = [self.prog]
         for action in self._actions:
-            name = action.dest.upper() + (" ..." if action.nargs == "+" else "")
+            name = action.dest.upper() + (" ..." if action.nargs == "+" or self.actions else "")
             if action.option_strings:
                 words += [f"{action.option_strings[0]} ..."] if action.required else []
-            elif action.dest != "action":
+            else:
                 words += [f"[{name}]" if action.nargs == "?" else name]
         self.usage = " ".join([*words, "[options]"])
         text = super().format_help()
