@@ -81,7 +81,10 @@ def run(options: Options, console: Console) -> int:
     replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
         journals = [None if is_stream(out) else stack.enter_context(journal_of(resolved(out))) for out in outs]
-        tables = [ScoreTable(*both, part, instances=folder, journal=one) for *both, one in zip(runs, bags, journals)]
+        tables = [
+            ScoreTable(trained, run_bags, part, instances=folder, journal=journal)
+            for trained, run_bags, journal in zip(runs, bags, journals)
+        ]
         require_score_space(tables, outs)
         _score(tables, console)
         for out, table in zip(outs, tables):
