@@ -6,6 +6,7 @@ its methods in a process that imports torch for seconds: it does so for tests wi
 for the disk, as tests kill programs, not the machine; but a command that is to be killed keeps the pace that users see.
 """
 
+import functools
 import os
 import sys
 import zlib
@@ -36,8 +37,31 @@ def _plant_few_trees(fitted: Any) -> None:
     fitted._TREES = TREES
 
 
+def _leave_unplotted(plots: Any) -> None:
+    """Let figures of runs be an empty one, and a blank picture on disk, unless `drawing` is on."""
+    from matplotlib.figure import Figure
+
+    from midam.files import write_bytes
+
+    def blank(plot: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plot)
+        def plotted(*args: Any, **options: Any) -> Any:
+            if is_drawn():
+                return plot(*args, **options)
+            path = args[0] if args and isinstance(args[0], str | Path) else options.get("path")
+            if path is not None:
+                write_bytes(Path(path), _BLANK)
+            return Figure()
+
+        return plotted
+
+    for name, plot in [*vars(plots).items()]:
+        if name.startswith("plot_") and plot.__module__ == plots.__name__:
+            setattr(plots, name, blank(plot))
+
+
 def _leave_undrawn(figures: Any) -> None:
-    """Let figures end as a blank picture, unless `drawing` is on."""
+    """Let other figures be built, and end as a blank picture, unless `drawing` is on."""
     svg_text, write_figure, finish = figures.svg_text, figures.write_figure, figures.finish
 
     def svg(figure: Any, description: str) -> str:
@@ -66,6 +90,7 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.compare.fitted": _plant_few_trees,
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
+    **{f"midam.report.{name}": _leave_unplotted for name in ("plot_runs", "plot_scores", "plot_order")},
 }
 
 
