@@ -9,6 +9,7 @@ from the last epoch in the file. The bags are the bags of examples/torch_loop.py
 
 import argparse
 import os
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -69,10 +70,11 @@ def main() -> None:
         test = midam.data.BagDataset(bags, labels)
         scores = [pool.evaluate(network.module(x.to(device)) for x in test.chunks(i)).item() for i in range(len(test))]
         print(f"test AUROC {midam.auroc(labels, scores):.3f} on {len(test)} bags")
-    # DDP keeps the threads of gloo until the process ends. A thread that still holds a tensor at that time would abort
-    # the process. After this barrier no exchange is open, and the threads hold nothing.
     dist.barrier()
     dist.destroy_process_group()
+    # DDP keeps the threads of gloo to the end. One that holds a tensor then aborts the interpreter: end without it.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +14,20 @@ import torch
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, *words: str, start: tuple[str, ...] = (), cwd: Path | None = None) -> str:
+def run(name: str, *words: str, start: tuple[str, ...] = (), cwd: Path | None = None, **environment: str) -> str:
     """Run an example; returns what it prints."""
     command = [sys.executable, *start, str(EXAMPLES / name), *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def meeting_point() -> dict[str, str]:
+    """Where the processes of one run meet: a port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
 
 
 def auroc(printed: str) -> float:
@@ -34,9 +42,9 @@ def test_plain_torch(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_with_a_checkpoint(tmp_path):
-    start = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29641")
-    alone = run("torch_ddp.py", "--epochs", "1", start=(*start[:3], "1", *start[4:]), cwd=tmp_path)
+    alone = run("torch_ddp.py", "--epochs", "1", cwd=tmp_path, RANK="0", WORLD_SIZE="1", **meeting_point())
     assert "continues" not in alone
+    start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")  # finds a free port
     both = run("torch_ddp.py", "--epochs", "5", start=start, cwd=tmp_path)
     assert both.count("of 2 continues after epoch 1") == 2
     assert auroc(both) > 0.8
