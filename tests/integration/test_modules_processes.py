@@ -11,14 +11,17 @@ from torch.nn.parallel import DistributedDataParallel
 import midam
 
 BAGS, STEPS = 12, 4
+CASES = [("minmax", "inside"), ("precision", "outside"), ("minmax", "outside"), ("pairs", "inside")]
 CODE = """
-import sys, torch, torch.distributed as dist
-from tests.integration.test_modules_processes import train
-rank, folder, name, inside = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "inside"
+import os, sys, torch, torch.distributed as dist
+from tests.integration.test_modules_processes import CASES, train
+rank, folder = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-torch.save(train(rank, 2, name, inside=inside), f"{folder}/{rank}.pt")
-dist.barrier()  # see examples/torch_ddp.py
+for name, place in CASES:
+    torch.save(train(rank, 2, name, inside=place == "inside"), f"{folder}/{name}-{place}-{rank}.pt")
+dist.barrier()
 dist.destroy_process_group()
+os._exit(0)  # see examples/torch_ddp.py
 """
 LOSSES = {
     "minmax": midam.nn.MinMaxAUCLoss,
@@ -63,21 +66,19 @@ def train(rank: int, count: int, name: str, *, inside: bool) -> dict:
     return {"model": model.state_dict(), "pool": pool.state_dict(), "loss": loss_fn.state_dict(), "losses": losses}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        ("minmax", "inside"),
-        ("precision", "outside"),
-        pytest.param("minmax", "outside", marks=pytest.mark.long),
-        pytest.param("pairs", "inside", marks=pytest.mark.long),
-    ],
-)
-def test_two_processes_train_what_one_does(name, place, tmp_path):
-    words = [sys.executable, "-c", CODE]
-    running = [subprocess.Popen([*words, str(rank), str(tmp_path), name, place]) for rank in (0, 1)]
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with what each of two processes has trained, in each case."""
+    folder = tmp_path_factory.mktemp("trained")
+    running = [subprocess.Popen([sys.executable, "-c", CODE, str(rank), str(folder)]) for rank in (0, 1)]
     assert [process.wait(timeout=240) for process in running] == [0, 0]
-    both = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "place"), CASES)
+def test_two_processes_train_what_one_does(name, place, trained):
+    both = [torch.load(trained / f"{name}-{place}-{rank}.pt", weights_only=True) for rank in (0, 1)]
     alone = train(0, 1, name, inside=place == "inside")
     assert (alone["pool"]["bag_state"][:, 0] > 0).all()
     for found in both:
