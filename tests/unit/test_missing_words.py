@@ -1,11 +1,13 @@
 """Words such as None and NA in a column of labels: no label, unless they are named as a class; never a silent 0."""
 
+import itertools
 import re
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.pairs import each
 
 from midam import BagDataError, read_bags, write_store
 from midam.data import Bags
@@ -40,11 +42,16 @@ def write(frame, kind, folder):
     return (folder / "f", path) if shape == "labels" else (path, None)
 
 
-TABLES = ["table.csv", "table.tsv", "table.csv.gz", "table.xlsx", "table.parquet"]
-NAMES = ["labels.csv", "labels.tsv", "labels.xlsx", "manifest.csv", "manifest.tsv", "manifest.xlsx"]
+KINDS = ["table.csv", "table.tsv", "table.xlsx", "table.parquet", "labels.csv", "labels.xlsx", "manifest.csv", "frame"]
+FEW = ["table.csv", "labels.xlsx", "frame"]
 
 
-@pytest.fixture(params=[*TABLES, *NAMES, "frame"])
+def with_words(fixture, kinds, words):
+    """Each kind of input once, and each word."""
+    return pytest.mark.parametrize((fixture, "word"), each(kinds, words), indirect=[fixture])
+
+
+@pytest.fixture
 def read(request, tmp_path):
     def call(frame, **how):
         if request.param == "frame":
@@ -70,38 +77,48 @@ def message_of(read, frame, **how):
     return " ".join(str(one.message) for one in caught)
 
 
-@pytest.mark.parametrize("word", WORDS)
+@with_words("read", KINDS, WORDS)
 def test_a_word_for_none_is_named_with_the_remedy(read, word):
     message = message_of(read, frame_of(word), positive="I")
     assert f"'{word}' in 8 rows of column label counts as a missing label" in message
     assert "if it is a class, rename it, or name it with `positive` or among `grades`" in message
 
 
-@pytest.mark.parametrize("word", WORDS)
+@with_words("read", KINDS, WORDS)
 def test_a_word_that_is_named_is_a_class(read, word):
     bags = read(frame_of(word), grades=["I", "II", word])
     assert bags.outcome.names == ("I", "II", word)
     assert dict(zip(bags.ids, bags.outcome.values[:, 0])) == {f"b{i}": i % 3 for i in range(24)}
 
 
-def test_a_word_that_is_positive_is_a_class(read):
-    bags = read(frame_of("None"), positive="None")
+@with_words("read", FEW, ["None"])
+def test_a_word_that_is_positive_is_a_class(read, word):
+    bags = read(frame_of(word), positive=word)
     assert dict(zip(bags.ids, bags.labels)) == {f"b{i}": int(i % 3 == 2) for i in range(24)}
 
 
-def test_an_empty_cell_is_missing_and_has_the_old_advice(read):
-    message = message_of(read, frame_of(None), positive="I")
+@with_words("read", FEW, [None])
+def test_an_empty_cell_is_missing_without_advice_about_words(read, word):
+    message = message_of(read, frame_of(word), positive="I")
     assert "counts as" not in message
 
 
-@pytest.mark.parametrize("word", ["none", "na"])
+@with_words("read", FEW, ["none", "na"])
 def test_words_in_small_letters_are_classes(read, word):
     with pytest.warns(UserWarning, match="the target is multiclass"):
         assert read(frame_of(word)).outcome.names == tuple(sorted(["I", "II", word], key=str.casefold))
 
 
-@pytest.mark.parametrize("value", ["1e300", "-1e300", "inf", "4e38", "1e-300"])
-@pytest.mark.parametrize("target", ["continuous", "survival"])
+@pytest.mark.parametrize(
+    ("read", "target", "value"),
+    [
+        (KINDS[i % len(KINDS)], target, value)
+        for i, (value, target) in enumerate(
+            itertools.product(["1e300", "-1e300", "inf", "4e38", "1e-300"], ["continuous", "survival"])
+        )
+    ],
+    indirect=["read"],
+)
 def test_numbers_beyond_float32_are_refused_at_the_door(read, target, value):
     frame = frame_of("III")
     numbers = [*range(2, 46, 2), 1, 0 if target == "continuous" and value == "1e-300" else value]
@@ -124,7 +141,10 @@ def of_npz(path, frame):
     return path
 
 
-@pytest.fixture(params=[*TABLES, *NAMES, "frame", "npz", "store"])
+COLUMN_KINDS = [*KINDS, "npz", "store"]
+
+
+@pytest.fixture
 def read_columns(request, tmp_path):
     """Bags of a frame with other columns than label, in each format; in a store those of another table."""
 
@@ -165,14 +185,14 @@ def message_of_all(call):
     return " ".join(str(one.message) for one in caught)
 
 
-@pytest.mark.parametrize("word", ["None", "NA"])
+@with_words("read_columns", COLUMN_KINDS, ["None", "NA"])
 def test_a_named_word_is_the_event_next_to_a_time(read_columns, word):
     frame = with_columns(time=[3.5, 7, 9], event=["dead", word])
     bags = read_columns(frame, label_column="time,event", target="survival", positive=word)
     assert dict(zip(bags.ids, bags.outcome.values[:, 1])) == {f"b{i}": i % 2 for i in range(24)}
 
 
-@pytest.mark.parametrize("word", ["None", "NA", None])
+@with_words("read_columns", COLUMN_KINDS, ["None", "NA", None])
 def test_a_time_that_is_missing_names_the_bag_and_what_to_write(read_columns, word):
     frame = with_columns(time=[3.5] * 23 + [word], event=[0, 1])
     message = message_of_all(lambda: read_columns(frame, label_column="time,event", target="survival"))
@@ -181,17 +201,15 @@ def test_a_time_that_is_missing_names_the_bag_and_what_to_write(read_columns, wo
     assert "write the time of the event, or of the last visit if there was no event" in message
 
 
-@pytest.mark.parametrize("word", ["None", "NA", None])
+@with_words("read_columns", COLUMN_KINDS, ["None", "NA", None])
 def test_an_event_that_is_missing_is_no_censored_one(read_columns, word):
     frame = with_columns(time=[3.5, 7, 9], event=["0", "1", word])
     message = message_of_all(lambda: read_columns(frame, label_column="time,event", target="survival"))
     assert "Expected an event of each bag, got none for 8 of 24" in message
 
 
-@pytest.mark.parametrize("word", ["None", "NA", None])
+@with_words("read_columns", [*KINDS, "store"], ["None", "NA", None])  # of an npz file they are numbers
 def test_one_of_several_labels_may_be_missing(read_columns, word):
-    if read_columns.kind == "npz":
-        pytest.skip("several labels of an npz file are numbers")
     frame = with_columns(one=["0", "1"], two=["0", word, "1"])
     bags = read_columns(frame, label_column="one,two", target="multilabel")
     values = dict(zip(bags.ids, bags.outcome.values.tolist()))
@@ -199,7 +217,7 @@ def test_one_of_several_labels_may_be_missing(read_columns, word):
     assert np.isnan(values["b1"][1])
 
 
-@pytest.mark.parametrize("word", ["None", "NA", None])
+@with_words("read_columns", COLUMN_KINDS, ["None", "NA", None])
 def test_a_group_that_is_missing_ties_no_bags(read_columns, word):
     if read_columns.kind == "npz" and word is None:
         word = "nan"
@@ -211,7 +229,7 @@ def test_a_group_that_is_missing_ties_no_bags(read_columns, word):
         assert f"'{word}'" in message
 
 
-@pytest.mark.parametrize("word", ["None", "NA", "null"])
+@with_words("read_columns", COLUMN_KINDS, ["None", "NA", "null"])
 def test_a_word_among_categories_is_missing_and_is_named(read_columns, word):
     frame = with_columns(label=["0", "1"], smoking=["never", "former", word], age=[63, 71.5, word], site=["A", word])
     how = {"covariates": ["smoking", "age"], "site_column": "site"}
