@@ -63,62 +63,51 @@ def test_a_name_that_is_none_is_no_attribute():
         exec("from midam import Bagz")
 
 
-def test_packages_are_attributes_from_the_start():
-    code = "import midam; midam.data; midam.nn; midam.registry; midam.evaluate.auroc; midam.runs.load_run"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def loaded_by(code: str) -> set[str]:
-    """Top-level names of the modules that a program has loaded at its end."""
-    code += "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules})"
+def loaded_by(*stages: str) -> list[set[str]]:
+    """Top-level names of the modules that a new program has loaded at the end of each stage."""
+    show = "\nimport sys; print('loaded', *{name.partition('.')[0] for name in sys.modules})\n"
+    code = "".join(stage + show for stage in stages)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return set(done.stdout.splitlines()[-1].split())
+    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded ")]
 
 
 HEAVY = {"pandas", "sklearn", "scipy", "lightning_fabric", "pydantic", "matplotlib", "yaml", "joblib"}
 
 
-def test_what_needs_no_tensor_loads_no_torch():
-    found = loaded_by("import midam; from midam import MidamError, __version__; import midam.cli")
-    assert not found & (HEAVY | {"torch", "numpy"})
-
-
-def test_a_store_is_opened_written_and_verified_without_torch():
-    assert "torch" not in loaded_by("import midam.data.store")
+def test_what_needs_no_tensor_loads_no_torch(tmp_path):
+    path = table(tmp_path / "bags.csv")
+    names, first_help, store, wrong_table, catalog = loaded_by(
+        "import midam; from midam import MidamError, __version__; from midam.cli import main",
+        "for words in ([], ['--help'], ['--version']):\n    try: main(words)\n    except SystemExit: pass",
+        "import midam.data.store",
+        f"assert main(['fit', {str(path)!r}, '--label-column', 'labl']) == 2",
+        "main(['data', 'list'])",
+    )
+    assert not (names | first_help) & (HEAVY | {"torch", "numpy"})
+    assert "torch" not in store
+    assert not wrong_table & {"torch", "sklearn", "lightning_fabric", "matplotlib", "joblib"}
+    assert not catalog & {"lightning_fabric", "matplotlib"}
 
 
 def test_pure_functions_load_torch_and_nothing_beside():
-    found = loaded_by("import midam.functional, midam.functional.logmean, midam.functional.objectives")
+    (found,) = loaded_by("import midam.functional, midam.functional.logmean, midam.functional.objectives")
     assert not found & HEAVY
     assert "torch" in found
-
-
-def test_the_first_help_is_quick():
-    code = "from midam.cli import main\nfor words in ([], ['--help'], ['--version']):\n"
-    code += "    try: main(words)\n    except SystemExit: pass"
-    assert not loaded_by(code) & (HEAVY | {"torch", "numpy"})
-
-
-def test_a_command_loads_what_it_needs():
-    code = "from midam.cli import main\ntry: main(['data', 'list'])\nexcept SystemExit: pass"
-    assert not loaded_by(code) & {"lightning_fabric", "matplotlib"}
-
-
-def test_what_is_wrong_with_a_table_is_told_before_torch_is_loaded(tmp_path):
-    path = table(tmp_path / "bags.csv")
-    code = f"from midam.cli import main\nassert main(['fit', {str(path)!r}, '--label-column', 'labl']) == 2"
-    assert not loaded_by(code) & {"torch", "sklearn", "lightning_fabric", "matplotlib", "joblib"}
 
 
 def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
     path, run, out = str(table(tmp_path / "bags.csv")), str(tmp_path / "run"), str(tmp_path / "scores.csv")
     words = ["fit", path, "--out", run, "--epochs", "1", "--members", "1", "--no-baseline", "--accelerator", "cpu"]
-    # torch._dynamo would bring sympy along.
-    assert not loaded_by(f"from midam.cli import main\nassert main({words}) == 0") & {"lightning_fabric", "sympy"}
-    code = f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0"
-    assert not loaded_by(code) & {"lightning_fabric", "matplotlib", "sklearn"}
+    (found,) = loaded_by(f"from midam.cli import main\nassert main({words}) == 0")
+    assert not found & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along
+    (found,) = loaded_by(f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0")
+    assert not found & {"lightning_fabric", "matplotlib", "sklearn"}
 
 
 def test_an_estimator_loads_nothing_that_draws_or_shows():
-    found = loaded_by("from midam import MIDAMClassifier, BagClassifier")
+    (found, _) = loaded_by(
+        "from midam import MIDAMClassifier, BagClassifier",
+        # packages are attributes from the start
+        "import midam; midam.data; midam.nn; midam.registry; midam.evaluate.auroc; midam.runs.load_run",
+    )
     assert not found & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}
