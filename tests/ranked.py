@@ -88,7 +88,7 @@ def main(cases, out):
 
 def launch(cases, out, count):
     """Train cases with so many processes; returns what came of each."""
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     (out / "cases.json").write_text(json.dumps(cases))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

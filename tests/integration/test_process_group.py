@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests.fuzz.endings import WAYS, end_often
 from tests.fuzz.lost_ranks import lose_processes
-from tests.ranked import launch
+from tests.ranked import launch, train
 
 from midam.cli import main
 from midam.errors import ConfigError
@@ -58,8 +58,8 @@ def done(*words, **options):
 )
 def test_several_processes_train_what_one_does(tmp_path, count, every):
     cases = CASES[::every]
-    alone = launch(cases, tmp_path / "1", 1)
-    for case, one, several in zip(cases, alone, launch(cases, tmp_path / str(count), count), strict=True):
+    alone = [train(case, None) for case in cases]
+    for case, one, several in zip(cases, alone, launch(cases, tmp_path, count), strict=True):
         assert one.keys() == several.keys()
         for name, value in one.items():
             np.testing.assert_allclose(several[name], value, rtol=1e-9, atol=1e-9, err_msg=f"{case} {name}")

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import zarr
+from tests.pairs import each
 
 import midam
 from midam.compare.baselines import BagStatisticsTrees
@@ -116,8 +117,9 @@ def _written(folder: Path, form: str, dtype: str, bags: list[np.ndarray]) -> Bag
     return found
 
 
-@pytest.mark.parametrize("dtype", ["f8", "i8", "u4"])
-@pytest.mark.parametrize("form", ["csv", "parquet", "npz", "npy", "h5", "file csv", "store"])
+@pytest.mark.parametrize(
+    ("form", "dtype"), each(["csv", "parquet", "npz", "npy", "h5", "file csv", "store"], ["f8", "i8", "u4"])
+)
 def test_whole_numbers_of_every_format_train_alike(tmp_path: Path, form: str, dtype: str) -> None:
     bags = _written(tmp_path, form, dtype, whole_bags(1.7e9, 10, dtype))
     np.testing.assert_allclose(scores_of(bags), scores_of(whole_bags(1.7e9, 10)), rtol=1e-5)
@@ -132,9 +134,9 @@ ROWS = {"csv": "line 19", "tsv": "line 19", "xlsx": "row 19", "parquet": "row 18
 FORMS = [*ROWS, "npz", "list", "npy", "h5", "pt", "zarr", "file csv", "store"]
 
 
-@pytest.mark.parametrize("value", [1e20, 9.96921e36, -3.4028235e38, -1e31])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "dtype", "value"), each(FORMS, ["f4", "f8"], [1e20, 9.96921e36, -3.4028235e38, -1e31, 1e20])
+)
 def test_a_mark_of_no_data_is_refused_with_its_place(tmp_path: Path, form: str, dtype: str, value: float) -> None:
     bags = whole_bags(0.0, 10, dtype)
     bags[3][2, 1] = value

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 import zarr
+from tests.pairs import each
 
 import midam
 from midam.cli.app import main
@@ -155,8 +156,7 @@ WAYS: list[Callable[[Path, pd.DataFrame, Path], Any]] = [
 _ALONE = (by_command, by_slices)  # commands, which print what others raise
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("change", [shuffled, wider])
+@pytest.mark.parametrize(("way", "change"), each(WAYS, [shuffled, wider]), ids=lambda one: one.__name__)
 def test_every_way_finds_features_by_name(
     trained: tuple[Path, pd.DataFrame], tmp_path: Path, way: Any, change: Any
 ) -> None:

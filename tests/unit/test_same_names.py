@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.pairs import each
 
 import midam
 from midam.cli import main
@@ -102,8 +103,7 @@ def write_folder(folder, form):
             file["features"] = np.full((3, 2), number, np.float32)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "xlsx", "parquet", "frame"])
+@pytest.mark.parametrize(("suffix", "form"), each(["csv", "tsv", "csv.gz", "xlsx", "parquet", "frame"], FORMS))
 def test_a_table_of_instances_in_any_form_is_the_same(tmp_path, suffix, form):
     table, path = frame(form), tmp_path / f"t.{suffix}"
     with warnings.catch_warnings():
@@ -122,8 +122,7 @@ def test_a_table_of_instances_in_any_form_is_the_same(tmp_path, suffix, form):
     assert facts(bags) == expected(**({"sites": None} if suffix == "frame" else {}))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", ["labels", "store", "manifest"])
+@pytest.mark.parametrize(("kind", "form"), each(["labels", "store", "manifest"], FORMS))
 def test_files_and_their_tables_in_two_forms_belong_together(tmp_path, kind, form):
     """Files in one form and their table in the other, both ways round; the table's own names are mixed."""
     for own, other in ((None, form), (form, None)):
@@ -540,8 +539,7 @@ def of_codes(one: str, other: str) -> pd.DataFrame:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("pair", CODES, ids="-".join)
-@pytest.mark.parametrize("form", TABLES)
+@pytest.mark.parametrize(("form", "pair"), each(TABLES, CODES))
 def test_text_of_tables_is_no_number_before_it_is_a_name(tmp_path, form, pair):
     table = of_codes(*pair)
     options = {"group_column": "group", "site_column": "site", "categories": ["code"], "covariates": ["icd"]}
@@ -557,8 +555,7 @@ def test_text_of_tables_is_no_number_before_it_is_a_name(tmp_path, form, pair):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("pair", CODES[:3], ids="-".join)
-@pytest.mark.parametrize("form", [*TABLES, "label table", "npz"])
+@pytest.mark.parametrize(("form", "pair"), each([*TABLES, "label table", "npz"], CODES[:3]))
 def test_text_of_labels_is_no_number_before_it_is_a_class(tmp_path, form, pair):
     table = of_codes(*pair)[["bag", "a"]].assign(label=of_codes(*pair).code, event=1, time=2.5)
     table["event"] = table.label

@@ -26,6 +26,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from midam import Bags, MIDAMClassifier
 from midam.errors import BagDataError, Note
+from midam.sklearn import MIDAMRanker
 from midam.sklearn.inputs import bags_of, warn_of_groups_for_bags
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
@@ -332,3 +333,17 @@ def test_bags_are_no_array(stack):
     bags = Bags.from_list(list(X), y)
     with pytest.raises(TypeError, match="permutation_importance"):
         permutation_importance(small().fit(bags), bags, y)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("estimator", [MIDAMClassifier, MIDAMRanker])
+def test_labels_that_are_no_numbers_are_refused_in_our_words(estimator, value):
+    with pytest.raises(BagDataError, match=r"^Expected a label for each bag, got none for some: .* y contains"):
+        estimator().fit([np.zeros((2, 1))] * 4, np.array([0, 1, 0, value]))
+
+
+@pytest.mark.parametrize("estimator", [MIDAMClassifier, MIDAMRanker])
+def test_a_frame_without_bags_says_how_rows_become_bags(estimator):
+    frame = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6.0)})
+    with pytest.raises(BagDataError, match=r"Each row of X was read as a bag.*MultiIndex"):
+        estimator().fit(frame, [0, 1, 0])

@@ -10,7 +10,7 @@ from midam import BagDataError, ConfigError, MIDAMClassifier, MIDAMRanker, MIDAM
 from midam.cli import compare, data, evaluate, explain, export, fit, predict, report
 from midam.cli.app import main
 from midam.data import Bags, read_bags
-from midam.errors import nearest, nearest_columns, option_advice
+from midam.errors import nearest_columns
 from midam.sklearn.base import setting_defaults
 from midam.synonyms import MEANINGS, same_meaning
 
@@ -61,25 +61,6 @@ def test_every_word_leads_to_a_name_that_some_way_in_has():
         assert all(name in same_meaning(word, [name, "another"]) for name in ours)
 
 
-ARGV = {
-    **{name: [name, "run", "data"] for name in ("predict", "evaluate", "explain")},
-    **{"fit": ["fit", "data"], "report": ["report", "run"], "export": ["export", "run", "--out", "o"]},
-    "compare": ["compare", "data", "--methods", "midam", "--cv", "2x2"],
-    **{"data import": ["data", "import", "data", "--out", "s"], "data describe": ["data", "describe", "data"]},
-}
-PARSERS = {name: (data.parser().actions[name[5:]] if " " in name else globals()[name].parser()) for name in ARGV}
-KNOWN = {name: parser.option_names() for name, parser in PARSERS.items()}
-
-
-@pytest.mark.parametrize("way", [*ARGV, "Settings", "MIDAMClassifier"])
-def test_no_known_word_suggests_an_option_by_its_letters(way):
-    known = KNOWN.get(way) or list(Settings.names() if way == "Settings" else setting_defaults())
-    for word in set(MEANINGS) - {*known, *Settings.names()}:
-        text = option_advice(word, known, elsewhere=Settings.names())
-        if text.startswith("did you mean"):
-            assert set(re.findall(r"'([\w-]+)'", text)) <= set(same_meaning(word, known)), (way, word, text)
-
-
 def test_memory_that_is_full_is_said_in_a_sentence(monkeypatch, capsys):
     def full(*_):
         raise MemoryError("malloc of size 1000 failed")
@@ -96,14 +77,6 @@ def test_forty_thousand_unknown_settings_are_refused_at_once():
 def test_what_only_fit_has_is_said(capsys):
     text = said(capsys, "data", "describe", "data", "--learning-rate", "1")
     assert "there is none here: `midam fit` has --lr" in text
-
-
-def test_no_suggestion_names_what_no_option_is():
-    for known in options():
-        assert not [name for name in known if name.startswith(("print_", "help")) or name == "words"], known
-        for word in {*WORDS, "print", "x", "seed"}:
-            told = re.findall(r"'([\w-]+)'", nearest(word, known))
-            assert set(told) <= set(known)
 
 
 def frame(**names):
@@ -198,23 +171,3 @@ def test_a_setting_that_the_run_keeps_is_to_be_left_out(command, setting, capsys
 )
 def test_a_missing_column_leads_to_one_of_its_spelling_or_to_none(lost, columns, near):
     assert nearest_columns([lost], columns) == f"{near}The columns are {', '.join(columns)}."
-
-
-@pytest.mark.parametrize("name", ["camelyon", "tcga", "panda"])
-def test_no_set_of_another_kind_is_suggested(name, capsys):
-    text = said(capsys, "data", "fetch", name)
-    assert "did you mean" not in text
-    assert "known are adrenal" in text
-    assert "did you mean 'musk2' or 'musk1'" in said(capsys, "data", "fetch", "musk")
-
-
-@pytest.mark.parametrize("column", ["event", "age", "id", "label", "outcome"])
-def test_messages_write_an_where_it_is_due(column, tmp_path):
-    frame = pd.DataFrame({"bag": list("aabbccdd"), "x": np.arange(8.0), "y": [0, 0, 1, 1] * 2})
-    frame = frame.assign(**{column: [0, 0, 1, 1, None, 0, 1, 1]})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    for how in ({"label_column": column}, {"group_column": column}):
-        other = {} if "label_column" in how else {"label_column": "y"}
-        with pytest.raises(BagDataError) as error:
-            read_bags(tmp_path / "t.csv", **how, **other)
-        assert f"Expected {'a' if column == 'label' else 'an'} {column} in each row" in str(error.value)

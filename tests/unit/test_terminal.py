@@ -1,6 +1,5 @@
 import io
 import re
-import time
 
 import numpy as np
 import pytest
@@ -48,14 +47,6 @@ def test_a_summary_ends_with_the_headline_and_the_folder():
     assert not [line for line in lines if "instead" in line], "the test bags choose no weights"
 
 
-def test_averaged_scorers_are_counted():
-    console = plain()
-    terminal.print_summary(console, summary(), run="r")
-    assert "scorers" not in shown(console)
-    terminal.print_summary(console, summary(members=3), run="r")
-    assert "scores are the mean of 3 scorers trained from different seeds\n" in shown(console)
-
-
 def test_a_mixture_is_told_from_scorers_of_several_seeds():
     console, weights = plain(), {"trees": 0.75, "midam": 0.25, "logistic": 0.0}
     rows = [{"method": name, "auroc": 0.8, "weight": w, "seconds": 1, "note": None} for name, w in weights.items()]
@@ -99,16 +90,6 @@ def test_an_evaluation_says_what_its_headline_is_worth(headline, text):
     assert text in shown(console)
 
 
-def test_without_a_terminal_a_line_is_due_whatever_the_work_does(monkeypatch):
-    monkeypatch.setattr(terminal, "_EVERY_SECONDS", 0.02)
-    console = Console(file=io.StringIO(), force_terminal=False)
-    with terminal.FitProgress(10, console=console) as progress:
-        progress.candidate("trees", 1, 4)
-        while console.file.getvalue().count("\n") < 3:
-            time.sleep(0.01)
-    assert console.file.getvalue().splitlines()[:3] == ["2/4 trees", *["training trees, 25% done"] * 2]
-
-
 def test_progress_off_a_terminal_is_about_ten_lines():
     console = plain()
     with terminal.FitProgress(100, console=console) as progress:
@@ -128,20 +109,6 @@ def test_progress_on_a_terminal_shows_the_validation_auroc():
     assert "1/2" in shown(console)
 
 
-def test_progress_says_when_the_trained_model_scores_bags():
-    console = Console(file=io.StringIO(), width=120, force_terminal=True)
-    with terminal.FitProgress(2, console=console) as progress:
-        progress.update({"epoch": 2, "loss": 0.5, "val_auroc": None})
-        progress.stage("scoring (last weights)", 37)
-        progress.scored(range(30))
-        progress.scored(range(30, 37))
-        progress.stage("writing results", 0)
-    rows = [line.split() for line in screen(shown(console), width=120)]
-    assert [row[0] for row in rows] == ["training", "scoring"]
-    assert "37/37" in rows[1]
-    assert rows[1][-4:-2] == ["writing", "results"]
-
-
 def test_off_a_terminal_nothing_after_the_last_epoch_is_silent():
     console = plain()
     with terminal.FitProgress(1, console=console) as progress:
@@ -156,18 +123,6 @@ def test_off_a_terminal_nothing_after_the_last_epoch_is_silent():
     assert lines[1:12] == [f"scoring (last weights): {count}/400 bags" for count in range(0, 401, 40)]
     assert lines[12:23] == [f"scoring (best weights): {count}/400 bags" for count in range(0, 401, 40)]
     assert lines[23:] == ["writing results"]
-
-
-def test_half_a_minute_without_a_line_is_told(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
-    console = plain()
-    with terminal.BagProgress("scoring", np.ones(1000, np.int64), console=console) as progress:
-        for bag in range(10):
-            now[0] += 16
-            progress.update(bag)
-    lines = [line.partition(",")[0] for line in shown(console).splitlines()]
-    assert lines == [f"scoring {count}/1000 bags" for count in (2, 4, 6, 8, 10)]
 
 
 def screen(text, *, width):
@@ -222,12 +177,6 @@ def test_progress_through_bags_is_told_in_ten_lines_at_the_most(groups, lines):
     assert found[-1] == "scoring 40/40 bags"
 
 
-def test_the_catalog_lists_each_set():
-    console = plain()
-    terminal.print_catalog(console, [catalog.describe(name) for name in catalog.names()])
-    assert all(name in shown(console) for name in catalog.names())
-
-
 def test_a_description_counts_every_bag_in_its_histogram():
     console, bags = plain(), catalog.load("digits")
     terminal.print_description(console, "digits", describe.bag_facts("digits", bags), bags)
@@ -239,46 +188,12 @@ def test_a_description_counts_every_bag_in_its_histogram():
     assert sum(int(line.split()[-1]) for line in histogram) == 360
 
 
-def test_bags_of_one_size_or_one_class_have_a_description():
-    console, bags = plain(), catalog.load("digits")
-    positive = bags.subset(np.flatnonzero((bags.labels == 1) & (bags.sizes == 7)))
-    terminal.print_description(console, "x[y]", describe.bag_facts("x", positive), positive)
-    assert "x[y]" in shown(console)
-    assert "nan" not in shown(console)
-
-
 @pytest.mark.parametrize(("auroc", "said"), [(0.219, True), (0.9, False)])
 def test_a_model_that_has_not_learned_is_said(auroc, said):
     part = {"bags": 4, "positives": 2, "auroc": auroc, "auroc_ci95": [0.1, 0.9], "auroc_method": "delong", "auprc": 0.5}
     console = Console(file=io.StringIO(), width=300)
     terminal.print_summary(console, {"train": part, "members": 1, "epochs": 20}, run="run")
     assert ("AUROC 0.219 after 20 epochs" in console.file.getvalue()) is said
-
-
-def test_groups_of_risk_are_told_in_a_line():
-    rows = [{"group": 0, "bags": 9, "events": 1}, {"group": 2, "bags": 7, "events": 6}]
-    test = {"c_index": 0.8, "c_index_ci95": [0.7, 0.9], "bags": 16, "events": 7, "risk_groups": rows}
-    for p, said in ((2e-9, " (log-rank p < 0.001)"), (0.25, " (log-rank p = 0.250)"), (None, "")):
-        console = plain()
-        parts = {"test": {**test, "log_rank_p": p, "warnings": []}}
-        terminal.print_summary(console, summary(**parts, train=parts["test"], target="survival"), run="r")
-        assert f"test bags with the event, by risk: low 1 of 9, high 6 of 7{said}\n" in shown(console)
-    assert shown(console).splitlines()[-2:] == ["test C-index 0.800 (95% CI 0.700 to 0.900)", "run folder: r"]
-
-
-def test_plain_lines_tell_the_time_left(monkeypatch):
-    console, clock = plain(), [0.0]
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
-    with terminal.BagProgress("scoring", np.full(100, 5), console=console) as bar:
-        for first in range(0, 100, 25):
-            clock[0] += 0.5 if first == 0 else 60.0
-            bar.update_all(range(first, first + 25))
-    assert shown(console).splitlines() == [
-        "scoring 25/100 bags",  # taken from a journal, which is no pace
-        "scoring 50/100 bags, 0:02:00 left",
-        "scoring 75/100 bags, 0:01:00 left",
-        "scoring 100/100 bags",
-    ]
 
 
 def test_a_console_shows_control_characters_of_names():
