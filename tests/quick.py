@@ -1,12 +1,13 @@
-"""What makes the runs of tests quick: fewer trees than users get, and figures that are built but not rendered.
+"""What makes the runs of tests quick: fewer trees than users get, and figures that are left blank.
 
-A forest stands beside each run, and a run writes ten figures: most of what a small one costs. A test that looks at a
+A forest stands beside each run, and a run has ten figures: most of what a small one costs. A test that looks at a
 picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does. A comparison measures the memory of
 its methods in a process that imports torch for seconds: it does so for tests within `measuring` alone. Nothing waits
 for the disk, as tests kill programs, not the machine; but a command that is to be killed keeps the pace that users see.
 """
 
 import functools
+import inspect
 import os
 import sys
 import zlib
@@ -44,11 +45,13 @@ def _leave_unplotted(plots: Any) -> None:
     from midam.files import write_bytes
 
     def blank(plot: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(plot)
+
         @functools.wraps(plot)
         def plotted(*args: Any, **options: Any) -> Any:
             if is_drawn():
                 return plot(*args, **options)
-            path = args[0] if args and isinstance(args[0], str | Path) else options.get("path")
+            path = signature.bind(*args, **options).arguments.get("path")
             if path is not None:
                 write_bytes(Path(path), _BLANK)
             return Figure()

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 from tests.integration.commands import table
+from tests.pairs import each
 from tests.unit.test_report_page_targets import write_npz
 
 from midam.cli import main
@@ -127,10 +128,9 @@ def browser():
         found.close()
 
 
-@pytest.mark.parametrize("kind", PAGES)
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_a_browser_reads_it(made, browser, kind, width, scheme):
-    said, asked = [], []
+@pytest.mark.parametrize(("kind", "screen"), each(PAGES, [(1280, "light"), (390, "dark")]))
+def test_a_browser_reads_it(made, browser, kind, screen):
+    (width, scheme), said, asked = screen, [], []
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = context.new_page()
     page.on("console", lambda message: said.append(message.text))

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests import judging
+from tests import judging, quick
 from tests.trainings import bags_with, outcome_bags
 
 import midam
@@ -25,8 +25,6 @@ from midam.runs.scoring import predict_run
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer
-
-pytestmark = pytest.mark.drawn
 
 TREES, COX = "bag-statistics-extratrees", "bag-statistics-cox"
 TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
@@ -144,7 +142,8 @@ def compared(tmp_path_factory, few_trees):
             trained = "cox+minibatch+mean" if target == "survival" else "pairwise+vrsp+mean"
             how = {"settings": FEW, "lrs": [0.1, 0.01], "margins": [1.0], "measure_memory": False}
             how["keep_models"] = target in KEPT
-            found[target] = bags, folds, run_comparison(bags, ["midam", trained, TREES], folds, out=out, **how), out
+            with quick.drawing():
+                found[target] = bags, folds, run_comparison(bags, ["midam", trained, TREES], folds, out=out, **how), out
         return found[target]
 
     return find

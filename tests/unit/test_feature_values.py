@@ -117,8 +117,13 @@ def _written(folder: Path, form: str, dtype: str, bags: list[np.ndarray]) -> Bag
     return found
 
 
+ROWS = {"csv": "line 19", "tsv": "line 19", "xlsx": "row 19", "parquet": "row 18", "frame": "row 18"}
+FORMS = [*ROWS, "npz", "list", "npy", "h5", "pt", "zarr", "file csv", "store"]
+
+
 @pytest.mark.parametrize(
-    ("form", "dtype"), each(["csv", "parquet", "npz", "npy", "h5", "file csv", "store"], ["f8", "i8", "u4"])
+    ("form", "dtype"),
+    each([form for form in FORMS if form not in ("tsv", "xlsx", "frame", "list")], ["f8", "i8", "u4"]),
 )
 def test_whole_numbers_of_every_format_train_alike(tmp_path: Path, form: str, dtype: str) -> None:
     bags = _written(tmp_path, form, dtype, whole_bags(1.7e9, 10, dtype))
@@ -128,10 +133,6 @@ def test_whole_numbers_of_every_format_train_alike(tmp_path: Path, form: str, dt
 def _listed(folder: Path, form: str, dtype: str, bags: list[np.ndarray]) -> Bags:
     """The bags, from arrays in memory."""
     return Bags.from_list(bags, LABELS, ids=[f"b{i:02}" for i in range(len(bags))])
-
-
-ROWS = {"csv": "line 19", "tsv": "line 19", "xlsx": "row 19", "parquet": "row 18", "frame": "row 18"}
-FORMS = [*ROWS, "npz", "list", "npy", "h5", "pt", "zarr", "file csv", "store"]
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,6 @@ def test_the_judged_kind_has_no_say_and_kinds_weigh_the_same():
     assert finalists(found, kinds, without="other", count=1) == [NAMES[0]]
 
 
-def test_other_poolings_are_not_chosen():
-    other = next(name for name, values in CANDIDATES.items() if "pooling" in values)
-    assert finalists({NAMES[0]: {"x": 0.5}, other: {"x": 0.9}}, {"k": ["x"]}, without=None, count=2) == [NAMES[0]]
-
-
 def test_the_folds_part_the_bags_and_inner_folds_stay_inside():
     bags = synthetic_sets()["shift"]
     folds = outer_folds(bags, 3)
@@ -62,13 +57,6 @@ def test_the_folds_part_the_bags_and_inner_folds_stay_inside():
         assert sorted(np.concatenate([trial.score for trial in inner])) == fold.train.tolist()
         for trial in inner:
             assert not set(trial.train) & {*trial.score, *fold.score}
-
-
-def test_a_width_has_a_floor_and_a_cap():
-    few, many = Bags.from_list([np.zeros((2, 7))] * 2, [0, 1]), Bags.from_list([np.zeros((2, 200))] * 2, [0, 1])
-    wanted = {"as wide as the input": ((), ()), "width at least 64": ((64,), ()), "width 64 to 128": ((64,), (128,))}
-    for name, widths in wanted.items():
-        assert tuple(config_of(name, bags, epochs=None).model.hidden for bags in (few, many)) == widths
 
 
 @pytest.mark.long
@@ -90,16 +78,6 @@ def test_auto_in_the_study_is_auto(monkeypatch):
     assert [row["method"] for row in chosen.about["tried"]] == list(VECTORS) == [TREES, LINEAR, KERNEL, DEFAULT]
     weights = [row["weight"] for row in chosen.about["tried"]]
     np.testing.assert_allclose([row.weight for row in found.tried], weights, rtol=0, atol=1e-3)
-
-
-def test_candidates_of_one_name_are_one_training():
-    few, many = Bags.from_list([np.zeros((2, 7))] * 2, [0, 1]), Bags.from_list([np.zeros((2, 200))] * 2, [0, 1])
-    known = {}
-    for bags in (few, many):
-        for name in defaults_trials.CANDIDATES | defaults_trials.AROUND | defaults_trials.MEMBERS:
-            config = config_of(name, bags, epochs=None)
-            trial = str(Fit(str(bags.instance_shape), bags, DEFAULT, config, 0).group().names)
-            assert known.setdefault(trial, config).flat() == config.flat()
 
 
 def test_instances_with_noise_of_no_size_train_as_the_default(monkeypatch):

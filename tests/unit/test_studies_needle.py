@@ -12,8 +12,6 @@ from studies.regime.needle_page import body
 from studies.regime.references import reference_aurocs
 from studies.regime.tracked_sets import Digits, Split
 
-pytestmark = pytest.mark.drawn
-
 
 @pytest.fixture(scope="module")
 def split() -> Split:

@@ -13,7 +13,6 @@ from midam.errors import CheckpointError, ConfigError
 from midam.settings import Settings
 from studies.engine import Store, complete, settings_hash
 from studies.options import StudyOptions
-from studies.paper_tables import METHODS, SETS, TABLE2
 from studies.protocol import epoch_aurocs, paper_config, train_splits
 from studies.registry import STUDIES, as_study, check_study, find_study
 from studies.split_statistics import mean_interval, predictive_interval, split_means
@@ -22,7 +21,7 @@ from studies.tabular import figure_generalization, figure_instances
 from studies.tabular.curves import Arm, CurvePlan, Curves, _names, find_curves
 from studies.tabular.table2 import plan
 from studies.tabular.table2_page import Row, paired_section
-from studies.tabular.table2_trials import Chosen, choose, choose_together
+from studies.tabular.table2_trials import Chosen, choose
 from studies.theory.unit_test_bags import TESTS, unit_test_bags
 
 T_2, T_3 = 4.302652729749462, 3.182446305283708  # 97.5% points of t with 2 and 3 degrees of freedom, from tables
@@ -98,11 +97,6 @@ def test_midam_is_paired_with_dam_by_split():
     assert paired_section(rows[2:4], margin=1.0) == paired_section([_row("dam-att", [0.5])], margin=1.0) == []
 
 
-def test_an_interval_needs_two_splits():
-    with pytest.raises(ConfigError, match="at least 2 splits"):
-        mean_interval([0.5])
-
-
 def test_the_rate_is_chosen_by_validation_of_the_reported_epoch():
     rows = [
         row(lr=0.1, best=(0.9, 0.1), last=(0.6, 0.2)),
@@ -125,14 +119,6 @@ def test_a_divergence_is_never_chosen_and_an_unfinished_trial_is_left_out():
     assert choose([row(lr=0.1)], epoch="best", lrs=[0.1, 0.01]) == []
 
 
-def test_one_rate_for_all_trials():
-    rows = [
-        row(fold=f, lr=lr, best=(v, lr)) for f, lr, v in [(0, 0.1, 0.9), (1, 0.1, 0.5), (0, 1.0, 0.8), (1, 1.0, 0.7)]
-    ]
-    assert [c.lr for c in choose_together(rows, lrs=[0.1, 1.0])] == [1.0, 1.0]
-    assert [c.lr for c in choose(rows, epoch="best", lrs=[0.1, 1.0])] == [0.1, 1.0]
-
-
 def test_splits_are_disjoint_stratified_and_cover_the_training_part():
     labels = np.array([1] * 45 + [0] * 47)
     for split in range(2):
@@ -145,13 +131,6 @@ def test_splits_are_disjoint_stratified_and_cover_the_training_part():
             assert sorted(np.concatenate([trial.train, trial.val, trial.test])) == list(range(92))
     seeds = [t.seed for t in paper_splits(labels, splits=[0, 1, 2])]
     assert seeds == list(range(15))
-
-
-def test_the_papers_settings_do_not_follow_the_defaults():
-    config = paper_config("midam-printed-att", lr=0.1, margin=0.1)
-    wanted = {"lr": 0.1, "margin": 0.1, "state_rate": 0.9, "dual_lr": 1.0, "num_instances": 4, "weight_decay": 1e-4}
-    assert {name: config.flat()[name] for name in wanted} == wanted
-    assert (config.training.decays(49), config.training.decays(50), config.training.decays(75)) == (0, 1, 2)
 
 
 def test_the_best_epoch_is_the_last_of_equals_and_test_bags_do_not_matter():
@@ -221,11 +200,6 @@ def test_the_hash_knows_settings_and_bags():
     assert settings_hash(Settings(lr=0.3, seed=7)) == settings_hash(Settings())
 
 
-def test_an_unknown_study_names_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean 'table2'"):
-        find_study("tabel2")
-
-
 def test_an_option_that_a_study_does_not_take_is_refused():
     with pytest.raises(ConfigError, match=r"no --margin with the study table1.*table2"):
         check_study("table1", StudyOptions(margin=0.1))
@@ -247,11 +221,6 @@ def test_a_study_is_a_row_or_added(tmp_path):
     assert [options.out for options in called] == [tmp_path]
     with pytest.raises(ConfigError, match=r"Expected a known study, got .json\.dumps."):
         find_study("json.dumps")
-
-
-def test_every_method_of_the_paper_has_a_figure_for_every_set():
-    assert set(TABLE2) == set(METHODS)
-    assert {len(values) for values in TABLE2.values()} == {len(SETS)}
 
 
 @pytest.mark.data
@@ -287,16 +256,6 @@ def test_unit_test_bags_hold_what_the_recipe_says(test):
     if test == 2:
         both = np.array([(abs(m - 2) < 0.2).any() and (abs(m - 3) < 0.2).any() for m in means])
         assert (both == labels).all()
-
-
-def test_unit_test_bags_of_a_seed_do_not_depend_on_the_others():
-    alone, joined = unit_test_bags(2, seeds=[1], bags=4), unit_test_bags(2, seeds=[0, 1], bags=4)
-    np.testing.assert_array_equal(alone.instances, joined.subset(joined.groups == "1").gather(_rows(joined)))
-
-
-def _rows(bags):
-    own = np.flatnonzero(bags.groups == "1")
-    return np.concatenate([np.arange(bags.starts[i], bags.starts[i] + bags.sizes[i]) for i in own])
 
 
 def curves(train, test):

@@ -9,8 +9,6 @@ from studies.registry import find_study
 from studies.screening.screening import run
 from studies.screening.trials import FULL, RULES, SMALLER, screening_bags, sensitivities
 
-pytestmark = pytest.mark.drawn
-
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_sensitivity_is_that_of_the_highest_point_of_the_curve_within_the_false_alarms(seed: int) -> None:
