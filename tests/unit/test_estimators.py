@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from tests.pairs import each
 from tests.reference.cases import (
     ALL,
     COLUMNED,
@@ -304,9 +305,10 @@ def test_the_relative_state_agrees_with_its_definition(gamma0: float, width: int
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize(("pooling", "options"), SHIFTED)
-@pytest.mark.parametrize("rate", [0.2, 0.9, "auto"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("pooling", "options", "rate", "masked"),
+    [(*case, rate, masked) for case, rate, masked in each(SHIFTED, [0.2, 0.9, "auto"], [False, True])],
+)
 def test_a_shift_of_all_logits_or_values_changes_scores_as_those_of_the_bags(
     pooling: str, options: dict, rate: float | str, masked: bool
 ) -> None:

@@ -11,6 +11,7 @@ import tifffile
 import torch
 import zarr
 from PIL import Image
+from tests.pairs import each
 from tests.trainings import make_scorers
 
 from midam.cli.parser import normalize
@@ -93,8 +94,7 @@ def drawn(bags, index=0):
     return found
 
 
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("save", SAVERS)
+@pytest.mark.parametrize(("kind", "save"), each(TYPES, SAVERS))
 def test_whole_numbers_of_any_type_are_places_of_every_bag(save, kind, tmp_path):
     bags = cohort(tmp_path / "f", save, kind)
     stored = open_store(write_store(bags, tmp_path / "store"))

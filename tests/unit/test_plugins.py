@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from tests.integration.commands import fitted
+from tests.pairs import each
 
 import midam
 from midam.cli import main
@@ -108,9 +109,9 @@ READS = {
 }
 
 
-@pytest.mark.parametrize(("setting", "value"), SETTINGS, ids=str)
-@pytest.mark.parametrize("file", READS)
-def test_what_a_file_names_is_not_imported(here, file, setting, value, capsys):
+@pytest.mark.parametrize(("named", "file"), each(SETTINGS, READS), ids=str)
+def test_what_a_file_names_is_not_imported(here, file, named, capsys):
+    setting, value = named
     named_in(here, file, {setting: value})
     if file == "last.pt":  # of a run that did not finish
         (here / "run/model.pt").unlink()

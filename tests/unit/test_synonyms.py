@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from tests.pairs import each
 
 from midam import BagDataError, ConfigError, MIDAMClassifier, MIDAMRanker, MIDAMSurvival, Settings
 from midam.cli import compare, data, evaluate, explain, export, fit, predict, report
@@ -46,9 +47,9 @@ def test_a_setting_of_python_and_yaml_leads_to_ours(word, ours, tmp_path, capsys
     assert f"'{ours}'" in said(capsys, "fit", "table.csv", "--config", str(tmp_path / "c.yaml")).partition("mean")[2]
 
 
-@pytest.mark.parametrize("estimator", [MIDAMClassifier, MIDAMRanker, MIDAMSurvival])
-@pytest.mark.parametrize(("word", "ours"), SHARED.items())
-def test_a_parameter_of_an_estimator_leads_to_ours(estimator, word, ours):
+@pytest.mark.parametrize(("names", "estimator"), each(SHARED.items(), [MIDAMClassifier, MIDAMRanker, MIDAMSurvival]))
+def test_a_parameter_of_an_estimator_leads_to_ours(names, estimator):
+    word, ours = names
     with pytest.raises(TypeError, match=rf"did you mean .*'{ours}'"):
         estimator(**{word: 3})
 
@@ -96,8 +97,9 @@ WRITE = {
 }
 
 
-@pytest.mark.parametrize("suffix", WRITE)
-@pytest.mark.parametrize("parameter", ["bag_column", "label_column", "group_column", "split_column"])
+@pytest.mark.parametrize(
+    ("suffix", "parameter"), each(WRITE, ["bag_column", "label_column", "group_column", "split_column"])
+)
 def test_a_missing_column_lists_those_that_exist_and_suggests_nothing_far(suffix, parameter, tmp_path):
     path = tmp_path / f"table.{suffix}"
     WRITE[suffix](frame(bag="q1", label="q2") if parameter in ("bag_column", "label_column") else frame(), path)
@@ -149,8 +151,13 @@ def test_all_unknown_names_are_said_at_once(tmp_path, capsys):
         Settings(n_epochs=3, batchsize=2)
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "explain", "report", "export"])
-@pytest.mark.parametrize("setting", ["bag-by", "seed", "target", "epochs", "slice-size", "val-fraction"])
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    each(
+        ["predict", "evaluate", "explain", "report", "export"],
+        ["bag-by", "seed", "target", "epochs", "slice-size", "val-fraction"],
+    ),
+)
 def test_a_setting_that_the_run_keeps_is_to_be_left_out(command, setting, capsys):
     data = [] if command == "export" else ["data"]
     text = said(capsys, command, "run", *data, f"--{setting}", "3", "--epoch", "4")
