@@ -44,6 +44,9 @@ def _leave_unplotted(plots: Any) -> None:
 
     from midam.files import write_bytes
 
+    empty = Figure()
+    empty.add_subplot()  # a page may look at the axes
+
     def blank(plot: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(plot)
 
@@ -54,7 +57,7 @@ def _leave_unplotted(plots: Any) -> None:
             path = signature.bind(*args, **options).arguments.get("path")
             if path is not None:
                 write_bytes(Path(path), _BLANK)
-            return Figure()
+            return empty
 
         return plotted
 
