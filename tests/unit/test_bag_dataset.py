@@ -236,3 +236,15 @@ def test_a_cohort_that_reads_lazily_is_asked_once_for_each_bag_or_not_at_all(giv
     assert len(asked) == reads
     assert train.sizes.tolist() == [5] * 6
     assert train[4][0].unique().tolist() == [4.0]
+
+
+@pytest.mark.parametrize("mark", [np.nan, np.inf, 1e20, -3.4028235e38, 1e300])
+def test_marks_of_missing_values_are_refused_when_they_are_read(mark):
+    arrays = [np.ones((5, 3), np.float64 if mark == 1e300 else np.float32) for _ in range(4)]
+    arrays[2][1, 1] = mark
+    bags = BagDataset(arrays, [0, 1, 0, 1], num_instances=5)
+    with pytest.raises(BagDataError, match=r"Expected finite numbers of at most 2\^64, .*in bag 2"):
+        bags[2]
+    with pytest.raises(BagDataError, match="in bag 2"):
+        list(bags.chunks(2))
+    assert bags[1][0].shape == (5, 3)

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, Sampler
 
 from midam.data.batch import instance_tensor
 from midam.data.sampling import BagSampler
-from midam.data.validate import as_array, binary_labels
+from midam.data.validate import MOST, as_array, binary_labels
 from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
 
 
@@ -106,8 +106,12 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         instances = self.bags[index][rows]
         x = instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
         if x.is_floating_point():
-            if not x.isfinite().all():
-                raise BagDataError(f"Expected finite numbers, got NaN or infinity (in bag {index}); fill or drop them.")
+            known = x.abs() <= MOST  # not NaN either
+            if not known.all():
+                raise BagDataError(
+                    f"Expected finite numbers of at most 2^64, got {x[~known][0].item():g} (in bag {index}); fill or "
+                    "drop marks of missing values."
+                )
             x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
         return x
 

@@ -26,7 +26,7 @@ SPLITS = ("train", "val", "test")
 ClassName = str | int | float | bool
 TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
 LARGEST = np.iinfo(np.int64).max  # largest whole number
-_MOST = 2.0**64  # above it, float32 overflows when it squares a number; marks of no data such as 1e20 are larger
+MOST = 2.0**64  # above it, float32 overflows when it squares a number; marks of no data such as 1e20 are larger
 _IDS_AT_A_TIME = 1 << 16
 FEATURES_SHOWN = 3
 _LAST_CHARACTER = 0x10FFFF  # of Unicode
@@ -431,7 +431,7 @@ def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:
     """Return whether each number is finite, and its square too, also in float32, in which networks compute."""
     if numbers.dtype.kind != "f":
         return np.asarray(numbers <= LARGEST) if numbers.dtype == np.uint64 else np.ones(numbers.shape, dtype=np.bool_)
-    return np.abs(numbers) <= min(_MOST, float(np.finfo(numbers.dtype).max))
+    return np.abs(numbers) <= min(MOST, float(np.finfo(numbers.dtype).max))
 
 
 def wanted(value: float | np.number[Any]) -> str:
