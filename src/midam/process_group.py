@@ -146,6 +146,15 @@ class Ranks:
             local.register_hook(lambda grad: self.count * grad)  # type: ignore[no-untyped-call]
         return self.gather(local, self.count * len(local))
 
+    def check_equal(self, num_bags: int) -> None:
+        """Raise a `ConfigError` in all processes if they hold batches of unequal sizes, which `join` cannot gather."""
+        counts = self._all_gather(torch.tensor([num_bags], device=self.device)).view(-1).tolist()
+        if len(set(counts)) > 1:
+            raise ConfigError(
+                f"Expected as many bags in the batch of each process, got {', '.join(map(str, counts))}; leave out the "
+                "rest of an epoch, such as by `drop_last=True`."
+            )
+
     def total(self, x: Tensor) -> Tensor:
         """Return the sum of x over the processes, without gradient."""
         return self._all_gather(x.detach()).view(self.count, *x.shape).sum(dim=0)

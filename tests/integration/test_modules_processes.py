@@ -87,3 +87,37 @@ def test_two_processes_train_what_one_does(name, place, trained):
             torch.testing.assert_close(dict(found[part]), dict(alone[part]), rtol=1e-5, atol=1e-6)
     for part in ("pool", "loss"):  # to the last bit: whatever one knows, the other knows
         assert all(torch.equal(value, both[1][part][key]) for key, value in both[0][part].items())
+
+
+UNEQUAL = """
+import sys, torch, torch.distributed as dist, midam
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+index = torch.arange(4 - rank) + 4 * rank
+pool, loss_fn = midam.nn.TrackedPooling("mean", num_bags=8), midam.nn.MinMaxAUCLoss()
+own = sys.argv[3] == "own"  # a loss of somebody else: only the commit joins the bags
+try:
+    scores = pool(torch.randn(len(index), 3, requires_grad=True), index)
+    loss = scores.square().mean() if own else loss_fn(scores, index % 2)
+    loss.backward()
+    midam.nn.commit(pool)
+except midam.errors.ConfigError as error:
+    print(error, flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["midam", "own"])
+def test_batches_of_unequal_sizes_are_named_in_each_process(loss, tmp_path):
+    """The last batch of a `DataLoader` without `drop_last`; the exchange itself would end both in C++."""
+    command = [sys.executable, "-c", UNEQUAL]
+    others = [
+        subprocess.Popen([*command, str(rank), str(tmp_path), loss], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for other in others:
+        out, _ = other.communicate(timeout=300)
+        assert "as many bags in the batch of each process, got 4, 3" in out
+        assert other.returncode == 0

@@ -288,6 +288,8 @@ def test_losses_of_other_labels():
         (lambda: make("smoothed-max", temprature=1.0), "did you mean 'temperature'"),
         (lambda: make()(*sample()), "Expected `index`"),
         (lambda: make()(*sample(), torch.tensor([0, 1])), "Expected 3 different bags from 0 to 9 as index"),
+        (lambda: make()(*sample(), [0, 1, 2]), "Expected `index` of type Tensor, got list"),
+        (lambda: make("mean")(sample()[1], [0, 1, 2]), "Expected `index` of type Tensor, got list"),
         (lambda: make()(*sample(), torch.tensor([0, 1, 1])), "each once per batch"),
         (lambda: make()(*sample(), torch.tensor([0, 1, 10])), "Expected 3 different bags from 0 to 9 as index"),
         (lambda: make()(*sample(), torch.tensor([0, 1, -1])), "Expected 3 different bags"),

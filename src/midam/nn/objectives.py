@@ -181,9 +181,12 @@ class Objective(NamedPart, nn.Module):
                 f"Expected the index of the bags for {self.name!r}, which keeps a state of each bag, got none; call it "
                 "with (scores, labels, index)."
             )
-        index = None if index is None else index.to(scores.device)
+        if index is not None:
+            require(index, Tensor, "index", "pass positions of bags as an int64 tensor [K]")
+            index = index.to(scores.device)
         ranks = joined(scores.device) if self.training else None
         if ranks is not None:
+            ranks.check_equal(len(scores))
             scores, labels = ranks.join(scores), ranks.join(labels)
             index = None if index is None else ranks.join(index)
         warn_of_missing_commit(self, bool(self.last))

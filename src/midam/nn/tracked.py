@@ -282,7 +282,7 @@ class TrackedPooling(TrackedStatistic):
         mask : Tensor [K, B], bool, optional
             True where there is an instance, at least one per bag. Default: everywhere.
         """
-        if index is None and v is not None and v.ndim == 1 and not v.is_floating_point():
+        if index is None and v is not None and not (isinstance(v, Tensor) and (v.ndim > 1 or v.is_floating_point())):
             v, index = None, v  # called as (score, index)
         if any(x is not None and (x.ndim < 2 or x.shape[:2] != z.shape[:2]) for x in (z, v, mask)):
             shapes = [None if x is None else list(x.shape) for x in (z, v, mask)]
@@ -349,6 +349,7 @@ class TrackedPooling(TrackedStatistic):
         ranks = joined(rows.device)
         if ranks is None:
             return super()._write(index, rows)
+        ranks.check_equal(len(index))
         index, rows = ranks.join(index), ranks.join(rows)
         for rank in range(ranks.count):  # for a bag that two processes saw, all keep the row of the later process
             super()._write(index[rank :: ranks.count], rows[rank :: ranks.count])
