@@ -33,6 +33,7 @@ STUDIES = Registry(
         "unit-tests": "studies.theory.unit_tests.run",
         "defaults": "studies.tabular.defaults.run",
         "calibration": "studies.tabular.calibration.run",
+        "cross-validation": "studies.tabular.cross_validation.run",
         "icmil": "studies.tabular.icmil.run",
         "large-sets": "studies.tabular.large_sets.run",
         "candidates": "studies.tabular.candidates.run",

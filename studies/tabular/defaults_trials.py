@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from midam.compare.auto.candidates import Candidate, HeldOut, limited, make_candidate
-from midam.compare.auto.search import SearchResult, mix
+from midam.compare.auto.candidates import Candidate, limited, make_candidate
+from midam.compare.auto.search import SearchResult, areas_of, best_epochs, mix
 from midam.compare.baselines import MOST_BAGS, Baseline
 from midam.compare.engine import Group, Row
 from midam.compare.folds import inner_trials
@@ -172,16 +172,15 @@ def _nested(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) 
     if candidate.baseline is not None:
         scores = iter(candidate.held_out(bags, trials).scores)
         return [[next(scores).tolist() for _ in part] for part in parts]
-    paths = iter(candidate.paths(bags, trials))
+    paths, labels = iter(candidate.paths(bags, trials)), bags.require_labels()
     outer = [part[-1] for part in parts]
     members = [candidate.paths(bags, outer, member=member) for member in range(1, candidate.members)]
     rows: list[list[Any]] = []
     for number, part in enumerate(parts):
         *inner, last = (next(paths) for _ in part)
-        held = candidate.choose_epochs(bags, part[:-1], inner) if inner else HeldOut([])
-        at = candidate.epochs.index(held.epochs or candidate.epochs[-1])
+        at = best_epochs(areas_of(labels, part[:-1], inner)) if inner else len(candidate.epochs) - 1
         test = np.stack([own[at] for own in (last, *(member[number] for member in members))])
-        rows.append([*(own.tolist() for own in held.scores), test.tolist()])
+        rows.append([*([own[at].tolist()] for own in inner), test.tolist()])
     return rows
 
 

@@ -27,7 +27,19 @@ from midam.compare.auto.candidates import (
     usual_candidates,
 )
 from midam.compare.auto.method import Auto
-from midam.compare.auto.search import DIVERGED, OVER, SETTLED, STOPPED, fit_line, fit_mixture, prior_weights, search
+from midam.compare.auto.search import (
+    DIVERGED,
+    OVER,
+    SETTLED,
+    STOPPED,
+    areas_of,
+    best_epochs,
+    fit_line,
+    fit_mixture,
+    mix,
+    prior_weights,
+    search,
+)
 from midam.compare.baselines import ModelBaseline
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds, inner_trials
@@ -246,20 +258,28 @@ def test_fewer_epochs_are_taken_where_they_gain_more_than_their_error():
         labels = bags.labels[:20].astype(float)
         return np.stack([labels - 2 * (labels * (np.cumsum(labels) <= count)) for count in misplaced])
 
-    clear = [path(3, 1, 5, 5, 5), path(4, 2, 5, 5, 5)]
-    assert candidate.choose_epochs(bags, trials, clear).epochs == 10
-    doubtful = [path(9, 9, 9, 1, 5), path(9, 9, 9, 6, 5)]
-    assert candidate.choose_epochs(bags, trials, doubtful).epochs == 100
-    equal = candidate.choose_epochs(bags, trials, [path(3, 3, 3, 3, 3)] * 2)
-    assert equal.epochs == 100
-    assert equal.scores[0].shape == (1, 20)
+    def best(paths):
+        return candidate.epochs[best_epochs(areas_of(bags.labels, trials, paths))]
+
+    assert best([path(3, 1, 5, 5, 5), path(4, 2, 5, 5, 5)]) == 10
+    assert best([path(9, 9, 9, 1, 5), path(9, 9, 9, 6, 5)]) == 100  # in doubt, all epochs
+    assert best([path(3, 3, 3, 3, 3)] * 2) == 100
     lost = [path(9, 2, 3, 4, 5), path(9, 2, 3, 4, 5)]
     for own in lost:
         own[3:] = np.nan
-    assert candidate.choose_epochs(bags, trials, lost).epochs == 10
-    lost[0][:] = np.nan
-    lost[1][:] = np.nan
-    assert np.isnan(candidate.choose_epochs(bags, trials, lost).scores[0]).all()
+    assert best(lost) == 10
+
+
+def test_the_epochs_of_a_fold_are_chosen_on_the_other_folds():
+    bags, low = make_bags(40), np.arange(20)
+    trials = [Trial(np.arange(20, 40), low, 0), Trial(low, np.arange(20, 40), 0)]
+    labels = bags.labels[:20].astype(float)
+    right, wrong = (0.2 + 0.6 * labels).tolist(), (0.8 - 0.6 * labels).tolist()
+    row = {"method": "midam", "seconds": 0.0, "note": None, "after": [1, 2]}
+    # Each fold alone would take what is wrong on the other.
+    found = mix(bags, trials, [{**row, "scores": [[right, wrong], [wrong, right]]}])
+    assert auroc(labels, found.out_of_fold.scores[:20]) == auroc(labels, found.out_of_fold.scores[20:]) == 0.0
+    assert found.auroc == 0.0
 
 
 def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):

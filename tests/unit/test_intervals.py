@@ -333,3 +333,44 @@ def test_paired_coverage_with_groups():
 def test_interval_unpacks():
     low, high, method = Interval(0.1, 0.2, "score")
     assert (low, high, method) == (0.1, 0.2, "score")
+
+
+@given(st.integers(0, 10**6), st.integers(2, 4))
+@settings(max_examples=25, deadline=None)
+def test_folds_are_compared_within_themselves(seed, count):
+    labels, scores = sample(seed, 12, 20)
+    generator = np.random.default_rng(seed)
+    folds = generator.integers(0, count, labels.size)
+    if all(len({*labels[folds == fold]}) < 2 for fold in range(count)):
+        return
+    pairs = [wins(labels[folds == fold], scores[folds == fold]) for fold in range(count)]
+    wanted = sum(part.sum() for part in pairs) / sum(part.size for part in pairs)
+    assert auroc(labels, scores, folds=folds) == pytest.approx(wanted, abs=1e-12)
+    # The models of the folds may have any scale.
+    moved = scores * np.linspace(1, 3, count)[folds] + 10.0 * folds
+    found = auroc_interval(labels, scores, folds=folds)
+    assert auroc_interval(labels, moved, folds=folds) == found
+    groups = np.char.add(folds.astype(str), generator.integers(0, 8, labels.size).astype(str))
+    grouped = auroc_interval(labels, scores, folds=folds, groups=groups)
+    assert grouped.low <= wanted <= grouped.high
+    assert found.low <= wanted <= found.high
+
+
+def test_one_fold_has_the_interval_of_its_bags():
+    labels, scores = sample(3, 25, 40)
+    one = np.zeros(labels.size, dtype=int)
+    assert auroc_interval(labels, scores, folds=one) == auroc_interval(labels, scores)
+    for got, wanted in zip(placements(labels, scores, one), placements(labels, scores)):
+        np.testing.assert_allclose(got, wanted, atol=1e-12)
+    with pytest.raises(OneClassError, match="fold with bags of both classes"):
+        auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=[0, 1, 2, 3])
+
+
+def test_the_interval_of_folds_covers_the_true_area_as_often_as_it_says():
+    generator, hits, truth = np.random.default_rng(0), 0, norm.cdf(1 / np.sqrt(2))
+    folds, labels = np.repeat(np.arange(5), 12), np.tile([1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0], 5)
+    for _ in range(400):
+        scores = generator.normal(size=60) + labels + 3.0 * generator.normal(size=5)[folds]
+        low, high, _ = auroc_interval(labels, scores, folds=folds)
+        hits += low <= truth <= high
+    assert 0.93 <= hits / 400 <= 0.99

@@ -40,7 +40,7 @@ stopped. For other targets than two classes, name methods that support them."""
 
 # Settings that the names of the methods, the folds or other options decide, or that have no effect here.
 _METHOD = ("pooling", "estimator", "objective", "pooling_args", "estimator_args", "objective_args", "temperature")
-_FOLDS = ("seed", "test_fraction", "split", "split_file", "fold")
+_FOLDS = ("seed", "folds", "test_fraction", "split", "split_file", "fold")
 _OTHER = ("lr", "margin", "select", "patience", "val_every", "allow_leakage", "logger", "logger_args", "threshold")
 _SETTINGS = [name for name in SETTINGS if name not in {*_METHOD, *_FOLDS, *_OTHER, "baseline"}]
 

@@ -26,7 +26,7 @@ _FLAGS = {f"--{setting.name.replace('_', '-')}" for setting in describe_settings
 # Settings in the short help; --help-all shows all.
 USUAL = (
     *("pooling", "estimator", "objective", "epochs", "members", "lr", "num_instances", "select", "encoder", "seed"),
-    *("test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels"),
+    *("folds", "test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels"),
     "patch_size",
 )
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number"}

@@ -136,14 +136,27 @@ class ModelBaseline(Baseline):
         for trial in trials:
             yield predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
 
-    def out_of_fold(self, bags: Bags, *, seed: int) -> OutOfFold | None:
-        """Return scores of bags by models of inner folds that hold them out; None if bags are too few for folds."""
-        trials = inner_trials(bags, np.arange(len(bags)), seed=seed)
+    def out_of_fold(
+        self,
+        bags: Bags,
+        *,
+        seed: int,
+        trials: Sequence[Trial] | None = None,
+        prepare: Callable[[Trial], Bags] | None = None,
+    ) -> OutOfFold | None:
+        """Return scores of bags by models that hold them out, of these trials; None if bags are too few for folds.
+
+        The default of `trials` are inner folds; `prepare` returns the bags for a trial, if they differ from `bags`.
+        """
+        trials = inner_trials(bags, np.arange(len(bags)), seed=seed) if trials is None else trials
         if not trials:
             return None
+        held = self.held_out(bags, trials)
+        if prepare is not None:
+            held = (part for trial in trials for part in self.held_out(prepare(trial), [trial]))
         index = np.concatenate([trial.score for trial in trials])
         folds = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
-        return OutOfFold(bags.require_labels()[index], np.concatenate([*self.held_out(bags, trials)]), folds)
+        return OutOfFold(bags.require_labels()[index], np.concatenate([*held]), folds)
 
     @abstractmethod
     def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:

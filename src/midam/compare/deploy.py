@@ -93,7 +93,7 @@ def deploy_method(
             if compared.baseline is None:
                 trained: Trainer | Fitted = Trainer(config, filled).fit(epochs=epochs, callbacks=callbacks)
             else:
-                trained = fit_baseline(name, config, filled, few=True)
+                trained = fit_baseline(name, config, parts)
             ready = time.monotonic()
             calls = Callbacks(on_stage=on_stage, on_bags=on_bags)
             calls.stage("scoring", len(filled))

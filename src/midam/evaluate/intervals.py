@@ -41,6 +41,7 @@ def auroc_interval(
     scores: ArrayLike,
     *,
     groups: ArrayLike | None = None,
+    folds: ArrayLike | None = None,
     level: float = 0.95,
     seed: int = 0,
     resamples: int = 2000,
@@ -64,6 +65,9 @@ def auroc_interval(
         Bag labels, 0 or 1, and finite bag scores, larger means more positive.
     groups : array_like of str, shape [N], optional
         The unit (patient) of each bag, used if a group holds several bags.
+    folds : array_like, shape [N], optional
+        Folds of cross-validated scores, disjoint by group: only pairs of bags of one fold are compared, and groups give
+        the interval of their clustered DeLong variance instead of a bootstrap.
     level : float, default 0.95
         Nominal coverage, in (0, 1).
     seed, resamples : int
@@ -96,8 +100,8 @@ def auroc_interval(
     z = float(scipy.stats.norm.ppf((1 + level) / 2))
     units, grouped = units_of(groups, y.size)
     if grouped:
-        return _grouped(y, s, units, level=level, z=z, seed=seed, resamples=resamples)
-    of_pos, of_neg = placements(y, s)
+        return _grouped(y, s, units, folds, level=level, z=z, seed=seed, resamples=resamples)
+    of_pos, of_neg = placements(y, s, folds)
     area, variance = _delong(of_pos, of_neg)
     score = _score_bounds(area, positives, negatives, z)
     if not variance > 0 or area in (0.0, 1.0):
@@ -118,7 +122,13 @@ def logit_interval(
 
 
 def paired_delong(
-    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
+    labels: ArrayLike,
+    scores_a: ArrayLike,
+    scores_b: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    folds: ArrayLike | None = None,
+    level: float = 0.95,
 ) -> tuple[float, float, float, float]:
     """Compare two AUROCs on the same bags by DeLong's covariance; with groups, by Obuchowski's.
 
@@ -152,8 +162,8 @@ def paired_delong(
     if not 0 < level < 1:
         raise ConfigError(f"Expected a level in (0, 1), got {level}; pass for example level=0.95.")
     units, grouped = units_of(groups, y.size)
-    a_pos, a_neg = placements(y, a)
-    b_pos, b_neg = placements(y, b)
+    a_pos, a_neg = placements(y, a, folds)
+    b_pos, b_neg = placements(y, b, folds)
     d_pos, d_neg = a_pos - b_pos, a_neg - b_neg
     law = scipy.stats.norm()
     if grouped:
@@ -263,23 +273,34 @@ def solve_both(excess: Callable[[float, float], float], area: float) -> tuple[fl
 
 
 def _grouped(
-    labels: Labels, scores: Scores, units: NDArray[np.intp], *, level: float, z: float, seed: int, resamples: int
+    labels: Labels,
+    scores: Scores,
+    units: NDArray[np.intp],
+    folds: ArrayLike | None,
+    *,
+    level: float,
+    z: float,
+    seed: int,
+    resamples: int,
 ) -> Interval:
     """Return the interval from whole groups, see :func:`auroc_interval`."""
     sizes: tuple[float, float] = _classes_of(units, labels)
     fewest = min(sizes)
-    of_pos, of_neg = placements(labels, scores)
+    of_pos, of_neg = placements(labels, scores, folds)
     area, plain = _delong(of_pos, of_neg)
-    if area in (0.0, 1.0):
+    clustered = _clustered_variance(labels, of_pos, of_neg, units)
+    if area in (0.0, 1.0) or (folds is not None and not clustered > 0):
         return Interval(*_score_bounds(area, *sizes, z), "score (groups)")
+    if fewest >= FEW_GROUPS and plain > 0:
+        effect = max(1.0, clustered / plain)
+        sizes = (max(of_pos.size / effect, sizes[0]), max(of_neg.size / effect, sizes[1]))
+    score = None if fewest >= FEW_UNITS else _score_bounds(area, *sizes, z)
+    if folds is not None:
+        return logit_interval(area, clustered, z, "clustered logit-delong", bounds=score)
     areas = resampled_aurocs(labels, scores, units, seed=seed, resamples=resamples)
     low, high = (float(bound) for bound in np.quantile(areas, [(1 - level) / 2, (1 + level) / 2]))
-    if fewest >= FEW_UNITS:
+    if score is None:
         return Interval(low, high, "cluster-bootstrap")
-    if fewest >= FEW_GROUPS and plain > 0:
-        effect = max(1.0, _clustered_variance(labels, of_pos, of_neg, units) / plain)
-        sizes = (max(of_pos.size / effect, sizes[0]), max(of_neg.size / effect, sizes[1]))
-    score = _score_bounds(area, *sizes, z)
     return Interval(min(low, score[0]), max(high, score[1]), "cluster-bootstrap + score")
 
 

@@ -169,6 +169,7 @@ def summarize(
     scores: ArrayLike,
     *,
     groups: ArrayLike | None = None,
+    folds: ArrayLike | None = None,
     threshold: float | None = None,
     probabilities: ArrayLike | None = None,
     seed: int = 0,
@@ -180,8 +181,8 @@ def summarize(
 
     Parameters
     ----------
-    labels, scores, groups : array_like, shape [N]
-        As in `midam.evaluate.intervals.auroc_interval`; groups are optional.
+    labels, scores, groups, folds : array_like, shape [N]
+        As in `midam.evaluate.intervals.auroc_interval`; groups and folds are optional.
     threshold : float, optional
         Operating point chosen on validation bags.
     probabilities : array_like, shape [N], optional
@@ -213,8 +214,8 @@ def summarize(
         few = f"Fewer than {FEW_BAGS} bags in a class ({positives} positive, {y.size - positives} negative)"
         warnings.append(f"{few}: the interval of the AUROC is wide and its coverage approximate.")
     try:
-        interval = auroc_interval(y, s, groups=groups, seed=seed)
-        result = {"auroc": auroc(y, s), "auroc_ci95": [interval.low, interval.high], "auroc_method": interval.method}
+        interval, area = auroc_interval(y, s, groups=groups, folds=folds, seed=seed), auroc(y, s, folds=folds)
+        result = {"auroc": area, "auroc_ci95": [interval.low, interval.high], "auroc_method": interval.method}
         result["auprc"] = auprc(y, s)
     except OneClassError as error:
         warnings = [f"No AUROC and no AUPRC: {error}"]

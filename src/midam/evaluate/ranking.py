@@ -80,7 +80,7 @@ def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | Non
     return np.unique(name_array(names), return_inverse=True)[1].reshape(-1)
 
 
-def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
+def auroc(labels: ArrayLike, scores: ArrayLike, *, folds: ArrayLike | None = None) -> float:
     """Return the area under the ROC curve, ``P(h+ > h-) + P(h+ = h-) / 2``, in [0, 1], from midranks.
 
     It is the statistic of Mann and Whitney (1947).
@@ -89,33 +89,62 @@ def auroc(labels: ArrayLike, scores: ArrayLike) -> float:
     ----------
     labels, scores : array_like, shape [N]
         Bag labels, 0 or 1, and finite bag scores, larger means more positive.
+    folds : array_like, shape [N], optional
+        Folds of cross-validated scores; only pairs of bags of one fold are compared.
 
     Raises
     ------
     BagDataError
-        If the arrays do not match, or hold invalid values; an `OneClassError` for bags of one class.
+        If the arrays do not match, or hold invalid values; an `OneClassError` for bags of one class, or if no fold
+        holds both.
 
     Examples
     --------
     >>> auroc([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8])
     0.875
+    >>> auroc([0, 1, 0, 1], [0.1, 0.4, 0.6, 0.8], folds=[0, 0, 1, 1])
+    1.0
     """
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
+    if folds is not None:
+        return float(placements(y, s, folds)[0].mean())
     wins = float(scipy.stats.rankdata(s)[y == 1].sum()) - positives * (positives + 1) / 2
     return wins / (positives * negatives)
 
 
-def placements(labels: Labels, scores: Scores) -> tuple[Scores, Scores]:
+def placements(labels: Labels, scores: Scores, folds: ArrayLike | None = None) -> tuple[Scores, Scores]:
     """Return, for each positive bag [P] and each negative bag [N - P], the share of the other class it is ordered with.
 
     A pair counts if its order is correct. The mean over either class is the AUROC. Sun and Xu (2014), IEEE Signal
     Processing Letters 21:1389.
+
+    With `folds` [N], only pairs of bags of one fold count: their models differ, and with them the scale of the scores.
+    The mean is then the share of these pairs that are ordered, and each value is that mean plus the bag's influence on
+    it, so that variances are computed from them as before.
     """
-    pos, neg = scores[labels == 1], scores[labels == 0]
-    ranks = scipy.stats.rankdata(scores)
-    of_pos = (ranks[labels == 1] - scipy.stats.rankdata(pos)) / neg.size
-    of_neg = 1.0 - (ranks[labels == 0] - scipy.stats.rankdata(neg)) / pos.size
+    if folds is None:
+        pos, neg = scores[labels == 1], scores[labels == 0]
+        ranks = scipy.stats.rankdata(scores)
+        of_pos = (ranks[labels == 1] - scipy.stats.rankdata(pos)) / neg.size
+        of_neg = 1.0 - (ranks[labels == 0] - scipy.stats.rankdata(neg)) / pos.size
+        return of_pos, of_neg
+    wins, pairs, fold_of = np.zeros(labels.size), np.zeros(labels.size), np.asarray(folds)
+    for fold in np.unique(fold_of):
+        inside = fold_of == fold
+        y, ahead = labels[inside], np.zeros(int(inside.sum()))
+        counts = {label: int((y == label).sum()) for label in (0, 1)}
+        if min(counts.values()):
+            for label, share in zip((1, 0), placements(y, scores[inside])):
+                ahead[y == label] = share * counts[1 - label]
+        wins[inside], pairs[inside] = ahead, np.where(y == 1, counts[0], counts[1])
+    total = pairs[labels == 1].sum()
+    if not total:
+        raise OneClassError("Expected a fold with bags of both classes, got none; take fewer folds.")
+    area = wins[labels == 1].sum() / total
+    of_pos, of_neg = (
+        area + (wins - area * pairs)[labels == label] * (labels == label).sum() / total for label in (1, 0)
+    )
     return of_pos, of_neg
 
 

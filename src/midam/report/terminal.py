@@ -190,7 +190,7 @@ class BagProgress(LiveProgress):
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
     """Print the result of a run: a row for each split, then the headline and the folder."""
-    parts = {name: summary[name] for name in ("test", "val", "train") if name in summary}
+    parts = {name: summary[name] for name in ("test", "out_of_fold", "val", "train") if name in summary}
     headline = next(iter(parts))
     _print_parts(console, parts, headline)
     trained = summary.get("train", {}).get("auroc")
@@ -203,7 +203,9 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     several = words.mean_words(summary)
     if several is not None:
         console.print(f"scores are {several}")
-    console.print(f"{headline} {format_metric(summary[headline])}")
+    if "folds" in summary:
+        console.print(words.fold_words(summary))
+    console.print(f"{_shown(headline)} {format_metric(summary[headline])}")
     _print_threshold(console, summary)
     _print_tried(console, summary)
     _print_baseline(console, summary)
@@ -333,6 +335,11 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     remark(console, words.advice(baseline, summary["data"]["name"], **context), "warning")
 
 
+def _shown(part: str) -> str:
+    """Return the name of a part as it is printed."""
+    return part.replace("_", "-")
+
+
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
     """Print a row for each part; for the headline's part, also a row for each class or label, risk groups and notes."""
     metric = words.metric_of_part(next(iter(parts.values())))
@@ -342,11 +349,11 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
     for name, part in parts.items():
         positives = f" ({part['positives']})" if "positives" in part else ""
         figures = (_cell(_figure(part, key)) for key in keys)
-        table.add_row(name, f"{part['bags']}{positives}", _cell(part[metric]), _range(part, metric), *figures)
+        table.add_row(_shown(name), f"{part['bags']}{positives}", _cell(part[metric]), _range(part, metric), *figures)
     console.print(table)
     part = parts[headline]
     if part.get("per_class"):
-        table = Table(f"{headline} bags of", "n (+)", "AUROC", "95% CI", "AP", box=None)
+        table = Table(f"{_shown(headline)} bags of", "n (+)", "AUROC", "95% CI", "AP", box=None)
         for name, entry in list(part["per_class"].items())[:_MOST_CLASSES]:
             counts = f"{entry['positives'] + entry['negatives']} ({entry['positives']})"
             table.add_row(escape(name), counts, _cell(entry["auroc"]), _range(entry, "auroc"), _cell(entry.get("ap")))
@@ -355,9 +362,9 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
         risks = ", ".join(f"{RISKS[row['group']]} {row['events']} of {row['bags']}" for row in part["risk_groups"])
         p = part["log_rank_p"]
         test = "" if p is None else f" (log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
-        console.print(f"{headline} bags with the event, by risk: {risks}{test}")
+        console.print(f"{_shown(headline)} bags with the event, by risk: {risks}{test}")
     for message in part.get("warnings", []):
-        remark(console, f"{headline}: {message}")
+        remark(console, f"{_shown(headline)}: {message}")
 
 
 def _figure(part: Mapping[str, Any], key: str) -> Any:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from midam.settings import Settings
 from midam.settings.data import DataSettings
 
-PART_NAMES = {"test": "test", "val": "validation", "train": "training", "new": "new"}
+PART_NAMES = {"test": "test", "out_of_fold": "out-of-fold", "val": "validation", "train": "training", "new": "new"}
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
 _RENAMED = {
@@ -104,6 +104,16 @@ def form_apart(scores: ArrayLike, threshold: float | None, *, least: int = 4) ->
         if all(float(f"{value:{form}}") != float(f"{threshold:{form}}") for value in nearest):
             return form
     return ".17g"
+
+
+def fold_words(summary: Mapping[str, Any]) -> str:
+    """Return a sentence on the cross-validation of a run."""
+    bags = summary["out_of_fold"]["bags"]
+    unit = "bags" if "groups" not in summary["out_of_fold"] else "groups"
+    return (
+        f"cross-validated in {summary['folds']} folds of {unit}: each of the {bags} bags is scored by a model that has "
+        "not seen it; the model in the folder is trained on all"
+    )
 
 
 def mean_words(summary: Mapping[str, Any]) -> str | None:

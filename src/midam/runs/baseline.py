@@ -9,7 +9,7 @@ folds of the training bags choose its ridge penalty.
 import time
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,17 @@ from midam.reading import ids as bag_ids
 from midam.reading import numbers, one_of, read_columns
 from midam.registry import BASELINES
 from midam.runs.data import SplitBags
-from midam.runs.folder import RunFolder, csv_text
+from midam.runs.folder import OUT_OF_FOLD, RunFolder, csv_text
+from midam.runs.folds import fold_trials
 from midam.settings.method import are_pixels
 from midam.targets import Target, label_columns, target_of
 
-COMPARED = ("test", "val")  # the comparison uses the first of these splits that has a main metric
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from midam.train.trials import Trial
+
+COMPARED = ("test", OUT_OF_FOLD, "val")  # the comparison uses the first of these splits that has a main metric
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
 
 
@@ -64,8 +70,12 @@ def compared_part(parts: SplitBags) -> tuple[str, NDArray[np.intp]] | None:
     return None if part is None else (part, np.flatnonzero(parts.splits == part))
 
 
-def train_baseline(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) -> BaselineResult:
+def train_baseline(
+    parts: SplitBags, scores: NDArray[np.float64], prepare: "Callable[[Trial], Bags] | None" = None, *, seed: int
+) -> BaselineResult:
     """Train the baseline on the training bags, and compare the model's `scores` [N] or [N, C] of all bags with it.
+
+    Bags of folds are scored by baselines of the other folds, on bags that `prepare` returns, if they need it.
 
     The comparison uses the test bags, or the validation bags if the main metric cannot be computed on the test bags. An
     error becomes a note, so that a trained model is not lost because its baseline failed.
@@ -78,19 +88,28 @@ def train_baseline(parts: SplitBags, scores: NDArray[np.float64], *, seed: int) 
     try:
         from midam.train.trials import Trial
 
-        baseline_scores = np.asarray(BASELINES.find(name)().score(bags, Trial(train, tested, seed)), dtype=np.float64)
-        entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), scores[tested], baseline_scores)}
+        trials = [Trial(train, tested, seed)] if parts.folds is None else fold_trials(parts.folds, seed=seed)
+        every: NDArray[np.float64] | None = None
+        for trial in trials:
+            own = BASELINES.find(name)().score(bags if prepare is None else prepare(trial), trial)
+            every = np.full((len(bags), *own.shape[1:]), np.nan) if every is None else every
+            every[trial.score] = own
+        baseline_scores = np.asarray(every)[tested]
+        compared_scores = scores[tested], baseline_scores
+        entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), *compared_scores, parts.folds)}
     except Exception as error:  # other packages may raise any error
         return BaselineResult(note=f"{name} failed ({first_line(error)})", seconds=time.monotonic() - started)
     return BaselineResult(entry, scores=baseline_scores, seconds=time.monotonic() - started)
 
 
-def compared_auroc(bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64]) -> dict[str, Any]:
+def compared_auroc(
+    bags: Bags, model: NDArray[np.float64], baseline: NDArray[np.float64], folds: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
     """Return the main metric of the baseline and the difference of the model to the baseline, with their intervals."""
     target, groups = target_of(bags), bags.groups
     values, metric = target.values(bags), target.metric
-    summary = target.summarize(values, baseline, groups=groups)
-    difference = target.difference(values, model, baseline, groups=groups)
+    summary = target.summarize(values, baseline, groups=groups, folds=folds)
+    difference = target.difference(values, model, baseline, groups=groups, folds=folds)
     return {
         **{key: summary[key] for key in (metric, f"{metric}_ci95", f"{metric}_method")},
         "difference": difference.value,

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn
@@ -29,7 +29,10 @@ from midam.names import name_of
 from midam.registry import FINE_TUNED
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import csv_text
+from midam.runs.folds import choose_folds
+from midam.runs.method import usual_method
 from midam.settings import Settings
+from midam.settings.group import AUTO
 from midam.targets import target_of
 
 if TYPE_CHECKING:
@@ -68,6 +71,9 @@ class SplitBags:
     If missing values were filled, `imputed` has the entries "how", "values" of the features, and "missing", the count
     of missing values. `gaps` [N, D] is the share of missing values in each bag. `columns` is the JSON text of the
     `ColumnCoder` that encoded columns. `missing` counts the missing values of each column that has some.
+
+    With `folds` [N], models that have not seen a bag score it, and all bags train the model; `raw` are the bags before
+    columns were encoded and gaps filled, if they were.
     """
 
     bags: Bags
@@ -76,6 +82,8 @@ class SplitBags:
     gaps: NDArray[np.float32] | None = None
     columns: str | None = None
     missing: dict[str, int] | None = None
+    folds: NDArray[np.int64] | None = None
+    raw: Bags | None = None
 
     def part(self, name: str) -> Bags:
         """Return the bags of a split, which must not be empty."""
@@ -92,7 +100,7 @@ def read_data(
     """
     names = [name for name in Settings.names("data") if name not in ("time_features", "indicators")]
     options: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in names}
-    options |= {"site_column": settings.training.balance, "impute": settings.data.impute != "none", **more}
+    options |= {"site_column": settings.site_column, "impute": settings.data.impute != "none", **more}
     options.setdefault("images", settings.cut)
     options |= {"reads": settings.run.reads, "require_labels": require_labels}
     try:
@@ -111,8 +119,10 @@ def read_data(
         return read_bags(data, **options | {"images": ImageOptions(**cut.model_dump() | {"slice_size": sides[1]})})
 
 
-def split_data(bags: Bags, settings: Settings) -> SplitBags:
+def split_data(bags: Bags, settings: Settings, *, folds: NDArray[np.int64] | None = None) -> SplitBags:
     """Split bags by the splits of the data, or at random if there are none: stratified by label, disjoint by group.
+
+    With `folds` [N], all bags train the model.
 
     If the data name splits but no validation bags, a random part of the training bags becomes the validation bags.
     Categories and times are encoded and missing values filled by the settings, with codes and values of the training
@@ -129,8 +139,10 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
     target.check(bags)
     target.check_rule(settings.run.threshold)
     run, values = settings.run, target.values(bags)
-    if bags.splits is None:
-        shares = (1 - run.val_fraction - run.test_fraction, run.val_fraction, run.test_fraction)
+    if folds is not None:
+        splits = np.full(len(bags), "train", dtype="<U5")
+    elif bags.splits is None:
+        shares = (1 - run.val_fraction - run.tested, run.val_fraction, run.tested)
         splits = target.split(values, groups=bags.groups, fractions=shares, seed=run.seed)
     else:
         splits = bags.splits.astype("<U5")
@@ -151,7 +163,8 @@ def split_data(bags: Bags, settings: Settings) -> SplitBags:
             message = f"the {name} bags hold {target.unordered} (in {bags.source}): no {metric} can be computed there"
             warnings.warn(message, stacklevel=2)
     prepared = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
-    return SplitBags(prepared.bags, splits, prepared.imputed, prepared.gaps, prepared.columns, prepared.missing)
+    parts = SplitBags(prepared.bags, splits, prepared.imputed, prepared.gaps, prepared.columns, prepared.missing)
+    return replace(parts, folds=folds, raw=None if folds is None or prepared.bags is bags else bags)
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
@@ -245,23 +258,37 @@ def typical_values(bags: Bags, columns: str | None = None) -> list[float] | None
 
 
 class Reading(NamedTuple):
-    """Bags of a run with their splits, the result of `describe_origin`, and warnings from reading the bags."""
+    """Bags of a run with their splits, the result of `describe_origin`, and warnings from reading the bags.
+
+    `settings` hold the number of `folds` that was chosen, and `method` the name of a method that is fitted in one step.
+    """
 
     parts: SplitBags
     origin: dict[str, Any]
     notes: list[str]
+    settings: Settings
+    method: str | None
 
 
-def split_parts(data: str, settings: Settings, *, left_out: str) -> Reading:
-    """Read and split the bags of a run.
+def split_parts(
+    data: str, settings: Settings, *, left_out: str, method: str | None = None, choose: bool = False
+) -> Reading:
+    """Read the bags of a run, and split them or give them folds.
 
-    A note names `left_out`, the file of the run that lists left-out files and bags.
+    A note names `left_out`, the file of the run that lists left-out files and bags. `method` is a method that is fitted
+    in one step; with `choose`, it is the usual one of these bags.
     """
     with noting() as notes:
-        parts = split_data(read_data(data, settings), settings)
+        bags = read_data(data, settings)
+        if choose:
+            method = usual_method(bags, settings)
+        folds = choose_folds(bags, settings, at_once=method is not None)
+        parts = split_data(bags, settings, folds=folds)
         origin = describe_origin(parts)
         warn_of_leaks(parts)
-    return Reading(parts, origin, notes + left_out_notes(parts.bags, left_out))
+    if not isinstance(settings.run.folds, str) or settings.run.folds == AUTO:
+        settings = settings.replace(folds=0 if folds is None else len(np.unique(folds)))
+    return Reading(parts, origin, notes + left_out_notes(parts.bags, left_out), settings, method)
 
 
 @contextmanager

@@ -31,9 +31,10 @@ from midam.runs.folder import (
     require_repeated,
     require_same_data,
 )
-from midam.runs.method import choose_method, usual_method
+from midam.runs.method import choose_method
 from midam.settings import Settings, yaml_text
-from midam.targets import target_of
+from midam.settings.group import AUTO
+from midam.targets import OutOfFold, target_of
 
 if TYPE_CHECKING:
     from midam.process_group import Ranks
@@ -136,9 +137,9 @@ def fit_run(
     with folder.held():
         folder.require_free()  # another process may have written a run there meanwhile
         started = time.monotonic()
-        reading = split_parts(data, settings, left_out=folder.left_out.name)
-        if method is None and processes.count == 1:
-            baseline = usual_method(reading.parts.bags, settings)
+        choice: dict[str, Any] = {"method": baseline, "choose": method is None and processes.count == 1}
+        reading = split_parts(data, _held_out(settings, processes), left_out=folder.left_out.name, **choice)
+        baseline = reading.method
         if baseline is not None:
             from midam.runs.fit_at_once import fit_at_once
 
@@ -235,6 +236,18 @@ def resume_run(
             return training.run(started, calls, before=before)
 
 
+def _held_out(settings: Settings, processes: Processes) -> Settings:
+    """Return settings that hold bags out if several processes train; refuse folds, whose models one process trains."""
+    if processes.count == 1:
+        return settings
+    if settings.run.folds not in (AUTO, 0):
+        raise ConfigError(
+            f"Expected one process for cross-validation, got {processes.count}; leave out `devices` and `num_nodes`, "
+            "or set `folds` to 0."
+        )
+    return settings.replace(folds=0)
+
+
 @dataclass(frozen=True)
 class _Training:
     """A trainer with its bags and its folder."""
@@ -253,7 +266,8 @@ class _Training:
         cls, data: str, settings: Settings, folder: RunFolder, processes: Processes, reading: Reading | None = None
     ) -> Self:
         """Read and split the data unless `reading` is given, join the other processes, and make the trainer."""
-        parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
+        settings = _held_out(settings, processes)
+        parts, origin, notes, settings, _ = reading or split_parts(data, settings, left_out=folder.left_out.name)
         # Slow to import, so imported only after errors in the data were raised.
         from midam.process_group import start
         from midam.train.members import with_objective
@@ -389,6 +403,7 @@ class _Training:
         seconds of training that were spent waiting for instances.
         """
         from midam.evaluate.predict import predict
+        from midam.runs.cross_validation import train_folds
         from midam.runs.report import write_run_report
         from midam.runs.results import write_results
         from midam.train.checkpoint import BestContent, fitting, load_checkpoint
@@ -404,8 +419,13 @@ class _Training:
             best = read() if self.ranks is None else self.ranks.from_lead(read)
             with fitting(self.folder.best):
                 model.load_state_dict(best["model"])
-        calls.stage(f"scoring ({selected} weights)", len(bags))
-        scores = predict(model, bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags, ranks=self.ranks)
+        scored: OutOfFold | None = None
+        if self.parts.folds is None:
+            calls.stage(f"scoring ({selected} weights)", len(bags))
+            scores = predict(model, bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags, ranks=self.ranks)
+        else:
+            scored = train_folds(self.parts, config, self.folder, calls)
+            scores = scored.scores
         if self.ranks is not None:
             self.ranks.leave()
         if not self.leads:
@@ -417,7 +437,7 @@ class _Training:
             return {**rounded, **within}
 
         options: dict[str, Any] = {"data": self.data, "origin": self.origin, "notes": self.notes, "choice": self.chosen}
-        scored = (self.trainer, self.parts, scores, calls)
-        summary = write_results(self.folder, *scored, selected=selected, seconds=seconds, **options)
+        options |= {"selected": selected, "seconds": seconds, "out_of_fold": scored}
+        summary = write_results(self.folder, self.trainer, self.parts, scores, calls, **options)
         write_run_report(self.folder.root)
         return summary

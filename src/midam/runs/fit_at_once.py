@@ -4,22 +4,24 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from threadpoolctl import threadpool_limits
 
-from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import FEW_BAGS
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import plugin_entry
+from midam.runs.cross_validation import by_bag, preparing
 from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget, require_same_data
+from midam.runs.folds import fold_trials
 from midam.runs.method import make_baseline, taken_settings
 from midam.runs.result import Result
 from midam.runs.results import Fitted, write_results
 from midam.settings import ResolvedSettings, Settings, yaml_text
+from midam.targets import OutOfFold
 from midam.train.checkpoint import ModelContent, load_checkpoint
 from midam.train.modes import cpu_threads
 
@@ -45,7 +47,8 @@ def fit_at_once(
     from midam.runs.scoring import require_run_space
 
     started = opened or time.monotonic()
-    parts, origin, notes = reading or split_parts(data, settings, left_out=folder.left_out.name)
+    reading = reading or split_parts(data, settings, left_out=folder.left_out.name, method=method)
+    parts, origin, notes, settings, _ = reading
     require_run_space(folder, parts.bags, origin)
     config, read = settings.resolve(parts.bags.instance_shape), time.monotonic()
     limit = {} if budget is None else {"budget": budget}
@@ -56,10 +59,13 @@ def fit_at_once(
         calls.on_start(settings, method)
     calls = calls if budget is None else replace(calls, until=read + budget)
     search = {"budget": budget, "journal": folder.candidates, "on_candidate": calls.on_candidate}
-    fitted = fit_baseline(method, config, parts.part("train"), few=has_few(parts), **search)
+    fitted = fit_baseline(method, config, parts, **search)
     trained = time.monotonic()
-    calls.stage("scoring", len(parts.bags))
-    scores = predict(fitted.reported, parts.bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags)
+    if parts.folds is None:
+        calls.stage("scoring", len(parts.bags))
+        scores = predict(fitted.reported, parts.bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags)
+    else:
+        scores = cast(OutOfFold, fitted.out_of_fold).scores
 
     def seconds(baseline: float) -> dict[str, float]:  # noqa: ARG001
         now = time.monotonic()
@@ -81,20 +87,29 @@ def has_few(parts: SplitBags) -> bool:
     return labels is not None and int(labels[parts.splits == "val"].sum()) < FEW_BAGS
 
 
-def fit_baseline(method: str, config: ResolvedSettings, train: Bags, *, few: bool = False, **options: Any) -> Fitted:
-    """Fit a method of one step to all `train` bags; `options` are arguments of the search of `auto`.
+def fit_baseline(method: str, config: ResolvedSettings, parts: SplitBags, **options: Any) -> Fitted:
+    """Fit a method of one step to all training bags; `options` are arguments of the search of `auto`.
 
-    If validation bags are `few`, models of inner folds also score the training bags; `auto` always has these scores.
+    With folds, models of the folds score the bags. If validation bags are few, models of inner folds also score the
+    training bags; `auto` always has these scores.
 
     BLAS gets one thread: for small matrices, several threads are ten times slower.
     """
-    baseline, seed = make_baseline(method), config.run.seed
+    baseline, seed, train = make_baseline(method), config.run.seed, parts.part("train")
+    trials = None if parts.folds is None else fold_trials(parts.folds, seed=seed)
+    prepare = preparing(parts, config)
+    scored: OutOfFold | None = None
     with cpu_threads(config.run.threads), threadpool_limits(1, user_api="blas"):
-        if not baseline.chooses:
-            scores = baseline.out_of_fold(train, seed=seed) if few else None
-            return Fitted(method, config, BagEnsemble([baseline.fit(train, seed=seed)]), out_of_fold=scores)
-        choice = baseline.choose(train, seed=seed, **options)
-    return Fitted(method, config, choice.model, choice.parts, {"auto": choice.about}, choice.out_of_fold)
+        if baseline.chooses:
+            choice = baseline.choose(train, seed=seed, trials=trials, prepare=prepare, **options)
+            scored, model = choice.out_of_fold, choice.model
+            about, made = {"auto": choice.about}, choice.parts
+        else:
+            if trials is not None or has_few(parts):
+                scored = baseline.out_of_fold(train, seed=seed, trials=trials, prepare=prepare)
+            model, about, made = BagEnsemble([baseline.fit(train, seed=seed)]), {}, None
+    scored = scored if trials is None or scored is None else by_bag(scored, trials)
+    return Fitted(method, config, model, made, about, scored)
 
 
 def refit_at_once(

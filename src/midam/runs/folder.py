@@ -27,7 +27,8 @@ from midam.reading import Form, Number, check_form, read_text
 from midam.registry import take_known
 from midam.settings import Settings, read_yaml
 
-SPLITS = ("test", "val", "train")  # in the order in which they are reported
+OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
+SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
 CHOSEN = "# chosen: "  # first line of config.yaml if midam chose counts
 _LOGGED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ midam ")
 
@@ -43,8 +44,8 @@ class RunFolder:
     last, best, model : Path
         Checkpoint of the last complete epoch, for a resume; weights of the epoch with the best validation metric; the
         trained model with everything that is needed to apply it.
-    candidates : Path
-        Methods that `auto` has tried, one per line.
+    candidates, folds : Path
+        Methods that `auto` has tried, and the scores of folds, one per line.
     log : Path
         Console output, with the time of each line.
     left_out : Path
@@ -61,7 +62,7 @@ class RunFolder:
         self.metrics = root / "metrics.csv"
         self.predictions = root / "predictions.csv"
         self.baseline = root / "baseline.csv"
-        self.candidates = root / "candidates.jsonl"
+        self.candidates, self.folds = root / "candidates.jsonl", root / "folds.jsonl"
         self.summary = root / "summary.json"
         self.last = root / "checkpoints/last.pt"
         self.best = root / "checkpoints/best.pt"

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from midam.data.bags import Bags
     from midam.nn.ensemble import BagEnsemble
 
-_OF_RUN = ("seed", "val_fraction", "test_fraction", "threshold", "allow_leakage", "chunk_size", "reads", "threads")
+_OF_RUN = (
+    "seed",
+    "folds",
+    "val_fraction",
+    "test_fraction",
+    "threshold",
+    "allow_leakage",
+    "chunk_size",
+    "reads",
+    "threads",
+)
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
 _MOST_NUMBERS = 2**28  # in all instances, or in the statistics of all bags
 

@@ -38,7 +38,7 @@ from midam.report.words import advice, caution, flag_words, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
-from midam.runs.folder import SPLITS, RunFolder, read_budget, read_run_config
+from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, read_budget, read_run_config
 from midam.runs.method import method_title, taken_settings
 from midam.runs.result import Result, described_target
 from midam.runs.results import thresholds_of
@@ -47,7 +47,7 @@ from midam.targets import Target
 from midam.train.members import with_objective
 
 _MOST_GROUPS = 12  # more groups are not shown as subgroups
-_PARTS = ("train", "val", "test")  # in the order of the flow
+_PARTS = ("train", "val", "test", OUT_OF_FOLD)  # in the order of the flow
 
 
 def write_run_report(
@@ -214,6 +214,7 @@ class _Run:
             external=external,
             cautions=[*notes, *cautions],
             columns=_columns(tested["tested"], table),
+            folds=0 if external else about.get("folds", 0),
             baseline=None if external else self._baseline(tested["part"], parts),
             covariates=None if external else about.get("covariates"),
             explained=_explanations(self.folder.root, path, external=external),
@@ -341,7 +342,7 @@ def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
     """Return the scored bags of each part of the run's data; empty if the run did not finish."""
     if not folder.predictions.exists():
         return {}
-    columns = read_columns(folder.predictions, _prediction_columns(target), optional=("instances", "group"))
+    columns = read_columns(folder.predictions, _prediction_columns(target), optional=("instances", "group", "fold"))
     rows = {name: columns["split"] == name for name in _PARTS}
     tables = {name: {key: column[inside] for key, column in columns.items()} for name, inside in rows.items()}
     return {name: _scored(table, target) for name, table in tables.items() if len(table["bag"])}
@@ -359,7 +360,7 @@ def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_]
 def _prediction_columns(target: Target) -> dict[str, ColumnForm]:
     """Return the columns of predictions.csv with their forms."""
     scores = dict.fromkeys(target.score_columns, numbers)
-    optional = {"split": one_of(*_PARTS), "instances": positive_counts, "group": texts}
+    optional = {"split": one_of(*_PARTS), "instances": positive_counts, "group": texts, "fold": texts}
     return {"bag": ids, **target.label_forms(), **optional, **scores, **target.prediction_forms()}
 
 
@@ -373,4 +374,5 @@ def _scored(table: Mapping[str, NDArray[Any]], target: Target) -> ScoredBags:
         target.read_predictions(columns),
         groups=table.get("group"),
         sizes=table.get("instances"),
+        folds=table.get("fold"),
     )

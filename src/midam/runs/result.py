@@ -24,8 +24,10 @@ class Result(Form):
 
     Attributes
     ----------
-    test, val, train : dict
+    test, out_of_fold, val, train : dict
         Metrics of each part that has bags, as `midam.targets.Target.summarize` returns them.
+    folds : int
+        Number of folds whose models scored the bags out of fold.
     selected, by_weights : dict
         The reported weights ("last" or "best") with their epoch; the validation metric of both.
     method, members, epochs : dict, int, int
@@ -52,6 +54,8 @@ class Result(Form):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     test: dict[str, Any] = Field(default_factory=dict)
+    out_of_fold: dict[str, Any] = Field(default_factory=dict)
+    folds: int | None = None
     val: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     selected: dict[str, Any] = Field(default_factory=dict)

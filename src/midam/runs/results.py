@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -26,8 +26,9 @@ from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.registry import plugin_entry
 from midam.report.words import data_options, metric_of_history
 from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
+from midam.runs.cross_validation import preparing
 from midam.runs.data import Callbacks, SplitBags
-from midam.runs.folder import SPLITS, RunFolder, csv_text
+from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
 from midam.runs.method import taken_settings
 from midam.runs.result import Result
 from midam.settings import ResolvedSettings, yaml_text
@@ -50,16 +51,25 @@ class RunEvaluation:
         Target of the bags.
     splits, scores, values : array [N], [N] or [N, C], [N] or [N, L]
         Split, scores and labels of the bags.
-    decision : Decision or None
-        Rule that turns scores into predictions; None if the validation bags do not suffice.
+    decision, decided : Decision or None
+        Rule that turns scores of new bags, and the scores of these bags, into predictions; None if the validation bags
+        do not suffice. For bags of folds, the second is what the other folds decide.
+    folds : array [N], optional
+        Fold of each bag, if models of folds scored them.
     """
 
     def __init__(self, parts: SplitBags, scores: Scores, *, rule: str, out_of_fold: OutOfFold | None) -> None:
-        self.target = target_of(parts.bags)
+        self.target, self.folds = target_of(parts.bags), parts.folds
+        self.decided: Decision | None
         self.splits, self.scores, self.values = parts.splits, scores, self.target.values(parts.bags)
+        if parts.folds is not None and out_of_fold is not None:
+            self.splits = np.full(len(scores), OUT_OF_FOLD)
+            self.scores, self.decision, self.decided = self.target.cross_decide(out_of_fold, rule=rule)
+            return
         held_out = parts.splits == "val"
         values, held_out_scores = self.values[held_out], scores[held_out]
         self.decision = self.target.decide(values, held_out_scores, rule=rule, out_of_fold=out_of_fold)
+        self.decided = self.decision
 
     def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, baseline: BaselineResult) -> None:
         """Plot how well the scores of the test bags, or else of the validation bags, agree with the labels."""
@@ -82,6 +92,7 @@ def predictions_text(
     scores: Scores,
     *,
     splits: NDArray[np.str_] | None = None,
+    folds: NDArray[np.int64] | None = None,
     decision: Decision | None,
     header: bool = True,
 ) -> str:
@@ -94,6 +105,7 @@ def predictions_text(
         "bag": bags.ids.tolist(),
         **label_columns(bags),
         "split": None if splits is None else splits.tolist(),
+        "fold": None if folds is None else folds.tolist(),
         **dict(zip(target.score_columns, scores.reshape(len(bags), -1).T.tolist(), strict=True)),
         **target.predictions(scores, decision),
         "instances": None if splits is None else bags.sizes.tolist(),
@@ -112,16 +124,20 @@ def summarize_parts(
     *,
     names: Sequence[str],
     decision: Decision | None,
+    folds: NDArray[np.int64] | None = None,
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the entries of `Target.summarize` for each part in `names` that is not empty; `parts` has shape [N]."""
+    """Return the entries of `Target.summarize` for each part in `names` that is not empty; `parts` has shape [N].
+
+    With `folds` [N], all bags are in one part.
+    """
     values, result = target.values(bags), {}
     for name in names:
         inside = parts == name
         if inside.any():
             groups = None if bags.groups is None else bags.groups[inside]
             result[name] = target.summarize(
-                values[inside], scores[inside], groups=groups, decision=decision, metrics=metrics
+                values[inside], scores[inside], groups=groups, folds=folds, decision=decision, metrics=metrics
             )
     return result
 
@@ -160,6 +176,7 @@ def write_results(
     seconds: Callable[[float], dict[str, float]],
     notes: Sequence[str] = (),
     choice: str | None = None,
+    out_of_fold: OutOfFold | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
@@ -171,21 +188,24 @@ def write_results(
     model is written before the baseline is trained, and the summary last, so that a folder with a summary is complete.
     Returns the summary.
     """
-    out_of_fold = trainer.out_of_fold if isinstance(trainer, Fitted) else None
+    out_of_fold = trainer.out_of_fold if isinstance(trainer, Fitted) else out_of_fold
     evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=out_of_fold)
     bags, target, decision = parts.bags, evaluation.target, evaluation.decision
     fields: dict[str, Any] = {"decided": target.saved(decision)}
     fields |= {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
     save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **fields))
-    predictions = predictions_text(bags, target, scores, splits=parts.splits, decision=decision)
-    write_text(folder.predictions, predictions)
+    scores, shown = evaluation.scores, replace(parts, splits=evaluation.splits)
+    options: dict[str, Any] = {"decision": evaluation.decided, "folds": evaluation.folds}
+    write_text(folder.predictions, predictions_text(bags, target, scores, splits=shown.splits, **options))
     baseline = BaselineResult()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
         calls.stage("training the baseline")
-        baseline = train_baseline(parts, scores, seed=trainer.config.run.seed)
-        write_scores(folder, parts, baseline)
+        baseline = train_baseline(shown, scores, preparing(parts, trainer.config), seed=trainer.config.run.seed)
+        write_scores(folder, shown, baseline)
     calls.stage("writing results")
-    measured = summarize_parts(bags, target, parts.splits, scores, names=SPLITS, decision=decision)
+    measured = summarize_parts(bags, target, shown.splits, scores, names=SPLITS, **options)
+    if evaluation.folds is not None:
+        measured["folds"] = len(np.unique(evaluation.folds))
     entries = {**measured, **thresholds_of(decision), **target.description, **about}
     if isinstance(trainer, Fitted):
         entries |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
@@ -194,7 +214,7 @@ def write_results(
 
         plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         entries |= _of_training(trainer, selected, evaluation, baseline)
-        if (covariates := summarize_covariates(trainer.reported, parts, scores)) is not None:
+        if (covariates := summarize_covariates(trainer.reported, shown, scores)) is not None:
             entries["covariates"] = covariates
         if choice is not None:
             counts = dict(zip(("num_positive", "num_negative", "num_instances"), trainer.config.training.batch))
@@ -218,8 +238,9 @@ def _of_training(
     }
     for name in SPLITS:
         inside, target = evaluation.splits == name, evaluation.target
-        metric = target.metric_value(evaluation.values[inside], evaluation.scores[inside])
-        by_weights[selected][f"{name}_{target.metric}"] = metric
+        if inside.any():
+            metric = target.metric_value(evaluation.values[inside], evaluation.scores[inside])
+            by_weights[selected][f"{name}_{target.metric}"] = metric
     return {
         "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
         "by_weights": by_weights,

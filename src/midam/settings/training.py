@@ -18,6 +18,7 @@ _MEMBERS_SHALLOW, _MEMBERS_DEEP = 3, 1
 _VECTORS_A_CHUNK = 4096
 _NUMBERS_A_CHUNK = 2**19
 _THREADS_SHALLOW, _THREADS_DEEP = 1, 0
+_TESTED, _MOST_FOLDS = 0.2, 1000
 _RULE = re.compile(
     r"(?P<plain>youden|f1)|(?P<of>sensitivity|specificity|ppv)=(?P<share>\d*\.?\d+)"
     r"|cost=(?P<missed>\d*\.?\d+):(?P<alarm>\d*\.?\d+)"
@@ -51,6 +52,15 @@ def threshold_rule(text: str) -> tuple[str, float]:
 def _checked_rule(text: str) -> str:
     name, number = threshold_rule(text)
     return text if name == "cost" or not number else f"{name}={number:g}"
+
+
+def _checked_folds(folds: int | str) -> int | str:
+    if isinstance(folds, int) and folds != 0 and not 2 <= folds <= _MOST_FOLDS:
+        raise ConfigError(
+            f"Expected `folds` as 2 to {_MOST_FOLDS} folds, 0 (bags are held out) or a column of sites, got {folds}; "
+            "choose another."
+        )
+    return folds
 
 
 class TrainingSettings(SettingsGroup):
@@ -168,10 +178,14 @@ class RunSettings(SettingsGroup):
     ----------
     seed
         Seed of splits, initial weights and sampling.
+    folds
+        Folds of the cross-validation that scores each bag by a model that has not seen it, while the model itself is
+        trained on all bags; 0: bags are held out instead; a column of sites: each site is a fold. Default "auto": 5
+        (fewer if a class is rare) if the bags are few, at most 500, and neither splits nor `test_fraction` are given.
     val_fraction
-        Fraction of the bags for validation, if the data names no splits.
+        Fraction of the bags for validation, if bags are held out and the data names no splits.
     test_fraction
-        Fraction of the bags for testing, if the data names no splits.
+        Fraction of the bags for testing, if the data names no splits; default: 0.2 if bags are held out.
     threshold
         Rule for the score from which a bag is called positive, with two classes: "youden", "sensitivity=0.9",
         "specificity=0.95", "f1", "ppv=0.5", or "cost=10:1" (of a missed positive bag to a false alarm).
@@ -217,8 +231,9 @@ class RunSettings(SettingsGroup):
     """
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    folds: Annotated[int | str, AfterValidator(_checked_folds)] = AUTO
     val_fraction: Fraction = 0.2
-    test_fraction: Fraction = 0.2
+    test_fraction: Fraction | None = None
     threshold: Annotated[str, AfterValidator(_checked_rule)] = "youden"
     allow_leakage: bool = False
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
@@ -237,10 +252,15 @@ class RunSettings(SettingsGroup):
 
     @model_validator(mode="after")
     def _leave_training_bags(self) -> Self:
-        total = self.val_fraction + self.test_fraction
+        total = self.val_fraction + self.tested
         if total >= 1:
             raise ConfigError(f"Expected `val_fraction` + `test_fraction` < 1, got {total}; lower one.")
         return self
+
+    @property
+    def tested(self) -> float:
+        """Fraction of the bags for testing, if bags are held out."""
+        return _TESTED if self.test_fraction is None else self.test_fraction
 
     def resolve(self, instance_shape: tuple[int, ...], *, deep: bool) -> "ResolvedRun":
         """Return these settings with the defaults for one instance shape and an MLP or a deep encoder."""

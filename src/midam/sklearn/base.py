@@ -21,7 +21,7 @@ from midam.synonyms import same_meaning
 _FITTED = ("impute", "indicators", "time_features")  # data settings that are fitted on training bags
 _OF_FILES = (
     *(name for name in Settings.names("data", "cut") if name not in _FITTED),
-    *("test_fraction", "allow_leakage", "logger", "logger_args", "reads"),
+    *("folds", "test_fraction", "allow_leakage", "logger", "logger_args", "reads"),
 )
 _OF_RUNS = ("baseline",)
 _COMMON = {"warm_start": False, "show_progress": False, "random_state": None, "verbose": 0}

@@ -18,7 +18,7 @@ from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import SplitBags, describe_origin
-from midam.runs.fit_at_once import fit_baseline, has_few
+from midam.runs.fit_at_once import fit_baseline
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.method import choose_method, taken_settings, usual_method
@@ -261,13 +261,12 @@ class TrainedEstimator(BagEstimator):
 
     def _fit_at_once(self, method: str, settings: Settings, parts: SplitBags) -> OutOfFold | None:
         """Fit a method that has no epochs; `show_progress` shows the search of `auto`."""
-        train, few = parts.part("train"), has_few(parts)
         with ExitStack() as stack:
             on_candidate = None
             if self.show_progress or self.verbose:
                 on_candidate = stack.enter_context(_progress(1)).candidate
-            config = settings.resolve(train.instance_shape)
-            fitted = fit_baseline(method, config, train, few=few, on_candidate=on_candidate)
+            config = settings.resolve(parts.bags.instance_shape)
+            fitted = fit_baseline(method, config, parts, on_candidate=on_candidate)
         self.model_, self.settings_, self._fitted = fitted.reported.eval(), fitted.config, (method, fitted.parts)
         self.history_, self._rest, self._calls = list(fitted.about.get("auto", {}).get("tried", ())), [], 1
         return fitted.out_of_fold

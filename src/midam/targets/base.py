@@ -1,15 +1,18 @@
 """The base of the targets; each target is a class and a row of `midam.registry.TARGETS`."""
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
 from midam.data.splits import split_strata, strata_folds
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, nearest
+from midam.evaluate.calibrate import one_scale
 from midam.evaluate.decisions import Decision
 from midam.evaluate.metrics import measure_values
 from midam.evaluate.proportions import Estimate
@@ -92,6 +95,38 @@ class OutOfFold(NamedTuple):
     values: NDArray[Any]
     scores: Scores
     folds: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FoldDecision:
+    """The decision for new bags, and the predictions of cross-validated bags, which the other folds decide.
+
+    Attributes
+    ----------
+    final : Decision
+        The decision for new bags, fitted on all folds.
+    predicted : array [N] or [N, C]
+        The predictions of the bags of a fold by a decision that was fitted on those of the others.
+    """
+
+    final: Any
+    predicted: NDArray[Any]
+
+    def predict(self, scores: ArrayLike) -> NDArray[Any]:  # noqa: ARG002
+        """Return the predictions of the cross-validated bags."""
+        return self.predicted
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the decision for new bags as plain numbers and texts."""
+        return dict(self.final.to_dict())
+
+
+class CrossValidated(NamedTuple):
+    """What cross-validated bags decide: their scores on one scale, the decision for new bags, and their own."""
+
+    scores: Scores
+    decision: Decision | None
+    own: FoldDecision | None
 
 
 class Target:
@@ -267,8 +302,19 @@ class Target:
         """Return the main metric with its interval; None if there is none."""
         raise NotImplementedError
 
-    def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
-        """Return the main metric of `scores` minus that of `other` scores of the same bags."""
+    def difference(
+        self,
+        values: NDArray[Any],
+        scores: Scores,
+        other: Scores,
+        *,
+        groups: Groups = None,
+        folds: NDArray[np.int64] | None = None,
+    ) -> Difference:
+        """Return the main metric of `scores` minus that of `other` scores of the same bags.
+
+        Of cross-validated scores, with `folds` [N], the AUROC of two classes compares bags of one fold.
+        """
         raise NotImplementedError
 
     def decide(
@@ -284,6 +330,33 @@ class Target:
         The `rule` for the threshold and the bags scored `out_of_fold` are used only with two classes.
         """
         return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
+
+    def cross_decide(self, scored: OutOfFold, *, rule: str = "youden") -> CrossValidated:
+        """Fit the decision for new bags on cross-validated bags, and decide the bags of each fold by the others.
+
+        A single score column is brought to one scale first, see `midam.evaluate.calibrate.one_scale`. There is no
+        decision if the bags, or those without a fold, are too few.
+        """
+        if scored.scores.ndim == 1:
+            scored = scored._replace(scores=one_scale(scored.scores, scored.folds))
+        final, by_fold = self.decide(scored.values, scored.scores, rule=rule), dict[int, Decision]()
+        if final is None:
+            return CrossValidated(scored.scores, None, None)
+        for fold in np.unique(scored.folds).tolist():
+            others = scored.folds != fold
+            with warnings.catch_warnings(action="ignore"):  # the decision on all folds warns
+                decision = self.decide(scored.values[others], scored.scores[others], rule=rule)
+            if decision is None:
+                return CrossValidated(scored.scores, final, None)
+            by_fold[fold] = decision
+        parts = [decision.predict(scored.scores[scored.folds == fold]) for fold, decision in by_fold.items()]
+        back = np.argsort(np.concatenate([np.flatnonzero(scored.folds == fold) for fold in by_fold]))
+        own = FoldDecision(final, np.concatenate(parts)[back])
+        return CrossValidated(self.aligned(scored, by_fold, final), final, own)
+
+    def aligned(self, scored: OutOfFold, by_fold: Mapping[int, Decision], final: Decision) -> Scores:  # noqa: ARG002
+        """Return scores of the folds to which the one decision for new bags applies as the decisions by fold did."""
+        return scored.scores
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
         """Fit a decision, from scores to predictions, on bags that `has_metric` accepts."""
@@ -328,10 +401,13 @@ class Target:
         scores: NDArray[Any],
         *,
         groups: Groups = None,
+        folds: NDArray[np.int64] | None = None,  # noqa: ARG002
         decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Return the entries of `summary.json` for scores [N] or [N, C], and for the predictions of the decision.
+
+        Cross-validated bags have `folds` [N]; the AUROC of two classes compares bags of one fold.
 
         `metrics` are names of further metrics, see `midam.evaluate.metrics.measure_values`. They get the
         values [N] or [N, L] and the scores, and `groups` and `predictions` if they have parameters of these names.

@@ -1,14 +1,17 @@
 """Labels 0 and 1: each positive bag is compared with each negative bag."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from midam.data.bags import Bags, both_classes
 from midam.data.splits import class_counts, most_parts, split_strata, stratified_folds
-from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, one_scale
+from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, one_scale, score_logits
+from midam.evaluate.decisions import Decision
 from midam.evaluate.intervals import paired_delong
 from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import Estimate, auroc_estimate
@@ -16,8 +19,10 @@ from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.reading import ColumnForm, one_of, shares, texts
 from midam.targets.base import (
     CardWords,
+    CrossValidated,
     Decided,
     Difference,
+    FoldDecision,
     Groups,
     OutOfFold,
     Scores,
@@ -135,10 +140,16 @@ class Binary(Target):
         return auroc_estimate(values, scores, groups=groups)
 
     def difference(
-        self, values: NDArray[Any], scores: NDArray[Any], other: NDArray[Any], *, groups: Groups = None
+        self,
+        values: NDArray[Any],
+        scores: NDArray[Any],
+        other: NDArray[Any],
+        *,
+        groups: Groups = None,
+        folds: NDArray[np.int64] | None = None,
     ) -> Difference:
         """Return the AUROC of `scores` minus that of `other` scores (DeLong 1988; with groups, Obuchowski 1997)."""
-        figures = paired_delong(values, scores, other, groups=groups)
+        figures = paired_delong(values, scores, other, groups=groups, folds=folds)
         return Difference(*figures, "paired obuchowski (groups)" if clustered(groups) else "paired delong")
 
     def decide(
@@ -159,6 +170,27 @@ class Binary(Target):
             return None
         return BinaryDecision.fit(scores, values, rule=rule, out_of_fold=more)
 
+    def cross_decide(self, scored: OutOfFold, *, rule: str = "youden") -> CrossValidated:
+        """Decide as every target, and name the bags of the threshold as held out."""
+        made = super().cross_decide(scored, rule=rule)
+        if not isinstance(made.decision, BinaryDecision) or made.decision.thresholds is None:
+            return made
+        known = made.decision.thresholds.model_copy(update={"out_of_fold": len(scored.values)})
+        return made._replace(decision=replace(made.decision, thresholds=known))
+
+    def aligned(self, scored: OutOfFold, by_fold: Mapping[int, Decision], final: Decision) -> Scores:
+        """Return scores of which the threshold for new bags calls positive what that of each fold did.
+
+        The scores of a fold move together, on the logit.
+        """
+        scores, one = scored.scores.copy(), cast(BinaryDecision, final).threshold
+        for fold, decision in by_fold.items():
+            inside, cut = scored.folds == fold, cast(BinaryDecision, decision).threshold
+            above = scores[inside] >= cut
+            moved = expit(score_logits(scores[inside]) + score_logits([one]) - score_logits([cut]))
+            scores[inside] = np.where(above, np.maximum(moved, one), np.minimum(moved, np.nextafter(one, -1)))
+        return scores
+
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Return the entries of a model file that hold the decision."""
         return {"calibrator": None, "threshold": None} if decision is None else decision.to_dict()
@@ -169,15 +201,15 @@ class Binary(Target):
 
     def notes(self, decision: Decided) -> list[str]:
         """Return a warning if the scores did not rank the validation bags."""
-        return [NO_DECISION] if isinstance(decision, BinaryDecision) and not decision.calibrator.ranks else []
+        return [NO_DECISION] if decision is not None and not _final(decision).calibrator.ranks else []
 
     def predictions(self, scores: NDArray[Any], decision: Decided) -> dict[str, list[Any]]:
         """Return the probability of the positive class, and the class by its name."""
         if decision is None:
             return {name: [None] * len(scores) for name in ("probability", "class")}
-        made, names = cast(BinaryDecision, decision), self.names or (0, 1)
-        called = [names[code] for code in made.call(scores).tolist()]
-        return {"probability": made.predict(scores).tolist(), "class": called}
+        names = self.names or (0, 1)
+        called = [names[code] for code in _final(decision).call(scores).tolist()]
+        return {"probability": decision.predict(scores).tolist(), "class": called}
 
     def summarize(
         self,
@@ -185,18 +217,24 @@ class Binary(Target):
         scores: NDArray[Any],
         *,
         groups: Groups = None,
+        folds: NDArray[np.int64] | None = None,
         decision: Decided = None,
         metrics: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Return the metrics of `midam.evaluate.metrics.summarize`, with a warning if the decision means nothing."""
-        made = cast(BinaryDecision | None, decision)
         summary = summarize(
             values,
             scores,
             groups=groups,
-            threshold=None if made is None else made.threshold,
-            probabilities=None if made is None else made.predict(scores),
+            folds=folds,
+            threshold=None if decision is None else _final(decision).threshold,
+            probabilities=None if decision is None else decision.predict(scores),
             metrics=metrics,
         )
         summary["warnings"] += self.notes(decision)
         return summary
+
+
+def _final(decision: Decision) -> BinaryDecision:
+    """Return the decision for new bags."""
+    return cast(BinaryDecision, decision.final if isinstance(decision, FoldDecision) else decision)

@@ -77,7 +77,15 @@ class ColumnTarget(Target):
         value, interval = macro_auroc(table, scores), macro_auroc_interval(table, scores, groups=groups)
         return None if value is None or interval is None else Estimate(value, interval.low, interval.high, len(scores))
 
-    def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
+    def difference(
+        self,
+        values: NDArray[Any],
+        scores: Scores,
+        other: Scores,
+        *,
+        groups: Groups = None,
+        folds: NDArray[np.int64] | None = None,  # noqa: ARG002
+    ) -> Difference:
         """Return the macro AUROC of `scores` minus that of `other` scores."""
         figures = paired_macro_auroc(self.table(values), scores, other, groups=groups)
         return Difference(*figures, difference_method("paired jackknife", groups))

@@ -89,7 +89,15 @@ class RankedTarget(Target):
         entries = describe_concordance("c_index", self.comparable(values), scores, groups)
         return estimate_of(entries["c_index"], entries["c_index_ci95"], len(scores))
 
-    def difference(self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None) -> Difference:
+    def difference(
+        self,
+        values: NDArray[Any],
+        scores: Scores,
+        other: Scores,
+        *,
+        groups: Groups = None,
+        folds: NDArray[np.int64] | None = None,  # noqa: ARG002
+    ) -> Difference:
         """Return the C-index of `scores` minus that of `other` scores."""
         figures = paired_concordance(self.comparable(values), scores, other, groups=groups)
         return Difference(*figures, difference_method("paired jackknife", groups))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from midam.compare.baselines import ModelBaseline
 from midam.compare.methods import find_method
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.evaluate.ranking import auroc
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
@@ -35,6 +34,9 @@ _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
 
 
+Prepare = Callable[[Trial], Bags]
+
+
 class OverBudgetError(Exception):
     """A candidate takes longer than the budget leaves."""
 
@@ -44,14 +46,15 @@ class HeldOut(NamedTuple):
 
     Attributes
     ----------
-    scores : list of array [M, n]
-        For each trial, the scores in [0, 1] of M scorers on its n held-out bags; NaN if a training diverged.
-    epochs : int, optional
-        Best of the compared numbers of epochs; None for a baseline.
+    scores : list of array [A, n]
+        For each trial, the scores in [0, 1] of its n held-out bags after each of A numbers of epochs; NaN if a training
+        diverged. A is 1 for a method without epochs.
+    after : list of int, optional
+        The A numbers of epochs, ascending; None for a method without epochs.
     """
 
     scores: list[NDArray[np.float64]]
-    epochs: int | None = None
+    after: list[int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,41 +70,35 @@ class Candidate:
         """Number M of scorers that are trained from different seeds."""
         return 1 if self.config is None else self.config.training.members
 
-    def held_out(self, bags: Bags, trials: Sequence[Trial], *, left: float | None = None) -> HeldOut:
+    def held_out(
+        self, bags: Bags, trials: Sequence[Trial], *, left: float | None = None, prepare: Prepare | None = None
+    ) -> HeldOut:
         """Train one scorer in each trial, and score the bags that the trial holds out.
 
-        For a method that is trained in epochs, their number is chosen: the number in the settings, or a half, fifth,
-        tenth or twentieth of it. Raises an `OverBudgetError` once a trial shows that all trials and `fit` take longer
-        than `left` seconds.
+        A method that is trained in epochs scores after the number in its settings, and after a half, fifth, tenth and
+        twentieth of it. `prepare` returns the bags with columns that are coded, and gaps that are filled, by the
+        training bags of a trial alone; default: `bags` need none of this. Raises an `OverBudgetError` once a trial
+        shows that all trials and `fit` take longer than `left` seconds.
         """
         started, scores = time.perf_counter(), list[NDArray[np.float64]]()
-        paths = (self.paths(bags, [trial])[0] for trial in trials)
-        for part in paths if self.baseline is None else self.baseline.held_out(bags, trials):
+        for part in self._each_held_out(bags, trials, prepare):
             scores.append(part)
             each = (time.perf_counter() - started) / len(scores)
             if left is not None and each * len(trials) * (1 + self.refit(len(trials))) > left:
                 raise OverBudgetError
+        return HeldOut(scores, None if self.baseline is not None else self.epochs)
+
+    def _each_held_out(
+        self, bags: Bags, trials: Sequence[Trial], prepare: Prepare | None
+    ) -> Iterator[NDArray[np.float64]]:
         if self.baseline is None:
-            return self.choose_epochs(bags, trials, scores)
-        return HeldOut([part[None] for part in scores])
-
-    def choose_epochs(self, bags: Bags, trials: Sequence[Trial], paths: Sequence[NDArray[np.float64]]) -> HeldOut:
-        """Choose the epochs with the highest mean AUROC, from the `paths` [A, n] of a scorer of each trial.
-
-        Fewer epochs than all are chosen only if they gain more than the standard error of the gain over the trials.
-        """
-        labels = bags.require_labels()
-        areas = np.array(
-            [
-                [auroc(labels[trial.score], row) if np.isfinite(row).all() else 0.0 for row in path]
-                for trial, path in zip(trials, paths)
-            ]
-        )
-        gain = areas - areas[:, -1:]
-        error = gain.std(axis=0, ddof=1) / np.sqrt(len(trials)) if len(trials) > 1 else np.zeros(len(self.epochs))
-        best = int(np.where(gain.mean(axis=0) > error, gain.mean(axis=0), 0.0)[::-1].argmax())
-        at = len(self.epochs) - 1 - best
-        return HeldOut([path[at][None] for path in paths], self.epochs[at])
+            for trial in trials:
+                yield self.paths(bags if prepare is None else prepare(trial), [trial])[0]
+            return
+        parts = [(bags, trials)] if prepare is None else ((prepare(trial), [trial]) for trial in trials)
+        for prepared, some in parts:
+            for scores in self.baseline.held_out(prepared, some):
+                yield scores[None]
 
     def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> list[NDArray[np.float64]]:
         """Train a scorer in each trial, and return the scores [A, n] of its n bags after each of the `epochs`."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.compare.auto.candidates import make_candidate, usual_candidates
+from midam.compare.auto.candidates import Prepare, make_candidate, usual_candidates
 from midam.compare.auto.search import OnCandidate, SearchResult, search
 from midam.compare.baselines import Baseline, ModelBaseline
 from midam.data.bags import Bags
@@ -70,6 +70,8 @@ class Auto(Baseline):
         budget: float | None = None,
         journal: Path | None = None,
         on_candidate: OnCandidate | None = None,
+        trials: Sequence[Trial] | None = None,
+        prepare: Prepare | None = None,
     ) -> Chosen:
         """Search on these bags, and train the chosen candidates on all of them; arguments are as in `search`.
 
@@ -78,7 +80,8 @@ class Auto(Baseline):
         """
         bags = bags.replace(covariates=None)
         candidates = usual_candidates(bags.instance_shape, len(bags))
-        result = search(candidates, bags, seed=seed, budget=budget, journal=journal, on_candidate=on_candidate)
+        folds: dict[str, Any] = {"trials": trials, "prepare": _without_covariates(prepare)}
+        result = search(candidates, bags, seed=seed, budget=budget, journal=journal, on_candidate=on_candidate, **folds)
         members: list[BagScorer] = []
         weights: list[float] = []
         parts: list[dict[str, Any]] = []
@@ -132,6 +135,10 @@ class Auto(Baseline):
             return BagEnsemble(members, weights["weights"])
         except ConfigError as error:  # the weights come from a file, so advice on settings is useless
             raise ValueError(str(error)) from error
+
+
+def _without_covariates(prepare: Prepare | None) -> Prepare | None:
+    return None if prepare is None else lambda trial: prepare(trial).replace(covariates=None)
 
 
 def _check_rank(scorers: Sequence[BagScorer], bags: Bags, held_out: float | None) -> None:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import expit
 
-from midam.compare.auto.candidates import PRIOR, Candidate, OverBudgetError
+from midam.compare.auto.candidates import PRIOR, Candidate, OverBudgetError, Prepare
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import MANY, inner_trials
 from midam.data.bags import Bags
@@ -181,6 +181,8 @@ def search(
     budget: float | None = None,
     journal: Path | None = None,
     on_candidate: OnCandidate | None = None,
+    trials: Sequence[Trial] | None = None,
+    prepare: Prepare | None = None,
 ) -> SearchResult:
     """Score each candidate on bags held out from its training, and mix the best.
 
@@ -200,8 +202,12 @@ def search(
         File of finished candidates, with which a second call continues.
     on_candidate : callable, optional
         Called with the name of each candidate that begins, its number from 0, and the number of candidates.
+    trials : sequence of Trial, optional
+        Folds, each with the bags to train on and to score; default: the inner folds of these bags.
+    prepare : callable, optional
+        As in `Candidate.held_out`.
     """
-    trials = inner_trials(bags, np.arange(len(bags)), seed=seed)
+    trials = inner_trials(bags, np.arange(len(bags)), seed=seed) if trials is None else trials
     if not trials:
         names = [candidate.name for candidate in candidates]
         mixture = Mixture(prior_weights(names), [Line()] * len(names))
@@ -219,7 +225,7 @@ def search(
             (row,) = store.find([name])
             if row is None:
                 left = None if budget is None or not number else budget - sum(done["spent"] for done in rows)
-                row = {**name, **_try_candidate(candidate, bags, trials, left=left)}
+                row = {**name, **_try_candidate(candidate, bags, trials, left=left, prepare=prepare)}
                 store.add([row])
             elif journal is not None:
                 _check_row(row, trials, journal)
@@ -227,7 +233,9 @@ def search(
     return mix(bags, trials, rows)
 
 
-def _try_candidate(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None) -> Row:
+def _try_candidate(
+    candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None, prepare: Prepare | None
+) -> Row:
     """Return the row of a candidate: scores of the held-out bags, seconds, and seconds with the fit on all bags."""
     started = time.perf_counter()
     nothing: Row = {"scores": None, "seconds": 0.0}
@@ -235,7 +243,7 @@ def _try_candidate(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *,
         if left is not None and (left <= 0 or candidate.seconds(bags, trials) > left):
             return {"note": OVER, **nothing, "spent": time.perf_counter() - started}
         tried = time.perf_counter() - started
-        scores, epochs = candidate.held_out(bags, trials, left=None if left is None else left - tried)
+        held = candidate.held_out(bags, trials, left=None if left is None else left - tried, prepare=prepare)
     except OverBudgetError:
         seconds = time.perf_counter() - started
         return {"note": STOPPED, **nothing, "seconds": seconds, "spent": seconds}
@@ -243,18 +251,41 @@ def _try_candidate(candidate: Candidate, bags: Bags, trials: Sequence[Trial], *,
         return {"note": f"left out: {error}", **nothing, "spent": time.perf_counter() - started}
     seconds = time.perf_counter() - started
     row: Row = {"note": None, "scores": None, "seconds": seconds, "spent": seconds * (1 + candidate.refit(len(trials)))}
-    row["epochs"] = epochs
-    if not all(np.isfinite(trial_scores).all() for trial_scores in scores):
+    # A training that diverged has no scores after its last epochs.
+    known = np.all([np.isfinite(scores).all(axis=1) for scores in held.scores], axis=0)
+    if not known.any():
         return {**row, "note": DIVERGED}
-    return {**row, "scores": [trial_scores.tolist() for trial_scores in scores]}
+    after = None if held.after is None else [count for count, finite in zip(held.after, known) if finite]
+    return {**row, "after": after, "scores": [scores[known].tolist() for scores in held.scores]}
 
 
 def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
     """Return whether a candidate ranks the held-out bags almost perfectly."""
     if row["scores"] is None:
         return False
-    labels, means = bags.require_labels(), [np.mean(scores, axis=0) for scores in row["scores"]]
-    return bool(np.mean([auroc(labels[trial.score], mean) for trial, mean in zip(trials, means)]) >= _PERFECT)
+    areas = areas_of(bags.require_labels(), trials, row["scores"])
+    return bool(areas.mean(axis=0)[best_epochs(areas)] >= _PERFECT)
+
+
+def areas_of(labels: NDArray[np.int64], trials: Sequence[Trial], scores: Sequence[Any]) -> Numbers:
+    """Return the AUROC [T, A] of the scores [A, n] of each trial; 0 where they are not finite."""
+    return np.array(
+        [
+            [auroc(labels[trial.score], row) if np.isfinite(row).all() else 0.0 for row in np.asarray(part)]
+            for trial, part in zip(trials, scores)
+        ]
+    )
+
+
+def best_epochs(areas: Numbers) -> int:
+    """Return the position of the best of A numbers of epochs by the AUROCs [T, A] of T folds.
+
+    Fewer epochs than all are taken only if they gain more than the standard error of the gain over the folds.
+    """
+    gain = areas - areas[:, -1:]
+    error = gain.std(axis=0, ddof=1) / np.sqrt(len(areas)) if len(areas) > 1 else np.zeros(areas.shape[1])
+    gained = np.where(gain.mean(axis=0) > error, gain.mean(axis=0), 0.0)
+    return len(gained) - 1 - int(gained[::-1].argmax())
 
 
 class _Row(Form):
@@ -262,7 +293,7 @@ class _Row(Form):
 
     note: str | None
     scores: list[list[list[Share]]] | None
-    epochs: Annotated[int, Field(ge=1)] | None = None
+    after: list[Annotated[int, Field(ge=1)]] | None = None
     seconds: Annotated[Number, Field(ge=0)]
     spent: Annotated[Number, Field(ge=0)]
 
@@ -271,12 +302,12 @@ def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
     """Refuse a line of a journal that does not match these trials."""
     advice = "remove the line to try the method again"
     check_form(row, _Row, journal, expected="a method that was tried", advice=advice)
-    counts = [{len(scores) for scores in trial_scores} for trial_scores in row["scores"] or ()]
-    wanted = [len(trial.score) for trial in trials]
-    if row["scores"] is not None and counts != [{count} for count in wanted]:
+    numbers = len(row.get("after") or [0])
+    counts = [[len(scores) for scores in trial_scores] for trial_scores in row["scores"] or ()]
+    if row["scores"] is not None and counts != [[len(trial.score)] * numbers for trial in trials]:
         raise CheckpointError(
-            f"Expected one score for each of {sum(wanted)} held-out bags, got others (in {journal}, method "
-            f"{row['method']}); {advice}."
+            f"Expected one score for each of {sum(len(trial.score) for trial in trials)} held-out bags, got others (in "
+            f"{journal}, method {row['method']}); {advice}."
         )
 
 
@@ -285,54 +316,79 @@ def mix(
 ) -> SearchResult:
     """Mix the candidates that were tried to the end.
 
-    A row holds `method`, `seconds`, `note` and `scores`: [M, n] of the n bags that each trial scores, or None. `prior`
-    are the prior weights of methods.
+    A row holds `method`, `seconds`, `note`, `after` and `scores`: [A, n] of the n bags that each trial scores, after
+    each of the A numbers of epochs in `after`, or None. `prior` are the prior weights of methods.
+
+    The scores out of fold are those of mixtures whose epochs and weights were chosen on the other folds; only the lines
+    are those of all folds, so that the mixtures of the folds have one scale.
     """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     if not whole:
         why = "; ".join(f"{row['method']}: {row['note']}" for row in rows)
         raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another with `method`.")
     before = prior_weights([rows[number]["method"] for number in whole], prior)
-    held = _HeldOut(bags, trials, [np.concatenate(rows[number]["scores"], axis=1) for number in whole], before)
-    mixture, areas = held.fit(range(len(trials))), held.areas(range(len(trials)))
-    crossed: list[Numbers] = []
-    for fold in range(len(trials)):
-        others = held.fit([other for other in range(len(trials)) if other != fold])
-        inside = held.fold == fold
-        # The lines are those of all folds, so that the folds' mixtures differ only in their weights.
-        crossed.append(Mixture(others.weights, mixture.lines).scores([x[:, inside] for x in held.logits]))
+    held = _HeldOut(bags, trials, [rows[number]["scores"] for number in whole], before)
+    every = np.arange(len(trials))
+    final = held.choice(every)
+    crossed = [held.scores(held.choice(every[every != fold]), fold) for fold in every.tolist()]
     figure = np.mean([auroc(held.labels[held.fold == fold], scores) for fold, scores in enumerate(crossed)])
-    tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"], epochs=row.get("epochs")) for row in rows]
-    for number, area, weight, logits in zip(whole, areas, mixture.weights, held.logits):
-        ends = fold_interval(held.labels, logits.mean(axis=0), held.fold)
-        tried[number] = replace(tried[number], auroc=area, weight=float(weight), interval=ends and list(ends[:2]))
-    taken = [place for place, weight in enumerate(mixture.weights) if weight > 0]
+    tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"]) for row in rows]
+    for place, number in enumerate(whole):
+        after, at = rows[number].get("after"), final.epochs[place]
+        ends = fold_interval(held.labels, held.logits[place][at], held.fold)
+        tried[number] = replace(
+            tried[number],
+            auroc=final.areas[place],
+            weight=float(final.weights[place]),
+            epochs=None if after is None else after[at],
+            interval=ends and list(ends[:2]),
+        )
+    taken = np.flatnonzero(final.weights > 0).tolist()
+    lines = [held.line(place, final.epochs[place]) or Line() for place in taken]
     chosen = [tried[whole[place]].method for place in taken]
-    mixture = Mixture(mixture.weights[taken], [mixture.lines[place] for place in taken])
     out_of_fold = OutOfFold(held.labels, np.concatenate(crossed), held.fold)
-    return SearchResult(tried, chosen, mixture, float(figure), len(trials), out_of_fold)
+    return SearchResult(tried, chosen, Mixture(final.weights[taken], lines), float(figure), len(trials), out_of_fold)
+
+
+class _Choice(NamedTuple):
+    """What some folds chose: of each candidate the position of its epochs, its mean AUROC then, and its weight."""
+
+    epochs: list[int]
+    areas: list[float]
+    weights: Numbers
 
 
 class _HeldOut:
-    """The held-out bags of all folds, and the candidates' logits for them."""
+    """The held-out bags of all folds, and the candidates' logits [A, N] for them."""
 
-    def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Numbers], prior: Numbers) -> None:
-        self._prior = prior
-        self.logits = [bounded_logit(torch.from_numpy(candidate_scores)).numpy() for candidate_scores in scores]
+    def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Sequence[Any]], prior: Numbers) -> None:
+        labels = bags.require_labels()
+        self._prior, self._lines = prior, dict[tuple[int, int], Line | None]()
+        self._areas = [areas_of(labels, trials, parts) for parts in scores]
+        joined = [np.concatenate([np.asarray(part, dtype=np.float64) for part in parts], axis=1) for parts in scores]
+        self.logits = [bounded_logit(torch.from_numpy(x)).numpy() for x in joined]
         self.fold = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
         index = np.concatenate([trial.score for trial in trials])
-        self.labels = bags.require_labels()[index]
+        self.labels = labels[index]
         self._groups = None if bags.groups is None else bags.groups[index]
 
-    def fit(self, folds: Sequence[int]) -> Mixture:
-        """Fit the mixture on these folds."""
+    def choice(self, folds: NDArray[np.int64]) -> _Choice:
+        """Choose epochs and weights on these folds."""
         inside = np.isin(self.fold, folds)
+        epochs = [best_epochs(areas[folds]) for areas in self._areas]
+        areas = [float(own[folds, at].mean()) for own, at in zip(self._areas, epochs)]
+        logits = [x[[at]][:, inside] for x, at in zip(self.logits, epochs)]
         groups = None if self._groups is None else self._groups[inside]
-        logits = [x[:, inside] for x in self.logits]
-        return fit_mixture(logits, self.areas(folds), self.labels[inside], groups, self._prior)
+        return _Choice(epochs, areas, fit_mixture(logits, areas, self.labels[inside], groups, self._prior).weights)
 
-    def areas(self, folds: Sequence[int]) -> list[float]:
-        """Return the mean AUROC over these folds of each candidate's mean logit."""
-        masks = [self.fold == fold for fold in folds]
-        areas = [[auroc(self.labels[mask], x[:, mask].mean(axis=0)) for mask in masks] for x in self.logits]
-        return [float(np.mean(area)) for area in areas]
+    def scores(self, choice: _Choice, fold: int) -> Numbers:
+        """Return the scores of the bags of a fold by this choice, with the lines of all folds."""
+        lines = [self.line(place, at) or Line() for place, at in enumerate(choice.epochs)]
+        inside = self.fold == fold
+        return Mixture(choice.weights, lines).scores([x[[at]][:, inside] for x, at in zip(self.logits, choice.epochs)])
+
+    def line(self, place: int, at: int) -> Line | None:
+        """Return the line of a candidate after these epochs, fitted on all folds; None if it ranks like chance."""
+        if (place, at) not in self._lines:
+            self._lines[place, at] = fit_line(self.logits[place][[at]], self.labels)
+        return self._lines[place, at]

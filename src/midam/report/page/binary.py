@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.errors import plural
 from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
-from midam.evaluate.proportions import Estimate, called_right, proportion
+from midam.evaluate.proportions import Estimate, called_right, operating_points, proportion
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
@@ -140,14 +140,11 @@ class BinaryPage(TargetPage):
         up = "Observed share of positive bags"
         curve = plot_scores.plot_reliability(bins, up=up, line=line)
         text = f"{plural(len(bins), 'bin')} of equal numbers of bags."
-        known = self.study.thresholds
+        known, on = self.study.thresholds, "the validation bags" if tested.folds is None else "the other folds"
         then = "" if known is None else f" That share was {known.positives / known.bags:.1%}; here it is {share:.1%}."
         return [
             Pair([Figure(curve, "Reliability.", text), Table(f"Calibration of {tested.counts()}", (), rows)]),
-            Note(
-                "Probabilities come from Platt scaling on the validation bags, and apply to their share of positive "
-                f"bags.{then}"
-            ),
+            Note(f"Probabilities come from Platt scaling on {on}, and apply to their share of positive bags.{then}"),
         ]
 
     def _usefulness(self) -> list[Any]:
@@ -177,25 +174,38 @@ class BinaryPage(TargetPage):
         for number, point in enumerate(choice.points):
             place, cut = "" if number else "at_threshold", point.threshold
             name = f"{point.rule}{'' if number else ' (the threshold of the run)'}{'' if point.note is None else ' *'}"
-            called = tested.scores >= cut
+            called = tested.scores >= (cut if number == 0 or tested.folds is None else self._cuts(point.rule))
             keys = [f"{place}.{rate}" if place else None for rate in ("threshold", "sensitivity", "specificity")]
-            rates = [Number(self._rate(label, cut), key=key) for label, key in zip((1, 0), keys[1:])]
+            hits = [proportion(called == tested.values, groups=tested.groups, among=tested.values == y) for y in (1, 0)]
+            rates = [Number(hit, key=key) for hit, key in zip(hits, keys[1:])]
             values = [proportion(called == tested.values, groups=tested.groups, among=called == one) for one in (1, 0)]
             form = form_apart(tested.scores, cut, least=3)
             rows.append([name, Number(cut, form, keys[0]), *rates, *values, f"{int(called.sum())} of {len(tested)}"])
         heads = ["chosen for", "threshold", "sensitivity", "specificity", "PPV", "NPV", "called positive"]
         unit = "Wilson intervals, with bags counted by their groups" if tested.grouped else "Wilson intervals"
-        then = (
-            "these are training bags, so the results are no test" if self.study.part == "train" else "then applied once"
-        )
+        then = "then applied once"
+        if self.study.part == "train":
+            then = "these are training bags, so the results are no test"
+        if tested.folds is not None:
+            then = "the bags of a fold are called by what the other folds choose"
         pooled = f"; {choice.out_of_fold} of them are training bags, scored by models of inner folds"
+        pooled = pooled if choice.out_of_fold and tested.folds is None else ""
         return [
             f"Each threshold was chosen on {choice.bags} {choice.kind} bags ({choice.positives} positive"
-            f"{pooled if choice.out_of_fold else ''}); {then}. Here a rule may miss its goal. PPV and NPV apply to a "
+            f"{pooled}); {then}. Here a rule may miss its goal. PPV and NPV apply to a "
             f"share of {tested.positives / len(tested):.1%} positive bags.",
             Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows),
             *(Note(f"* {point.note}") for point in choice.points if point.note),
         ]
+
+    def _cuts(self, rule: str) -> NDArray[np.float64]:
+        """Return the threshold [N] of each cross-validated bag, which the other folds choose by a rule."""
+        bags, folds = self.tested, np.asarray(self.tested.folds)
+        cuts = np.empty(len(bags))
+        for fold in np.unique(folds):
+            inside = folds == fold
+            cuts[inside] = operating_points(bags.values[~inside], bags.scores[~inside], [rule])[0].threshold
+        return cuts
 
     def errors(self) -> list[Part]:
         """Return the bags that are furthest on the wrong side of the threshold."""

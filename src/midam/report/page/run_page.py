@@ -73,6 +73,7 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
     roles = {
         "test": "that played no part in training",
         "new": "from data that the run did not use",
+        "out_of_fold": "each scored by a model that has not seen it",
         "val": f"which chose {page.validates}, so that this is no test",
         "train": "which trained the model, so that this is no test",
     }
@@ -87,7 +88,13 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
     counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
     trained = [counts[part] for part in ("train", "val") if part in counts]
     on = f"{study.trained_on} ({' and '.join(trained)})" if trained else study.trained_on
-    blocks.append(f"What was done: {study.method}, trained on {on}.")
+    done = f"What was done: {study.method}, trained on {on}."
+    if study.folds:
+        done = (
+            f"What was done: {study.method}, trained on all bags of {study.trained_on}. For the scores it was trained "
+            f"{study.folds} times more, each time without one of {study.folds} folds, which it then scored."
+        )
+    blocks.append(done)
     baseline = None if study.baseline is None else study.baseline.entry
     if baseline is not None:
         blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict_words(baseline)}.")
@@ -194,7 +201,13 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     rarest = page.rarest()
     if rarest is not None and rarest[0] < _FEW:
         limits.append(f"{rarest[0]} {rarest[1]}: calibration, subgroups and all that involves them rest on few.")
-    other = "One split of one data set: `midam report RUN DATA` measures performance on other data."
+    what = "Folds" if study.folds else "One split"
+    other = f"{what} of one data set: `midam report RUN DATA` measures performance on other data."
+    if study.folds:
+        limits.append("Only bags of one fold are compared with each other: each fold was scored by another model.")
+        limits.append(
+            "What shuffling a feature costs needs bags that the model has not seen, as by `--test-fraction 0.2`."
+        )
     limits.append("These results apply to this other data, not to a third site." if study.external else other)
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")

@@ -54,8 +54,8 @@ class ScoredBags:
     predicted : array of float64 or None
         Predictions: probabilities [N], or [N, C] of classes and labels, with NaN for a label without a probability; or
         the position of the grade, the number, or the position of the risk group [N]. None without a decision.
-    groups, sizes : array [N], or None
-        Patient and number of instances of each bag; None if unknown.
+    groups, sizes, folds : array [N], or None
+        Patient, number of instances and fold of each bag; None if unknown.
     """
 
     ids: NDArray[np.str_]
@@ -64,6 +64,7 @@ class ScoredBags:
     predicted: NDArray[np.float64] | None = None
     groups: NDArray[np.str_] | None = None
     sizes: NDArray[np.int64] | None = None
+    folds: NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -142,7 +143,9 @@ class Study:
     external : bool
         Whether the tested bags come from other data than the run.
     part : str
-        Part of the tested bags: "test", "val", "train" or "new".
+        Part of the tested bags: "test", "out_of_fold", "val", "train" or "new".
+    folds : int
+        Number of folds that scored the tested bags; 0 if they were not cross-validated.
     tested : ScoredBags
         Reported bags.
     summary : mapping
@@ -202,6 +205,7 @@ class Study:
     chosen: Mapping[str, Any] | None = None
     importance: Mapping[str, Any] | None = None
     thresholds: Thresholds | None = None
+    folds: int = 0
     pseudonyms: bool = False
 
     @property

@@ -1,0 +1,102 @@
+"""Cross-validation as the answer of a run: models that have not seen a bag score it, and all bags train the model."""
+
+import warnings
+from collections.abc import Callable
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from midam.data.bags import Bags
+from midam.data.column_codes import prepare
+from midam.errors import CheckpointError, ConfigError, DivergedError
+from midam.evaluate.predict import predict
+from midam.files import Journal
+from midam.reading import Form, Share, check_form
+from midam.runs.data import Callbacks, SplitBags
+from midam.runs.folder import RunFolder
+from midam.runs.folds import fold_trials
+from midam.settings import ResolvedSettings, Settings
+from midam.targets import OutOfFold, target_of
+from midam.train.trainer import Trainer
+from midam.train.trials import Trial
+
+Scores = NDArray[np.float64]
+
+
+def preparing(parts: SplitBags, settings: Settings) -> Callable[[Trial], Bags] | None:
+    """Return the function that codes columns and fills gaps by the training bags of a fold; None if there are none."""
+    if parts.raw is None:
+        return None
+    raw = parts.raw
+
+    def prepared(trial: Trial) -> Bags:
+        with warnings.catch_warnings(action="ignore"):  # the training on all bags has warned
+            return prepare(raw, settings.data, train=trial.train).bags
+
+    return prepared
+
+
+class _Row(Form):
+    """A line of folds.jsonl."""
+
+    fold: Annotated[int, Field(ge=0)]
+    scores: list[Share] | list[list[Share]]
+
+
+def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, calls: Callbacks) -> OutOfFold:
+    """Train a model for each fold on the bags of the others, and score its bags; a second call skips finished folds."""
+    if parts.folds is None:
+        raise ConfigError("Expected bags with folds, got none; choose them first.")
+    bags, folds = parts.bags, parts.folds
+    trials, prepared = fold_trials(folds, seed=config.run.seed), preparing(parts, config)
+    calls.stage(f"cross-validation, {len(trials)} folds", len(bags))
+    busy = ConfigError(f"Expected no other process that continues {folder.root}, got one; wait for its end.")
+    scores: Scores | None = None
+    with Journal(folder.folds, busy=busy) as journal:
+        done = _finished(journal, trials, folder)
+        for fold, trial in enumerate(trials):
+            if fold not in done:
+                own = bags if prepared is None else prepared(trial)
+                done[fold] = _score(own, config, trial, fold)
+                journal.add([{"fold": fold, "scores": done[fold].tolist()}])
+            if scores is None:
+                scores = np.empty((len(bags), *done[fold].shape[1:]))
+            scores[trial.score] = done[fold]
+            if calls.on_bags is not None:
+                calls.on_bags(trial.score.tolist())
+    return OutOfFold(target_of(bags).values(bags), np.asarray(scores), folds)
+
+
+def _score(bags: Bags, config: ResolvedSettings, trial: Trial, fold: int) -> Scores:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # the training on all bags has warned
+            trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)).fit()
+    except DivergedError as error:
+        raise DivergedError(f"Fold {fold + 1} of the cross-validation: {error}") from error
+    return predict(trainer.reported, bags.subset(trial.score), chunk_size=config.run.chunk_size)
+
+
+def _finished(journal: Journal, trials: list[Trial], folder: RunFolder) -> dict[int, Scores]:
+    """Return the scores of the folds in the journal."""
+    advice = "remove the file to score the folds again"
+    if journal.damaged is not None:
+        raise CheckpointError(
+            f"Expected a fold in each line, got damage (in {folder.folds}, line {journal.damaged}); {advice}."
+        )
+    done: dict[int, Scores] = {}
+    for row in journal.rows:
+        check_form(row, _Row, folder.folds, expected="a scored fold", advice=advice)
+        if row["fold"] >= len(trials) or len(row["scores"]) != len(trials[row["fold"]].score):
+            raise CheckpointError(
+                f"Expected the folds of this run, got others (in {folder.folds}, fold {row['fold']}); {advice}."
+            )
+        done[row["fold"]] = np.array(row["scores"], dtype=np.float64)
+    return done
+
+
+def by_bag(scored: OutOfFold, trials: list[Trial]) -> OutOfFold:
+    """Return scores in the order of the trials as scores in the order of the bags."""
+    back = np.argsort(np.concatenate([trial.score for trial in trials]))
+    return OutOfFold(scored.values[back], scored.scores[back], scored.folds[back])

@@ -1,0 +1,110 @@
+"""The folds of a cross-validated run: which model scores a bag without having seen it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.splits import check_disjoint
+from midam.errors import BagDataError, ConfigError
+from midam.settings import Settings
+from midam.settings.group import AUTO
+from midam.targets import target_of
+from midam.train.trials import Trial
+
+MOST_BAGS, RARE = 500, 50
+_FOLDS = 5
+Folds = NDArray[np.int64]
+
+
+def few_bags(bags: Bags, *, at_once: bool) -> bool:
+    """Return whether bags are so few that holding some out costs more than folds do.
+
+    At most 500 bags; or, for a method that is fitted `at_once` and needs no validation bags, at most 50 of the rarer of
+    two classes.
+    """
+    if len(bags) <= MOST_BAGS:
+        return True
+    counts = np.bincount(bags.labels, minlength=2) if bags.labels is not None else np.array([len(bags)])
+    return at_once and int(counts.min()) <= RARE
+
+
+def choose_folds(bags: Bags, settings: Settings, *, at_once: bool) -> Folds | None:
+    """Return the fold [N] that scores each bag, disjoint by group; None if bags are to be held out.
+
+    Raises a `ConfigError` or `BagDataError` for `folds` that these bags or settings do not allow.
+    """
+    run, training = settings.run, settings.training
+    needs_validation = training.select == "best" or training.patience is not None
+    if run.folds == AUTO:
+        given = bags.splits is not None or run.test_fraction is not None or needs_validation
+        return None if given or not few_bags(bags, at_once=at_once) else _numbered(bags, settings, _FOLDS, least=2)
+    if run.folds == 0:
+        return None
+    for named, what in (
+        (bags.splits is not None, "splits"),
+        (run.test_fraction is not None, "`test_fraction`"),
+        (needs_validation, "`select` best or `patience`, which need validation bags"),
+    ):
+        if named:
+            raise ConfigError(f"Expected `folds` {run.folds} or {what}, got both; leave one out.")
+    if isinstance(run.folds, str):
+        folds = _by_site(bags, run.folds)
+        if bags.groups is not None and bags.sites is not None:
+            check_disjoint(bags.sites, bags.groups, allow_leakage=run.allow_leakage)
+        return folds
+    return _numbered(bags, settings, run.folds, least=run.folds)
+
+
+def _numbered(bags: Bags, settings: Settings, count: int, *, least: int) -> Folds | None:
+    """Return as many of `count` stratified folds as the bags allow; fewer than `least`: None, or the reason."""
+    target, groups = target_of(bags), bags.groups
+    values, units = target.values(bags), np.arange(len(bags)).astype(str) if groups is None else groups
+    possible = min(count, target.most_folds(values, units))
+    for number in range(possible, 1, -1):
+        folds = target.folds(values, groups=groups, folds=number, seed=settings.run.seed)
+        if all(_usable(bags, folds, fold) for fold in range(number)):
+            if number < least:
+                break
+            return folds
+    if settings.run.folds == AUTO:
+        return None
+    unit = "bags" if groups is None else "groups"
+    raise BagDataError(
+        f"Expected {count} folds that can each be trained without and ranked, got too few {unit} {target.ordered} (in "
+        f"{bags.source}); take fewer `folds`."
+    )
+
+
+def _by_site(bags: Bags, column: str) -> Folds:
+    """Return the site of each bag as a number."""
+    if bags.sites is None:
+        raise BagDataError(f"Expected a column {column!r} of sites, got none (in {bags.source}); name another.")
+    names, folds = np.unique(bags.sites, return_inverse=True)
+    lost = [str(name) for fold, name in enumerate(names) if not _trains(bags, folds, fold)]
+    if len(names) < 2 or lost:
+        got = f"{names[0]} alone" if len(names) < 2 else f"none without {lost[0]}"
+        raise BagDataError(
+            f"Expected bags of both classes outside of each site, got {got} (in {bags.source}, column {column}); name "
+            "another column, or a number of folds."
+        )
+    return folds.astype(np.int64)
+
+
+def _usable(bags: Bags, folds: Folds, fold: int) -> bool:
+    """Return whether the bags of a fold can be ranked, and the others can train."""
+    target = target_of(bags)
+    return target.has_metric(target.values(bags)[folds == fold]) and _trains(bags, folds, fold)
+
+
+def _trains(bags: Bags, folds: Folds, fold: int) -> bool:
+    try:
+        target_of(bags).check(bags.subset(np.flatnonzero(folds != fold)))
+    except BagDataError:
+        return False
+    return True
+
+
+def fold_trials(folds: Folds, *, seed: int) -> list[Trial]:
+    """Return the training of each fold: on the bags of the others, to score its own."""
+    each = np.unique(folds).tolist()
+    return [Trial(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold), seed) for fold in each]

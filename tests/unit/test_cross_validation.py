@@ -1,0 +1,235 @@
+"""Cross-validation as the answer of a run: folds, what they see, their files, and a stopped run."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from midam.cli import main
+from midam.data.bags import Bags
+from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, RunStoppedError
+from midam.evaluate.ranking import auroc
+from midam.runs import load_run
+from midam.runs.cross_validation import preparing, train_folds
+from midam.runs.data import Callbacks, SplitBags, read_data, split_data
+from midam.runs.fit import fit_run, resume_run
+from midam.runs.folder import RunFolder
+from midam.runs.folds import choose_folds, fold_trials
+from midam.settings import Settings
+
+pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
+FEW = {"epochs": 2, "members": 1, "num_positive": 4, "num_negative": 4, "baseline": False}
+
+
+def frame(bags=40, *, seed=0):
+    """A table of bags, two a patient, with sites, several kinds of labels, a gap and a category."""
+    rng, rows = np.random.default_rng(seed), []
+    for bag in range(bags):
+        label, site = bag // 2 % 2, "ABC"[bag // 2 % 3]
+        for _ in range(int(rng.integers(2, 5))):
+            x = rng.normal(size=3) + label
+            known = {"bag": f"b{bag}", "patient": f"p{bag // 2}", "site": site, "label": label}
+            known |= {"grade": bag % 3, "time": 1 + bag + 30 * (1 - label), "event": bag % 2, "kind": "uvw"[bag % 3]}
+            rows.append(known | dict(zip("xyz", x)) | ({"x": None} if rng.random() < 0.1 else {}))
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "t.csv"
+    frame().to_csv(path, index=False)
+    return path
+
+
+def bags_of(count=40, positives=20, **more):
+    rng = np.random.default_rng(0)
+    labels = (np.arange(count) < positives).astype(int)
+    return Bags.from_list([rng.normal(size=(3, 4)) + y for y in labels], labels).replace(**more)
+
+
+def settings(*ignore, **more):
+    ignored = ["site", "grade", "time", "event", *ignore]
+    return Settings(**FEW, label_column="label", groups="patient", ignore=ignored, **more)
+
+
+def test_few_bags_are_cross_validated_and_others_held_out():
+    few, many = bags_of(), bags_of(501, 250)
+    assert np.bincount(choose_folds(few, Settings(), at_once=True)).tolist() == [8] * 5
+    assert choose_folds(many, Settings(), at_once=True) is None
+    assert choose_folds(bags_of(501, 50), Settings(), at_once=True) is not None
+    assert choose_folds(bags_of(501, 50), Settings(), at_once=False) is None
+    assert choose_folds(few.replace(splits=["train", "test"] * 20), Settings(), at_once=True) is None
+    for held_out in ({"test_fraction": 0.2}, {"folds": 0}, {"select": "best"}, {"patience": 3}):
+        assert choose_folds(few, Settings(**held_out), at_once=True) is None
+    assert choose_folds(many, Settings(folds=3), at_once=False).max() == 2
+    for clash in ({"test_fraction": 0.2}, {"select": "best"}):
+        with pytest.raises(ConfigError, match="got both"):
+            choose_folds(few, Settings(folds=3, **clash), at_once=True)
+    with pytest.raises(ConfigError, match="folds"):
+        Settings(folds=1)
+
+
+def test_folds_are_disjoint_by_group_and_as_many_as_a_rare_class_allows():
+    groups = np.repeat(np.arange(20), 2).astype(str)
+    bags = bags_of(40, 6, groups=groups)  # three positive groups
+    folds = choose_folds(bags, Settings(), at_once=True)
+    assert len(np.unique(folds)) == 3
+    assert all(len(set(folds[groups == group])) == 1 for group in groups)
+    assert all(len(set(bags.labels[folds == fold])) == 2 for fold in range(3))
+    with pytest.raises(BagDataError, match="Expected 5 folds"):
+        choose_folds(bags, Settings(folds=5), at_once=True)
+    assert choose_folds(bags_of(40, 1), Settings(), at_once=True) is None
+
+
+def test_each_site_is_a_fold():
+    sites = np.array(["A", "B", "C", "D"] * 10)
+    folds = choose_folds(bags_of(sites=sites), Settings(folds="site"), at_once=True)
+    assert [set(sites[folds == fold]) for fold in range(4)] == [{"A"}, {"B"}, {"C"}, {"D"}]
+    with pytest.raises(BagDataError, match="A alone"):
+        choose_folds(bags_of(sites=["A"] * 40), Settings(folds="site"), at_once=True)
+    with pytest.raises(BagDataError, match="none without A"):
+        choose_folds(bags_of(sites=["A"] * 20 + ["B"] * 20), Settings(folds="site"), at_once=True)
+    with pytest.raises(BagDataError, match="none"):
+        choose_folds(bags_of(), Settings(folds="site"), at_once=True)
+    patients = bags_of(sites=sites, groups=np.repeat(np.arange(20), 2).astype(str))
+    with pytest.raises(LeakageError, match="0 in A and B"):
+        choose_folds(patients, Settings(folds="site"), at_once=True)
+    with pytest.raises(ConfigError, match="one column of sites"):
+        _ = Settings(folds="site", balance="hospital").site_column
+
+
+def test_a_fold_never_sees_its_own_bags(tmp_path, table):
+    """Labels, values and gaps of a fold may be anything: its scores stay, those of the others change."""
+    config = settings("kind", impute="median")
+    raw = read_data(str(table), config)
+    folds = np.unique(raw.groups, return_inverse=True)[1] % 3
+    scores = []
+    for number, damaged in enumerate((False, True)):
+        bags = raw
+        if damaged:
+            rng, inside = np.random.default_rng(1), folds == 0
+            rows = np.concatenate([np.arange(s, s + n) for s, n in zip(raw.starts[inside], raw.sizes[inside])])
+            x = raw.instances.copy()
+            x[rows[::2]] = np.nan
+            labels = np.where(inside, rng.permutation(raw.labels), raw.labels)
+            bags = raw.replace(instances=x, labels=labels)
+        with warnings.catch_warnings(action="ignore"):
+            parts = split_data(bags, config, folds=folds)
+        folder = RunFolder(tmp_path / str(number))
+        folder.root.mkdir()
+        first = fold_trials(folds, seed=0)[0]
+        seen = preparing(parts, config)(first).subset(first.train)
+        scores.append(seen.instances[seen.rows()])
+        scored = train_folds(parts, config.resolve(parts.bags.instance_shape), folder, Callbacks())
+        scores.append(scored.scores)
+    # What the first fold trains on is filled and coded without the first fold's own values.
+    np.testing.assert_array_equal(scores[0], scores[2])
+    others = folds > 0
+    assert (scores[1][others] != scores[3][others]).any()
+
+
+def test_a_run_reports_scores_of_models_that_have_not_seen_the_bag(tmp_path, table, capsys):
+    words = ["fit", str(table), "--label-column", "label", "--groups", "patient", "--out", str(tmp_path / "run")]
+    words += ["--ignore", "site,grade,time,event", "--impute", "median", "--method", "bag-statistics-extratrees"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "cross-validated in 5 folds of groups: each of the 40 bags is scored by a model that has not seen it" in out
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    rows = pd.read_csv(tmp_path / "run/predictions.csv")
+    assert set(rows["split"]) == {"out_of_fold"}
+    assert rows.groupby("group")["fold"].nunique().eq(1).all()
+    assert summary["folds"] == rows["fold"].nunique() == 5
+    found = summary["out_of_fold"]
+    assert found["auroc"] == pytest.approx(auroc(rows["label"], rows["score"], folds=rows["fold"]), abs=1e-9)
+    assert found["auroc_ci95"][0] <= found["auroc"] <= found["auroc_ci95"][1]
+    # A threshold is chosen on the other folds, so the classes are not those of one threshold.
+    assert ((rows["class"] == 1) == (rows["label"] == 1)).mean() > 0.6
+    run = load_run(tmp_path / "run")
+    assert set(run.splits.values()) == {"train"}
+    assert run.settings.run.folds == 5
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), str(table)]) == 0
+    assert "no test: the model has seen them" in capsys.readouterr().out
+
+
+def test_the_model_of_a_cross_validated_run_is_that_of_all_bags(tmp_path, table):
+    fit_run(str(table), settings(impute="zero"), RunFolder(tmp_path / "run"), method="midam")
+    fit_run(
+        str(table),
+        settings(impute="zero", test_fraction=0.0, val_fraction=0.0),
+        RunFolder(tmp_path / "all"),
+        method="midam",
+    )
+    one, other = (load_run(tmp_path / name).model.state_dict() for name in ("run", "all"))
+    assert all((one[key] == other[key]).all() for key in other)
+
+
+@pytest.mark.parametrize(
+    ("label", "options"),
+    [
+        ("grade", {"target": "ordinal", "label_column": "grade"}),
+        ("kind", {"target": "multiclass", "label_column": "kind"}),
+        ("time", {"target": "survival", "label_column": "time,event"}),
+    ],
+)
+def test_other_targets_are_cross_validated(tmp_path, table, label, options):
+    ignored = [
+        name for name in ("site", "grade", "time", "event", "kind", "label") if name not in options["label_column"]
+    ]
+    config = Settings(**FEW, groups="patient", impute="zero", ignore=ignored, **options)
+    summary = fit_run(str(table), config, RunFolder(tmp_path / "run"), method="midam")
+    assert summary["out_of_fold"]["bags"] == 40
+    assert "test" not in summary
+    assert len(pd.read_csv(tmp_path / "run/predictions.csv")["fold"].unique()) == summary["folds"]
+
+
+def test_a_stopped_cross_validation_continues_to_the_same_bytes(tmp_path, table):
+    config = settings(impute="zero")
+    fit_run(str(table), config, RunFolder(tmp_path / "whole"), method="midam")
+
+    def stop_after(count):
+        left = [count]
+
+        def on_bags(_):
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+
+        return on_bags
+
+    folder = RunFolder(tmp_path / "stopped")
+    with pytest.raises(RunStoppedError):
+        fit_run(str(table), config, folder, method="midam", on_bags=stop_after(2))
+    assert len(folder.folds.read_text().splitlines()) == 2
+    with pytest.raises(RunStoppedError):
+        resume_run(None, folder, on_bags=stop_after(4))
+    resume_run(None, folder)
+    for name in ("predictions.csv", "folds.jsonl"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    for damage, match in (
+        ("{]\n", "line 1"),
+        ('{"fold": 0, "scores": [2.0]}\n', "fold"),
+        ('{"fold": 9, "scores": []}\n', "folds of this run"),
+    ):
+        folder.folds.write_text(damage)
+        with pytest.raises(CheckpointError, match=match):
+            resume_run(None, folder)
+
+
+def test_several_processes_hold_bags_out(tmp_path, table):
+    from midam.processes import Processes
+    from midam.runs.fit import _held_out
+
+    two = Processes(devices=2)
+    assert _held_out(Settings(), two).run.folds == 0
+    with pytest.raises(ConfigError, match="one process"):
+        _held_out(Settings(folds=5), two)
+
+
+def test_split_bags_without_folds_are_as_before():
+    parts = split_data(bags_of(), Settings())
+    assert parts.folds is None
+    assert isinstance(parts, SplitBags)
+    assert sorted(set(parts.splits.tolist())) == ["test", "train", "val"]
