@@ -281,13 +281,15 @@ class Thresholds(Form):
     @property
     def kind(self) -> str:
         """Kind of the bags, in a word."""
+        if self.out_of_fold == self.bags:
+            return "out-of-fold"
         return "held-out" if self.out_of_fold else "validation"
 
     @property
     def words(self) -> str:
         """The threshold, its rule, and the bags, in words."""
         few = "; few, so approximate" if self.positives < FEW_BAGS else ""
-        pooled = f"; {self.out_of_fold} of them by inner folds" if self.out_of_fold else few
+        pooled = f"; {self.out_of_fold} of them by inner folds" if 0 < self.out_of_fold < self.bags else few
         point, counts = self.points[0], f"({self.positives} positive{pooled})"
         return f"{point.threshold:.4g} ({point.rule}), chosen on {self.bags} {self.kind} bags {counts}"
 

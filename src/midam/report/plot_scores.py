@@ -18,7 +18,7 @@ from midam.evaluate.bands import Band, Bands
 from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
-from midam.evaluate.ranking import auroc, check_bags
+from midam.evaluate.ranking import check_bags
 from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, finish, new_chart, span, unit_axes
 from midam.report.words import shortened
 
@@ -77,7 +77,7 @@ def plot_roc(
         axes.plot(x, up, color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3)
         if baseline is not None:
             x, up, _ = roc_curve(y, baseline, drop_intermediate=False)
-            name = f"Baseline: AUROC {auroc(y, baseline):.3f}"
+            name = "Baseline"
             axes.plot(x, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label=name, zorder=2.5)
         if threshold is not None:
             _operating_point(axes, threshold_metrics(y, s, threshold))
@@ -92,7 +92,7 @@ def _operating_point(axes: Axes, point: Mapping[str, Any]) -> None:
     below, above = point["sensitivity_ci95"]
     errors: dict[str, Any] = {"xerr": [[x - low], [high - x]], "yerr": [[up - below], [above - up]]}
     style: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 7, "markeredgecolor": "white", "zorder": 4}
-    name = f"Validation threshold: sens. {up:.2f}, spec. {1 - x:.2f}"
+    name = f"Threshold: sens. {up:.2f}, spec. {1 - x:.2f}"
     axes.errorbar([x], [up], **errors, **style, elinewidth=1.4, capsize=3, clip_on=False, label=name)
 
 
@@ -121,7 +121,7 @@ def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, th
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
     if threshold is not None and edges[0] < threshold < edges[-1]:
         style: dict[str, Any] = {"color": GRAY, "linestyle": (0, (4, 3)), "linewidth": 1.3, "zorder": 4}
-        axes.axvline(threshold, label="Validation threshold", **style)
+        axes.axvline(threshold, label="Threshold", **style)
     return finish(figure)
 
 

@@ -110,9 +110,12 @@ def fold_words(summary: Mapping[str, Any]) -> str:
     """Return a sentence on the cross-validation of a run."""
     bags = summary["out_of_fold"]["bags"]
     unit = "bags" if "groups" not in summary["out_of_fold"] else "groups"
+    folds, seen = f"{summary['folds']} folds of {unit}", "not seen it"
+    if summary.get("sites"):
+        folds, seen = f"{summary['folds']} folds, the sites of {summary['sites']['column']}", "not seen its site"
     return (
-        f"cross-validated in {summary['folds']} folds of {unit}: each of the {bags} bags is scored by a model that has "
-        "not seen it; the model in the folder is trained on all"
+        f"cross-validated in {folds}: each of the {bags} bags is scored by a model that has {seen}; the model in the "
+        "folder is trained on all"
     )
 
 

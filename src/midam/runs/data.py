@@ -32,7 +32,6 @@ from midam.runs.folder import csv_text
 from midam.runs.folds import choose_folds
 from midam.runs.method import usual_method
 from midam.settings import Settings
-from midam.settings.group import AUTO
 from midam.targets import target_of
 
 if TYPE_CHECKING:
@@ -286,7 +285,7 @@ def split_parts(
         parts = split_data(bags, settings, folds=folds)
         origin = describe_origin(parts)
         warn_of_leaks(parts)
-    if not isinstance(settings.run.folds, str) or settings.run.folds == AUTO:
+    if settings.run.site is None:
         settings = settings.replace(folds=0 if folds is None else len(np.unique(folds)))
     return Reading(parts, origin, notes + left_out_notes(parts.bags, left_out), settings, method)
 

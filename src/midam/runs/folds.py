@@ -47,12 +47,12 @@ def choose_folds(bags: Bags, settings: Settings, *, at_once: bool) -> Folds | No
     ):
         if named:
             raise ConfigError(f"Expected `folds` {run.folds} or {what}, got both; leave one out.")
-    if isinstance(run.folds, str):
-        folds = _by_site(bags, run.folds)
+    if run.site is not None:
+        folds = _by_site(bags, run.site)
         if bags.groups is not None and bags.sites is not None:
             check_disjoint(bags.sites, bags.groups, allow_leakage=run.allow_leakage)
         return folds
-    return _numbered(bags, settings, run.folds, least=run.folds)
+    return _numbered(bags, settings, int(run.folds), least=int(run.folds))
 
 
 def _numbered(bags: Bags, settings: Settings, count: int, *, least: int) -> Folds | None:

@@ -213,7 +213,7 @@ class _Run:
             thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
             external=external,
             cautions=[*notes, *cautions],
-            columns=_columns(tested["tested"], table),
+            columns=_columns(tested["tested"], table, None if external else about.get("sites")),
             folds=0 if external else about.get("folds", 0),
             baseline=None if external else self._baseline(tested["part"], parts),
             covariates=None if external else about.get("covariates"),
@@ -290,9 +290,17 @@ class _Run:
         return [*facts, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
 
 
-def _columns(tested: ScoredBags, table: SubgroupTable | None) -> dict[str, NDArray[np.str_]]:
-    """Return levels of the tested bags: from the table if given, by group if groups are few, by size if it varies."""
+def _columns(
+    tested: ScoredBags, table: SubgroupTable | None, sites: Mapping[str, Any] | None
+) -> dict[str, NDArray[np.str_]]:
+    """Return levels of the tested bags.
+
+    They come from the table if given, from the sites that are folds, from the groups if they are few, and from the
+    sizes if they vary.
+    """
     levels = {} if table is None else table.levels(tested.ids, tested.groups)
+    if sites is not None and tested.folds is not None:
+        levels[sites["column"]] = tested.folds
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
         levels[BY_GROUP] = tested.groups
     if tested.sizes is not None and len(np.unique(tested.sizes)) > 1:

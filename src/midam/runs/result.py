@@ -26,8 +26,8 @@ class Result(Form):
     ----------
     test, out_of_fold, val, train : dict
         Metrics of each part that has bags, as `midam.targets.Target.summarize` returns them.
-    folds : int
-        Number of folds whose models scored the bags out of fold.
+    folds, sites : int, dict
+        Number of folds whose models scored the bags out of fold; if the folds are sites, their column and metrics.
     selected, by_weights : dict
         The reported weights ("last" or "best") with their epoch; the validation metric of both.
     method, members, epochs : dict, int, int
@@ -56,6 +56,7 @@ class Result(Form):
     test: dict[str, Any] = Field(default_factory=dict)
     out_of_fold: dict[str, Any] = Field(default_factory=dict)
     folds: int | None = None
+    sites: dict[str, Any] | None = None
     val: dict[str, Any] = Field(default_factory=dict)
     train: dict[str, Any] = Field(default_factory=dict)
     selected: dict[str, Any] = Field(default_factory=dict)

@@ -21,6 +21,7 @@ from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
+from midam.evaluate.subgroups import Estimator, binary_figures, find_subgroups
 from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.registry import plugin_entry
@@ -71,6 +72,23 @@ class RunEvaluation:
         self.decision = self.target.decide(values, held_out_scores, rule=rule, out_of_fold=out_of_fold)
         self.decided = self.decision
 
+    def by_site(self, bags: Bags) -> dict[str, dict[str, Any]]:
+        """Return the metrics of each site, which a model of the other sites has scored, at the threshold of those."""
+        figures: Mapping[str, Estimator] = {self.target.metric: self.target.estimate}
+        called: NDArray[np.int64] | None = None
+        if isinstance(self.decision, BinaryDecision):
+            called, figures = self.decision.call(self.scores), binary_figures(self.decision.threshold)
+        sites: NDArray[np.str_] = np.asarray(bags.sites)
+        entries: dict[str, dict[str, Any]] = {}
+        for part in find_subgroups(self.values, self.scores, sites, figures=figures, groups=bags.groups):
+            entry: dict[str, Any] = {"bags": part.bags}
+            if called is not None:
+                entry |= {"called": int(called[sites == part.level].sum())}
+            for name, estimate in part.figures.items():
+                entry |= {name: estimate and estimate.value, f"{name}_ci95": estimate and [estimate.low, estimate.high]}
+            entries[part.level] = entry
+        return entries
+
     def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, baseline: BaselineResult) -> None:
         """Plot how well the scores of the test bags, or else of the validation bags, agree with the labels."""
         metric = self.target.metric
@@ -92,7 +110,7 @@ def predictions_text(
     scores: Scores,
     *,
     splits: NDArray[np.str_] | None = None,
-    folds: NDArray[np.int64] | None = None,
+    folds: NDArray[Any] | None = None,
     decision: Decision | None,
     header: bool = True,
 ) -> str:
@@ -196,7 +214,9 @@ def write_results(
     save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **fields))
     scores, shown = evaluation.scores, replace(parts, splits=evaluation.splits)
     options: dict[str, Any] = {"decision": evaluation.decided, "folds": evaluation.folds}
-    write_text(folder.predictions, predictions_text(bags, target, scores, splits=shown.splits, **options))
+    site = None if evaluation.folds is None else trainer.config.run.site
+    names = {"splits": shown.splits, "folds": evaluation.folds if site is None else bags.sites}
+    write_text(folder.predictions, predictions_text(bags, target, scores, **{**options, **names}))
     baseline = BaselineResult()
     if trainer.config.run.baseline and not isinstance(trainer, Fitted):
         calls.stage("training the baseline")
@@ -206,6 +226,8 @@ def write_results(
     measured = summarize_parts(bags, target, shown.splits, scores, names=SPLITS, **options)
     if evaluation.folds is not None:
         measured["folds"] = len(np.unique(evaluation.folds))
+    if site is not None:
+        measured["sites"] = {"column": site, "by_site": evaluation.by_site(bags)}
     entries = {**measured, **thresholds_of(decision), **target.description, **about}
     if isinstance(trainer, Fitted):
         entries |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}

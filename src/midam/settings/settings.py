@@ -16,7 +16,7 @@ from midam.names import nearby
 from midam.reading import plain_fault, read_text
 from midam.registry import ENCODERS, POOLINGS, Registry, take_known
 from midam.settings.data import CutSettings, DataSettings
-from midam.settings.group import AUTO, Named, SettingsGroup, marks_of, plain_type
+from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
 from midam.settings.method import MethodSettings, ModelSettings, ResolvedMethod, ResolvedModel
 from midam.settings.training import ResolvedRun, ResolvedTraining, RunSettings, TrainingSettings
 from midam.synonyms import same_meaning
@@ -99,11 +99,10 @@ class Settings(SettingsGroup):
     @property
     def site_column(self) -> str | None:
         """Column of the sites that `balance` or `folds` name; a `ConfigError` if they name different ones."""
-        folds, balance = self.run.folds, self.training.balance
-        named = folds if isinstance(folds, str) and folds != AUTO else None
-        if named and balance and named != balance:
-            raise ConfigError(f"Expected one column of sites, got `balance` {balance} and `folds` {named}; name one.")
-        return named or balance
+        site, balance = self.run.site, self.training.balance
+        if site and balance and site != balance:
+            raise ConfigError(f"Expected one column of sites, got `balance` {balance} and `folds` {site}; name one.")
+        return site or balance
 
     def replace(self, **changes: Any) -> Self:
         """Return these settings with changes, by flat name or by group."""

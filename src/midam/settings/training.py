@@ -262,6 +262,11 @@ class RunSettings(SettingsGroup):
         """Fraction of the bags for testing, if bags are held out."""
         return _TESTED if self.test_fraction is None else self.test_fraction
 
+    @property
+    def site(self) -> str | None:
+        """Column of the sites that are the folds, if `folds` names one."""
+        return self.folds if isinstance(self.folds, str) and self.folds != AUTO else None
+
     def resolve(self, instance_shape: tuple[int, ...], *, deep: bool) -> "ResolvedRun":
         """Return these settings with the defaults for one instance shape and an MLP or a deep encoder."""
         threads = _THREADS_DEEP if deep else _THREADS_SHALLOW

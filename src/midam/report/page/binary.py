@@ -189,7 +189,7 @@ class BinaryPage(TargetPage):
         if tested.folds is not None:
             then = "the bags of a fold are called by what the other folds choose"
         pooled = f"; {choice.out_of_fold} of them are training bags, scored by models of inner folds"
-        pooled = pooled if choice.out_of_fold and tested.folds is None else ""
+        pooled = pooled if 0 < choice.out_of_fold < choice.bags else ""
         return [
             f"Each threshold was chosen on {choice.bags} {choice.kind} bags ({choice.positives} positive"
             f"{pooled}); {then}. Here a rule may miss its goal. PPV and NPV apply to a "

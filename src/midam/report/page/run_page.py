@@ -205,9 +205,8 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     other = f"{what} of one data set: `midam report RUN DATA` measures performance on other data."
     if study.folds:
         limits.append("Only bags of one fold are compared with each other: each fold was scored by another model.")
-        limits.append(
-            "What shuffling a feature costs needs bags that the model has not seen, as by `--test-fraction 0.2`."
-        )
+        if study.importance is None:
+            limits.append("Which features matter needs bags that are held out: `--test-fraction 0.2`.")
     limits.append("These results apply to this other data, not to a third site." if study.external else other)
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
