@@ -91,35 +91,35 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=31_810,
-    files=250,
+    lines=32_220,
+    files=251,
     function=60,
     circles=0,
     against_layers=0,
     parameters=16,
     vague=0,
     pages=29,
-    words=28_020,
+    words=28_260,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1520,
+    "": 1527,
     "cli": 1790,
-    "compare": 2510,
+    "compare": 2545,
     "data": 7875,
-    "evaluate": 1850,
+    "evaluate": 1890,
     "explain": 1530,
     "export": 540,
     "functional": 500,
     "imaging": 2055,
     "nn": 1960,
-    "report": 2980,
-    "runs": 2370,
-    "settings": 630,
+    "report": 3015,
+    "runs": 2645,
+    "settings": 650,
     "sklearn": 1095,
-    "targets": 900,
+    "targets": 980,
     "train": 1710,
 }
 

@@ -46,7 +46,7 @@ def card_text(
     parts = {name: summary[name] for name in SPLITS if name in summary}
     metric, tried = run.target.metric, summary.get("auto", {}).get("tried", ())
     # The part that measures generalization best.
-    split = next((name for name in ("test", "val") if parts.get(name, {}).get(metric) is not None), None)
+    split = next((name for name in ("test", "out_of_fold", "val") if parts.get(name, {}).get(metric) is not None), None)
     front = {} if license is None else {"license": license}
     card = _environment().get_template("card.md.jinja")
     text = card.render(

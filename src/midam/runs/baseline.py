@@ -91,9 +91,9 @@ def train_baseline(
         trials = [Trial(train, tested, seed)] if parts.folds is None else fold_trials(parts.folds, seed=seed)
         every: NDArray[np.float64] | None = None
         for trial in trials:
-            own = BASELINES.find(name)().score(bags if prepare is None else prepare(trial), trial)
-            every = np.full((len(bags), *own.shape[1:]), np.nan) if every is None else every
-            every[trial.score] = own
+            of_trial = BASELINES.find(name)().score(bags if prepare is None else prepare(trial), trial)
+            every = np.full((len(bags), *of_trial.shape[1:]), np.nan) if every is None else every
+            every[trial.score] = of_trial
         baseline_scores = np.asarray(every)[tested]
         compared_scores = scores[tested], baseline_scores
         entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), *compared_scores, parts.folds)}

@@ -58,8 +58,8 @@ def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, c
         done = _finished(journal, trials, folder)
         for fold, trial in enumerate(trials):
             if fold not in done:
-                own = bags if prepared is None else prepared(trial)
-                done[fold] = _score(own, config, trial, fold)
+                seen = bags if prepared is None else prepared(trial)
+                done[fold] = _score(seen, config, trial, fold)
                 journal.add([{"fold": fold, "scores": done[fold].tolist()}])
             if scores is None:
                 scores = np.empty((len(bags), *done[fold].shape[1:]))

@@ -40,13 +40,13 @@ def choose_folds(bags: Bags, settings: Settings, *, at_once: bool) -> Folds | No
         return None if given or not few_bags(bags, at_once=at_once) else _numbered(bags, settings, _FOLDS, least=2)
     if run.folds == 0:
         return None
-    for named, what in (
+    for named, words in (
         (bags.splits is not None, "splits"),
         (run.test_fraction is not None, "`test_fraction`"),
         (needs_validation, "`select` best or `patience`, which need validation bags"),
     ):
         if named:
-            raise ConfigError(f"Expected `folds` {run.folds} or {what}, got both; leave one out.")
+            raise ConfigError(f"Expected `folds` {run.folds} or {words}, got both; leave one out.")
     if run.site is not None:
         folds = _by_site(bags, run.site)
         if bags.groups is not None and bags.sites is not None:

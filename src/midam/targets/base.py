@@ -351,8 +351,8 @@ class Target:
             by_fold[fold] = decision
         parts = [decision.predict(scored.scores[scored.folds == fold]) for fold, decision in by_fold.items()]
         back = np.argsort(np.concatenate([np.flatnonzero(scored.folds == fold) for fold in by_fold]))
-        own = FoldDecision(final, np.concatenate(parts)[back])
-        return CrossValidated(self.aligned(scored, by_fold, final), final, own)
+        by_others = FoldDecision(final, np.concatenate(parts)[back])
+        return CrossValidated(self.aligned(scored, by_fold, final), final, by_others)
 
     def aligned(self, scored: OutOfFold, by_fold: Mapping[int, Decision], final: Decision) -> Scores:  # noqa: ARG002
         """Return scores of the folds to which the one decision for new bags applies as the decisions by fold did."""

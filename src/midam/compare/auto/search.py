@@ -376,7 +376,7 @@ class _HeldOut:
         """Choose epochs and weights on these folds."""
         inside = np.isin(self.fold, folds)
         epochs = [best_epochs(areas[folds]) for areas in self._areas]
-        areas = [float(own[folds, at].mean()) for own, at in zip(self._areas, epochs)]
+        areas = [float(each[folds, at].mean()) for each, at in zip(self._areas, epochs)]
         logits = [x[[at]][:, inside] for x, at in zip(self.logits, epochs)]
         groups = None if self._groups is None else self._groups[inside]
         return _Choice(epochs, areas, fit_mixture(logits, areas, self.labels[inside], groups, self._prior).weights)

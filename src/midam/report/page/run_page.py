@@ -201,8 +201,8 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     rarest = page.rarest()
     if rarest is not None and rarest[0] < _FEW:
         limits.append(f"{rarest[0]} {rarest[1]}: calibration, subgroups and all that involves them rest on few.")
-    what = "Folds" if study.folds else "One split"
-    other = f"{what} of one data set: `midam report RUN DATA` measures performance on other data."
+    kind = "Folds" if study.folds else "One split"
+    other = f"{kind} of one data set: `midam report RUN DATA` measures performance on other data."
     if study.folds:
         limits.append("Only bags of one fold are compared with each other: each fold was scored by another model.")
         if study.importance is None:
