@@ -190,9 +190,7 @@ def _resume() -> str:
 
 
 def _settings() -> str:
-    found = parse(["fit", "digits", "--config", "settings.yaml"])["fit"]
-    values = {name: found[name] for name in Settings.names()}
-    return json.dumps(Settings.from_flat(values, source="settings.yaml").flat())
+    return json.dumps(parse(["fit", "digits", "--config", "settings.yaml"]).settings().flat())
 
 
 def _compare(words: list[str]) -> str:

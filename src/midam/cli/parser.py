@@ -169,7 +169,9 @@ class Parser(ArgumentParser):
             raise ConfigError(f"Expected no further arguments, got {further}; see --help.")
         _, _, lacking = message.partition("arguments are required: ")
         if lacking:
-            raise ConfigError(f"Expected {lacking}, got nothing; see --help.")
+            known = next((action.choices for action in self._actions if action.dest.upper() == lacking), None)
+            one = f", one of {', '.join(known)}" if known else ""
+            raise ConfigError(f"Expected {lacking}{one}, got nothing; see --help.")
         flag, _, fault = message.removeprefix("argument ").partition(": ")
         action = next((one for one in self._actions if flag in (*one.option_strings, one.dest, one.metavar)), None)
         value = re.search(r": '?(.*?)'?(?: \(choose from .*)?$", fault)
@@ -219,6 +221,9 @@ def _value(kind: Any, text: str) -> Any:
                 return [_value(get_args(part)[0], entry) for entry in listed]
             if get_origin(part) is dict:
                 return yaml.safe_load(text)
+    with suppress(ValueError):
+        if int in _alternatives(kind) and str not in _alternatives(kind):
+            return float(text)  # 2.5 is no word either
     return text
 
 
