@@ -22,9 +22,7 @@ from midam.reading import Count, Form, Number
 
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12
-NO_DECISION = (
-    "The scores rank the validation bags no better than chance: the class and probability of a bag mean nothing."
-)
+NO_DECISION = "The scores rank held-out bags no better than chance: the class and probability of a bag mean nothing."
 _ON_SCORE, _ON_LOGIT = 1, 2
 _BAGS_A_BIN, _MOST_BINS = 20, 10
 _LEAST_SPREAD = 1e-3  # of the largest standard deviation of scores

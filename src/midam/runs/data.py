@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -189,13 +189,16 @@ def left_out_notes(bags: Bags, name: str) -> list[str]:
     return [f"{left_out_words(bags.left_out)} are left out: {name} lists them"] if bags.left_out else []
 
 
-def _warn_of_copies(parts: SplitBags, nearest: Sequence[str]) -> None:
-    """Warn of bags with the same instances as a bag of a split nearer to training; `nearest` names that split."""
-    copies = np.flatnonzero(parts.splits != np.array(nearest))
+def _warn_of_copies(parts: SplitBags, digests: list[str], nearest: Mapping[str, str | int]) -> None:
+    """Warn of bags with the same instances as a bag of a split nearer to training, `nearest`, or of an earlier fold."""
+    which, where = ("validation or test bags", "split") if parts.folds is None else ("bags", "fold")
+    places: list[Any] = (parts.splits if parts.folds is None else parts.folds).tolist()
+    if parts.folds is not None:
+        nearest = dict(sorted(zip(digests, places), key=lambda pair: pair[1], reverse=True))
+    copies = np.flatnonzero([place != nearest[digest] for digest, place in zip(digests, places)])
     if len(copies):
-        first = parts.bags.ids[copies[0]]
-        text = f"{len(copies)} validation or test bags have the same instances as a bag in an earlier split, first"
-        text += f" {first}: results of these splits are too good; put equal bags into one group"
+        text = f"{len(copies)} {which} have the same instances as a bag in an earlier {where}, first"
+        text += f" {parts.bags.ids[copies[0]]}: results of these {where}s are too good; put equal bags into one group"
         warnings.warn(f"{text} (in {parts.bags.source})", stacklevel=3)
 
 
@@ -213,7 +216,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     contents: dict[str, str] = {}
     for name in ("test", "val", "train"):
         contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
-    _warn_of_copies(parts, [contents[digest] for digest in digests.tolist()])
+    _warn_of_copies(parts, digests.tolist(), contents)
     groups = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     data: dict[str, Any] = {"source": bags.source, "place": str(Path(bags.source).resolve())}
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
