@@ -18,7 +18,7 @@ from midam.runs.loaded import load_run
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return fitted(tmp_path_factory.mktemp("apply"), "--epochs", "8", "--lr", "0.01")
+    return fitted(tmp_path_factory.mktemp("apply"), "--epochs", "8", "--lr", "0.01", "--test-fraction", "0.2")
 
 
 def predict(run, data, out):

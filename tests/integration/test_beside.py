@@ -21,8 +21,9 @@ from midam.train.trials import Trial
 
 TREES = "bag-statistics-extratrees"
 QUICK = ["--epochs", "1", "--members", "1"]
+HELD_OUT = ["--test-fraction", "0.2"]
 # A step so small that nothing is learned.
-IDLE = [*QUICK, "--lr", "1e-9"]
+IDLE = [*QUICK, *HELD_OUT, "--lr", "1e-9"]
 
 
 def read_csv(path):
@@ -169,7 +170,7 @@ def test_no_run_is_lost_for_its_baseline(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(BASELINES._added, TREES, Broken)
     run = tmp_path / "run"
     assert main(["fit", str(table(tmp_path / "t.csv")), *QUICK, "--out", str(run)]) == 0
-    said = f"{TREES} failed (ZeroDivisionError: 24 bags)"
+    said = f"{TREES} failed (ZeroDivisionError: 32 bags)"
     assert f"warning: no baseline to compare the model with: {said}" in capsys.readouterr().out
     assert (summary_of(run)["baseline"], summary_of(run)["baseline_note"]) == (None, said)
 
@@ -178,7 +179,7 @@ def test_ctrl_c_in_the_baseline_keeps_the_model(tmp_path, monkeypatch):
     data, run = table(tmp_path / "t.csv"), tmp_path / "run"
     with monkeypatch.context() as patch:
         stop_at(patch, results, "train_baseline", 1)
-        assert main(["fit", str(data), *QUICK, "--out", str(run)]) == 130
+        assert main(["fit", str(data), *QUICK, *HELD_OUT, "--out", str(run)]) == 130
     bags = read_bags(str(data))
     scores, _ = predict_run(load_run(run), bags)
     assert [f"{score:.9g}" for score in scores] == [row["score"] for row in read_csv(run / "predictions.csv")]

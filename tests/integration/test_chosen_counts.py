@@ -36,7 +36,8 @@ def ragged(tmp_path_factory):
 
 
 def fit(data: Path, run: Path, *words: str) -> list[str]:
-    return ["fit", str(data), "--epochs", str(EPOCHS), "--members", "1", "--hidden", "[]", *words, "--out", str(run)]
+    always = ["--epochs", str(EPOCHS), "--members", "1", "--hidden", "[]", "--test-fraction", "0.2"]
+    return ["fit", str(data), *always, *words, "--out", str(run)]
 
 
 def counts(run: Path) -> tuple[int, ...]:

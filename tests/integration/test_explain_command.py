@@ -24,7 +24,7 @@ h5py = pytest.importorskip("h5py")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return fitted(tmp_path_factory.mktemp("explain"), "--epochs", "4", "--lr", "0.01")
+    return fitted(tmp_path_factory.mktemp("explain"), "--epochs", "4", "--lr", "0.01", "--test-fraction", "0.2")
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,8 @@ def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, mo
         other.loc[:, "f0":] += change
         other.to_csv(tmp_path / name / "bags.csv", index=False, float_format="%.6f")
     monkeypatch.chdir(tmp_path / "here")
-    assert main(["fit", "bags.csv", "--epochs", "1", "--members", "1", "--out", "run"]) == 0
+    held_out = ["--test-fraction", "0.2"]
+    assert main(["fit", "bags.csv", "--epochs", "1", "--members", "1", *held_out, "--out", "run"]) == 0
     tested = "8 test bags of the run; 32 other bags left out"
     for run in ("../here/run", str(tmp_path / "here" / "run")):
         found = {}

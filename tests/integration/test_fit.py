@@ -62,7 +62,8 @@ def test_the_folder_is_complete(run):
 def test_the_settings_are_all_there(run):
     values = yaml.safe_load((run / "config.yaml").read_text())
     assert values.pop("data") == "digits"
-    settings = Settings(epochs=4, members=1, lr=0.01, num_instances=8, select="last", weight_decay=1e-4).resolve((64,))
+    given = {"epochs": 4, "members": 1, "lr": 0.01, "num_instances": 8, "select": "last", "weight_decay": 1e-4}
+    settings = Settings(**given, folds=0).resolve((64,))  # the data have splits
     assert values == settings.flat()
     assert Settings.from_flat(values).resolve((64,)) == settings
 
@@ -191,8 +192,8 @@ def test_the_best_epoch_is_reported_on_request(tmp_path):
 
 def test_without_validation_bags_nothing_is_calibrated(tmp_path):
     out = tmp_path / "run"
-    data = table(tmp_path / "t.csv")
-    assert main(["fit", str(data), "--epochs", "2", "--val-fraction", "0", "--out", str(out)]) == 0
+    data, held_out = table(tmp_path / "t.csv"), ["--test-fraction", "0.2", "--val-fraction", "0"]
+    assert main(["fit", str(data), "--epochs", "2", *held_out, "--out", str(out)]) == 0
     assert "val" not in json.loads((out / "summary.json").read_text())
     found = read_csv(out / "predictions.csv")
     assert {row["split"] for row in found} == {"train", "test"}
@@ -200,15 +201,17 @@ def test_without_validation_bags_nothing_is_calibrated(tmp_path):
     assert {path.name for path in (out / "checkpoints").iterdir()} == {"last.pt"}
 
 
-def test_groups_of_a_table_stay_together(tmp_path):
+@pytest.mark.parametrize(("options", "column"), [([], "fold"), (["--test-fraction", "0.2"], "split")])
+def test_groups_of_a_table_stay_together(options, column, tmp_path):
     out = tmp_path / "run"
     data = table(tmp_path / "t.csv", patient=[f"p{bag // 4}" for bag in range(40)])
-    assert main(["fit", str(data), "--epochs", "1", "--groups", "patient", "--out", str(out)]) == 0
-    splits: dict[int, set[str]] = {}
+    assert main(["fit", str(data), "--epochs", "1", "--groups", "patient", *options, "--out", str(out)]) == 0
+    parts: dict[int, set[str]] = {}
     for row in read_csv(out / "predictions.csv"):
-        splits.setdefault(int(row["bag"][1:]) // 4, set()).add(row["split"])
-    assert len(splits) == 10
-    assert all(len(names) == 1 for names in splits.values())
+        parts.setdefault(int(row["bag"][1:]) // 4, set()).add(row[column])
+    assert len(parts) == 10
+    assert all(len(names) == 1 for names in parts.values())
+    assert len(set.union(*parts.values())) > 1
     assert all(row["group"] == f"p{int(row['bag'][1:]) // 4}" for row in read_csv(out / "predictions.csv"))
 
 
@@ -250,12 +253,21 @@ def test_a_failed_command_is_known_by_its_exit_code(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-def test_copies_of_a_bag_in_two_splits_are_warned_of(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "bags have the same instances as a bag in an earlier fold, first b"),
+        (
+            ["--test-fraction", "0.2"],
+            "validation or test bags have the same instances as a bag in an earlier split, first b",
+        ),
+    ],
+)
+def test_copies_of_a_bag_in_two_splits_or_folds_are_warned_of(options, said, tmp_path, capsys):
     # Half of the bags are copies of one positive, and of one negative bag.
     rows = [f"b{i:02},{i % 2},{i % 2 if i < 20 else i}" for i in range(40) for _ in range(2)]
     (tmp_path / "bags.csv").write_text("\n".join(["bag,label,x", *rows]) + "\n")
-    assert main(["fit", str(tmp_path / "bags.csv"), "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
-    said = "validation or test bags have the same instances as a bag in an earlier split, first b"
+    assert main(["fit", str(tmp_path / "bags.csv"), "--epochs", "1", *options, "--out", str(tmp_path / "run")]) == 0
     assert said in " ".join(capsys.readouterr().err.split())
     notes = json.loads((tmp_path / "run/summary.json").read_text())["data"]["notes"]
     assert any(said in note for note in notes)

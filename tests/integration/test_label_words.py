@@ -9,7 +9,7 @@ from tests.integration.commands import table
 
 from midam.cli import main
 
-SHORT = ["--epochs", "2", "--members", "1"]
+SHORT = ["--epochs", "2", "--members", "1", "--test-fraction", "0.2"]
 
 
 def words(path, names=("no", "yes"), column="outcome", **changes):

@@ -19,7 +19,8 @@ h5py = pytest.importorskip("h5py")
 
 N, CLASS = 60, np.arange(60) % 3
 NAMES = ["bone", "lung", "skin"]
-SETTINGS = ["--epochs", "4", "--lr", "0.02", "--optimizer", "adam", "--members", "2", "--no-baseline"]
+SETTINGS = ["--epochs", "4", "--lr", "0.02", "--optimizer", "adam", "--members", "2"]
+SETTINGS += ["--no-baseline", "--test-fraction", "0.2"]
 OUTCOMES = {
     "multiclass": {"y": np.array(NAMES)[CLASS]},
     "multilabel": {"y": np.eye(3, dtype=int)[CLASS]},

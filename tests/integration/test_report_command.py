@@ -30,7 +30,8 @@ def made(tmp_path_factory):
     sites = frame[["bag"]].drop_duplicates()
     sites.assign(site=["north", "south"] * 20).to_csv(folder / "sites.csv", index=False)
     run = folder / "run"
-    assert main(["fit", str(data), "--groups", "patient", "--epochs", "4", "--out", str(run)]) == 0
+    held_out = ["--test-fraction", "0.2"]
+    assert main(["fit", str(data), "--groups", "patient", "--epochs", "4", *held_out, "--out", str(run)]) == 0
     subgroups = ["--subgroups", "site", "--table", str(folder / "sites.csv")]
     assert main(["report", str(run), str(other), *subgroups]) == 0
     bags = read_bags(str(data), group_column="patient")

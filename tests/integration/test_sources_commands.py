@@ -27,7 +27,8 @@ def study(tmp_path_factory):
     (root / "splits").mkdir()
     (root / "splits" / "splits_0.csv").write_text("\n".join(lines))
     columns = ["--labels", str(root / "labels.csv"), "--positive", "yes"]
-    code, text = run(root, "fit", root / "h5_files", *columns, *quick(), "--out", root / "run")
+    options = [*columns, *quick(), "--test-fraction", "0.2"]
+    code, text = run(root, "fit", root / "h5_files", *options, "--out", root / "run")
     assert code == 0, text
     return root
 

@@ -62,10 +62,10 @@ def test_each_target_is_trained_applied_and_tested(tmp_path, target, capsys):
     assert main(["fit", str(data), *options(target), *_COMMON, "--out", str(run)]) == 0
     summary = json.loads((run / "summary.json").read_text())
     metric = METRIC.get(target, "c_index")
-    low, high = summary["test"][f"{metric}_ci95"]
+    low, high = summary["out_of_fold"][f"{metric}_ci95"]
     assert summary["target"] == target
-    assert low < summary["test"][metric] <= high
-    assert summary["test"][metric] > 0.65
+    assert low < summary["out_of_fold"][metric] <= high
+    assert summary["out_of_fold"][metric] > 0.65
     predictions = pd.read_csv(run / "predictions.csv")
     scores = [name for name in predictions if name.startswith("score")]
     assert len(scores) == {"multiclass": 3, "multilabel": 2}.get(target, 1)
