@@ -41,7 +41,7 @@ from midam.runs.data import SubgroupTable
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, read_budget, read_run_config
 from midam.runs.method import method_title, taken_settings
 from midam.runs.result import Result, described_target
-from midam.runs.results import thresholds_of
+from midam.runs.results import MOST_FEATURES, thresholds_of
 from midam.settings import Settings
 from midam.targets import Target
 from midam.train.members import with_objective
@@ -205,6 +205,8 @@ class _Run:
         # The page itself contains the other warnings of the summary.
         notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
         notes += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
+        if tested["part"] == OUT_OF_FOLD and 0 < len(about["data"].get("features", ())) <= MOST_FEATURES:
+            notes.append("Which features matter needs bags that are held out: `--test-fraction 0.2`")
         study = Study(
             **self._how_made(data, key),
             **tested,
@@ -214,7 +216,7 @@ class _Run:
             external=external,
             cautions=[*notes, *cautions],
             columns=_columns(tested["tested"], table, None if external else about.get("sites")),
-            folds=0 if external else about.get("folds", 0),
+            folds=about.get("folds", 0) if tested["part"] == OUT_OF_FOLD else 0,
             baseline=None if external else self._baseline(tested["part"], parts),
             covariates=None if external else about.get("covariates"),
             explained=_explanations(self.folder.root, path, external=external),

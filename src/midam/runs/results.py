@@ -30,15 +30,18 @@ from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compar
 from midam.runs.cross_validation import preparing
 from midam.runs.data import Callbacks, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
+from midam.runs.folds import fold_trials
 from midam.runs.method import taken_settings
 from midam.runs.result import Result
 from midam.settings import ResolvedSettings, yaml_text
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
 from midam.train.trainer import Trainer
+from midam.train.trials import Trial
 
 Scores = NDArray[np.float64]
-_MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
+MOST_FEATURES = 100  # with more, their importance is not computed
+_SHUFFLES, _MOST_ROWS = 3, 500_000
 
 
 class RunEvaluation:
@@ -347,7 +350,7 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
 def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any]:
     """Return the summary's entry on named features of test or else validation bags; empty if it would take long."""
     bags, compared = parts.bags, compared_part(parts)
-    if bags.feature_names is None or len(bags.feature_names) > _MOST_FEATURES or compared is None:
+    if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
         return {}
     part, tested = compared[0], bags.subset(compared[1])
     if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
@@ -376,7 +379,8 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -
     The entry holds `names` and `kinds` of the covariates, `weights` of the encoded columns in the model, averaged over
     the members (one for each score column), and `alone`, which compares the model's `scores` [N] or [N, C] of all bags
     with a model of the covariates alone, on the test bags, or on the validation bags if the test bags have no main
-    metric. The model of covariates is linear, slightly regularized and fitted on the training bags without tuning.
+    metric. The model of covariates is linear, slightly regularized and fitted on the training bags without tuning; the
+    bags of a fold are scored by a model of the other folds.
     """
     terms = [scorer.covariates for scorer in scorers_of(model)]
     if terms[0] is None:
@@ -396,11 +400,15 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str,
     bags, target, compared = parts.bags, target_of(parts.bags), compared_part(parts)
     if compared is None:
         return None
+    part, tested = compared
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # unknown values were warned of before; a fit to few bags may not converge
-        x = coder.encode(bags)
-        inside = parts.splits == "train"
-        covariate_scores = target.linear_scores(x[inside], target.values(bags)[inside], x)
-    part, tested = compared
+        x, values = coder.encode(bags), target.values(bags)
+        trials = [Trial(np.flatnonzero(parts.splits == "train"), tested, seed=0)]
+        if parts.folds is not None:
+            trials = fold_trials(parts.folds, seed=0)  # a linear model uses no seed
+        covariate_scores = np.empty(scores.shape)
+        for trial in trials:
+            covariate_scores[trial.score] = target.linear_scores(x[trial.train], values[trial.train], x[trial.score])
     entry = {"method": target.linear, "part": part, "bags": len(tested)}
-    return entry | compared_auroc(bags.subset(tested), scores[tested], covariate_scores[tested])
+    return entry | compared_auroc(bags.subset(tested), scores[tested], covariate_scores[tested], parts.folds)

@@ -140,7 +140,8 @@ class BinaryPage(TargetPage):
         up = "Observed share of positive bags"
         curve = plot_scores.plot_reliability(bins, up=up, line=line)
         text = f"{plural(len(bins), 'bin')} of equal numbers of bags."
-        known, on = self.study.thresholds, "the validation bags" if tested.folds is None else "the other folds"
+        known = self.study.thresholds
+        on = f"the {'validation' if known is None else known.kind} bags" if tested.folds is None else "the other folds"
         then = "" if known is None else f" That share was {known.positives / known.bags:.1%}; here it is {share:.1%}."
         return [
             Pair([Figure(curve, "Reliability.", text), Table(f"Calibration of {tested.counts()}", (), rows)]),

@@ -80,9 +80,8 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
     lead = f"Of the {words.PART_NAMES[study.part]} bags ({page.counted()}), the labels order no two: "
     blocks: list[Any] = [f"{lead}ranking cannot be measured."]
     if page.ranked and estimate:
-        share = Markup("<strong>{:.1%}</strong> of all {} {}").format(
-            estimate.value, page.pairs, interval(estimate, ".1%")
-        )
+        pairs = f"{page.pairs} within a fold" if study.folds and page.of_target == "binary" else page.pairs
+        share = Markup("<strong>{:.1%}</strong> of all {} {}").format(estimate.value, pairs, interval(estimate, ".1%"))
         lead = f"On {page.counted()}, {roles[study.part]}{page.claim} in "
         blocks = [Markup("{}{}.").format(lead, share), page.second()]
     counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
@@ -201,12 +200,12 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     rarest = page.rarest()
     if rarest is not None and rarest[0] < _FEW:
         limits.append(f"{rarest[0]} {rarest[1]}: calibration, subgroups and all that involves them rest on few.")
-    kind = "Folds" if study.folds else "One split"
+    kind = "Folds" if "out_of_fold" in study.parts else "One split"
     other = f"{kind} of one data set: `midam report RUN DATA` measures performance on other data."
-    if study.folds:
-        limits.append("Only bags of one fold are compared with each other: each fold was scored by another model.")
-        if study.importance is None:
-            limits.append("Which features matter needs bags that are held out: `--test-fraction 0.2`.")
+    if study.folds and page.of_target == "binary":
+        limits.append("The AUROC compares bags of one fold only: each fold was scored by another model.")
+    elif study.folds:
+        limits.append(f"The {study.metric_name} compares bags of all folds, though each was scored by another model.")
     limits.append("These results apply to this other data, not to a third site." if study.external else other)
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
