@@ -59,7 +59,8 @@ def runs(tmp_path_factory):
         if method not in made:
             folder = made[method] = tmp_path_factory.mktemp("run")
             data = archive(folder / "bags.npz", bags_for(method))
-            assert main(["fit", str(data), "--method", method, "--seed", "4", "--out", str(folder / "run")]) == 0
+            words = ["fit", str(data), "--method", method, "--seed", "4", "--test-fraction", "0.2"]
+            assert main([*words, "--out", str(folder / "run")]) == 0
         return made[method]
 
     return of
@@ -257,7 +258,7 @@ def test_missing_values_are_filled_as_in_training(tmp_path, value):
     gaps = archive(tmp_path / "gaps.npz", bags.replace(instances=rows))
     run, out = tmp_path / "run", tmp_path / "scores.csv"
     assert main(["fit", str(gaps), "--method", "bag-statistics-extratrees", "--out", str(run)]) == 2
-    how = ["--method", "bag-statistics-extratrees", "--impute", "median", "--out", str(run)]
+    how = ["--method", "bag-statistics-extratrees", "--impute", "median", "--test-fraction", "0.2", "--out", str(run)]
     assert main(["fit", str(gaps), *how]) == 0
     assert main(["predict", str(run), str(gaps), "--out", str(out)]) == 0
     assert scores_in(out) == scores_in(run / "predictions.csv")

@@ -232,7 +232,9 @@ def test_without_time_the_features_are_not_shuffled(tmp_path, capsys):
     (tmp_path / "t.csv").write_text("\n".join(["bag,label,f1,f2", *rows]))
     for budget, known in (("0.001s", False), ("1h", True)):
         out = tmp_path / budget
-        assert main(["fit", str(tmp_path / "t.csv"), "--budget", budget, "--out", str(out)]) == 0
+        assert (
+            main(["fit", str(tmp_path / "t.csv"), "--budget", budget, "--test-fraction", "0.2", "--out", str(out)]) == 0
+        )
         assert ("importance" in json.loads((out / "summary.json").read_text())) == known
         assert ("no time to shuffle the features" in capsys.readouterr().err) == (not known)
 
@@ -468,7 +470,9 @@ def test_enough_validation_bags_need_no_inner_folds(tmp_path, monkeypatch):
     for place in ("midam.targets.binary", "midam.runs.fit_at_once"):
         monkeypatch.setattr(f"{place}.FEW_BAGS", 1)
     data = save_bags(make_bags(60), tmp_path)
-    found = fit_run(str(data), Settings(), RunFolder(tmp_path / "run"), method=VECTORS[0])["thresholds"]
+    found = fit_run(str(data), Settings(test_fraction=0.2), RunFolder(tmp_path / "run"), method=VECTORS[0])[
+        "thresholds"
+    ]
     assert (found["bags"], found["out_of_fold"]) == (12, 0)
 
 
@@ -480,8 +484,8 @@ def save_bags(bags, folder):
 
 def test_the_rule_of_the_threshold_is_kept_and_used_everywhere(tmp_path, capsys):
     data, out = save_bags(make_bags(60, shift=2.0), tmp_path), tmp_path / "run"
-    words = ["fit", str(data), "--method", VECTORS[0], "--threshold", "sensitivity=.9", "--out", str(out)]
-    assert main(words) == 0
+    words = ["fit", str(data), "--method", VECTORS[0], "--threshold", "sensitivity=.9", "--test-fraction", "0.2"]
+    assert main([*words, "--out", str(out)]) == 0
     assert "(sensitivity=0.9), chosen on 48 held-out bags (24 positive; 36 of them by inner folds)" in (
         capsys.readouterr().out
     )
@@ -510,7 +514,7 @@ def run(tmp_path_factory):
     folder, bags = tmp_path_factory.mktemp("auto"), make_bags()
     names = [f"gene {number}" for number in range(bags.instance_shape[0])]
     data = write_bags(folder / "bags.npz", bags, feature_names=names)
-    assert main(["fit", str(data), "--method", "auto", "--out", str(folder / "run")]) == 0
+    assert main(["fit", str(data), "--method", "auto", "--test-fraction", "0.2", "--out", str(folder / "run")]) == 0
     return folder / "run"
 
 

@@ -136,10 +136,8 @@ def test_a_category_is_shuffled_as_one_column(tmp_path):
     assert (best.feature, best.low > 0, other.feature) == ("shop", True, "x")
     table_of_shops().to_csv(tmp_path / "shops.csv", index=False)
     data, out = str(tmp_path / "shops.csv"), tmp_path / "run"
-    assert (
-        main(["fit", data, "--method", "midam", "--epochs", "2", "--members", "1", "--no-baseline", "--out", str(out)])
-        == 0
-    )
+    words = ["fit", data, "--method", "midam", "--epochs", "2", "--members", "1", "--no-baseline"]
+    assert main([*words, "--test-fraction", "0.2", "--out", str(out)]) == 0
     listed = json.loads((out / "summary.json").read_text())["importance"]["features"]
     assert sorted(row["feature"] for row in listed) == ["shop", "x"]
 

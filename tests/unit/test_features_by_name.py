@@ -52,7 +52,17 @@ def table(*, seed: int = 0, gaps: bool = False) -> pd.DataFrame:
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     folder, frame = tmp_path_factory.mktemp("run"), table(gaps=request.param)
     frame.to_csv(folder / "bags.csv", index=False)
-    options = ["--epochs", "2", "--members", "1", "--no-baseline", "--out", str(folder / "run")]
+    options = [
+        "--epochs",
+        "2",
+        "--members",
+        "1",
+        "--no-baseline",
+        "--test-fraction",
+        "0.2",
+        "--out",
+        str(folder / "run"),
+    ]
     assert main(["fit", str(folder / "bags.csv"), *options, *(["--impute", "median"] if request.param else [])]) == 0
     return folder / "run", frame
 

@@ -217,7 +217,8 @@ def test_fit_says_what_it_finds_in_three_lines_at_most(tmp_path, capsys):
 
 
 def test_fit_says_nothing_of_an_honest_table(tmp_path, capsys):
-    assert main(["fit", table(tmp_path / "t.csv", leak=False), *METHODS[0], "--out", str(tmp_path / "run")]) == 0
+    data, held_out = table(tmp_path / "t.csv", leak=False), ["--test-fraction", "0.2"]
+    assert main(["fit", data, *METHODS[0], *held_out, "--out", str(tmp_path / "run")]) == 0
     assert "warning" not in capsys.readouterr().err
 
 

@@ -49,7 +49,7 @@ def fit(tmp_path, *, stop=None, **settings):
         if row["epoch"] == stop:
             raise KeyboardInterrupt
 
-    chosen = Settings(epochs=EPOCHS, members=1, **settings)
+    chosen = Settings(epochs=EPOCHS, members=1, test_fraction=0.2, **settings)
     folder = RunFolder(tmp_path / "run")
     return fit_run(str(tmp_path / "bags.csv"), chosen, folder, on_epoch=on_epoch), folder
 

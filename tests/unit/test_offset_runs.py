@@ -49,7 +49,7 @@ def fit(folder: Path, *words: str) -> np.ndarray:
     return pd.read_csv(out / "predictions.csv").sort_values("bag")["score"].to_numpy()
 
 
-BRIEF = ("--epochs", "2", "--no-baseline")
+BRIEF = ("--epochs", "2", "--no-baseline", "--test-fraction", "0.2")
 ONE = (*BRIEF, "--members", "1")
 
 
