@@ -11,11 +11,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.bands import net_benefit
+from midam.evaluate.proportions import operating_points
+from midam.evaluate.ranking import auroc
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.runs.apply import evaluate_bags, read_for
@@ -28,7 +31,11 @@ from midam.runs.result import Result
 from midam.settings import Settings
 from midam.targets import target_named
 
-pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")]
+_IGNORED = ("ignore:Expected scores that rank validation bags", "ignore:covariates. age")
+pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings(*_IGNORED)]
+
+
+HOW = {"groups": "patient", "epochs": 6, "members": 1, "num_instances": 2, "lr": 0.05}
 
 
 class Reader(HTMLParser):
@@ -82,9 +89,19 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     data = write_table(folder / "own.csv", patients=60, seed=1)
     other = write_table(folder / "other.csv", patients=30, seed=2)
-    settings = Settings(groups="patient", epochs=6, members=1, num_instances=2, lr=0.05)
-    fit_run(str(data), settings, RunFolder(folder / "run"))
+    fit_run(str(data), Settings(**HOW, test_fraction=0.2), RunFolder(folder / "run"))
     return folder / "run", data, other
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory):
+    """A cross-validated run whose model takes the age of patients, and its data."""
+    folder = tmp_path_factory.mktemp("crossed")
+    table = pd.read_csv(write_table(folder / "own.csv", patients=60, seed=1))
+    patients = table["patient"].str.partition("-")[2].astype(int)
+    table.assign(age=40 + patients % 30 + 10 * table["label"]).to_csv(folder / "own.csv", index=False)
+    fit_run(str(folder / "own.csv"), Settings(**HOW, covariates=["age"]), RunFolder(folder / "run"))
+    return folder / "run", folder / "own.csv"
 
 
 def test_the_numbers_are_those_of_the_summary(made):
@@ -96,6 +113,78 @@ def test_the_numbers_are_those_of_the_summary(made):
         assert page.numbers[f"at_threshold.{key}"] == pytest.approx(summary["at_threshold"][key], abs=0), key
     low, high = summary["auroc_ci95"]
     assert f"[{low:.3f}, {high:.3f}]" in "".join(page.text)
+
+
+def test_the_page_of_a_cross_validated_run_has_the_numbers_of_its_summary(crossed):
+    run, _ = crossed
+    page, summary = Reader(run / "report.html"), json.loads((run / "summary.json").read_text())
+    text, rows, found = (
+        " ".join(" ".join(page.text).split()),
+        pd.read_csv(run / "predictions.csv"),
+        summary["out_of_fold"],
+    )
+    for key in ("auroc", "auprc", "brier", "calibration_slope", "calibration_intercept"):
+        assert page.numbers[key] == found[key], key
+    for key in ("threshold", "sensitivity", "specificity"):
+        assert page.numbers[f"at_threshold.{key}"] == found["at_threshold"][key], key
+    assert page.numbers["baseline.auroc"] == summary["baseline"]["auroc"]
+    assert "On 120 bags, 60 positive, of 60 groups, each scored by a model that has not seen it, a positive bag" in text
+    low, high = found["auroc_ci95"]
+    assert f"in {found['auroc']:.1%} of all pairs within a fold [{low:.1%}, {high:.1%}]" in text
+    right = rows[rows["class"] == rows["label"]]["label"].value_counts()
+    assert f"it found {right[1]} of 60 positive bags and cleared {right[0]} of 60 negative ones" in text
+    assert "trained on all bags of own.csv. For the scores it was trained 5 times more" in text
+    assert "The AUROC compares bags of one fold only" in text
+    assert "Which features matter needs bags that are held out" in text
+
+
+def test_the_other_folds_choose_the_operating_points_of_a_cross_validated_run(crossed):
+    run, _ = crossed
+    text, rows = " ".join(" ".join(Reader(run / "report.html").text).split()), pd.read_csv(run / "predictions.csv")
+    assert "the bags of a fold are called by what the other folds choose" in text
+    first, *others = json.loads((run / "summary.json").read_text())["thresholds"]["points"]
+    called, by_one = {first["rule"]: rows["class"] == 1}, []
+    for point in others:
+        of_rule = pd.Series(False, index=rows.index)
+        for fold, own in rows.groupby("fold"):
+            chosen = rows[rows["fold"] != fold]
+            (cut,) = operating_points(chosen["label"], chosen["score"], [point["rule"]])
+            of_rule[own.index] = own["score"] >= cut.threshold
+        called[point["rule"]] = of_rule
+        by_one.append((of_rule == (rows["score"] >= point["threshold"])).all())
+    assert not all(by_one), "one threshold for all folds has other results"
+    table = text.partition("Operating points on")[2]
+    for rule, positive in called.items():
+        words = r"(?: \(the threshold of the run\))?(?: \*)? [\d.]+ ([\d.]+) \[.*?\] ([\d.]+) .*? (\d+) of 120"
+        hits = [(positive == rows["label"])[rows["label"] == label].mean() for label in (1, 0)]
+        found = re.search(rf" {re.escape(rule)}{words}", table)
+        assert found.groups() == (*(f"{hit:.3f}" for hit in hits), str(positive.sum())), rule
+
+
+def test_covariates_alone_rank_the_bags_of_a_fold_by_the_other_folds(crossed):
+    run, data = crossed
+    rows, ages = pd.read_csv(run / "predictions.csv"), pd.read_csv(data).groupby("bag")["age"].first()
+    x = ((ages - ages.mean()) / ages.std(ddof=0))[rows["bag"]].to_numpy()[:, None]
+    alone = np.empty(len(rows))
+    for fold in rows["fold"].unique():
+        own, others = (rows["fold"] == fold).to_numpy(), (rows["fold"] != fold).to_numpy()
+        alone[own] = LogisticRegression().fit(x[others], rows["label"][others]).predict_proba(x[own])[:, 1]
+    expected = auroc(rows["label"], alone, folds=rows["fold"])
+    assert Reader(run / "report.html").numbers["covariates.alone.auroc"] == pytest.approx(expected)
+
+
+def test_an_evaluation_of_the_bags_of_a_cross_validated_run_is_no_test(crossed, tmp_path):
+    run, data = crossed
+    loaded = load_run(run)
+    bags = read_for(loaded, str(data))
+    found = evaluate_bags(loaded, bags)
+    page = Reader(write_evaluation_report(run, bags, found, data=str(data), out=tmp_path / "page.html"))
+    text = " ".join(" ".join(page.text).split())
+    assert page.numbers["auroc"] == found.result["train"]["auroc"]
+    assert "which trained the model, so that this is no test" in text
+    assert "Probabilities come from Platt scaling on the out-of-fold bags" in text
+    assert "within a fold" not in text
+    assert "which it then scored" not in text
 
 
 def test_the_net_benefit_is_that_of_the_predictions(made):

@@ -79,15 +79,19 @@ def write_npz(path, target, *, count=120, seed=0):
     return path
 
 
+def fit(folder, target, **settings):
+    data = write_npz(folder / f"{target}.npz", target)
+    grades = tuple(NAMES[target]) if target == "ordinal" else ()
+    how = {"epochs": 2, "members": 1, "num_instances": 2, "lr": 0.05, "baseline": False, "grades": grades}
+    fit_run(str(data), Settings(target=target, **how, **settings), RunFolder(folder / target))
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A run of each target."""
     folder = tmp_path_factory.mktemp("outcomes")
     for target in TARGETS:
-        data = write_npz(folder / f"{target}.npz", target)
-        grades = tuple(NAMES[target]) if target == "ordinal" else ()
-        how = {"epochs": 2, "members": 1, "num_instances": 2, "lr": 0.05, "baseline": False, "grades": grades}
-        fit_run(str(data), Settings(target=target, **how), RunFolder(folder / target))
+        fit(folder, target, test_fraction=0.2)
     return folder
 
 
@@ -123,6 +127,28 @@ def test_the_numbers_are_those_of_the_summary(made, target):
     assert f"[{low:.3f}, {high:.3f}]" in text
     assert f"{summary['test'][metric]:.1%} of all" in text
     assert "--no-baseline" in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_page_of_a_cross_validated_run_has_the_numbers_of_its_summary(target, tmp_path):
+    fit(tmp_path, target)
+    page, summary = (
+        Reader(tmp_path / target / "report.html"),
+        json.loads((tmp_path / target / "summary.json").read_text()),
+    )
+    found, rows = summary["out_of_fold"], pd.read_csv(tmp_path / target / "predictions.csv")
+    assert set(WANTED[target]) <= set(page.numbers)
+    assert all(value == value_at(found, key) for key, value in page.numbers.items())
+    metric = next(key for key in ("auroc_macro", "c_index") if key in found)
+    low, high = found[f"{metric}_ci95"]
+    text = " ".join(" ".join(page.text).split())
+    assert f"{found[metric]:.1%} of all" in text
+    assert f"[{low:.1%}, {high:.1%}]" in text
+    assert f"{len(rows)} bags" in text
+    assert "each scored by a model that has not seen it" in text
+    assert f"it was trained {summary['folds']} times more" in text
+    assert "compares bags of all folds" in text
+    assert "bags of one fold" not in text
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -40,8 +40,7 @@ from midam.train.trainer import Trainer
 from midam.train.trials import Trial
 
 Scores = NDArray[np.float64]
-MOST_FEATURES = 100  # with more, their importance is not computed
-_SHUFFLES, _MOST_ROWS = 3, 500_000
+MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
 
 
 class RunEvaluation:
@@ -404,9 +403,8 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # unknown values were warned of before; a fit to few bags may not converge
         x, values = coder.encode(bags), target.values(bags)
-        trials = [Trial(np.flatnonzero(parts.splits == "train"), tested, seed=0)]
-        if parts.folds is not None:
-            trials = fold_trials(parts.folds, seed=0)  # a linear model uses no seed
+        trials = [Trial(np.flatnonzero(parts.splits == "train"), tested, 0)]  # a linear model uses no seed
+        trials = trials if parts.folds is None else fold_trials(parts.folds, seed=0)
         covariate_scores = np.empty(scores.shape)
         for trial in trials:
             covariate_scores[trial.score] = target.linear_scores(x[trial.train], values[trial.train], x[trial.score])
