@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from midam.imaging.images import read_pixels
 from midam.imaging.kinds import data_kind, fitting_patch, usual_network
 from midam.imaging.lite0 import lite0_layers
 from midam.imaging.network import standardized
+from midam.imaging.pixels import pixel_facts
 from midam.registry import ENCODERS
 
 HERE = __name__
@@ -1227,3 +1229,47 @@ def test_cells_by_default_of_images_alone(images):
     plain, chosen = ImageOptions(), ImageOptions(patch_size=64)
     assert [fitting_patch(data, cut, network) for data, cut in (("images", plain), ("images", chosen))] == [STRIDE, 64]
     assert fitting_patch("labels.csv", plain, network) == plain.patch_size
+
+
+def gray(mark=None, *, deep=0, count=6):
+    """Bags of a 12-bit image each; `mark` changes the pixels of all, and the first `deep` have 16 bits."""
+    rng, images = np.random.default_rng(0), []
+    for i in range(count):
+        image = rng.integers(200, 4000, (1, 1, 32, 32)).astype(np.uint16)
+        images.append(image * 16 if i < deep else image if mark is None else mark(i, image))
+    return midam.Bags.from_list(images, [0, 1] * (count // 2))
+
+
+def defect(i, image):
+    image[..., 3, 3] = 65535 if i == 2 else image[..., 3, 3]
+    return image
+
+
+def marker(_, image):
+    image[..., :4, :8] = 65535
+    return image
+
+
+def bright(_, image):
+    """A rare lesion of all intensities up to 16 bits."""
+    image[..., 10, :16] = np.geomspace(4000, 65000, 16).astype(np.uint16)
+    return image
+
+
+@pytest.mark.parametrize(
+    ("bags", "bits", "text"),
+    [
+        (gray, 12, None),
+        (lambda: gray(defect), 12, "some pixels of 1 bag, such as 2, are far brighter"),
+        (lambda: gray(marker), 12, "some pixels of 6 bags, such as 0, are far brighter"),
+        (lambda: gray(bright), 16, None),
+        (lambda: gray(deep=1), 16, "1 bag of 6 use 16 bits or more, such as 0, the others at most 12"),
+        (lambda: gray(deep=3), 16, "3 bags of 6 use 16 bits or more"),
+        (lambda: gray(deep=6), 16, None),
+    ],
+)
+def test_the_depth_of_a_set_is_not_that_of_a_marker_or_of_one_file(bags, bits, text):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert pixel_facts(bags()) == {"pixels": "uint16", "bits": bits}
+    assert [text in str(one.message) for one in caught] == ([] if text is None else [True])

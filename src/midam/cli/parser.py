@@ -221,10 +221,15 @@ def _value(kind: Any, text: str) -> Any:
                 return [_value(get_args(part)[0], entry) for entry in listed]
             if get_origin(part) is dict:
                 return yaml.safe_load(text)
-    with suppress(ValueError):
-        if int in _alternatives(kind) and str not in _alternatives(kind):
-            return float(text)  # 2.5 is no word either
-    return text
+    return _number(text) if int in _alternatives(kind) and str not in _alternatives(kind) else text
+
+
+def _number(text: str) -> float | str:
+    """Return a number such as 2.5, which is no word of a setting that takes whole numbers or words, else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _metavar(kind: Any) -> str:

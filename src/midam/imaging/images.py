@@ -4,6 +4,7 @@ Tissue in an image is saturated color, separated from the pale background by Ots
 """
 
 import threading
+import warnings
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -127,7 +128,13 @@ def _pixels_of(image: Any, path: Path, opened: Any) -> NDArray[Any]:
 def _black(opened: Any) -> np.uint16:
     """Return the number of black in a TIFF of 16 bits with white as zero: as stated, or by the bits in use."""
     stated, high = np.max(opened.tag_v2.get(_HIGHEST, 0)), opened.getextrema()[1]
-    return np.uint16(stated if stated >= high else next(top for top in _TOPS if top >= high))
+    if stated >= high:
+        return np.uint16(stated)
+    top = next(top for top in _TOPS if top >= high)
+    if top < _TOPS[-1]:
+        text = f"TIFFs with white as zero state no MaxSampleValue: by the bits in use, black is {top}"
+        warnings.warn(f"{text}; if files of this kind use more bits, convert all", stacklevel=4)
+    return np.uint16(top)
 
 
 @lru_cache(maxsize=16)  # images of one size share their corners

@@ -5,26 +5,72 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.validate import row_chunks
-from midam.errors import BagDataError
+from midam.errors import BagDataError, Note, plural
 from midam.nn.standardizer import bits_of
+
+_FAR, _DIM, _MARKED = 4, 255, 0.05  # times as bright; the least top of an image; the largest share of such pixels
+_COUNTED = 2  # bytes of numbers that are counted without sorting them
 
 
 def pixel_facts(bags: Bags) -> dict[str, Any]:
-    """Return the type of the pixels of bags, float32 for all floats, and the bits that hold the brightest pixel.
+    """Return the type of the pixels of bags, float32 for all floats, and the bits that their intensities use.
 
     With the window in `Bags.cut`, this says how pixels become intensities: readers have turned files with white as
     zero, and have applied slopes and intercepts.
     Numbers with a sign, and floats, have the bits of the type. `RECIPE` ends with these keys.
+
+    In unsigned numbers of 16 bits and more, a few pixels far above all others, such as a marker or a defect of the
+    camera, do not count; a note says so. A warning names a bag that uses far more bits than others.
     """
     kind = bags.instances.dtype if bags.instances.dtype.kind != "f" else np.dtype(np.float32)
-    bits = 1 if kind.kind in "bu" else 8 * kind.itemsize
-    chunks = (part for i in range(len(bags)) for part in row_chunks(bags.instances, bags.starts[[i]], bags.sizes[[i]]))
-    while bits < 8 * kind.itemsize and (part := next(chunks, None)):  # bag by bag: mostly the first image says all
-        bits = max(bits, bits_of(int(np.max(bags.instances[slice(*part)]))))
+    whole = 8 * kind.itemsize
+    if kind.kind not in "bu":
+        return {"pixels": kind.name, "bits": whole}
+    bits, tops, marked = 1, dict[str, int](), list[str]()
+    for i in range(len(bags)):
+        if bits == whole == 8:  # mostly the first image says all
+            break
+        chunks = row_chunks(bags.instances, bags.starts[[i]], bags.sizes[[i]])
+        found = [_brightest(bags.instances[slice(*part)]) for part in chunks]
+        tops[str(bags.ids[i])] = top = max(brightest for brightest, _ in found)
+        marked += [str(bags.ids[i])] if max(highest for _, highest in found) > top else []
+        bits = max(bits, bits_of(top))
+    if marked:
+        text = f"some pixels of {plural(len(marked), 'bag')}, such as {marked[0]}, are far brighter than all others"
+        warnings.warn(f"{text}: they count as white (in {bags.source})", Note, stacklevel=3)
+    ordered = sorted(tops, key=tops.__getitem__)
+    if (at := _gap(np.array([tops[bag] for bag in ordered]))) is not None:
+        many, dim, bright = plural(len(ordered) - at - 1, "bag"), ordered[at], ordered[at + 1]
+        text = (
+            f"{many} of {len(ordered)} use {bits_of(tops[bright])} bits or more, such as {bright}, the others at most"
+        )
+        text += f" {bits_of(tops[dim])}, such as {dim}: if their files differ in depth, convert them to one"
+        warnings.warn(f"{text} (in {bags.source})", stacklevel=3)
     return {"pixels": kind.name, "bits": bits}
+
+
+def _brightest(x: NDArray[Any]) -> tuple[int, int]:
+    """Return the brightest of pixels, without those far above all others, and the brightest of all."""
+    if x.dtype.itemsize <= _COUNTED:
+        values = np.flatnonzero(every := np.bincount(x.ravel()))
+        counts = every[values]
+    else:
+        values, counts = np.unique(x, return_counts=True)
+    highest = int(values[-1])
+    if x.dtype.itemsize > 1 and (at := _gap(values)) is not None and counts[at + 1 :].sum() <= _MARKED * x.size:
+        return int(values[at]), highest
+    return highest, highest
+
+
+def _gap(ascending: NDArray[Any]) -> int | None:
+    """Return the last position before which numbers lie at most at a quarter of the next; None without one."""
+    low, high = ascending[:-1].astype(np.float64), ascending[1:].astype(np.float64)
+    apart = np.flatnonzero((low >= _DIM) & (high >= _FAR * low))
+    return int(apart[-1]) if len(apart) else None
 
 
 def check_pixels(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
