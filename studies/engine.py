@@ -204,6 +204,7 @@ def settings_hash(config: Settings, *, bags: Bags | None = None) -> str:
     settings |= {"select": "last"} if settings["select"] == "auto" else {}
     settings |= {"weight_decay": 1e-4} if settings["weight_decay"] is None else {}
     settings["hidden"] = settings["hidden"] or []  # for sets of at least the minimum width, the default is as before
+    settings["test_fraction"] = settings["test_fraction"] if settings["test_fraction"] is not None else 0.2  # as before
     if settings["encoder"] == "mlp":
         settings |= {name: value for name, value in _ONCE.items() if settings[name] is None}
     if config.method.estimator == "vrsp-printed":

@@ -478,3 +478,14 @@ def test_a_table_beyond_the_memory_of_the_process_is_not_damaged(error):
     with pytest.raises(BagDataError, match=text) as refused, sound_text("a table", Path("t.csv.gz")):
         raise error
     assert "correct the file" not in str(refused.value)
+
+
+def test_points_of_thousands_beside_decimal_commas_are_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [f"b{b};{b % 2};{count};0,5{b}\n" for b in range(4) for count in ("1.234", "12.001", "999")]
+    path.write_text("bag;label;count;x\n" + "".join(rows))
+    with pytest.raises(BagDataError, match=r"one decimal sign in a file, got 1,5 in some columns and 1\.234 in count"):
+        read_bags(path)
+    path.write_text("bag;label;count;x\n" + "".join(row.replace("1.234", "1.5") for row in rows))
+    with pytest.warns(Note, match="commas in column x"):
+        assert read_bags(path).instances[0].tolist() == [1.5, 0.5]

@@ -647,18 +647,45 @@ def test_whole_numbers_that_may_be_codes_or_times_are_warned_of(tmp_path, name, 
         bags_of(frame.astype({name: "Int64"} if frame[name].dtype.kind == "i" else {}))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz"])
-def test_numbers_that_begin_with_0_are_warned_of_unless_they_are_declared_or_left_out(tmp_path, suffix):
-    frame = table().assign(unit=np.resize(["0117", "117", "250"], 120))
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz", ".xlsx"])
+@pytest.mark.parametrize(
+    ("words", "example"),
+    [
+        (["0117", "117", "250"], "such as 0117, which begins with 0"),
+        (["250.10", "250.1", "401.9"], r"such as 250\.10? and 250\.10?"),
+        (["1E5", "100000", "7"], "such as (1E5|100000) and (1E5|100000)"),
+    ],
+)
+@pytest.mark.parametrize("name", ["unit", "icd", "diagnosis_code"])
+def test_texts_that_become_one_number_are_warned_of_unless_they_are_declared_or_left_out(
+    tmp_path, suffix, words, example, name
+):
+    frame = table().assign(**{name: np.resize(words, 120)})
     path = tmp_path / f"t{suffix}"
-    frame.to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
-    with pytest.warns(UserWarning, match=r"numbers in unit begin with 0: .* give `categories=\['unit'\]`"):
+    frame.to_excel(path, index=False) if suffix == ".xlsx" else frame.to_csv(
+        path, index=False, sep="\t" if suffix == ".tsv" else ","
+    )
+    with pytest.warns(UserWarning, match=rf"numbers in {name} may be codes, {example}: .* `categories=\['{name}'\]`"):
         read_bags(path)
-    for how in ({"categories": ["unit"]}, {"ignore_columns": ["unit"]}):
+    for how in ({"categories": [name]}, {"ignore_columns": [name]}):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             read_bags(path, **how)
-        assert not [w for w in caught if "begin with 0" in str(w.message)]
+        assert not [w for w in caught if "may be codes" in str(w.message)]
+
+
+def test_measurements_are_no_codes(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = table().assign(
+        area=[f"{x:.2f}".rstrip("0") for x in rng.normal(5, 2, 120)], zero=np.resize(["0", "0.5"], 120)
+    )
+    frame.loc[0, "area"] = "5.10"
+    frame.loc[1, "area"] = "5.1"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_bags(tmp_path / "t.csv")
+    assert not [w for w in caught if "may be codes" in str(w.message)]
 
 
 def test_a_covariate_of_numbers_that_begin_with_0_is_noted():

@@ -13,8 +13,14 @@ from midam.settings import Settings
 ROOMS = ("method", "training", "model", "run")
 # What goes by the shape of the instances; a class can't know it.
 BY_SHAPE = ("encoder", "optimizer", "lr", "members", "center_start", "clip", "chunk_size", "threads")
-# Another thing of the same name, the share at which noisy-and rises; a start of its own where there are no settings.
-OTHERS = {("NoisyAndPooling", "threshold"), ("MinMaxAUCLoss", "center_start")}
+# Other things of the same name: a number of folds, and the share at which noisy-and rises; a start of its own where
+# there are no settings.
+OTHERS = {
+    ("stratified_folds", "folds"),
+    ("strata_folds", "folds"),
+    ("NoisyAndPooling", "threshold"),
+    ("MinMaxAUCLoss", "center_start"),
+}
 PACKAGES = ("midam.nn", "midam.train", "midam.data", "midam.sklearn")
 
 

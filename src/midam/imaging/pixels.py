@@ -35,9 +35,9 @@ def pixel_facts(bags: Bags) -> dict[str, Any]:
         if bits == whole == 8:  # mostly the first image says all
             break
         chunks = row_chunks(bags.instances, bags.starts[[i]], bags.sizes[[i]])
-        found = [_brightest(bags.instances[slice(*part)]) for part in chunks]
-        tops[str(bags.ids[i])] = top = max(brightest for brightest, _ in found)
-        marked += [str(bags.ids[i])] if max(highest for _, highest in found) > top else []
+        tested = [_brightest(bags.instances[slice(*part)]) for part in chunks]
+        tops[str(bags.ids[i])] = top = max(brightest for brightest, _ in tested)
+        marked += [str(bags.ids[i])] if max(highest for _, highest in tested) > top else []
         bits = max(bits, bits_of(top))
     if marked:
         text = f"some pixels of {plural(len(marked), 'bag')}, such as {marked[0]}, are far brighter than all others"

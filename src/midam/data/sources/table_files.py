@@ -22,9 +22,7 @@ from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import (
     FILE_COLUMNS,
     group_parts,
-    is_code_like,
     is_group_like,
-    is_label_like,
     names_in,
     without_words,
 )
@@ -37,7 +35,7 @@ EXCEL = ".xlsx"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
-_FIRST_ROWS = 1000  # in which codes are looked for
+_FIRST_ROWS, _MOST_CODES, _ROWS_OF_CODE = 1000, 100, 5  # in which codes are looked for; of few values, often repeated
 _EMPTY = ["", *sorted(MISSING)]
 _Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
 
@@ -77,22 +75,44 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     frame = _read(path, options, sheet_of(request, path), lambda name: name in ids)
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
-    if suffix != EXCEL and request.features is None:
-        _warn_of_codes(frame, {*as_text, *request.ignore_columns}, path)
+    if request.features is None:
+        words = set(worded_columns(frame.columns, request)) - set(request.covariate_columns)
+        _warn_of_codes(frame, {*as_text, *words, *request.ignore_columns}, path, sheet_of(request, path))
     return frame if suffix == EXCEL or separator_of(path) == "," else _with_points(frame, as_text, path)
 
 
-def _warn_of_codes(frame: "pd.DataFrame", known: Collection[str], path: Path) -> None:
-    """Warn about whole numbers that begin with 0 in the first rows of a text table: 0117 and 117 are one number."""
-    numbers = [name for name in frame.columns if frame[name].dtype.kind in "if" and name not in known]
-    named = (is_group_like, is_code_like, is_label_like)
-    numbers = [name for name in numbers if name not in FILE_COLUMNS and not any(alike(name) for alike in named)]
-    if numbers:
-        first = _read(path, lambda _: {"dtype": str, "na_values": [""], "nrows": _FIRST_ROWS}, None, lambda _: False)
-        codes = [name for name in numbers if first[name].str.fullmatch(r"\s*0\d+\s*").any()]
-        if codes:
-            text = f"numbers in {listed(codes)} begin with 0: if they are codes, such as 0117 beside 117"
-            warnings.warn(f"{text}, give {given(categories=codes)} (in {path})", stacklevel=4)
+def _warn_of_codes(frame: "pd.DataFrame", known: Collection[str], path: Path, sheet: str | None) -> None:
+    """Warn about texts in the first rows that may be codes, but become one number: 0117 and 117, 250.10 and 250.1."""
+    names = [name for name in frame.columns if name not in {*known, *FILE_COLUMNS} and not is_group_like(name)]
+    names = [name for name in names if frame[name].dtype.kind in "if"]
+    first = _first_words(path, sheet) if names else frame
+    codes, example = list[str](), ""
+    for name in names:
+        if alike := _one_number(first[name].dropna().astype(str).str.strip()):
+            codes, example = [*codes, name], example or alike
+    if codes:
+        text = f"numbers in {listed(codes)} may be codes, {example}"
+        warnings.warn(f"{text}: if so, give {given(categories=codes)} (in {path})", stacklevel=4)
+
+
+def _first_words(path: Path, sheet: str | None = None) -> "pd.DataFrame":
+    """Return the first rows of a table as text."""
+    limit = {} if file_suffix(path) == EXCEL else {"nrows": _FIRST_ROWS}  # a workbook has a limit of its own
+    return _read(path, lambda header: _as_text(header) | limit, sheet, lambda _: False)[:_FIRST_ROWS]
+
+
+def _one_number(words: "pd.Series") -> str:
+    """Return two words of few that are one number, or a word that begins with 0, in words; "" if there is neither."""
+    begins = words[words.str.fullmatch(r"0\d+(\.\d*)?")]
+    if len(begins):
+        return f"such as {begins.iloc[0]}, which begins with 0"
+    distinct = words.drop_duplicates()
+    numbers = pd.to_numeric(distinct, errors="coerce").dropna()
+    same = numbers[numbers.duplicated(keep=False)].sort_values(kind="stable")
+    if same.empty or len(distinct) > _MOST_CODES or _ROWS_OF_CODE * len(distinct) > len(words):
+        return ""
+    one, other = distinct[same.index[:2]]
+    return f"such as {one} and {other}"
 
 
 def read_names(path: str | Path, request: Request | None = None, *, raw: str | None = None) -> "pd.DataFrame":
@@ -342,8 +362,8 @@ def _refuse_repeated(names: Sequence[str], path: object) -> None:
 
 def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd.DataFrame":
     """Read columns as numbers if all their values are numbers, some with a decimal comma."""
-    columns = []
-    for name in frame.columns.difference(list(texts), sort=False):
+    columns, numbers = list[str](), frame.columns.difference(list(texts), sort=False)
+    for name in numbers:
         values = frame[name][~frame[name].isin(MISSING)].dropna()
         if not pd.api.types.is_numeric_dtype(values) and len(values):
             words = values.astype(str)
@@ -351,9 +371,23 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
                 columns.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
     if columns:
+        _refuse_thousands(numbers, path)
         text = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
         warnings.warn(f"commas in {text} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
     return frame
+
+
+def _refuse_thousands(names: Iterable[str], path: Path) -> None:
+    """Refuse numbers such as 1.234 in a file with decimal commas, where the point separates thousands."""
+    first = _first_words(path)
+    for name in names:
+        words = first[name].dropna().astype(str).str.strip()
+        grouped = words[words.str.fullmatch(r"-?[1-9]\d{0,2}(\.\d{3})+")]
+        if len(grouped) and words.str.fullmatch(r"-?\d{1,3}(\.\d{3})*").all():
+            raise BagDataError(
+                f"Expected one decimal sign in a file, got 1,5 in some columns and {grouped.iloc[0]} in {name}, "
+                f"perhaps thousands (in {path}); write all numbers alike, such as {grouped.iloc[0].replace('.', '')}."
+            )
 
 
 EXCEL_ROWS = 2**20
