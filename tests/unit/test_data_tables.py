@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from midam import read_bags
+from midam.cli import main
 from midam.data import open_store, write_store
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts
@@ -489,3 +490,20 @@ def test_points_of_thousands_beside_decimal_commas_are_refused(tmp_path):
     path.write_text("bag;label;count;x\n" + "".join(row.replace("1.234", "1.5") for row in rows))
     with pytest.warns(Note, match="commas in column x"):
         assert read_bags(path).instances[0].tolist() == [1.5, 0.5]
+
+
+@pytest.mark.parametrize("mark", ["-9999", "99999", "-2147483648", "-9223372036854775808"])
+def test_a_usual_mark_of_missing_values_is_named_before_a_training(tmp_path, capsys, mark):
+    rows = [f"b{i // 3},{i // 3 % 2},{mark if i == 5 else i % 7},{9999 - i}" for i in range(90)]
+    path = tmp_path / "t.csv"
+    path.write_text("bag,label,area,dose\n" + "\n".join(rows) + "\n")
+    text = f"{mark} in 1 of 90 values of area lies far outside the others"
+    for command in (
+        ["fit", "--epochs", "1", "--members", "1", "--no-baseline", "--out", str(tmp_path / "run")],
+        ["data", "describe"],
+    ):
+        words = [command[0], str(path), *command[1:]] if command[0] == "fit" else [*command, str(path)]
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert text in said.out + said.err
+        assert "of dose" not in said.out + said.err

@@ -553,3 +553,21 @@ def test_a_slice_that_is_cut_after_its_header_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(BagDataError, match=rf"a whole DICOM file, got .*{path.name}"):
         read_bags(tmp_path, require_labels=False)
+
+
+def test_slices_of_several_sizes_are_looked_at(tmp_path, capsys):
+    from midam.cli import main
+
+    (tmp_path / "scans").mkdir()
+    for number in range(6):
+        side = 96 if number % 3 else 128
+        np.save(tmp_path / "scans" / f"s{number}.npy", np.random.default_rng(number).random((2, side, side)))
+    (tmp_path / "l.csv").write_text("scan,label\n" + "".join(f"s{number},{number % 2}\n" for number in range(6)))
+    for command in (["data", "describe"], ["new", "--out", str(tmp_path / "m.yaml")]):
+        words = (
+            [*command[:2], str(tmp_path / "scans")]
+            if command[0] == "data"
+            else ["new", str(tmp_path / "scans"), *command[1:]]
+        )
+        assert main([*words, "--labels", str(tmp_path / "l.csv")]) == 0
+        assert "slices of several sizes are resized to 224 x 224 pixels" in capsys.readouterr().err

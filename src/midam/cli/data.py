@@ -100,7 +100,7 @@ def _describe(options: Options, console: Console) -> int:
 
     keep_folder(options, "out", data="name")
     settings = options.settings()
-    reading: dict[str, Any] = {"impute": settings.data.impute != "none" or None}
+    reading: dict[str, Any] = {"impute": settings.data.impute != "none" or None, "looks": True}
     try:
         bags = read_bags_of(options.name, settings, unlabeled=options.unlabeled, **reading)
     except NoLabelsError:

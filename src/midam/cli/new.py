@@ -52,7 +52,7 @@ def run(options: Options, console: Console) -> int:
     settings = Settings(**{**_usual_columns(options), **options.values})
     given = {name: value for name, value in settings.flat().items() if value != Settings().flat()[name]}
     with console.status("reading"):
-        bags = read_data(options.data, settings, impute="impute" in given or None)
+        bags = read_data(options.data, settings, looks=True, impute="impute" in given or None)
     target_of(bags).check(bags)
     if "impute" not in given and missing_counts(bags).any():
         given["impute"] = "median"  # `fit` refuses missing values without it

@@ -12,6 +12,10 @@ from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import FEATURES_SHOWN, feature_order
 from midam.errors import Note, given, listed, require, require_choice
 
+_NINES = tuple(10.0**digits - 1 for digits in range(3, 9))
+_MARKS = (*_NINES, *(-nines for nines in _NINES), -32768.0, -(2.0**31), -(2.0**63))
+_OUTSIDE = 5  # times the size of all other values
+
 
 def missing_counts(bags: Bags) -> NDArray[np.int64]:
     """Return the number of missing values (NaN) of each feature, in an instance's shape; bags on disk have none."""
@@ -142,3 +146,30 @@ class _PickedRows(Rows):
     def close(self) -> None:
         if isinstance(self._rows, Rows):
             self._rows.close()
+
+
+def marked_missing(bags: Bags) -> str:
+    """Return a sentence on features with a usual mark of missing values, such as -9999, far outside their values.
+
+    "" if there are none; features on disk are not looked at.
+
+    Examples
+    --------
+    >>> rows = [[0.1], [0.3], [-9999.0], [0.2]]
+    >>> marked_missing(Bags.from_arrays(rows, [0, 0, 1, 1], [0, 1], feature_names=["area"]))
+    '-9999 in 1 of 4 values of area lies far outside the others'
+    """
+    if len(bags.instance_shape) != 1 or on_disk(bags.instances) or bags.instances.dtype.kind not in "fiu":
+        return ""
+    x = bags.instances[bags.rows()]
+    marks, found = np.array(_MARKS, dtype=np.float64), list[str]()
+    with np.errstate(invalid="ignore"):
+        ends = np.stack([np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)]).astype(np.float64)
+    for at in np.flatnonzero(np.isin(ends, marks).any(axis=0)).tolist():
+        values = x[:, at].astype(np.float64)
+        for mark in ends[np.isin(ends[:, at], marks), at].tolist():
+            others = np.abs(values[~np.isnan(values) & (values != mark)])
+            if len(others) and others.max() * _OUTSIDE < abs(mark):
+                name = place_name(bags, np.array([at]))
+                found.append(f"{mark:.0f} in {(values == mark).sum()} of {len(values)} values of {name}")
+    return f"{listed(found, most=FEATURES_SHOWN)} lies far outside the others" if found else ""

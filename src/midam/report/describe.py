@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, missing_by_column, missing_text
 from midam.data.digests import bag_digests
+from midam.data.missing import marked_missing
 from midam.data.sets import catalog
 from midam.data.sources.patients import group_origin
 from midam.data.splits import check_disjoint
@@ -96,6 +97,7 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
         notes.append("duplicate bags were not searched: import the data into a store to find them")
     if len(bags.instance_shape) == 1:
         traps += _constant_warnings(bags, exact=exact)
+        traps += [line] if (line := marked_missing(bags)) else []
         if not exact:
             notes.append("constant features were searched in a sample of the instances")
     if features and (len(bags) > _FEATURE_BAGS or bags.num_instances * len(features) > _FEATURE_NUMBERS):

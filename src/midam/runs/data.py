@@ -16,12 +16,13 @@ from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, prepare
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_words
+from midam.data.missing import marked_missing
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions, RunOptions, SizesError
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.splits import check_disjoint
-from midam.errors import BagDataError, Note
+from midam.errors import BagDataError, Note, given
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.lazy_imports import pandas as pd
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 # Settings whose name differs from the parameter of `read_bags`.
 _MOST_FEATURES, _TYPICAL_ROWS = 512, 10_000
+_LOOKED = 224  # pixels of the side of slices that differ in size, for a look
 _PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coord_columns", "ignore": "ignore_columns"}
 
 
@@ -90,12 +92,19 @@ class SplitBags:
 
 
 def read_data(
-    data: str, settings: Settings, *, require_labels: bool = True, network: "Network | None" = None, **more: Any
+    data: str,
+    settings: Settings,
+    *,
+    require_labels: bool = True,
+    network: "Network | None" = None,
+    looks: bool = False,
+    **more: Any,
 ) -> Bags:
     """Read bags with the columns and tables that the settings name, and `more` parameters of `read_bags`.
 
     Missing values that are to be imputed are NaN. Slices of several sizes are resized to the largest side of the
-    `network`, or of the network of the encoder "fine-tuned", that they pass.
+    `network`, or of the network of the encoder "fine-tuned", that they pass; a command that only `looks` at them
+    resizes them too.
     """
     names = [name for name in Settings.names("data") if name not in ("time_features", "indicators")]
     options: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in names}
@@ -111,10 +120,12 @@ def read_data(
 
             network = load_network((settings.model.encoder_args or {}).get("network", USUAL_NETWORK))
         cut, sides = options["images"], None if network is None else network.sides
+        sides = (_LOOKED, _LOOKED) if looks and network is None else sides
         if sides is None or cut.volume or cut.spacing or isinstance(cut, RunOptions):
             raise
-        text = f"slices of several sizes are resized to {sides[1]} x {sides[1]} pixels, in their proportions, for the"
-        warnings.warn(f"{text} network; `slice_size` sets another size (in {data})", Note, stacklevel=2)
+        text = f"slices of several sizes are resized to {sides[1]} x {sides[1]} pixels, in their proportions, for"
+        to = "this look at them" if looks else "the network"
+        warnings.warn(f"{text} {to}; `slice_size` sets another size (in {data})", Note, stacklevel=2)
         return read_bags(data, **options | {"images": ImageOptions(**cut.model_dump() | {"slice_size": sides[1]})})
 
 
@@ -167,11 +178,14 @@ def split_data(bags: Bags, settings: Settings, *, folds: NDArray[np.int64] | Non
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
-    """Warn of features that reveal the label in the training bags, with at most three warnings."""
+    """Warn of features that reveal the label in the training bags, and of marks of missing values."""
     from midam.report.describe import leaks  # imports all readers
 
     for line in leaks(parts.bags, parts.splits == "train", parts.gaps):
         warnings.warn(f"{line} (in {parts.bags.source})", stacklevel=3)
+    if line := marked_missing(parts.bags if parts.raw is None else parts.raw):
+        text = f"{line}: if it marks a missing value, leave the field empty, and give {given(impute='median')}"
+        warnings.warn(f"{text} (in {parts.bags.source})", stacklevel=3)
 
 
 def write_left_out(bags: Bags, path: Path) -> None:
