@@ -162,7 +162,7 @@ def marked_missing(bags: Bags) -> str:
     if len(bags.instance_shape) != 1 or on_disk(bags.instances) or bags.instances.dtype.kind not in "fiu":
         return ""
     x = bags.instances[bags.rows()]
-    marks, found = np.array(_MARKS, dtype=np.float64), list[str]()
+    marks, named = np.array(_MARKS, dtype=np.float64), list[str]()
     with np.errstate(invalid="ignore"):
         ends = np.stack([np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)]).astype(np.float64)
     for at in np.flatnonzero(np.isin(ends, marks).any(axis=0)).tolist():
@@ -171,5 +171,5 @@ def marked_missing(bags: Bags) -> str:
             others = np.abs(values[~np.isnan(values) & (values != mark)])
             if len(others) and others.max() * _OUTSIDE < abs(mark):
                 name = place_name(bags, np.array([at]))
-                found.append(f"{mark:.0f} in {(values == mark).sum()} of {len(values)} values of {name}")
-    return f"{listed(found, most=FEATURES_SHOWN)} lies far outside the others" if found else ""
+                named.append(f"{mark:.0f} in {(values == mark).sum()} of {len(values)} values of {name}")
+    return f"{listed(named, most=FEATURES_SHOWN)} lies far outside the others" if named else ""
