@@ -1,5 +1,7 @@
 """The folds of a cross-validated run: which model scores a bag without having seen it."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,9 @@ from midam.errors import BagDataError, ConfigError
 from midam.settings import Settings
 from midam.settings.group import AUTO
 from midam.targets import target_of
-from midam.train.trials import Trial
+
+if TYPE_CHECKING:
+    from midam.train.trials import Trial
 
 MOST_BAGS, RARE = 500, 50
 _FOLDS = 5
@@ -104,7 +108,9 @@ def _trains(bags: Bags, folds: Folds, fold: int) -> bool:
     return True
 
 
-def fold_trials(folds: Folds, *, seed: int) -> list[Trial]:
+def fold_trials(folds: Folds, *, seed: int) -> "list[Trial]":
     """Return the training of each fold: on the bags of the others, to score its own."""
+    from midam.train.trials import Trial  # imports torch
+
     each = np.unique(folds).tolist()
     return [Trial(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold), seed) for fold in each]
