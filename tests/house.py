@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=32_220,
+    lines=32_335,
     files=251,
     function=60,
     circles=0,
@@ -99,24 +99,24 @@ LIMITS = Limits(
     parameters=16,
     vague=0,
     pages=29,
-    words=28_260,
+    words=28_275,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1527,
-    "cli": 1790,
+    "cli": 1795,
     "compare": 2545,
-    "data": 7875,
+    "data": 7880,
     "evaluate": 1890,
     "explain": 1530,
     "export": 540,
     "functional": 500,
-    "imaging": 2055,
+    "imaging": 2100,
     "nn": 1960,
     "report": 3015,
-    "runs": 2645,
+    "runs": 2670,
     "settings": 650,
     "sklearn": 1095,
     "targets": 980,
