@@ -103,6 +103,7 @@ def test_gray_deep_indexed_and_transparent_images(tmp_path):
     assert np.unique(read_pixels(tmp_path / "bits.png")).tolist() == [0, 255]
 
 
+@pytest.mark.filterwarnings("ignore:TIFFs with white as zero state no MaxSampleValue")
 @pytest.mark.parametrize("options", [{}, {"rowsperstrip": 4}, {"compression": "zlib"}, {"tile": (16, 16)}], ids=str)
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])
 def test_white_is_zero_where_a_tiff_says_so(tmp_path, kind, options):
@@ -414,6 +415,7 @@ def test_an_image_that_is_cut_short_is_refused(tmp_path, name):
             probe(tmp_path / f"cut-{name}", ImageOptions(patch_size=8, stride=5))
 
 
+@pytest.mark.filterwarnings("ignore:TIFFs with white as zero state no MaxSampleValue")
 @pytest.mark.parametrize("bits", [10, 12, 14, 16])
 @pytest.mark.parametrize(
     "how", [{}, {"rowsperstrip": 16}, {"tile": (64, 64)}, {"extratags": [(281, "H", 1, 4095, True)]}]

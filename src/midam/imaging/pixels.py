@@ -43,7 +43,8 @@ def pixel_facts(bags: Bags) -> dict[str, Any]:
         text = f"some pixels of {plural(len(marked), 'bag')}, such as {marked[0]}, are far brighter than all others"
         warnings.warn(f"{text}: they count as white (in {bags.source})", Note, stacklevel=3)
     ordered = sorted(tops, key=tops.__getitem__)
-    if (at := _gap(np.array([tops[bag] for bag in ordered]))) is not None:
+    at = _gap(np.array([tops[bag] for bag in ordered]))
+    if at is not None and 2 * (at + 1) >= len(ordered):  # else a few images are dark
         many, dim, bright = plural(len(ordered) - at - 1, "bag"), ordered[at], ordered[at + 1]
         text = (
             f"{many} of {len(ordered)} use {bits_of(tops[bright])} bits or more, such as {bright}, the others at most"

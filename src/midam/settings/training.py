@@ -179,12 +179,12 @@ class RunSettings(SettingsGroup):
     seed
         Seed of splits, initial weights and sampling.
     folds
-        Folds; a model of the others scores each, and all bags train the model. 0 holds bags out; a column of sites
-        makes each site a fold. Default "auto": 5 for at most 500 bags without splits or `test_fraction`, else 0.
+        Folds, each scored by a model of the others, while all bags train the model; 0 holds bags out; a column makes
+        each site a fold. "auto": 5 for at most 500 bags without splits or `test_fraction`, else 0.
     val_fraction
         Fraction of the bags for validation, if bags are held out at random.
     test_fraction
-        Fraction of the bags for testing, if bags are held out at random; default: 0.2.
+        Fraction of the bags for testing, if bags are held out; default: 0.2.
     threshold
         Rule for the score from which a bag is called positive, with two classes: "youden", "sensitivity=0.9",
         "specificity=0.95", "f1", "ppv=0.5", or "cost=10:1" (of a missed positive bag to a false alarm).
