@@ -222,14 +222,8 @@ class Table:
         codes, names = pd.factorize(self.frame[column].astype(str))
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
         self.first = np.unique(codes, return_index=True)[1]
-        self._add(
-            self.faults,
-            self.frame[column].isna(),
-            column,
-            "a bag in each row",
-            "name the bag: NA and None are no names",
-            got="none",
-        )
+        advice = "name the bag: NA and None are no names"
+        self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", advice, got="none")
         self.faults.refuse()  # such rows have no bag
 
     def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
