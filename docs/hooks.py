@@ -255,9 +255,11 @@ def _word(kind: Any) -> str:
 class OwnDefaults(griffe.Extension):
     """Shows each parameter with its own default, also where several share a line or their choices are named."""
 
-    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Correct all docstrings of a package."""
-        self._correct(pkg)
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Correct the docstring of a function, and of the class of a constructor, once the signature is whole."""
+        self._correct(func)
+        if func.name == "__init__" and func.parent is not None:
+            self._correct(func.parent)
 
     def _correct(self, thing: griffe.Object) -> None:
         if any("takes_request" in str(one.value) for one in getattr(thing, "decorators", ())):
@@ -268,9 +270,6 @@ class OwnDefaults(griffe.Extension):
                 for one in section.value:
                     one.value = parameters[one.name].default if one.name in parameters else one.value
                 section.value = [_joined(list(group)) for _, group in groupby(section.value, _same_line)]
-        for member in thing.members.values():
-            if not member.is_alias:
-                self._correct(member)
 
 
 def _at_run_time(function: Any) -> griffe.Parameters:
