@@ -91,7 +91,9 @@ def _judge(train: Bags, val: Bags, new: Bags, seed: int) -> list[Row]:
         journal = Path(folder) / "tried.jsonl"
         result = search(candidates, train, seed=seed, journal=journal)
         rows = {row["method"]: row for row in map(json.loads, journal.read_text().splitlines())}
-    held = {name: _logits(np.concatenate(row["scores"], axis=1)) for name, row in rows.items()}
+    epochs = {tried.method: tried.epochs for tried in result.tried}
+    places = {name: row["after"].index(epochs[name]) if epochs[name] else 0 for name, row in rows.items()}
+    held = {name: _logits(np.concatenate(row["scores"], axis=1)[[places[name]]]) for name, row in rows.items()}
     index = np.concatenate([trial.score for trial in trials])
     labels, folds = train.require_labels()[index], np.repeat(np.arange(len(trials)), [len(t.score) for t in trials])
     assert result.out_of_fold is not None, "enough bags for folds"
@@ -99,7 +101,7 @@ def _judge(train: Bags, val: Bags, new: Bags, seed: int) -> list[Row]:
     pooled |= {name: dict.fromkeys(WAYS, scipy.special.expit(x).mean(axis=0)) for name, x in held.items()}
     scored: dict[str, list[list[Scores]]] = {}
     for candidate in candidates:
-        scorers = candidate.fit(train, seed=seed, epochs=rows[candidate.name].get("epochs"))
+        scorers = candidate.fit(train, seed=seed, epochs=epochs[candidate.name])
         scored[candidate.name] = [[predict(BagEnsemble([one]), bags) for one in scorers] for bags in (val, new)]
     final = {name: [np.mean(part, axis=0) for part in found] for name, found in scored.items()}
     taken = [[_logits(np.array(scored[name][at])) for name in result.taken] for at in (0, 1)]
