@@ -25,7 +25,7 @@ SETTINGS = Settings.names()
 _FLAGS = {f"--{setting.name.replace('_', '-')}" for setting in describe_settings() if setting.kind is bool}
 # Settings in the short help; --help-all shows all.
 USUAL = (
-    *("pooling", "estimator", "objective", "epochs", "members", "lr", "num_instances", "encoder", "seed"),
+    *("pooling", "estimator", "objective", "epochs", "members", "lr", "num_instances", "select", "encoder", "seed"),
     *("folds", "test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels"),
     "patch_size",
 )
