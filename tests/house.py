@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=32_335,
+    lines=32_345,
     files=251,
     function=60,
     circles=0,
@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=16,
     vague=0,
     pages=29,
-    words=28_275,
+    words=28_295,
     readme=700,
     long=0,
 )
@@ -109,7 +109,7 @@ PARTS = {
     "cli": 1795,
     "compare": 2545,
     "data": 7880,
-    "evaluate": 1890,
+    "evaluate": 1895,
     "explain": 1530,
     "export": 540,
     "functional": 500,

@@ -373,4 +373,5 @@ def test_the_interval_of_folds_covers_the_true_area_as_often_as_it_says():
         scores = generator.normal(size=60) + labels + 3.0 * generator.normal(size=5)[folds]
         low, high, _ = auroc_interval(labels, scores, folds=folds)
         hits += low <= truth <= high
-    assert 0.93 <= hits / 400 <= 0.99
+    # Here the scores of the folds are independent, which those of models that share training bags are not.
+    assert hits / 400 >= 0.95

@@ -67,7 +67,8 @@ def auroc_interval(
         The unit (patient) of each bag, used if a group holds several bags.
     folds : array_like, shape [N], optional
         Folds of cross-validated scores, disjoint by group: only pairs of bags of one fold are compared, and groups give
-        the interval of their clustered DeLong variance instead of a bootstrap.
+        the interval of their clustered DeLong variance instead of a bootstrap. The models of k folds share training
+        bags, so the variance is 1 + k / (k - 1) times DeLong's (Nadeau and Bengio 2003).
     level : float, default 0.95
         Nominal coverage, in (0, 1).
     seed, resamples : int
@@ -103,7 +104,8 @@ def auroc_interval(
         return _grouped(y, s, units, folds, level=level, z=z, seed=seed, resamples=resamples)
     of_pos, of_neg = placements(y, s, folds)
     area, variance = _delong(of_pos, of_neg)
-    score = _score_bounds(area, positives, negatives, z)
+    shared = _shared(folds)
+    variance, score = shared * variance, _score_bounds(area, positives / shared, negatives / shared, z)
     if not variance > 0 or area in (0.0, 1.0):
         return Interval(*score, "score")
     few = min(positives, negatives) < FEW_UNITS
@@ -173,6 +175,7 @@ def paired_delong(
             law = scipy.stats.t(min(sizes) - 1)
     else:
         _, variance = _delong(d_pos, d_neg)
+    variance *= _shared(folds)
     areas = float(a_pos.mean()), float(b_pos.mean())
 
     def intervals() -> list[Interval]:
@@ -233,6 +236,16 @@ def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, lev
     return Interval(max(mean - half, 0.0), min(mean + half, 1.0), "DeLong, mean of folds")
 
 
+def _shared(folds: ArrayLike | None) -> float:
+    """Return the factor of the variance of cross-validated scores, whose models share training bags.
+
+    It is that of the corrected resampled t for k folds, 1 + k / (k - 1): Nadeau and Bengio (2003), Machine Learning
+    52:239. On noise in groups, DeLong's variance of folds alone is half of the true one.
+    """
+    count = 1 if folds is None else len(np.unique(np.asarray(folds)))
+    return 1.0 if count < 2 else 1 + count / (count - 1)
+
+
 def _delong(of_pos: Scores, of_neg: Scores) -> tuple[float, float]:
     """Return the mean placement and its DeLong variance (NaN if a class has one bag)."""
     if of_pos.size < 2 or of_neg.size < 2:
@@ -288,7 +301,8 @@ def _grouped(
     fewest = min(sizes)
     of_pos, of_neg = placements(labels, scores, folds)
     area, plain = _delong(of_pos, of_neg)
-    clustered = _clustered_variance(labels, of_pos, of_neg, units)
+    clustered, shared = _shared(folds) * _clustered_variance(labels, of_pos, of_neg, units), _shared(folds)
+    sizes = (sizes[0] / shared, sizes[1] / shared)
     if area in (0.0, 1.0) or (folds is not None and not clustered > 0):
         return Interval(*_score_bounds(area, *sizes, z), "score (groups)")
     if fewest >= FEW_GROUPS and plain > 0:
