@@ -233,3 +233,18 @@ def test_split_bags_without_folds_are_as_before():
     assert parts.folds is None
     assert isinstance(parts, SplitBags)
     assert sorted(set(parts.splits.tolist())) == ["test", "train", "val"]
+
+
+def test_a_finished_run_knows_another_copy_of_its_data(tmp_path, table):
+    """Fills and codes are those of all bags, also when the copy is compared."""
+    run, copy, method = RunFolder(tmp_path / "run"), tmp_path / "copy.csv", "bag-statistics-extratrees"
+    config = Settings(
+        label_column="label", groups="patient", impute="median", ignore=["site", "grade", "time", "event"]
+    )
+    fit_run(str(table), config, run, method=method)
+    copy.write_bytes(table.read_bytes())
+    with pytest.warns(UserWarning, match="is finished"):
+        assert resume_run(str(copy), run)["folds"] == 5
+    frame(seed=1).to_csv(copy, index=False)
+    with pytest.raises(CheckpointError, match="bags"):
+        resume_run(str(copy), run)

@@ -161,7 +161,7 @@ def _require_trainable(bags: "Bags", options: Options, settings: Settings, width
     from midam.cli.fit_folds import check_folds, folds_of
     from midam.data.sources import split_bags
     from midam.data.sources.request import Request
-    from midam.runs.data import split_data
+    from midam.runs.data import divided
     from midam.targets import target_of
     from midam.train.members import with_objective
 
@@ -169,7 +169,7 @@ def _require_trainable(bags: "Bags", options: Options, settings: Settings, width
     table: dict[str, Any] = {"split_file": data.split_file, "group_column": data.groups, "missing": data.missing}
 
     def split(fold: int | None) -> "SplitBags":
-        return split_data(split_bags(bags, Request(options.data, fold=fold, **table)), settings)
+        return divided(split_bags(bags, Request(options.data, fold=fold, **table)), settings, at_once=True)
 
     if options.every_fold:
         check_folds(*folds_of(options), split)

@@ -58,7 +58,7 @@ from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.targets import OutOfFold, target_of
 from midam.train.standardizing import fit_standardizers, random_instances
-from midam.train.trials import Trial
+from midam.train.trials import Prepare, Trial
 
 Scores = NDArray[np.float64]
 
@@ -142,7 +142,7 @@ class ModelBaseline(Baseline):
         *,
         seed: int,
         trials: Sequence[Trial] | None = None,
-        prepare: Callable[[Trial], Bags] | None = None,
+        prepare: Prepare | None = None,
     ) -> OutOfFold | None:
         """Return scores of bags by models that hold them out, of these trials; None if bags are too few for folds.
 

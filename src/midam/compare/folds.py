@@ -14,6 +14,7 @@ from midam.data.sources.request import Request
 from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError, require_counts
+from midam.runs.folds import ranked, trainable, units_of_bags
 from midam.targets import target_of
 from midam.train.trials import Trial
 
@@ -150,21 +151,6 @@ def folds_digest(folds: Sequence[Fold]) -> str:
     return digest.hexdigest()
 
 
-def ranked(bags: Bags, positions: Positions) -> bool:
-    """Return whether the main metric of these bags can be computed: for two classes, whether they hold both."""
-    target = target_of(bags)
-    return target.has_metric(target.values(bags)[positions])
-
-
-def trainable(bags: Bags, positions: Positions) -> bool:
-    """Return whether a model can be trained on these bags: for two classes, whether they hold both."""
-    try:
-        target_of(bags).check(bags.subset(positions))
-    except BagDataError:
-        return False
-    return True
-
-
 def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int) -> Parts | None:
     """Split training bags into a training and a validation part, a `fraction` of them: stratified, disjoint by group.
 
@@ -186,7 +172,7 @@ def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
     Only folds whose test bags can be ranked and whose other bags can be trained on are returned.
     """
     target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
-    values, units = target.values(bags)[train], _units(bags)[train]
+    values, units = target.values(bags)[train], units_of_bags(bags)[train]
     if (count := min(5, target.most_folds(values, units))) < 2:
         return []
     numbers = target.folds(values, groups=groups, folds=count, seed=seed)
@@ -202,7 +188,7 @@ def inner_trials(bags: Bags, train: Positions, *, seed: int) -> list[Trial]:
 
 def _most_folds(bags: Bags, unit: str) -> int:
     """Return the largest possible number of folds; raise a `BagDataError` if it is below two."""
-    target, units = target_of(bags), _units(bags)
+    target, units = target_of(bags), units_of_bags(bags)
     values = target.values(bags)
     possible = target.most_folds(values, units)
     if possible < 2:
@@ -223,13 +209,8 @@ def _repeated(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     return splits
 
 
-def _units(bags: Bags) -> NDArray[np.str_]:
-    """Return the group of each bag; without groups, each bag is its own."""
-    return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
-
-
 def _ranked_units(bags: Bags, fold: Fold) -> int:
     """Return how many groups the labels of the test bags rank above others, the maximum over label columns."""
-    target, units = target_of(bags), _units(bags)[fold.test]
+    target, units = target_of(bags), units_of_bags(bags)[fold.test]
     sides = target.sides(target.values(bags)[fold.test])
     return max(len(np.unique(units[above])) if below.any() else 0 for above, below in sides)

@@ -161,10 +161,9 @@ def marked_missing(bags: Bags) -> str:
     """
     if len(bags.instance_shape) != 1 or on_disk(bags.instances) or bags.instances.dtype.kind not in "fiu":
         return ""
-    x = bags.instances[bags.rows()]
+    x = bags.instances if len(bags.instances) == bags.num_instances else bags.instances[bags.rows()]  # copies them
     marks, named = np.array(_MARKS, dtype=np.float64), list[str]()
-    with np.errstate(invalid="ignore"):
-        ends = np.stack([np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)]).astype(np.float64)
+    ends = np.stack([np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)]).astype(np.float64)
     for at in np.flatnonzero(np.isin(ends, marks).any(axis=0)).tolist():
         values = x[:, at].astype(np.float64)
         for mark in ends[np.isin(ends[:, at], marks), at].tolist():

@@ -24,7 +24,7 @@ def pixel_facts(bags: Bags) -> dict[str, Any]:
     Numbers with a sign, and floats, have the bits of the type. `RECIPE` ends with these keys.
 
     In unsigned numbers of 16 bits and more, a few pixels far above all others, such as a marker or a defect of the
-    camera, do not count; a note says so. A warning names a bag that uses far more bits than others.
+    camera, do not count; a note says so. A warning names bags that use far more bits than the others.
     """
     kind = bags.instances.dtype if bags.instances.dtype.kind != "f" else np.dtype(np.float32)
     whole = 8 * kind.itemsize
@@ -45,11 +45,9 @@ def pixel_facts(bags: Bags) -> dict[str, Any]:
     ordered = sorted(tops, key=tops.__getitem__)
     at = _gap(np.array([tops[bag] for bag in ordered]))
     if at is not None and 2 * (at + 1) >= len(ordered):  # else a few images are dark
-        many, dim, bright = plural(len(ordered) - at - 1, "bag"), ordered[at], ordered[at + 1]
-        text = (
-            f"{many} of {len(ordered)} use {bits_of(tops[bright])} bits or more, such as {bright}, the others at most"
-        )
-        text += f" {bits_of(tops[dim])}, such as {dim}: if their files differ in depth, convert them to one"
+        many, dim, bright = len(ordered) - at - 1, ordered[at], ordered[at + 1]
+        text = f"{many} of {len(ordered)} bags, such as {bright}, use {bits_of(tops[bright])} bits or more"
+        text += f", the others, such as {dim}, at most {bits_of(tops[dim])}: if the files differ in depth, convert them"
         warnings.warn(f"{text} (in {bags.source})", stacklevel=3)
     return {"pixels": kind.name, "bits": bits}
 

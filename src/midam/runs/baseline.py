@@ -27,9 +27,7 @@ from midam.settings.method import are_pixels
 from midam.targets import Target, label_columns, target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from midam.train.trials import Trial
+    from midam.train.trials import Prepare
 
 COMPARED = ("test", OUT_OF_FOLD, "val")  # the comparison uses the first of these splits that has a main metric
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
@@ -71,7 +69,7 @@ def compared_part(parts: SplitBags) -> tuple[str, NDArray[np.intp]] | None:
 
 
 def train_baseline(
-    parts: SplitBags, scores: NDArray[np.float64], prepare: "Callable[[Trial], Bags] | None" = None, *, seed: int
+    parts: SplitBags, scores: NDArray[np.float64], prepare: "Prepare | None" = None, *, seed: int
 ) -> BaselineResult:
     """Train the baseline on the training bags, and compare the model's `scores` [N] or [N, C] of all bags with it.
 

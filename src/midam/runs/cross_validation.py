@@ -1,7 +1,6 @@
 """Cross-validation as the answer of a run: models that have not seen a bag score it, and all bags train the model."""
 
 import warnings
-from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
@@ -20,12 +19,12 @@ from midam.runs.folds import fold_trials
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import OutOfFold, target_of
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial
+from midam.train.trials import Prepare, Trial
 
 Scores = NDArray[np.float64]
 
 
-def preparing(parts: SplitBags, settings: Settings) -> Callable[[Trial], Bags] | None:
+def preparing(parts: SplitBags, settings: Settings) -> Prepare | None:
     """Return the function that codes columns and fills gaps by the training bags of a fold; None if there are none."""
     if parts.raw is None:
         return None

@@ -177,6 +177,11 @@ def split_data(bags: Bags, settings: Settings, *, folds: NDArray[np.int64] | Non
     return replace(parts, folds=folds, raw=None if folds is None or prepared.bags is bags else bags)
 
 
+def divided(bags: Bags, settings: Settings, *, at_once: bool) -> SplitBags:
+    """Give bags folds, or split them, as the settings and their number say; `at_once` is as in `choose_folds`."""
+    return split_data(bags, settings, folds=choose_folds(bags, settings, at_once=at_once))
+
+
 def warn_of_leaks(parts: SplitBags) -> None:
     """Warn of features that reveal the label in the training bags, and of marks of missing values."""
     from midam.report.describe import leaks  # imports all readers
@@ -298,12 +303,11 @@ def split_parts(
         bags = read_data(data, settings)
         if choose:
             method = usual_method(bags, settings)
-        folds = choose_folds(bags, settings, at_once=method is not None)
-        parts = split_data(bags, settings, folds=folds)
+        parts = divided(bags, settings, at_once=method is not None)
         origin = describe_origin(parts)
         warn_of_leaks(parts)
     if settings.run.site is None:
-        settings = settings.replace(folds=0 if folds is None else len(np.unique(folds)))
+        settings = settings.replace(folds=0 if parts.folds is None else len(np.unique(parts.folds)))
     return Reading(parts, origin, notes + left_out_notes(parts.bags, left_out), settings, method)
 
 

@@ -14,7 +14,7 @@ from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble
 from midam.registry import plugin_entry
 from midam.runs.cross_validation import by_bag, preparing
-from midam.runs.data import Callbacks, Reading, SplitBags, read_data, split_data, split_parts, write_left_out
+from midam.runs.data import Callbacks, Reading, SplitBags, divided, read_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget, require_same_data
 from midam.runs.folds import fold_trials
 from midam.runs.method import make_baseline, taken_settings
@@ -123,7 +123,7 @@ def refit_at_once(
     with folder.held():
         if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
             if data is not None and Path(data).resolve() != Path(recorded).resolve():
-                fingerprint = split_data(read_data(data, settings), settings).bags.fingerprint()
+                fingerprint = divided(read_data(data, settings), settings, at_once=True).bags.fingerprint()
                 require_same_data(load_checkpoint(folder.model, ModelContent), fingerprint, data, recorded=recorded)
             warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
             return Result.read(folder).entries()

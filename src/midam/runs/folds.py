@@ -62,11 +62,12 @@ def choose_folds(bags: Bags, settings: Settings, *, at_once: bool) -> Folds | No
 def _numbered(bags: Bags, settings: Settings, count: int, *, least: int) -> Folds | None:
     """Return as many of `count` stratified folds as the bags allow; fewer than `least`: None, or the reason."""
     target, groups = target_of(bags), bags.groups
-    values, units = target.values(bags), np.arange(len(bags)).astype(str) if groups is None else groups
-    possible = min(count, target.most_folds(values, units))
+    values, every = target.values(bags), np.arange(len(bags))
+    possible = min(count, target.most_folds(values, units_of_bags(bags)))
     for number in range(possible, 1, -1):
         folds = target.folds(values, groups=groups, folds=number, seed=settings.run.seed)
-        if all(_usable(bags, folds, fold) for fold in range(number)):
+        places = [np.flatnonzero(folds == fold) for fold in range(number)]
+        if all(ranked(bags, fold) and trainable(bags, np.setdiff1d(every, fold)) for fold in places):
             if number < least:
                 break
             return folds
@@ -84,7 +85,7 @@ def _by_site(bags: Bags, column: str) -> Folds:
     if bags.sites is None:
         raise BagDataError(f"Expected a column {column!r} of sites, got none (in {bags.source}); name another.")
     names, folds = np.unique(bags.sites, return_inverse=True)
-    lost = [str(name) for fold, name in enumerate(names) if not _trains(bags, folds, fold)]
+    lost = [str(name) for fold, name in enumerate(names) if not trainable(bags, np.flatnonzero(folds != fold))]
     if len(names) < 2 or lost:
         got = f"{names[0]} alone" if len(names) < 2 else f"none without {lost[0]}"
         raise BagDataError(
@@ -94,15 +95,21 @@ def _by_site(bags: Bags, column: str) -> Folds:
     return folds.astype(np.int64)
 
 
-def _usable(bags: Bags, folds: Folds, fold: int) -> bool:
-    """Return whether the bags of a fold can be ranked, and the others can train."""
+def units_of_bags(bags: Bags) -> NDArray[np.str_]:
+    """Return the group of each bag; without groups, each bag is its own."""
+    return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
+
+
+def ranked(bags: Bags, positions: NDArray[np.int64]) -> bool:
+    """Return whether the main metric of these bags can be computed: for two classes, whether they hold both."""
     target = target_of(bags)
-    return target.has_metric(target.values(bags)[folds == fold]) and _trains(bags, folds, fold)
+    return target.has_metric(target.values(bags)[positions])
 
 
-def _trains(bags: Bags, folds: Folds, fold: int) -> bool:
+def trainable(bags: Bags, positions: NDArray[np.int64]) -> bool:
+    """Return whether a model can be trained on these bags: for two classes, whether they hold both."""
     try:
-        target_of(bags).check(bags.subset(np.flatnonzero(folds != fold)))
+        target_of(bags).check(bags.subset(positions))
     except BagDataError:
         return False
     return True

@@ -78,13 +78,7 @@ class ColumnTarget(Target):
         return None if value is None or interval is None else Estimate(value, interval.low, interval.high, len(scores))
 
     def difference(
-        self,
-        values: NDArray[Any],
-        scores: Scores,
-        other: Scores,
-        *,
-        groups: Groups = None,
-        folds: NDArray[np.int64] | None = None,  # noqa: ARG002
+        self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None, **_: Any
     ) -> Difference:
         """Return the macro AUROC of `scores` minus that of `other` scores."""
         figures = paired_macro_auroc(self.table(values), scores, other, groups=groups)

@@ -90,13 +90,7 @@ class RankedTarget(Target):
         return estimate_of(entries["c_index"], entries["c_index_ci95"], len(scores))
 
     def difference(
-        self,
-        values: NDArray[Any],
-        scores: Scores,
-        other: Scores,
-        *,
-        groups: Groups = None,
-        folds: NDArray[np.int64] | None = None,  # noqa: ARG002
+        self, values: NDArray[Any], scores: Scores, other: Scores, *, groups: Groups = None, **_: Any
     ) -> Difference:
         """Return the C-index of `scores` minus that of `other` scores."""
         figures = paired_concordance(self.comparable(values), scores, other, groups=groups)

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,6 +34,10 @@ class Trial:
     train: NDArray[np.int64]
     score: NDArray[np.int64]
     seed: int
+
+
+Prepare = Callable[[Trial], Bags]
+"""Function that returns the bags with columns coded, and gaps filled, by the training bags of a trial alone."""
 
 
 @dataclass(frozen=True, eq=False)

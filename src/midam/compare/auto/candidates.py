@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
 from midam.train.named_methods import DEFAULT
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial, train_trials
+from midam.train.trials import Prepare, Trial, train_trials
 
 # In the order of the trials: cheap methods first, because a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
@@ -32,9 +32,6 @@ PRIOR = {"bag-statistics-extratrees": 0.38, "bag-statistics-logistic": 0.17, "me
 _FEW_EPOCHS = 5
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
-
-
-Prepare = Callable[[Trial], Bags]
 
 
 class OverBudgetError(Exception):

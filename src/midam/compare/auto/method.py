@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.compare.auto.candidates import Prepare, make_candidate, usual_candidates
+from midam.compare.auto.candidates import make_candidate, usual_candidates
 from midam.compare.auto.search import OnCandidate, SearchResult, search
 from midam.compare.baselines import Baseline, ModelBaseline
 from midam.data.bags import Bags
@@ -22,7 +22,7 @@ from midam.nn.scorer import BagScorer
 from midam.settings import Settings
 from midam.targets import OutOfFold
 from midam.train.build import fill_ensemble
-from midam.train.trials import Trial
+from midam.train.trials import Prepare, Trial
 
 _INNER = "pooling.inner."
 _CONTRADICTS = 0.1  # AUROC of the training bags below that of held-out bags

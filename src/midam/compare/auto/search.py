@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import expit
 
-from midam.compare.auto.candidates import PRIOR, Candidate, OverBudgetError, Prepare
+from midam.compare.auto.candidates import PRIOR, Candidate, OverBudgetError
 from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import MANY, inner_trials
 from midam.data.bags import Bags
@@ -24,7 +24,7 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.reading import Form, Number, Share, check_form
 from midam.targets import OutOfFold
-from midam.train.trials import Trial
+from midam.train.trials import Prepare, Trial
 
 Numbers = NDArray[np.float64]
 _LEAST = 0.01

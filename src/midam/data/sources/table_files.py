@@ -97,8 +97,9 @@ def _warn_of_codes(frame: "pd.DataFrame", known: Collection[str], path: Path, sh
 
 def _first_words(path: Path, sheet: str | None = None) -> "pd.DataFrame":
     """Return the first rows of a table as text."""
-    limit = {} if file_suffix(path) == EXCEL else {"nrows": _FIRST_ROWS}  # a workbook has a limit of its own
-    return _read(path, lambda header: _as_text(header) | limit, sheet, lambda _: False)[:_FIRST_ROWS]
+    if file_suffix(path) == EXCEL:
+        return _read_excel(path, _as_text, sheet, lambda _: False, rows=_FIRST_ROWS)
+    return _read(path, lambda header: _as_text(header) | {"nrows": _FIRST_ROWS}, sheet, lambda _: False)
 
 
 def _one_number(words: "pd.Series") -> str:
