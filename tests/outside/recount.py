@@ -154,7 +154,7 @@ CLAIMS = [
         scores.one_instance_decides,
     ),
     Claim(_FINDINGS, "alone has a mean AUROC of {}, extra trees {}.", scores.alone_and_trees, "tabular"),
-    Claim(_README, "`midam fit` has a mean AUROC of {}, like the better", scores.auto, "tabular"),
+    Claim(_README, "`midam fit` has a mean AUROC of {}, about as high as the better", scores.auto, "tabular"),
     Claim(
         _FINDINGS,
         "the default of `midam fit`, has {}, about as much as the better of MIDAM and trees: {} (",

@@ -1263,7 +1263,7 @@ def bright(_, image):
         (lambda: gray(defect), 12, "some pixels of 1 bag, such as 2, are far brighter"),
         (lambda: gray(marker), 12, "some pixels of 6 bags, such as 0, are far brighter"),
         (lambda: gray(bright), 16, None),
-        (lambda: gray(deep=1), 16, "1 of 6 bags, such as 0, use 16 bits or more, the others, such as 1, at most 12"),
+        (lambda: gray(deep=1), 16, "1 of 6 bags, such as 0, use 16 bits or more"),
         (lambda: gray(deep=3), 16, "3 of 6 bags, such as 0, use 16 bits or more"),
         (lambda: gray(deep=6), 16, None),
     ],
