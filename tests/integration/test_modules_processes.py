@@ -12,6 +12,7 @@ import midam
 
 BAGS, STEPS = 12, 4
 CASES = [("minmax", "inside"), ("precision", "outside"), ("minmax", "outside"), ("pairs", "inside")]
+CASES += [("noisy-and", "inside"), ("noisy-and", "outside")]  # with a parameter of its own
 CODE = """
 import os, sys, torch, torch.distributed as dist
 from tests.integration.test_modules_processes import CASES, train
@@ -25,6 +26,7 @@ os._exit(0)  # see examples/torch_ddp.py
 """
 LOSSES = {
     "minmax": midam.nn.MinMaxAUCLoss,
+    "noisy-and": midam.nn.MinMaxAUCLoss,
     "precision": lambda: midam.nn.AveragePrecisionLoss(num_bags=BAGS),
     "pairs": midam.nn.PairwiseAUCLoss,
 }
@@ -33,23 +35,25 @@ LOSSES = {
 class Model(nn.Module):
     """Network, and the pooling if it is inside, as somebody may have them."""
 
-    def __init__(self, inside: bool) -> None:
+    def __init__(self, pooling: str, inside: bool) -> None:
         super().__init__()
-        self.head = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))
-        self.pool = midam.nn.TrackedPooling("attention", num_bags=BAGS, state_rate=0.5) if inside else None
+        self.head = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2 if pooling == "attention" else 1))
+        self.pool = midam.nn.TrackedPooling(pooling, num_bags=BAGS, state_rate=0.5) if inside else None
 
     def forward(self, x, index):
-        z, v = self.head(x).unbind(dim=-1)
-        return (z, v) if self.pool is None else self.pool(z, v, index)
+        out = self.head(x).unbind(dim=-1)
+        return out if self.pool is None else self.pool(*out, index)
 
 
 def train(rank: int, count: int, name: str, *, inside: bool) -> dict:
     """Some steps of one process among so many; returns weights and states."""
     torch.manual_seed(0)
-    model, loss_fn = Model(inside), LOSSES[name]()
-    pool = model.pool or midam.nn.TrackedPooling("attention", num_bags=BAGS, state_rate=0.5)
+    pooling = name if name == "noisy-and" else "attention"
+    model, loss_fn = Model(pooling, inside), LOSSES[name]()
+    pool = model.pool or midam.nn.TrackedPooling(pooling, num_bags=BAGS, state_rate=0.5)
     wrapped = DistributedDataParallel(model) if count > 1 else model
-    optimizer = torch.optim.SGD([*model.parameters(), *loss_fn.parameters()], lr=0.2)
+    own = [] if inside else pool.parameters()
+    optimizer = torch.optim.SGD([*model.parameters(), *own, *loss_fn.parameters()], lr=0.2)
     bags, labels = torch.randn(BAGS, 6, 5), torch.arange(BAGS) % 2
     loader = midam.data.BalancedBags(labels, num_positive=2, num_negative=2, rank=rank, num_ranks=count)
     losses = []

@@ -368,3 +368,20 @@ def test_parameters_that_no_optimizer_has_are_said_once():
     assert len(said) == 1
     loss_fn = MinMaxAUCLoss()
     steps(torch.optim.SGD(loss_fn.parameters(), lr=0.01))  # warnings are errors here
+
+
+def test_a_parameter_of_a_pooling_that_no_optimizer_has_is_said_once():
+    pool, loss_fn, labels = TrackedPooling("noisy-and", num_bags=3), MinMaxAUCLoss(), torch.tensor([1, 0, 1])
+
+    def steps(*learned):
+        optimizer = torch.optim.SGD([*loss_fn.parameters(), *learned], lr=0.01)
+        for _ in range(60):
+            loss_fn(pool(sample()[0], torch.arange(3)), labels).backward()
+            optimizer.step()
+            commit(pool, loss_fn)
+
+    with pytest.warns(UserWarning, match=r"no parameter of TrackedPooling has .* give pool.parameters\(\)") as said:
+        steps()
+    assert len(said) == 1
+    pool = TrackedPooling("noisy-and", num_bags=3)
+    steps(*pool.parameters())

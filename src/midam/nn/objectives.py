@@ -100,7 +100,7 @@ class Objective(NamedPart, nn.Module):
         self._proposed: dict[str, Tensor] = {}
         self._checked = self._warned = False
         self.last: list[Tensor] = []  # the loss that waits for `commit`
-        self._commits, self._start = 0, torch.empty(0)
+        self._still = StillParameters()
 
     @classmethod
     def check_pairs(cls, pairs: str) -> None:
@@ -249,7 +249,7 @@ class Objective(NamedPart, nn.Module):
 
     def commit(self, loss: Tensor) -> None:
         """Write the values that the last batch proposed, unless its loss is not finite."""
-        self._look_for_still_parameters()
+        self._still.look(self, name="loss_fn")
         self.last.clear()
         if not self._proposed:
             return
@@ -263,19 +263,26 @@ class Objective(NamedPart, nn.Module):
             torch.where(finite, new, old, out=old)
         self._proposed.clear()
 
-    def _look_for_still_parameters(self) -> None:
-        """Warn once if parameters that have a gradient never move: no optimizer has them."""
-        if self._commits < 0 or any(x.grad is None or x.is_cuda for x in self.parameters()):
+
+class StillParameters:
+    """The watch over the parameters of a module: it warns once if none of them ever moves."""
+
+    def __init__(self) -> None:
+        self._commits, self._start = 0, torch.empty(0)
+
+    def look(self, module: nn.Module, *, name: str) -> None:
+        """Warn if parameters that have a gradient have not moved for 50 calls: no optimizer has them."""
+        if self._commits < 0 or any(x.grad is None or x.is_cuda for x in module.parameters()):
             return
-        values = torch.cat([torch.empty(0), *(x.detach().flatten() for x in self.parameters())])
+        values = torch.cat([torch.empty(0), *(x.detach().flatten() for x in module.parameters())])
         if not len(values) or (self._commits and not torch.equal(values, self._start)):
             self._commits = -1
             return
         self._commits, self._start = self._commits + 1, values
         if self._commits > _STILL:
             self._commits = -1
-            advice = "give loss_fn.parameters() to the optimizer"
-            warnings.warn(f"no parameter of {type(self).__name__} has moved in {_STILL} steps: {advice}", stacklevel=4)
+            text = f"no parameter of {type(module).__name__} has moved in {_STILL} steps"
+            warnings.warn(f"{text}: give {name}.parameters() to the optimizer", stacklevel=4)
 
 
 class MinMaxAUCLoss(Objective):

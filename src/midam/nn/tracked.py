@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from midam.errors import ConfigError, require, require_counts, require_positive
 from midam.functional.logmean import track
-from midam.nn.objectives import Objective, known_finite, warn_of_missing_commit
+from midam.nn.objectives import Objective, StillParameters, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling, upcast
 from midam.nn.pooling.base import wide_enough
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
@@ -185,7 +185,8 @@ class TrackedPooling(TrackedStatistic):
     instances are treated as the whole bag, and no state is read or written; `evaluate` takes them in chunks.
 
     If `torch.distributed` is set up, `commit` sends the new rows of each process to all: every process holds the same
-    state, whichever bags it has seen. All processes must pass equally many bags per step.
+    state, whichever bags it has seen. All processes must pass equally many bags per step. The gradients of parameters
+    of a pooling by name, as noisy-and has one, are averaged; give ``pool.parameters()`` to the optimizer.
 
     Parameters
     ----------
@@ -242,6 +243,7 @@ class TrackedPooling(TrackedStatistic):
         relative: bool = True,
         **options: Any,
     ) -> None:
+        named = isinstance(pooling, str)
         if isinstance(pooling, str):
             pooling = make_pooling(pooling, 1, squash=not logits, columns=columns, **options).without_layers()
         require(pooling, Pooling, "pooling", "give a name, such as 'attention', or an instance of a `midam.nn.Pooling`")
@@ -259,6 +261,8 @@ class TrackedPooling(TrackedStatistic):
             )
         self.register_buffer("sizes", counts, persistent=False)
         self._pulls: list[Tensor] = []  # sums of the gradient of the scores since the last step
+        self._still = StillParameters()
+        self._named = named  # its few parameters are in no network that the user shares among processes
 
     def forward(
         self,
@@ -314,6 +318,10 @@ class TrackedPooling(TrackedStatistic):
         n = z.new_full((len(z),), z.shape[1]) if mask is None else mask.sum(dim=1)
         scores = self._scores(l, r, (n if sizes is None else sizes).to(z.dtype))
         self._pulls.clear()
+        if joined(z.device) is not None:
+            for parameter in self.pooling.parameters() if self._named else ():
+                if not parameter._post_accumulate_grad_hooks:
+                    parameter.register_post_accumulate_grad_hook(_mean_gradient)  # type: ignore[no-untyped-call]
         if scores.requires_grad:
             scores.register_hook(lambda gradient: self._pulls.append(gradient.sum()))  # type: ignore[no-untyped-call]
         return scores
@@ -342,6 +350,7 @@ class TrackedPooling(TrackedStatistic):
 
     def commit(self, loss: Tensor | None = None) -> None:
         """Write the proposed rows, unless the `loss` is not finite; by default, the rows and the gradient of scores."""
+        self._still.look(self, name="pool")
         if self._proposed:
             super().commit(self._proposed[0][2].sum() + sum(self._pulls) if loss is None else loss)
 
@@ -387,6 +396,13 @@ class TrackedPooling(TrackedStatistic):
         if wrong:
             raise ConfigError(f"Expected {count} different bags from 0 to {bags - 1} as index, got {index}; {advice}.")
         return known.to(self.bag_state.device, torch.int64)
+
+
+def _mean_gradient(parameter: Tensor) -> None:
+    """Average a gradient over the processes, as `DistributedDataParallel` does."""
+    ranks = joined(parameter.device)
+    if ranks is not None and parameter.grad is not None:
+        parameter.grad.copy_(ranks.total(parameter.grad.view(1, -1)).view_as(parameter.grad) / ranks.count)
 
 
 def _broadcast(x: Tensor, other: Tensor) -> Tensor:
