@@ -301,6 +301,25 @@ def test_bags_in_memory_pass_once(tmp_path, monkeypatch):
 _TOPS = [(1, "u1"), (15, "u1"), (255, "u1"), (1023, "u2"), (4095, "u2"), (65535, "u2")]
 
 
+@pytest.mark.parametrize(("kind", "factor"), [("f4", 65535), ("i4", 4), ("f4", 0.25)])
+def test_another_scale_of_numbers_that_state_no_bits_is_said(kind, factor, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng, labels = np.random.default_rng(0), ["file,label"]
+    for name, scale in (("old", 1), ("same", 1), ("other", factor)):
+        for i in range(24):
+            volume = (1000 + 200 * (i % 2) + 100 * rng.normal(size=(2, 16, 16))) * scale
+            (tmp_path / name).mkdir(exist_ok=True)
+            np.save(tmp_path / name / f"v{i}.npy", volume.astype(kind))
+    Path("l.csv").write_text("\n".join([*labels, *(f"v{i},{i % 2}" for i in range(24))]) + "\n")
+    method = ["--method", "patch-statistics-extratrees", "--folds", "0", "--out", "run"]
+    assert main(["fit", "old", "--labels", "l.csv", *method]) == 0
+    capsys.readouterr()
+    assert main(["predict", "run", "same", "--out", "same.csv"]) == 0
+    assert "intensities span" not in capsys.readouterr().err
+    assert main(["predict", "run", "other", "--out", "other.csv"]) == 0
+    assert re.search(r"warning: intensities span [\d.e+]+, those of the training of run", capsys.readouterr().err)
+
+
 def gray_images(folder, top, kind, count=8):
     """Gray images whose brightest pixel is `top`, except the first, which is a quarter as bright; their table."""
     from PIL import Image
@@ -350,7 +369,7 @@ def test_a_run_takes_only_pixels_of_its_type_and_depth(encoder, tmp_path, monkey
         gray_images(tmp_path / kind, top, kind)
         capsys.readouterr()
         assert main(["predict", "run", kind, "--out", "p.csv"]) == 2
-        error = f"Expected pixels of uint16 with 12 bits, on which run was trained, got {got} (in {kind})"
+        error = f"Expected pixels of uint16 with 12 bits, on which run was trained, got {got} bits (in {kind})"
         assert error in capsys.readouterr().err
     assert main(["predict", "run", "deep", "--out", "all.csv"]) == 0
     assert "the brightest pixel has" not in capsys.readouterr().err
@@ -382,7 +401,7 @@ def test_a_store_that_was_embedded_apart_keeps_the_facts_of_its_pixels(tmp_path,
     (tmp_path / "color").mkdir()
     Image.fromarray(color).save(tmp_path / "color/a.png")
     errors = {
-        "wide": "Expected pixels of uint16 with 12 bits, on which run was trained, got uint16 with 16 (in wide)",
+        "wide": "Expected pixels of uint16 with 12 bits, on which run was trained, got uint16 with 16 bits (in wide)",
         "color": "Expected vectors of 1 channels, on which run was trained, got 3 channels (in color)",
     }
     for name, error in errors.items():
@@ -925,6 +944,15 @@ def test_weights_that_a_folder_lacks_are_named_unless_they_are_not_used(images):
     torch.testing.assert_close(first.vectors(x), model(pixel_values=x).last_hidden_state[:, 0].detach())
     without("eyes", "layernorm_after")
     with pytest.raises(ConfigError, match=r"got none for '.*eyes': ValueError: no weights for .*layernorm_after.*bias"):
+        midam.load_network("hf:eyes")
+
+
+@pytest.mark.parametrize(("kind", "settings", "key"), [("ViT", VIT, "num_hidden_layers")])
+def test_more_layers_than_weights_are_refused_before_they_are_built(images, kind, settings, key):
+    folder_of("eyes", kind, settings)
+    config = json.loads(Path("eyes/config.json").read_text())
+    Path("eyes/config.json").write_text(json.dumps(config | {key: 10**9}))
+    with pytest.raises(ConfigError, match=rf"ValueError: {key} 1000000000 in config.json, but \d+ weights"):
         midam.load_network("hf:eyes")
 
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import inspect
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ _RESAMPLES = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}  # Pillow's numbe
 _DINO3 = ("DINOv3ViTImageProcessor", "dinov3_vit")
 _DINO3_COLORS = {"image_mean": list(Network.mean), "image_std": list(Network.std)}
 _COLORS = np.array([[0, 0, 0], [250, 120, 30]], np.uint8)
+_DEPTH = re.compile(r"depths?$|num_.*(layers|blocks|stages)$")  # keys of numbers of layers in config.json
 _MOST_FIRST = 16  # class and register tokens come first; more are tokens of objects, which come last
 
 
@@ -97,6 +100,25 @@ class OwnModule(_Tried):
         return output
 
 
+def _check_depth(folder: Path) -> None:
+    """Refuse a config.json of more layers than there are weights, which would be built before any weight is read."""
+    from safetensors import safe_open
+
+    files = sorted(folder.glob("*.safetensors"))
+    text = (folder / "config.json").read_text(encoding="utf-8") if files else "{}"
+    count, parts = 0, [json.loads(text)]
+    for path in files:
+        with safe_open(path, framework="pt") as weights:
+            count += len(weights.keys())
+    while parts:
+        for name, value in parts.pop().items():
+            if isinstance(value, dict):
+                parts.append(value)
+            numbers = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, int)]
+            if _DEPTH.search(name) and sum(numbers) > count:
+                raise ValueError(f"{name} {value} in config.json, but {count} weights")
+
+
 class TransformersNetwork(_Tried):
     """A vision model of transformers by its name on the hub or its folder: only safetensors, and no code of the hub.
 
@@ -115,6 +137,8 @@ class TransformersNetwork(_Tried):
         package.utils.logging.set_verbosity_error()  # it warns of missing weights, which are an error here
         options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
         try:
+            if Path(source).is_dir():
+                _check_depth(Path(source))
             # Eager: the attention that transformers chooses depends on what is installed.
             model, report = package.AutoModel.from_pretrained(source, attn_implementation="eager", **options)
             self.model: nn.Module = getattr(model, "vision_model", model).float()

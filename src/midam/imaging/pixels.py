@@ -13,6 +13,7 @@ from midam.errors import BagDataError, Note, plural
 from midam.nn.standardizer import bits_of
 
 _FAR, _DIM, _MARKED = 4, 255, 0.05  # times as bright; the least top of an image; the largest share of such pixels
+_BAGS, _PICTURES, _APART = 64, 3, 1.5  # whose spans are measured, of each bag, and how far beyond them is far
 _COUNTED = 2  # bytes of numbers that are counted without sorting them
 
 
@@ -72,16 +73,44 @@ def _gap(ascending: NDArray[Any]) -> int | None:
     return int(apart[-1]) if len(apart) else None
 
 
+def pixel_span(bags: Bags, *, quantile: float = 0.5) -> float | None:
+    """Return a `quantile` of the spans of bags: the 1st to the 99th percentile of the numbers of a few pictures each.
+
+    None for unsigned integers, whose bits `pixel_facts` counts. Other numbers, such as those of DICOM files without a
+    window, do not say how many bits their files used.
+    """
+    if bags.instances.dtype.kind in "bu":
+        return None
+    spans = []
+    for i in np.unique(np.linspace(0, len(bags) - 1, _BAGS).round().astype(int)):
+        rows = np.unique(np.linspace(0, bags.sizes[i] - 1, _PICTURES).round().astype(int)) + bags.starts[i]
+        pictures = np.concatenate([np.ravel(bags.instances[row : row + 1]) for row in rows])
+        low, high = np.nanpercentile(pictures, [1, 99])
+        spans.append(float(high - low))
+    return float(np.quantile(spans, quantile))
+
+
 def check_pixels(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
-    """Refuse pixels of another type, or of more bits, than the `pixel_facts` of a run; warn of fewer bits."""
+    """Refuse pixels of another type, or of more bits, than the `pixel_facts` of a run; warn of fewer bits.
+
+    Also warn if half of the bags span less or more than all training bags, whose extremes are `spans`.
+    """
     if "pixels" not in known:
         return
     kind, bits = pixel_facts(bags).values()
     if kind != known["pixels"] or bits > known["bits"]:
         raise BagDataError(
-            f"Expected pixels of {known['pixels']} with {known['bits']} bits, on which {run} was trained, got {kind} "
-            f"with {bits} (in {bags.source}); convert the files, or train on files like these."
+            f"Expected pixels of {_named(known['pixels'], known['bits'])}, on which {run} was trained, got "
+            f"{_named(kind, bits)} (in {bags.source}); convert the files, or train on files like these."
         )
     if bits < known["bits"]:
         text = f"the brightest pixel has {bits} bits, in the training of {run} {known['bits']} (in {bags.source})"
         warnings.warn(f"{text}: if these files have another depth, their scores are wrong; convert them", stacklevel=3)
+    span, (low, high) = pixel_span(bags), known.get("spans") or (0.0, np.inf)
+    if span is not None and not low / _APART <= span <= high * _APART:
+        text = f"intensities span {span:.4g}, those of the training of {run} {low:.4g} to {high:.4g} (in {bags.source})"
+        warnings.warn(f"{text}: if these files have another scale, their scores are wrong; convert them", stacklevel=3)
+
+
+def _named(kind: str, bits: int) -> str:
+    return f"{kind} with {bits} bits" if kind.startswith("uint") else f"{kind} numbers"

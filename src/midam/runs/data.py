@@ -186,7 +186,8 @@ def warn_of_leaks(parts: SplitBags) -> None:
     """Warn of features that reveal the label in the training bags, and of marks of missing values."""
     from midam.report.describe import leaks  # imports all readers
 
-    for line in leaks(parts.bags, parts.splits == "train", parts.gaps):
+    columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).column_of
+    for line in leaks(parts.bags, parts.splits == "train", parts.gaps, columns):
         warnings.warn(f"{line} (in {parts.bags.source})", stacklevel=3)
     if line := marked_missing(parts.bags if parts.raw is None else parts.raw):
         text = f"{line}: if it marks a missing value, leave the field empty, and give {given(impute='median')}"
@@ -228,7 +229,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     "contents" the digest of its instances (for equal bags, to the split nearest to training). "groups" lists the groups
     of the training and validation bags.
     """
-    from midam.imaging.pixels import pixel_facts
+    from midam.imaging.pixels import pixel_facts, pixel_span
 
     bags, names = parts.bags, parts.bags.feature_names
     digests = np.array(bag_digests(bags))
@@ -239,7 +240,8 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     groups = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     data: dict[str, Any] = {"source": bags.source, "place": str(Path(bags.source).resolve())}
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
-    data |= pixel_facts(bags) if len(bags.instance_shape) > 1 else {}
+    if len(bags.instance_shape) > 1:
+        data |= pixel_facts(bags) | {"spans": [pixel_span(bags, quantile=at) for at in (0.0, 1.0)]}
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {
