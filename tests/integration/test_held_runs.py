@@ -1,6 +1,7 @@
 """Two commands never write one run; one that was killed as it began is begun again; nothing of a kill stays."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,15 @@ def test_killed_before_its_settings_were_written_the_command_is_given_again(left
     assert advice in capsys.readouterr().err
     assert main(["fit", str(data), *_FIT, "--out", str(run)]) == 0
     assert files(run) == files(done)
+
+
+def test_a_folder_that_does_not_exist_is_not_taken_for_another_run(whole, tmp_path, capsys, monkeypatch):
+    shutil.copytree(whole[1], tmp_path / "runs-1")
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "--resume", "runs-2"]) == 2
+    error = capsys.readouterr().err
+    assert "got runs-2, which does not exist; start the run with `midam fit DATA --out runs-2`" in error
+    assert "runs-1" not in error
 
 
 @pytest.mark.parametrize("left", [[], [".lock"], [".lock", f"checkpoints/{PARTIAL}"]])

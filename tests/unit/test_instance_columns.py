@@ -1,6 +1,7 @@
 """Categories, dates, truth values, ids and gaps in the columns of instances: read, learned from training bags, kept."""
 
 import json
+import re
 import warnings
 from datetime import timedelta
 from decimal import Decimal
@@ -18,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from midam import Bags, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
+from midam.cli import main
 from midam.compare.folds import Fold
 from midam.compare.methods import find_method
 from midam.compare.plan import Task, run_task
@@ -689,10 +691,48 @@ def test_measurements_are_no_codes(tmp_path):
 
 
 def test_a_covariate_of_numbers_that_begin_with_0_is_noted():
-    with pytest.warns(Note, match="the covariate icd is read as numbers, but 0117 begins with 0"):
+    with pytest.warns(Note, match="numbers in the covariate icd may be codes, such as 0117, which begins with 0"):
         Covariates.of({"icd": ["0117", "117", "250"]})
     with warnings.catch_warnings(action="error"):
         Covariates.of({"age": ["63", "0.5", "0"]})
+
+
+def test_advice_on_a_category_that_reveals_the_label_names_its_column(tmp_path, capsys):
+    frame = table()
+    frame["icd"] = np.where(frame["label"] == 1, "0117", np.resize(["250", "401x", "7"], 120))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    method = ["--method", "bag-statistics-logistic", "--out", str(tmp_path / "run")]
+    for command, words in ((["data", "describe"], []), (["fit"], method)):
+        assert main([*command, str(tmp_path / "t.csv"), "--categories", "icd", *words]) == 0
+        shown = capsys.readouterr()
+        assert "icd=0117" in shown.out + shown.err
+        assert re.search(r"--ignore\s+[\w,]*\bicd\s", shown.out + shown.err)
+
+
+@pytest.mark.parametrize("words", [["0117", "117", "250"], ["250.10", "250.1", "401.9"], ["1E5", "100000", "7"]])
+@pytest.mark.parametrize("form", ["labels.csv", "labels.xlsx", "manifest.csv", "t.parquet", "t.xlsx"])
+def test_codes_among_covariates_are_said_in_every_table(tmp_path, words, form):
+    bags = pd.DataFrame({"bag": [f"b{i}" for i in range(40)], "label": np.arange(40) % 2, "icd": np.resize(words, 40)})
+    if form.startswith("t."):
+        frame = bags.loc[np.repeat(np.arange(40), 3)].assign(x=np.arange(120.0) ** 0.5)
+        source, options = tmp_path / form, {}
+    else:
+        (tmp_path / "files").mkdir()
+        for i in range(40):
+            np.save(tmp_path / "files" / f"b{i}.npy", np.ones((2, 3)) * i)
+        frame = bags.assign(path=[f"files/b{i}.npy" for i in range(40)]) if form == "manifest.csv" else bags
+        of_files = {"source": tmp_path / "files", "labels": tmp_path / form}
+        source, options = (tmp_path / form, {}) if form == "manifest.csv" else (of_files.pop("source"), of_files)
+    path = tmp_path / form
+    write = {".csv": frame.to_csv, ".xlsx": frame.to_excel, ".parquet": frame.to_parquet}[path.suffix]
+    write(path, index=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read_bags(source, covariates=["icd"], **options)
+    found = [
+        one for one in caught if re.search(r"numbers in (the covariate )?icd may be codes, such as", str(one.message))
+    ]
+    assert len(found) == 1
 
 
 def test_numbers_that_are_no_codes_or_times_are_not_warned_of():

@@ -19,6 +19,7 @@ from midam.errors import BagDataError, CheckpointError
 from midam.evaluate.bands import net_benefit
 from midam.evaluate.proportions import operating_points
 from midam.evaluate.ranking import auroc
+from midam.report.page.render import render
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.runs.apply import evaluate_bags, read_for
@@ -472,3 +473,9 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     assert scores.groupby(["method", "repeat"])["bag"].nunique().eq(len(bags)).all()
     assert list(scores.columns) == ["bag", "method", "repeat", "fold", "score", "label", "group"]
     assert Path(tmp_path / "out/report.html").stat().st_size < 300_000
+
+
+def test_control_characters_of_names_are_made_visible_in_pages():
+    page = render("page.html", title="bags \x1b[2J", kicker="run", sections=[])
+    assert r"bags \x1b[2J" in page
+    assert "\x1b" not in page

@@ -151,6 +151,11 @@ class Coder:
         """Names of the P features."""
         return tuple(name for code in self.codes for name in code.features)
 
+    @property
+    def column_of(self) -> dict[str, str]:
+        """Column of each feature."""
+        return {name: code.name for code in self.codes for name in code.features}
+
     def to_json(self) -> str:
         """Return text that `from_json` reads."""
         return json.dumps([asdict(code) for code in self.codes])

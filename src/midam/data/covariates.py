@@ -19,7 +19,8 @@ from midam.names import EXACT, is_missing, merge_words, name_of, names_of
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
-_CODE = re.compile(r"0\d+")  # 0117 is a code rather than a number
+_CODE = re.compile(r"0\d+(\.\d*)?")  # 0117 is a code rather than a number
+_MOST_CODES, _ROWS_OF_CODE = 100, 5  # of few values, often repeated
 _FEW = 20  # with at most so many different values, numbers may be categories
 
 
@@ -150,6 +151,24 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) and "_" not in text else None  # Python reads 1_000 as a number
 
 
+def example_of_codes(words: Sequence[str]) -> str:
+    """Return what shows that numbers may be codes: a word that begins with 0, or two of few words that are one number.
+
+    It is a phrase, "such as 250.1 and 250.10"; "" if there is neither.
+    """
+    begins = next((word for word in words if _CODE.fullmatch(word)), None)
+    if begins is not None:
+        return f"such as {begins}, which begins with 0"
+    distinct, seen = dict.fromkeys(words), dict[float | None, str]()
+    if len(distinct) > _MOST_CODES or _ROWS_OF_CODE * len(distinct) > len(words):
+        return ""
+    for word in sorted(distinct, key=lambda word: number_of(word) or 0.0):
+        other = seen.setdefault(number_of(word), word)
+        if other != word and number_of(word) is not None:
+            return f"such as {other} and {word}"
+    return ""
+
+
 def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArray[Any]:
     array = as_array(values)
     if array.dtype.kind == "M":
@@ -173,8 +192,8 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
         note_of_packed_dates(numbers, name, source)
-        if codes := [word for word in parsed if _CODE.fullmatch(word)]:
-            text = f"the covariate {name} is read as numbers, but {codes[0]} begins with 0: if they are codes"
+        if alike := example_of_codes(nonempty):
+            text = f"numbers in the covariate {name} may be codes, {alike}: if so"
             _note(f"{text}, give {given(categories=[name])}", source)
         return numbers.reshape(array.shape)
     if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names

@@ -1,7 +1,7 @@
 """Facts about bags, and warnings of problems in the data that spoil a result before training begins."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,7 +89,7 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     notes, traps = [text] if text else [], [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
-        traps += label_facts.feature_warnings(bags.subset(train))
+        traps += label_facts.feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         traps += _duplicate_warnings(bags)
@@ -156,16 +156,21 @@ def _kind(values: NDArray[np.float64]) -> str:
     return "whole numbers" if (values == np.round(values)).all() else "numbers"
 
 
-def leaks(bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None = None) -> list[str]:
+def leaks(
+    bags: Bags,
+    training: NDArray[np.bool_],
+    gaps: NDArray[np.float32] | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> list[str]:
     """Return at most three lines on features, bag sizes and duplicate bags that reveal the label, by quick checks.
 
     Single features, covariates and bag sizes are checked in the `training` bags [N], duplicates among all bags, but
-    only if the bags have digests. `gaps` is as in `feature_warnings`.
+    only if the bags have digests. `gaps` and `columns` are as in `feature_warnings`.
     """
     train = bags.subset(training).replace(groups=None)
     sizes = label_facts.size_warnings(train) if len(train) <= label_facts.MANY_BAGS else ()
     copies = _duplicate_warnings(bags) if bags.digests is not None else ()
-    single = label_facts.feature_warnings(train, None if gaps is None else gaps[training])
+    single = label_facts.feature_warnings(train, None if gaps is None else gaps[training], columns)
     return ["; ".join(lines) for part in (single, sizes, copies) if (lines := list(part))]
 
 

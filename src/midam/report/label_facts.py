@@ -4,7 +4,7 @@ A leak is a feature, a covariate or the bag size that reveals the label.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -199,11 +199,14 @@ class _Label(NamedTuple):
     pairs: Pairs | None
 
 
-def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Iterator[str]:
+def feature_warnings(
+    bags: Bags, gaps: NDArray[np.float32] | None = None, columns: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Yield warnings of single features or covariates that alone rank the bags above 0.98.
 
     The statistics of a feature in a bag are mean, max, min, range, distance from the median of all bags, and the share
-    of missing values; `gaps` [N, D] holds these shares if missing values were filled.
+    of missing values; `gaps` [N, D] holds these shares if missing values were filled. `columns` names the column of
+    each feature, where they differ.
     """
     labels = _labels(bags)
     if not labels:
@@ -212,7 +215,9 @@ def feature_warnings(bags: Bags, gaps: NDArray[np.float32] | None = None) -> Ite
     features = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
     way_out = "write the features again without it"
     if bags.feature_names is not None:
-        way_out = f"leave it out with {given(ignore_columns=[leak.name for leak in features])}"
+        known = columns or {}
+        names = list(dict.fromkeys(known.get(leak.name, leak.name) for leak in features))
+        way_out = f"leave it out with {given(ignore_columns=names)}"
     covariates = list(_single_covariates(bags, labels))
     checks = (("features", features, way_out), ("covariates", covariates, "leave it out of `covariates`"))
     for kind, leaks, advice in checks:

@@ -163,10 +163,11 @@ class _Budget(Form):
 
 def read_run_config(folder: RunFolder) -> tuple[Settings, str, str | None]:
     """Return the settings of a run, the name of its data, and its method if that is fitted in one step."""
-    if folder.root.is_dir() and not folder.contents():
+    if not folder.root.exists() or (folder.root.is_dir() and not folder.contents()):
+        state = "holds nothing yet" if folder.root.exists() else "does not exist"
         raise CheckpointError(
-            f"Expected a run folder, got {folder.root}, which holds nothing yet; start the run with `midam fit DATA "
-            f"--out {shlex.quote(str(folder.root))}`."
+            f"Expected a run folder, got {folder.root}, which {state}; start the run with `midam fit DATA --out "
+            f"{shlex.quote(str(folder.root))}`."
         )
     if not folder.config.exists():
         raise CheckpointError(

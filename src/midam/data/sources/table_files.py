@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 from xml.parsers import expat
 
+from midam.data.covariates import example_of_codes
 from midam.data.free_memory import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.labels import label_columns
@@ -35,7 +36,7 @@ EXCEL = ".xlsx"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
-_FIRST_ROWS, _MOST_CODES, _ROWS_OF_CODE = 1000, 100, 5  # in which codes are looked for; of few values, often repeated
+_FIRST_ROWS = 1000  # in which codes are looked for
 _EMPTY = ["", *sorted(MISSING)]
 _Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
 
@@ -88,7 +89,7 @@ def _warn_of_codes(frame: "pd.DataFrame", known: Collection[str], path: Path, sh
     first = _first_words(path, sheet) if names else frame
     codes, example = list[str](), ""
     for name in names:
-        if alike := _one_number(first[name].dropna().astype(str).str.strip()):
+        if alike := example_of_codes(first[name].dropna().astype(str).str.strip().tolist()):
             codes, example = [*codes, name], example or alike
     if codes:
         text = f"numbers in {listed(codes)} may be codes, {example}"
@@ -100,20 +101,6 @@ def _first_words(path: Path, sheet: str | None = None) -> "pd.DataFrame":
     if file_suffix(path) == EXCEL:
         return _read_excel(path, _as_text, sheet, lambda _: False, rows=_FIRST_ROWS)
     return _read(path, lambda header: _as_text(header) | {"nrows": _FIRST_ROWS}, sheet, lambda _: False)
-
-
-def _one_number(words: "pd.Series") -> str:
-    """Return two words of few that are one number, or a word that begins with 0, in words; "" if there is neither."""
-    begins = words[words.str.fullmatch(r"0\d+(\.\d*)?")]
-    if len(begins):
-        return f"such as {begins.iloc[0]}, which begins with 0"
-    distinct = words.drop_duplicates()
-    numbers = pd.to_numeric(distinct, errors="coerce").dropna()
-    same = numbers[numbers.duplicated(keep=False)].sort_values(kind="stable")
-    if same.empty or len(distinct) > _MOST_CODES or _ROWS_OF_CODE * len(distinct) > len(words):
-        return ""
-    one, other = distinct[same.index[:2]]
-    return f"such as {one} and {other}"
 
 
 def read_names(path: str | Path, request: Request | None = None, *, raw: str | None = None) -> "pd.DataFrame":

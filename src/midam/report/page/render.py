@@ -13,6 +13,7 @@ from matplotlib.figure import Figure as Plot
 
 from midam._version import __version__
 from midam.evaluate.proportions import Estimate
+from midam.names import visible
 from midam.report.figures import svg_text
 from midam.report.words import as_flags, signed
 
@@ -131,8 +132,8 @@ def made(
 
 
 def render(template: str, **context: Any) -> str:
-    """Return the HTML of a page by a template of this folder."""
-    return _environment().get_template(template).render(**context)
+    """Return the HTML of a page by a template of this folder, with control characters in names made visible."""
+    return visible(_environment().get_template(template).render(**context))
 
 
 def cell(value: Any) -> Markup:
