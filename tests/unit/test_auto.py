@@ -37,6 +37,7 @@ from midam.compare.auto.search import (
     fit_line,
     fit_mixture,
     mix,
+    pair_trials,
     prior_weights,
     search,
 )
@@ -55,6 +56,7 @@ from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder, read_run_config
+from midam.runs.folds import fold_trials
 from midam.runs.method import usual_method
 from midam.settings import Settings
 from midam.train.trainer import Trainer
@@ -204,6 +206,55 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert found.auroc == wanted.auroc
     search(usual_candidates((5,), 40), bags, seed=1, journal=journal)  # of another seed nothing is known
     assert calls[len(VECTORS) + 1 :] == list(VECTORS)
+
+
+def test_the_mixture_of_a_fold_is_that_of_a_search_without_the_fold():
+    bags = make_bags()
+    names = VECTORS[1:3]
+    tried = [make_candidate(name, bags.instance_shape) for name in names]
+    numbers = np.arange(len(bags)) // 2 % 4
+    trials = fold_trials(numbers, seed=0)
+    found = search(tried, bags, seed=0, trials=trials)
+    for fold, trial in enumerate(trials):
+        inner = [
+            Trial(np.setdiff1d(trial.train, other.score), other.score, 0) for other in trials if other is not trial
+        ]
+        rows = [
+            {
+                "method": one.name,
+                "note": None,
+                "seconds": 0.0,
+                "scores": [x.tolist() for x in one.held_out(bags, inner).scores],
+            }
+            for one in tried
+        ]
+        alone = mix(bags, inner, rows)
+        logits = [bounded_logit(torch.as_tensor(one.held_out(bags, [trial]).scores[0])).numpy() for one in tried]
+        kept = [logits[names.index(name)] for name in alone.taken]
+        own = found.out_of_fold.scores[found.out_of_fold.folds == fold]
+        np.testing.assert_allclose(own, alone.mixture.scores(kept), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("folds", "partners"), [(2, 0), (3, 2), (5, 4), (9, 4)])
+def test_each_fold_has_at_most_four_partners_that_leave_bags_of_both_classes(folds, partners):
+    bags = make_bags()
+    trials = fold_trials(np.arange(len(bags)) // 2 % folds, seed=0)
+    pairs = pair_trials(bags, trials)
+    assert [sum(fold in pair[:2] for pair in pairs) for fold in range(folds)] == [partners] * folds
+    for first, second, trial in pairs:
+        held = np.concatenate([trials[first].score, trials[second].score])
+        assert trial.score.tolist() == held.tolist()
+        assert sorted([*trial.train, *held]) == list(range(len(bags)))
+
+
+def test_two_folds_are_mixed_by_the_prior():
+    bags = make_bags()
+    tried = [make_candidate(name, bags.instance_shape) for name in VECTORS[1:3]]
+    found = search(tried, bags, seed=0, trials=fold_trials(np.arange(len(bags)) // 2 % 2, seed=0))
+    for fold, trial in enumerate(fold_trials(np.arange(len(bags)) // 2 % 2, seed=0)):
+        scores = [one.held_out(bags, [trial]).scores[0][0] for one in tried]
+        own = found.out_of_fold.scores[found.out_of_fold.folds == fold]
+        np.testing.assert_allclose(own, prior_weights(VECTORS[1:3]) @ np.array(scores), rtol=1e-4)
 
 
 def test_a_budget_leaves_out_what_would_take_longer(monkeypatch):

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -112,6 +113,7 @@ OVER, STOPPED = "not tried: the budget leaves no time", "stopped: it takes longe
 DIVERGED = "left out: a training diverged"
 SETTLED = "not tried: nothing is left to gain"
 _PERFECT = 0.998
+_NEIGHBORS = 2  # folds before and after a fold, in a ring, by which it is paired
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class SearchResult:
     mixture : Mixture
         Mixture of these candidates.
     auroc : float, optional
-        Mean AUROC of the mixture over the inner folds; for each fold, its weights are those of the other folds.
+        Mean AUROC of the mixture over the folds; what a fold is scored with was chosen without it.
     folds : int
         Number of inner folds; 0 if the training bags are too few, in which case all candidates are taken untested.
     out_of_fold : OutOfFold, optional
@@ -203,11 +205,16 @@ def search(
     on_candidate : callable, optional
         Called with the name of each candidate that begins, its number from 0, and the number of candidates.
     trials : sequence of Trial, optional
-        Folds, each with the bags to train on and to score; default: the inner folds of these bags.
+        Folds of a cross-validation, each with the bags to train on and to score. Epochs, weights and lines for a fold
+        then come from trainings that have seen none of its bags, see `pair_trials`. Default: the inner folds of these
+        bags, where the other folds choose the epochs and weights for a fold.
     prepare : callable, optional
         As in `Candidate.held_out`.
     """
+    pairs = [] if trials is None else pair_trials(bags, trials)
+    nested = trials is not None
     trials = inner_trials(bags, np.arange(len(bags)), seed=seed) if trials is None else trials
+    every = [*trials, *(pair.trial for pair in pairs)]
     if not trials:
         names = [candidate.name for candidate in candidates]
         mixture = Mixture(prior_weights(names), [Line()] * len(names))
@@ -225,12 +232,38 @@ def search(
             (row,) = store.find([name])
             if row is None:
                 left = None if budget is None or not number else budget - sum(done["spent"] for done in rows)
-                row = {**name, **_try_candidate(candidate, bags, trials, left=left, prepare=prepare)}
+                row = {**name, **_try_candidate(candidate, bags, every, left=left, prepare=prepare)}
                 store.add([row])
             elif journal is not None:
-                _check_row(row, trials, journal)
+                _check_row(row, every, journal)
             rows.append(row)
-    return mix(bags, trials, rows)
+    return mix(bags, trials, rows, pairs=pairs if nested else None)
+
+
+class Pair(NamedTuple):
+    """Two folds, and the training without both of them that scores the bags of `first`, then those of `second`."""
+
+    first: int
+    second: int
+    trial: Trial
+
+
+def pair_trials(bags: Bags, trials: Sequence[Trial]) -> list[Pair]:
+    """Return the pairs of folds whose other folds can be trained on: all pairs of up to five folds.
+
+    Of more folds, each has four partners, its neighbors in a ring. One training serves two choices: for the first fold
+    it scores the second, and for the second the first.
+    """
+    count, pairs = len(trials), list[Pair]()
+    for first, second in combinations(range(count), 2):
+        ahead = second - first
+        if min(ahead, count - ahead) > _NEIGHBORS:
+            continue
+        kept = np.setdiff1d(trials[first].train, trials[second].score)
+        if len(kept) and len(np.unique(bags.require_labels()[kept])) == 2:
+            held = np.concatenate([trials[first].score, trials[second].score])
+            pairs.append(Pair(first, second, Trial(kept, held, trials[first].seed)))
+    return pairs
 
 
 def _try_candidate(
@@ -312,26 +345,38 @@ def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
 
 
 def mix(
-    bags: Bags, trials: Sequence[Trial], rows: Sequence[Row], *, prior: Mapping[str, float] = PRIOR
+    bags: Bags,
+    trials: Sequence[Trial],
+    rows: Sequence[Row],
+    *,
+    prior: Mapping[str, float] = PRIOR,
+    pairs: Sequence[Pair] | None = None,
 ) -> SearchResult:
     """Mix the candidates that were tried to the end.
 
-    A row holds `method`, `seconds`, `note`, `after` and `scores`: [A, n] of the n bags that each trial scores, after
-    each of the A numbers of epochs in `after`, or None. `prior` are the prior weights of methods.
+    A row holds `method`, `seconds`, `note`, `after` and `scores`: [A, n] of the n bags that each trial, then each pair
+    scores, after each of the A numbers of epochs in `after`, or None. `prior` are the prior weights of methods.
 
-    The scores out of fold are those of mixtures whose epochs and weights were chosen on the other folds; only the lines
-    are those of all folds, so that the mixtures of the folds have one scale.
+    With `pairs`, the mixture of a fold is chosen by trainings that have not seen it, as in a nested cross-validation;
+    without a partner it has the prior weights. Else the other folds choose epochs and weights, with the lines of all
+    folds; models of other folds have seen its bags, so that on noise the AUROC is then about 0.52.
     """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     if not whole:
         why = "; ".join(f"{row['method']}: {row['note']}" for row in rows)
         raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another with `method`.")
     before = prior_weights([rows[number]["method"] for number in whole], prior)
-    held = _HeldOut(bags, trials, [rows[number]["scores"] for number in whole], before)
+    scores = [rows[number]["scores"] for number in whole]
+    held = _HeldOut(bags, trials, scores, before)
     every = np.arange(len(trials))
     final = held.choice(every)
-    crossed = [held.scores(held.choice(every[every != fold]), fold) for fold in every.tolist()]
-    figure = np.mean([auroc(held.labels[held.fold == fold], scores) for fold, scores in enumerate(crossed)])
+    crossed = []
+    for fold in every.tolist():
+        choosing, by = (held, every[every != fold]) if pairs is None else held.partners(fold, pairs)
+        choice = choosing.choice(by)
+        lines = choosing.lines(choice)
+        crossed.append(held.scores(choice, lines, fold))
+    figure = np.mean([auroc(held.labels[held.fold == fold], own) for fold, own in enumerate(crossed)])
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"]) for row in rows]
     for place, number in enumerate(whole):
         after, at = rows[number].get("after"), final.epochs[place]
@@ -344,7 +389,7 @@ def mix(
             interval=ends and list(ends[:2]),
         )
     taken = np.flatnonzero(final.weights > 0).tolist()
-    lines = [held.line(place, final.epochs[place]) or Line() for place in taken]
+    lines = [held.lines(final)[place] for place in taken]
     chosen = [tried[whole[place]].method for place in taken]
     out_of_fold = OutOfFold(held.labels, np.concatenate(crossed), held.fold)
     return SearchResult(tried, chosen, Mixture(final.weights[taken], lines), float(figure), len(trials), out_of_fold)
@@ -359,13 +404,18 @@ class _Choice(NamedTuple):
 
 
 class _HeldOut:
-    """The held-out bags of all folds, and the candidates' logits [A, N] for them."""
+    """The held-out bags of all folds, and the candidates' logits [A, N] for them.
+
+    `scores` holds those of the trials, then those of pairs.
+    """
 
     def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Sequence[Any]], prior: Numbers) -> None:
         labels = bags.require_labels()
+        self._bags, self._trials, self._scores = bags, trials, scores
         self._prior, self._lines = prior, dict[tuple[int, int], Line | None]()
         self._areas = [areas_of(labels, trials, parts) for parts in scores]
-        joined = [np.concatenate([np.asarray(part, dtype=np.float64) for part in parts], axis=1) for parts in scores]
+        own = [[np.asarray(part, dtype=np.float64) for part in parts[: len(trials)]] for parts in scores]
+        joined = [np.concatenate(parts, axis=1) for parts in own]
         self.logits = [bounded_logit(torch.from_numpy(x)).numpy() for x in joined]
         self.fold = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
         index = np.concatenate([trial.score for trial in trials])
@@ -373,7 +423,9 @@ class _HeldOut:
         self._groups = None if bags.groups is None else bags.groups[index]
 
     def choice(self, folds: NDArray[np.int64]) -> _Choice:
-        """Choose epochs and weights on these folds."""
+        """Choose epochs and weights on these folds; without folds all epochs and the prior weights."""
+        if not len(folds):
+            return _Choice([x.shape[1] - 1 for x in self._areas], [], self._prior)
         inside = np.isin(self.fold, folds)
         epochs = [best_epochs(areas[folds]) for areas in self._areas]
         areas = [float(each[folds, at].mean()) for each, at in zip(self._areas, epochs)]
@@ -381,14 +433,31 @@ class _HeldOut:
         groups = None if self._groups is None else self._groups[inside]
         return _Choice(epochs, areas, fit_mixture(logits, areas, self.labels[inside], groups, self._prior).weights)
 
-    def scores(self, choice: _Choice, fold: int) -> Numbers:
-        """Return the scores of the bags of a fold by this choice, with the lines of all folds."""
-        lines = [self.line(place, at) or Line() for place, at in enumerate(choice.epochs)]
+    def scores(self, choice: _Choice, lines: list[Line], fold: int) -> Numbers:
+        """Return the scores of the bags of a fold by this choice and these lines."""
         inside = self.fold == fold
         return Mixture(choice.weights, lines).scores([x[[at]][:, inside] for x, at in zip(self.logits, choice.epochs)])
 
-    def line(self, place: int, at: int) -> Line | None:
-        """Return the line of a candidate after these epochs, fitted on all folds; None if it ranks like chance."""
+    def partners(self, fold: int, pairs: Sequence[Pair]) -> "tuple[_HeldOut, NDArray[np.int64]]":
+        """Return the held-out bags of the partners of a fold, by trainings without the fold, and their numbers."""
+        inner, at = list[Trial](), list[tuple[int, slice]]()
+        for number, pair in enumerate(pairs, start=len(self._trials)):
+            if fold in pair[:2]:
+                own = self._trials[pair.second if fold == pair.first else pair.first].score
+                inner.append(Trial(pair.trial.train, own, pair.trial.seed))
+                at.append((number, slice(-len(own), None) if fold == pair.first else slice(len(own))))
+        if not inner:
+            return self, np.arange(0)
+        scores = [[np.asarray(parts[number])[:, part] for number, part in at] for parts in self._scores]
+        return _HeldOut(self._bags, inner, scores, self._prior), np.arange(len(inner))
+
+    def lines(self, choice: _Choice) -> list[Line]:
+        """Return the line of each candidate after these epochs, fitted on all folds; equal ones if no fold chose."""
+        if not choice.areas:
+            return [Line()] * len(choice.epochs)
+        return [self._line(place, at) or Line() for place, at in enumerate(choice.epochs)]
+
+    def _line(self, place: int, at: int) -> Line | None:
         if (place, at) not in self._lines:
             self._lines[place, at] = fit_line(self.logits[place][[at]], self.labels)
         return self._lines[place, at]
