@@ -198,12 +198,20 @@ def trials_of(bags: Bags, fold: Trial) -> list[Trial]:
 
 
 class Areas:
-    """AUROCs from the stored scores; `others` are further methods for `auto`, with the scores `[fold][part][M, n]`."""
+    """AUROCs from the stored scores; `others` are further methods for `auto`, with the scores `[fold][part][M, n]`.
+
+    `auto` does not try the methods in `without`.
+    """
 
     def __init__(
-        self, store: Store, *, epochs: int | None, others: Mapping[str, Callable[[str, int], Any]] | None = None
+        self,
+        store: Store,
+        *,
+        epochs: int | None,
+        others: Mapping[str, Callable[[str, int], Any]] | None = None,
+        without: Sequence[str] = (),
     ) -> None:
-        self._store, self._epochs, self._others = store, epochs, others or {}
+        self._store, self._epochs, self._others, self._without = store, epochs, others or {}, without
         self._weights: dict[tuple[str, str, range], dict[str, float]] = {}
 
     def of(self, data: str, bags: Bags, candidate: str, *, repeats: range) -> NDArray[np.float64]:
@@ -258,7 +266,7 @@ class Areas:
         for repeat in repeats:
             rows = self._tried(data, bags, config, repeat)
             for number, fold in enumerate(outer_folds(bags, repeat)):
-                for one in search_of(bags, fold, _parts(bags, fold, rows, number), {}).tried:
+                for one in self._search(bags, fold, _parts(bags, fold, rows, number), {}).tried:
                     found[one.method].append(one.weight)
         return {method: float(np.mean(own)) for method, own in found.items()}
 
@@ -283,18 +291,24 @@ class Areas:
             alone = self._row(Fit(data, bags, DEFAULT, config, repeat, nested=True))
             for number, fold in enumerate(outer_folds(bags, repeat)):
                 own = _parts(bags, fold, rows, number)
-                found = search_of(bags, fold, own, prior)
+                found = self._search(bags, fold, own, prior)
                 for method, parts in {**own, DEFAULT: [np.array(alone[number][-1])]}.items():
                     areas[method].append(_area(bags, fold, parts[-1].mean(axis=0)))
                 if KERNEL not in own:
                     areas[KERNEL].append(float("nan"))
                 areas["chosen epochs"].append(_area(bags, fold, own[DEFAULT][-1].mean(axis=0)))
-                for name, mixed in (("auto", found), ("no prior", search_of(bags, fold, own, {}))):
+                for name, mixed in (("auto", found), ("no prior", self._search(bags, fold, own, {}))):
                     logits = [_logits(own[method][-1]) for method in mixed.taken]
                     areas[name].append(_area(bags, fold, mixed.mixture.scores(logits)))
                 best = max(found.tried, key=lambda row: row.auroc or 0.0).method
                 areas["best"].append(areas[best][-1])
         return {method: np.array(own) for method, own in areas.items()}
+
+    def _search(
+        self, bags: Bags, fold: Trial, parts: Mapping[str, list[NDArray[np.float64]]], prior: Mapping[str, float]
+    ) -> SearchResult:
+        tried = {method: scores for method, scores in parts.items() if method not in self._without}
+        return search_of(bags, fold, tried, prior)
 
     def _row(self, fit: Fit) -> Any:
         (row,) = self._store.find(fit.group().names)

@@ -57,5 +57,27 @@ class ReluMLP(MLP):
         self.layers[1] = nn.ReLU()
 
 
-for _encoder in (ReluMLP, NoisyMLP):
+class GeluMLP(MLP):
+    """The mlp with GELU after each layer, which does not saturate.
+
+    Parameters
+    ----------
+    in_features, hidden
+        As for `midam.nn.encoders.MLP`.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> bool((GeluMLP(3)(128 * torch.eye(3)) > 1).any())
+    True
+    """
+
+    def __init__(self, in_features: int, *, hidden: Sequence[int] = ()) -> None:
+        super().__init__(in_features, hidden=hidden)
+        for at, layer in enumerate(self.layers):
+            if isinstance(layer, nn.Tanh | nn.ReLU):
+                self.layers[at] = nn.GELU()
+
+
+for _encoder in (GeluMLP, ReluMLP, NoisyMLP):
     ENCODERS.add(f"{__name__}.{_encoder.__name__}", _encoder)  # as published trials name them
