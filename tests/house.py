@@ -91,7 +91,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=32_345,
+    lines=32_440,
     files=251,
     function=60,
     circles=0,
@@ -107,16 +107,16 @@ LIMITS = Limits(
 PARTS = {
     "": 1527,
     "cli": 1795,
-    "compare": 2545,
-    "data": 7880,
+    "compare": 2585,
+    "data": 7886,
     "evaluate": 1895,
     "explain": 1530,
     "export": 540,
     "functional": 500,
     "imaging": 2135,
     "nn": 1975,
-    "report": 3015,
-    "runs": 2670,
+    "report": 3021,
+    "runs": 2671,
     "settings": 650,
     "sklearn": 1095,
     "targets": 980,

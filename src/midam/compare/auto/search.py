@@ -376,7 +376,7 @@ def mix(
         choice = choosing.choice(by)
         lines = choosing.lines(choice)
         crossed.append(held.scores(choice, lines, fold))
-    figure = np.mean([auroc(held.labels[held.fold == fold], own) for fold, own in enumerate(crossed)])
+    figure = np.mean([auroc(held.labels[held.fold == fold], each) for fold, each in enumerate(crossed)])
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"]) for row in rows]
     for place, number in enumerate(whole):
         after, at = rows[number].get("after"), final.epochs[place]
@@ -414,8 +414,8 @@ class _HeldOut:
         self._bags, self._trials, self._scores = bags, trials, scores
         self._prior, self._lines = prior, dict[tuple[int, int], Line | None]()
         self._areas = [areas_of(labels, trials, parts) for parts in scores]
-        own = [[np.asarray(part, dtype=np.float64) for part in parts[: len(trials)]] for parts in scores]
-        joined = [np.concatenate(parts, axis=1) for parts in own]
+        parts_of = [[np.asarray(part, dtype=np.float64) for part in parts[: len(trials)]] for parts in scores]
+        joined = [np.concatenate(parts, axis=1) for parts in parts_of]
         self.logits = [bounded_logit(torch.from_numpy(x)).numpy() for x in joined]
         self.fold = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
         index = np.concatenate([trial.score for trial in trials])
@@ -443,9 +443,9 @@ class _HeldOut:
         inner, at = list[Trial](), list[tuple[int, slice]]()
         for number, pair in enumerate(pairs, start=len(self._trials)):
             if fold in pair[:2]:
-                own = self._trials[pair.second if fold == pair.first else pair.first].score
-                inner.append(Trial(pair.trial.train, own, pair.trial.seed))
-                at.append((number, slice(-len(own), None) if fold == pair.first else slice(len(own))))
+                judged = self._trials[pair.second if fold == pair.first else pair.first].score
+                inner.append(Trial(pair.trial.train, judged, pair.trial.seed))
+                at.append((number, slice(-len(judged), None) if fold == pair.first else slice(len(judged))))
         if not inner:
             return self, np.arange(0)
         scores = [[np.asarray(parts[number])[:, part] for number, part in at] for parts in self._scores]
