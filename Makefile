@@ -132,7 +132,7 @@ types: $(VENV)/.dev  ## check types with mypy
 	$(BIN)/mypy
 
 docs: $(VENV)/.dev  ## build the documentation strictly into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 doctest: $(VENV)/.dev  ## run the examples in the docstrings
 	$(PYTEST) --doctest-modules src/midam studies -q

@@ -31,10 +31,10 @@ from benchmarks.shared import RESULTS, AnonymousPeak, measured_on
 
 import midam
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.files import write_text
 from midam.imaging.network import Network
 from midam.settings.data import CutSettings
+from studies.sets import catalog
 
 PAGE = RESULTS / "embed.md"
 NETWORK = "efficientnet-lite0"

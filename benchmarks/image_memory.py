@@ -35,12 +35,12 @@ from benchmarks.shared import RESULTS, AnonymousPeak, measured_on, memory_mib
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches
 from midam.data.sampling import BagSampler
-from midam.data.sets import catalog
 from midam.files import write_text
 from midam.functional.objectives import class_weights
 from midam.settings import Settings
 from midam.train.build import MethodParts, build_method
 from midam.train.standardizing import fit_standardizers
+from studies.sets import catalog
 
 PAGE = RESULTS / "image-memory.md"
 HALF, DRAWN, CHUNK, OTHER_CHUNK = 8, 16, 256, 512

@@ -31,12 +31,12 @@ from joblib import Parallel, delayed
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import midam
 from midam.compare.summary import corrected_interval
-from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
 from studies.peers import LibAUCAttention
+from studies.sets import catalog
 
 SETS = ("musk1", "musk2", "elephant", "fox", "tiger")
 FOLDS = 10

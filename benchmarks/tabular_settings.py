@@ -24,13 +24,13 @@ from benchmarks.tabular import EPOCHS, FOLDS, PAGE, SETS, compute, how_made
 
 from midam.compare.summary import corrected_interval
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
 from studies.peers import LibAUCAttention
+from studies.sets import catalog
 
 OURS = Settings(epochs=EPOCHS, accelerator="cpu", members=1, hidden=[]).resolve((1,))
 # A training has collapsed if it ranks even its training bags hardly better than chance.

@@ -27,7 +27,6 @@ from mkdocs.structure.pages import Page
 
 from midam.cli.app import COMMANDS
 from midam.cli.predict import TABLES
-from midam.data.sets.catalog import CATALOG, ImageSet, describe
 from midam.report.label_facts import label_words
 from midam.settings.settings import Description, describe_settings, groups
 
@@ -156,10 +155,12 @@ def settings() -> str:
 
 def catalog(*, images: bool) -> str:
     """Markdown of the data sets of a kind, a row each."""
+    sets = importlib.import_module("studies.sets.catalog")
+
     lines = ["| name | what | size | source; license |", "|---|---|---|---|"]
-    for name, one in CATALOG.items():
-        if isinstance(one, ImageSet) == images:
-            entry = describe(name)
+    for name, one in sets.CATALOG.items():
+        if isinstance(one, sets.ImageSet) == images:
+            entry = sets.describe(name)
             labels = f"{one.positives} +"
             if entry["target"] != "binary":
                 labels = label_words(entry["target"], entry["names"], entry["counts"])

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
-from midam.data.sets.tabular import content_digest
 from midam.data.sources.npz import read_npz
 from midam.data.splits import stratified_folds
 from midam.errors import BagDataError
+from studies.sets import catalog
+from studies.sets.tabular import content_digest
 
 FOLDS = 5
 _TEST_SHARE = 0.1

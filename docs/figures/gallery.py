@@ -1,8 +1,8 @@
 """Train on six sets of bags as a reader would, and write the page of the gallery with its pictures.
 
-Run `python docs/figures/gallery.py` from the repository's root, with MIDAM_DATA at the folder of the data: about
-a quarter of an hour on two cores. It writes `docs/gallery.md`, and a picture for each set beside this file. With names
-of sets behind it, it writes these anew and leaves the others.
+Run `PYTHONPATH=. python docs/figures/gallery.py` from the repository's root, with MIDAM_DATA at the folder of the data:
+about a quarter of an hour on two cores. It writes `docs/gallery.md`, and a picture for each set beside this file. With
+names of sets behind it, it writes these anew and leaves the others.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _INTRODUCTION = """# Gallery
 
 Five sets of real bags and one synthetic set, each with the command that trains on it and some Python. The number is the
 AUROC on test bags, on which nothing was fitted or chosen, with its 95% interval. The picture explains the test bag with
-the highest score. `python docs/figures/gallery.py` writes this page.
+the highest score. `PYTHONPATH=. python docs/figures/gallery.py` writes this page.
 """
 
 
@@ -67,12 +67,13 @@ print(bags.ids[best], found.order[:3], found.contribution[found.order[:3]].round
         "A molecule is a bag of the shapes that it can take; it smells of musk if one of them fits.",
         "MUSK 2, 102 molecules, 6598 shapes of 166 numbers (Dietterich et al., 1997; CC BY 4.0)",
         "musk2",
-        "",
+        "--plugin studies.sets.reader",
         """from sklearn.model_selection import cross_val_score
 
 import midam
+from studies.sets import catalog
 
-bags = midam.read_bags("musk2")
+bags = catalog.load("musk2")
 model = midam.BagClassifier(seed=0)
 areas = cross_val_score(model, bags, bags.labels, cv=3, scoring="roc_auc")
 print(areas.round(3))
@@ -97,7 +98,7 @@ print(test[["bag", "label", "score"]].head(5).to_string(index=False))
         "A stay is a bag of intervals of 4 hours, from its first two days; the label is death in hospital.",
         "PhysioNet Challenge 2012, 1493 stays of set a (Silva et al., 2012; open access)",
         "physionet2012_icu",
-        "",
+        "--plugin studies.sets.reader",
         """import pandas as pd
 
 scores = pd.read_csv("runs/icu/predictions.csv").query("split == 'test'")
@@ -111,7 +112,7 @@ print(scores.groupby(fifth, observed=True)["label"].mean().round(2).to_string())
         "tile stay in one split.",
         "LC25000, 1100 tiles of 768 x 768 pixels (Borkowski et al., 2019; CC BY 4.0)",
         "colon",
-        "",
+        "--encoder efficientnet-lite0 --plugin studies.sets.reader",
         """from pathlib import Path
 
 import midam
@@ -127,7 +128,7 @@ print(vectors, model.classes_)
         "A CT of an adrenal gland, as the mask of its shape, is a bag of slices; a mass or none.",
         "AdrenalMNIST3D, 1584 volumes of 64 x 64 x 64 with its own test bags (Yang et al., 2023; CC BY 4.0)",
         "adrenal",
-        "",
+        "--encoder efficientnet-lite0 --plugin studies.sets.reader",
         """import pandas as pd
 
 import midam
@@ -169,7 +170,8 @@ def _section(root: Path, name: str, shown: Shown) -> str:
     result = json.loads((run / "summary.json").read_text("utf-8"))["test"]
     scores = pd.read_csv(run / "predictions.csv", dtype={"bag": str})
     best = scores[scores["split"] == "test"].sort_values("score", ascending=False)["bag"].iloc[0]
-    explained = f"midam explain {run} {shown.data} --bags {shlex.quote(best)} --out why/{name}"
+    plugin = " --plugin studies.sets.reader" if "--plugin" in shown.options else ""
+    explained = f"midam explain {run} {shown.data}{plugin} --bags {shlex.quote(best)} --out why/{name}"
     shutil.rmtree(Path("why", name), ignore_errors=True)
     _run(explained)
     drawn = next(path for path in sorted(Path("why", name).glob("*.png")) if path.name.count(".") == 1)

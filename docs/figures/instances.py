@@ -14,12 +14,12 @@ from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from PIL import Image
 
-from midam.data.sets import catalog
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import ImageOptions
 from midam.imaging.images import read_pixels
 from midam.imaging.pyramid import open_pyramid
 from midam.report.figures import BLUE, new_figure, save_figure
+from studies.sets import catalog
 
 ROOT = Path(os.environ["MIDAM_DATA"])
 SLIDE = ROOT / "wsi" / "cmu-1-small-region.svs"

@@ -170,7 +170,7 @@ READERS = Registry(
         "archive": "midam.data.sources.npz.ArchiveReader",
         "store": "midam.data.sources.stored.StoreReader",
         "relabeled-store": "midam.data.sources.stored.RelabeledStoreReader",
-        "catalog": "midam.data.sources.stored.CatalogReader",
+        "digits": "midam.data.sources.stored.DigitsReader",
         # Formats of one bag's file; if a folder holds several, the first row is read.
         "hdf5": "midam.data.sources.formats.datasets.Hdf5Reader",
         "tensor": "midam.data.sources.formats.npy.TensorReader",

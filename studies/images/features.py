@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from midam.compare.engine import Row
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.store import is_store, open_store
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
@@ -36,6 +35,7 @@ from studies.options import OUT, StudyOptions
 from studies.page import duration, section, table, write_page
 from studies.paper_tables import label, printed
 from studies.registry import as_study
+from studies.sets import catalog
 
 NAME, PRETRAINED = "table3-features", "pretrained"
 NETWORK = "efficientnet-lite0"

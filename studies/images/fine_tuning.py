@@ -11,7 +11,6 @@ from typing import Any
 
 from midam.compare.engine import Row
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.store import is_store, open_store, write_store
 from midam.errors import ConfigError
 from midam.imaging.embedding import embed_bags
@@ -27,6 +26,7 @@ from studies.options import StudyOptions
 from studies.page import duration, section, table, write_page
 from studies.paper_tables import label
 from studies.registry import as_study
+from studies.sets import catalog
 
 NAME = "fine-tuning"
 TUNED, FROZEN = "fine-tuned", "frozen"

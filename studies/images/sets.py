@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.data.store import is_store, open_store, write_store
 from studies.images.design import Design, Recipe, limited
+from studies.sets import catalog
 from studies.splits import Split, paper_splits
 
 FOLDS = 5

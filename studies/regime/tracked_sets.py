@@ -17,12 +17,12 @@ from scipy.ndimage import map_coordinates
 from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.sources.request import ImageOptions
 from midam.data.splits import stratified_folds
 from midam.data.store import is_store, open_store
 from midam.imaging.embedding import embed_bags
 from studies.images.sets import make_set
+from studies.sets import catalog
 
 FOLDS = 4  # trainings of which validation bags choose
 CHOOSING = tuple(range(100, 100 + FOLDS))  # their repeats

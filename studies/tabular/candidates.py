@@ -26,7 +26,6 @@ from midam.compare.fitted import make_forest
 from midam.compare.folds import inner_folds
 from midam.compare.plan import single_threaded
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
 from midam.settings import ResolvedSettings, Settings
@@ -36,6 +35,7 @@ from studies.engine import PACKED, Store, complete, take_published, trial_name
 from studies.options import OUT, StudyOptions
 from studies.page import section, table, write_page
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.split_statistics import Estimate, mean_interval
 from studies.tabular.defaults_page import Judged, judged_areas
 from studies.tabular.defaults_trials import (

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.predict import predict
@@ -42,6 +41,7 @@ from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import section, table, write_page
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.synthetic import synthetic_sets
 
 NAME = "cross-validation"

@@ -6,13 +6,13 @@ import numpy as np
 
 from midam.compare.engine import Group
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from studies.engine import Store, complete
 from studies.images.features import frozen_areas
 from studies.options import StudyOptions
 from studies.page import write_page
 from studies.peers import installed_peers
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.synthetic import synthetic_sets
 from studies.tabular.defaults_page import (
     Judged,

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from studies.drawing import Band, Panel, plot_panels
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
 from studies.paper_tables import SETS, label
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.split_statistics import mean_interval, paired_interval
 from studies.tabular.curves import Arm, Found, bands, curve_plan, run_curves
 

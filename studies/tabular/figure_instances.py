@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.report.figures import add_legend, new_figure
 from studies.drawing import Band, Panel, plot_panels, plot_points, save_figure
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.split_statistics import Estimate, mean_interval, paired_interval
 from studies.tabular.curves import Arm, CurvePlan, Curves, Found, bands, curve_plan, run_curves
 

@@ -16,7 +16,6 @@ from sklearn.ensemble import ExtraTreesClassifier
 
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.splits import stratified_folds
 from midam.data.statistics import bag_statistics
 from midam.evaluate.ranking import auroc
@@ -27,6 +26,7 @@ from studies.images.features import FEATURES, load_features
 from studies.options import StudyOptions
 from studies.page import section, table, write_page
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.synthetic import synthetic_sets
 
 NAME = "large-sets"

@@ -3,12 +3,12 @@
 import time
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.errors import DataNotFoundError
 from studies.options import StudyOptions
 from studies.page import table, write_page
 from studies.paper_tables import TABLE1
 from studies.registry import as_study
+from studies.sets import catalog
 
 _SHOWS = (
     "Positive and negative bags, mean bag size and features of each data set: as the paper prints them in its Table 1, "

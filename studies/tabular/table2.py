@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.errors import ConfigError
 from studies.engine import Store
 from studies.options import StudyOptions
@@ -18,6 +17,7 @@ from studies.page import duration, figure_path, write_page
 from studies.paper_tables import METHODS, SETS
 from studies.protocol import EPOCHS, LRS, MARGIN, uses_no_margin
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.splits import FOLDS
 from studies.tabular import table2_cv
 from studies.tabular.table2_page import (

@@ -13,9 +13,8 @@ import torch
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
+from midam.data.digits import digit_bags
 from midam.data.sampling import BagSampler
-from midam.data.sets import catalog
-from midam.data.sets.digits import digit_bags
 from midam.errors import DataNotFoundError
 from midam.evaluate.stream import stream_bags
 from midam.nn.scorer import BagOutput
@@ -28,6 +27,7 @@ from studies.options import StudyOptions
 from studies.page import figure_path, write_page
 from studies.protocol import paper_config
 from studies.registry import as_study
+from studies.sets import catalog
 from studies.theory import tracking_report as report
 
 NAME = "tracking"

@@ -1,10 +1,8 @@
 """Bad input: exit code 2, one line that names what is wrong and says what to do, nothing written."""
 
-import dataclasses
 import os
 import re
 import shutil
-import socket
 import zipfile
 
 import numpy as np
@@ -16,7 +14,6 @@ from tests.integration.commands import fitted, table
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.errors import BagDataError
 
 
@@ -180,8 +177,7 @@ def test_faulty_files_are_a_list_of_a_line_each_fault(here, capsys):
 def test_names_that_are_not_known(here, capsys):
     refused(capsys, "fit", "digts", "--out", "run", words=["'digts'", "digits"])
     refused(capsys, "fit", str(here), "--out", "../run", words=[str(here)])
-    refused(capsys, "data", "fetch", "musk3", words=["'musk3'", "did you mean 'musk"])
-    refused(capsys, "data", "describe", "mask1", words=["'mask1'", "musk1"])
+    refused(capsys, "data", "describe", "digts", words=["'digts'", "digits"])
 
 
 OPTIONS = {
@@ -426,21 +422,6 @@ def test_fewer_bags_than_a_batch_asks_for_are_a_warning(here, capsys):
     table(here / "t.csv")
     assert main(["fit", "t.csv", "--num-positive", "50", "--epochs", "1", "--out", "run"]) == 0
     assert "warning: Expected at least 50 positive and 8 negative bags" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", [["fit", "musk1", "--out", "run"], ["data", "fetch", "musk1"]])
-def test_a_set_that_is_absent_and_out_of_reach(command, here, capsys, monkeypatch):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    entry = dataclasses.replace(catalog.CATALOG["musk1"], url=f"http://127.0.0.1:{port}/musk.zip")
-    monkeypatch.setitem(catalog.CATALOG, "musk1", entry)
-    monkeypatch.setenv("MIDAM_CACHE", str(here / "cache"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.delenv("MIDAM_DATA", raising=False)
-    refused(capsys, *command, words=["musk1", "MIDAM_DATA", str(here / "cache")])
-    assert not (here / "run").exists()
-    assert not list((here / "cache").iterdir())
 
 
 def test_paths_are_shown_as_they_are(here, capsys):

@@ -34,7 +34,7 @@ def script(tmp_path_factory):
         (["fit", "--num-"], {"--num-positive", "--num-negative", "--num-instances", "--num-nodes"}),
         (["fit", "digits", "--pooling", "smoo"], {"smoothed-max"}),
         (["fit", "digits", "--select", "b"], {"best"}),
-        (["fit", "dig"], {"digits", "digits-classes", "digits-labels", "digits_points"}),
+        (["fit", "dig"], {"digits", "digits-classes", "digits-labels"}),
         (["fit", "digits-c"], {"digits-classes"}),
         (["data", "imp"], {"import"}),
         (["completion", "z"], {"zsh"}),

@@ -62,13 +62,8 @@ def test_bags_are_described_imported_and_verified(here, capsys, target):
 
 @pytest.mark.parametrize("name", ["digits-classes", "digits-labels"])
 def test_the_drawn_sets(here, capsys, name):
-    assert main(["data", "list"]) == 0
-    assert name in capsys.readouterr().out
-    assert main(["data", "fetch", name]) == 0
-    assert "nothing to fetch" in capsys.readouterr().out
     assert main(["data", "describe", name]) == 0
     out = capsys.readouterr().out
-    assert "location: bundled" in out
     assert ("the bag size predicts the label" in out) is (name == "digits-labels")
     assert main(["data", "import", name, "--out", "s"]) == 0
     assert open_store("s").outcome.names == tuple("0123456789")
@@ -84,13 +79,9 @@ def test_the_drawn_sets(here, capsys, name):
             ["column kind", "--target", "multiclass, ordinal or continuous"],
         ),
         (["describe", "t.csv", "--label-column", "kind", "--target", "survival"], ["time and event"]),
-        (["fetch", "pbc2_landmark2y"], ["targets/pbc2_landmark2y.npz", "R package JM"]),
-        (["describe", "esol_atom"], ["esol_atoms"]),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(here, capsys, monkeypatch, command, words):
-    monkeypatch.delenv("MIDAM_DATA", raising=False)
-    monkeypatch.setenv("MIDAM_CACHE", str(here / "cache"))
+def test_what_does_not_fit_is_refused_in_words(here, capsys, command, words):
     table("t.csv", kind=list(np.arange(40) % 3))
     assert main(["data", *command]) == 2
     error = capsys.readouterr().err
@@ -98,7 +89,7 @@ def test_what_does_not_fit_is_refused_in_words(here, capsys, monkeypatch, comman
     assert not (here / "s").exists()
 
 
-def test_a_run_takes_its_target_from_a_set_of_the_catalog(here, capsys):
+def test_a_run_takes_its_target_from_its_data(here, capsys):
     short = ["--epochs", "1", "--members", "1", "--no-baseline"]
     assert main(["fit", "digits-labels", *short, "--out", "run"]) == 0
     assert "test macro AUROC" in capsys.readouterr().out

@@ -15,9 +15,7 @@ from tests.integration.commands import Moment, fitted, start, stop
 
 from midam.cli import main
 from midam.cli.explain import check_packages
-from midam.cli.outputs import keep_sources
-from midam.data.bags import Bags
-from midam.errors import ConfigError, MidamError, install
+from midam.errors import MidamError, install
 
 h5py = pytest.importorskip("h5py")
 
@@ -462,17 +460,6 @@ def test_files_and_manifest_in_one_folder_leave_room_for_results(tmp_path, monke
     assert main(["predict", "run", "man.csv", "--out", "scores.csv"]) == 0
     assert main(["explain", "run", "man.csv", "--bags", "s01", "--out", "why"]) == 0
     assert main(["explain", "run", "man.csv", "--bags", "s01", "--out", "."]) == 2
-
-
-def test_the_folder_of_a_set_of_the_catalog_is_kept(tmp_path, monkeypatch):
-    (tmp_path / "tabular").mkdir()
-    (tmp_path / "tabular" / "musk1.npz").write_bytes(b"")
-    monkeypatch.setenv("MIDAM_DATA", str(tmp_path))
-    bags = Bags.from_list([[[1.0]]])
-    with pytest.raises(ConfigError, match="outside the data for --out"):
-        keep_sources(bags, "musk1", str(tmp_path / "tabular" / "why"), "--out", folder=True)
-    keep_sources(bags, "musk1", str(tmp_path / "why"), "--out", folder=True)
-    keep_sources(bags, "digits", str(tmp_path / "why"), "--out", folder=True)
 
 
 def test_each_slide_of_a_patient_has_its_polygons_maps_and_rows(tmp_path, capsys):

@@ -18,12 +18,12 @@ from tests.integration.commands import finish, rows, start, table
 
 import midam
 from midam.cli import main
-from midam.data.sets import catalog
 from midam.evaluate.predict import predict
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.settings import Settings, member_seed
+from studies.sets import catalog
 
 FILES = {
     "baseline.csv",

@@ -10,10 +10,10 @@ from tests.integration.commands import Moment, finish, rows, run, start, stop, t
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.data.sets.catalog import load
 from midam.data.sources.npz import write_npz
 from midam.data.store import copy as store_rows
 from midam.data.store import is_store, open_store, verify_store
+from studies.sets.catalog import load
 
 BAGS = 60
 

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from studies import __main__ as command
 from studies.__main__ import main
 from studies.engine import Store, settings_hash, take_published
@@ -20,6 +19,7 @@ from studies.options import StudyOptions
 from studies.paper_tables import SETS
 from studies.protocol import paper_config
 from studies.registry import STUDIES, find_study
+from studies.sets import catalog
 from studies.tabular import table2, table2_trials
 from studies.theory import unit_tests
 

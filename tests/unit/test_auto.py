@@ -45,7 +45,6 @@ from midam.compare.baselines import ModelBaseline
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import inner_folds, inner_trials
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.errors import CheckpointError, ConfigError, DivergedError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import paired_delong
@@ -61,6 +60,7 @@ from midam.runs.method import usual_method
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial
+from studies.sets import catalog
 
 EPOCHS = 2
 

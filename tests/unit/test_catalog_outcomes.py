@@ -8,13 +8,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
-from midam.data.sets.tabular import content_digest
 from midam.data.sources import read_bags
 from midam.data.sources.npz import read_npz, write_npz
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError, Note
+from studies.sets import catalog
+from studies.sets.tabular import content_digest
 
 BY_HAND = [
     name for name, entry in catalog.CATALOG.items() if getattr(entry, "target", "binary") != "binary" and entry.obtain
@@ -138,7 +138,7 @@ def test_a_set_is_the_same_in_any_order_place_and_precision(home, monkeypatch, n
     short = dataclasses.replace(bags.outcome.subset(order), values=bags.outcome.values[order].astype(np.float32))
     parts = [bags[number][::-1].astype(np.float32) for number in order]
     write_npz(Bags.from_list(parts, outcome=short), home / f"{name}.npz")
-    again = read_bags(name)
+    again = catalog.load(name)
     assert again.fingerprint() == first.fingerprint()
     stored = open_store(write_store(again, home / "store"))
     assert stored.fingerprint() == first.fingerprint()

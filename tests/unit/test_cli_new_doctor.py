@@ -80,7 +80,7 @@ def test_doctor_says_what_is_there_and_what_is_missing(capsys, monkeypatch):
     assert "midam[medical]" in capsys.readouterr().out
 
 
-def test_new_takes_a_folder_of_images_and_the_catalog(tmp_path, capsys):
+def test_new_takes_a_folder_of_images_and_the_digits(tmp_path, capsys):
     assert main(["new", "digits", "--out", str(tmp_path / "digits.yaml")]) == 0
     assert "next: midam fit --config" in capsys.readouterr().out
     assert read_yaml(tmp_path / "digits.yaml") == {"data": "digits"}
@@ -133,7 +133,6 @@ def test_json_prints_the_result_of_each_command_alone(visits, tmp_path, capsys):
     assert figures == json.loads((tmp_path / "e.json").read_text())
     facts = result("data", "describe", visits, *columns)
     assert {one["feature"] for one in facts["features"]} >= {"pressure"}
-    assert [one["name"] for one in result("data", "list")["sets"]].count("musk1") == 1
     assert "complete" in result("completion", "bash")["script"]
     folder = tmp_path / "compared"
     compared = result(

@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
-from midam.data.sets.tabular import content_digest, decompress
-from midam.data.sources import read_bags
 from midam.data.sources.npz import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
+from studies.sets import catalog
+from studies.sets.tabular import content_digest, decompress
 
 CLASSICAL = ("musk1", "musk2", "elephant", "fox", "tiger")
 DRAWN = ("digits", "digits-classes", "digits-labels")
@@ -190,7 +189,7 @@ def test_a_set_is_the_same_wherever_it_comes_from(home, monkeypatch):
         write_npz(shuffled, folder / place)
         monkeypatch.setenv("MIDAM_DATA", str(folder))
         assert catalog.describe("musk1")["location"] == str(folder / place)
-        assert read_bags("musk1").fingerprint() == fetched.fingerprint()
+        assert catalog.load("musk1").fingerprint() == fetched.fingerprint()
 
 
 def test_archive_variants(home, monkeypatch):

@@ -8,11 +8,10 @@ from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.target_labels import TargetLabels
 from midam.report.describe import bag_facts, describe_bags
 from midam.report.label_facts import label_counts, label_words, size_warnings
-from midam.report.terminal import print_catalog, print_description
+from midam.report.terminal import print_description
 
 pytestmark = pytest.mark.drawn
 
@@ -188,21 +187,6 @@ def test_the_histogram_counts_every_bag_and_marks_events(target):
     assert sum(map(int, rows)) == N
     assert ("+ with the event, o without" in text) is (target == "survival")
     assert "unlabeled" not in text
-
-
-def test_the_catalog_says_what_each_set_is_ranked_by():
-    console = Console(file=io.StringIO(), width=400)
-    print_catalog(console, [catalog.describe(name) for name in catalog.names()])
-    lines = {line.split()[0]: line for line in console.file.getvalue().splitlines()[1:] if line[1:2] != " "}
-    for name, said in {
-        "digits": "360 (180 +)",
-        "digits-classes": "460 (10 classes)",
-        "miml_scene": "2000 (5 labels)",
-        "esol_atoms": "1127 (numbers)",
-        "pbc2_landmark2y": "278 (107 events)",
-        "adrenal": "1584 (350 +)",
-    }.items():
-        assert said in lines[name]
 
 
 def test_the_words_of_each_target():

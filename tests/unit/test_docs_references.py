@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from docs import hooks
 
-from midam.data.sets.catalog import names
+from studies.sets.catalog import names
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -734,12 +734,6 @@ def test_a_comparison_on_pixels_says_how_to_compare_on_vectors(monkeypatch, caps
     assert "midam embed" not in capsys.readouterr().err
 
 
-def test_volumes_of_the_catalog_are_embedded_by_default():
-    assert usual_network("adrenal", midam.Settings())[0] == "efficientnet-lite0"
-    assert usual_network("adrenal", midam.Settings(volume=True)) == ("", "")
-    assert usual_network("digits", midam.Settings()) == ("", "")
-
-
 @pytest.mark.parametrize("name", ["efficientnet-lite0", "hf:facebook/dinov2", "timm:vit.x", "onnx:n.onnx"])
 def test_settings_refuse_a_frozen_network_as_one_that_is_trained(name):
     with pytest.raises(ConfigError, match=f"{name}.*`midam.embed_bags`, and train"):

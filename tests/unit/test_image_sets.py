@@ -13,8 +13,6 @@ from midam.compare.fitted import summary_rows
 from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
-from midam.data.sets import catalog
-from midam.data.sets.catalog import ImageSet, listing_digest
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
 from midam.data.statistics import bag_statistics, color_statistics, voxel_counts
@@ -24,8 +22,9 @@ from midam.evaluate.ranking import auroc
 from midam.nn.encoders import PatchStatistics
 from midam.nn.pooling.summary import PatchSummary
 from midam.registry import BASELINES
-from midam.report.describe import describe_bags
 from midam.train.trials import Trial
+from studies.sets import catalog
+from studies.sets.catalog import ImageSet, listing_digest
 
 
 @pytest.fixture
@@ -86,10 +85,8 @@ def test_breast_takes_labels_and_groups_from_the_names(home, monkeypatch):
     assert bags.sizes.tolist() == [6] * 6
     assert bags.source == "breast"
     replace_entry(monkeypatch, "breast", digest=listing_digest(bags))
-    assert read_bags("breast", images=ImageOptions(patch_size=16)).sizes.tolist() == [24] * 6
-    facts = describe_bags("breast", bags).facts
-    assert facts["location"] == str(home / "data" / "breast")
-    assert "Gelasca" in facts["citation"]
+    assert catalog.load("breast", images=ImageOptions(patch_size=16)).sizes.tolist() == [24] * 6
+    assert catalog.describe("breast")["location"] == str(home / "data" / "breast")
     (home / "data" / "breast" / "ytma12_010704_malignant1_ccd.tif").unlink()
     with pytest.raises(BagDataError, match="got others"):
         catalog.load("breast")
@@ -132,16 +129,16 @@ def test_adrenal_keeps_its_splits_and_drops_empty_slices(home, monkeypatch):
     assert bags.sizes.tolist() == [2, 3, 4, 2, 3, 4, 2, 3, 2, 3, 4, 2]
     assert bags.places(1).tolist() == [[2], [3], [4]]
     np.testing.assert_array_equal(bags[8][:, 0], arrays["test_images"][0, 2:4])
-    every = read_bags("adrenal", images=ImageOptions(drop_empty=False, axis=1))
+    every = catalog.load("adrenal", images=ImageOptions(drop_empty=False, axis=1))
     np.testing.assert_array_equal(every[7][:, 0], arrays["val_images"][1].swapaxes(0, 1))
-    whole = read_bags("adrenal", images=ImageOptions(volume=True, volume_size=(4, 4, 4)))
+    whole = catalog.load("adrenal", images=ImageOptions(volume=True, volume_size=(4, 4, 4)))
     assert whole.instance_shape == (1, 4, 4, 4)
     assert whole.sizes.tolist() == [1] * 12
     assert whole.coords is None
     with pytest.raises(ConfigError, match="`patch_size`"):
-        read_bags("adrenal", images=ImageOptions(patch_size=16))
+        catalog.load("adrenal", images=ImageOptions(patch_size=16))
     with pytest.raises(ConfigError, match="`spacing`"):
-        read_bags("adrenal", images=ImageOptions(spacing=1.0))
+        catalog.load("adrenal", images=ImageOptions(spacing=1.0))
 
 
 def test_adrenal_is_fetched_and_verified(home, monkeypatch):
@@ -173,13 +170,13 @@ def test_pdgm_finds_grades_and_sequences(home):
     assert bags.instance_shape == (1, 5, 6)
     assert [int(bags[i].max()) for i in range(4)] == [405, 505, 1205, 12305]
     with pytest.warns(UserWarning, match=r"UCSF-PDGM-0429_FU003d_T1c\.nii\.gz"):
-        other = read_bags("pdgm:T1c")
+        other = catalog.load("pdgm:T1c")
     assert [int(other[i].max()) for i in range(4)] == [403, 503, 1203, 12303]
     assert other.source == "pdgm:T1c"
     with pytest.raises(BagDataError, match=r"'T2', got FLAIR, T1c .*pdgm:FLAIR"):
-        read_bags("pdgm:T2")
-    with pytest.raises(DataNotFoundError):
-        read_bags("breast:T1")
+        catalog.load("pdgm:T2")
+    with pytest.raises(ConfigError):
+        catalog.load("breast:T1")
 
 
 @pytest.mark.parametrize("form", ["folder", "npz"])

@@ -19,12 +19,12 @@ from midam.data import Bags, open_store, write_store
 from midam.data.bags import warn_of_alike_names
 from midam.data.column_codes import ColumnCoder
 from midam.data.sources import read_bags
-from midam.data.sources.torchmil import from_torchmil
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, Note
 from midam.names import alike, name_of, on_disk
 from midam.settings import Settings
 from midam.targets import target_named
+from studies.sets.torchmil import from_torchmil
 
 NFC, NFD = (lambda text: unicodedata.normalize("NFC", text)), (lambda text: unicodedata.normalize("NFD", text))
 FORMS = {

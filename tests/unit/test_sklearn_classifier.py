@@ -17,7 +17,6 @@ import midam
 from midam import BagClassifier, MIDAMClassifier
 from midam.compare.auto.candidates import VECTORS
 from midam.data.bags import Bags
-from midam.data.sets import catalog
 from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError, OneClassError, RunExistsError
 from midam.evaluate.predict import predict
@@ -30,6 +29,7 @@ from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
+from studies.sets import catalog
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")

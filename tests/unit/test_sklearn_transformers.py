@@ -9,9 +9,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from midam import Bags, BagStatistics, ColorStatistics, VoxelCounts
-from midam.data.sets import catalog
 from midam.data.statistics import bag_statistics, color_statistics
 from midam.errors import BagDataError, ConfigError
+from studies.sets import catalog
 
 
 @pytest.fixture(scope="module")

@@ -482,7 +482,7 @@ def test_settings_that_do_not_apply_are_refused(folder, table):
         (folder, {"labels": labels, "positive": "tumor", "coord_columns": ["x"]}, "no `coord_columns` with a folder"),
         (tables, {"labels": labels}, "no `labels` with a table"),
         (tables, {"bag_by": "patient"}, "no `bag_by` with a table"),
-        ("digits", {"labels": labels}, "no `labels` with a set of the catalog"),
+        ("digits", {"labels": labels}, "no `labels` with a set of digits"),
         ("digits", {"fold": 1}, "`split_file` with `fold`"),
         (folder, {"slides": labels}, "`labels` with `slides`"),
     ):

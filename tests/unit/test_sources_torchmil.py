@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from midam.data.sources.torchmil import from_torchmil
 from midam.errors import BagDataError
+from studies.sets.torchmil import from_torchmil
 
 SIZES = [3, 1, 6]
 

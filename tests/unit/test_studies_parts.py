@@ -225,7 +225,7 @@ def test_a_study_is_a_row_or_added(tmp_path):
 
 @pytest.mark.data
 def test_published_folds_go_with_the_order_of_the_file(data_root):
-    from midam.data.sets import catalog
+    from studies.sets import catalog
 
     loaded = catalog.load("fox")
     bags, folds = published_folds("fox", loaded)

@@ -10,14 +10,14 @@ from rich.console import Console
 from midam._version import __version__
 from midam.cli.app import COMMANDS
 from midam.cli.parser import Options, Parser
-from midam.data.sets import catalog
+from midam.data.digits import DIGITS
 from midam.report.program import note_result, stdout_console
 from midam.settings.settings import describe_settings
 
 _TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for
 such scripts. bash: ~/.local/share/bash-completion/completions/midam. zsh: a file _midam in a folder of $fpath. tcsh:
 any file that ~/.tcshrc sources."""
-_DATA = ("data", "name", "source")  # arguments that take a data set of the catalog or a file
+_DATA = ("data", "name", "source")  # arguments that take a set of digits or a file
 _DATA_FILES = {"bash": "_midam_data", "zsh": "_files", "tcsh": "f"}
 
 
@@ -30,8 +30,8 @@ def parser() -> Parser:
 
 def run(options: Options, console: Console) -> int:  # noqa: ARG001
     """Print the script; returns the exit code."""
-    names = " ".join(catalog.names())
-    # bash completes a data set of the catalog, or a file.
+    names = " ".join(DIGITS)
+    # bash completes a set of digits, or a file.
     completes: Any = {"bash": f'_midam_data() {{ compgen -W "{names}" -- "$1"; compgen -f -- "$1"; }}'}
     script = shtab.complete(_tree(), options.shell, preamble=completes)
     note_result(script=script)

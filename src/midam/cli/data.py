@@ -1,4 +1,4 @@
-"""`midam data`: list, describe and fetch data, import it into a store, and verify a store."""
+"""`midam data`: describe data, import it into a store, and verify a store."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Options, Parser
 from midam.data.bags import Bags
-from midam.errors import ConfigError, DataNotFoundError, nearest, plural, require_counts
+from midam.errors import ConfigError, plural, require_counts
 from midam.report.program import note_result, remark, say, stdout_console
 from midam.settings import Settings
 
@@ -21,9 +21,7 @@ To continue a stopped import, repeat the command."""
 UNLABELED = "the bags have no labels, as for predict"
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 _ACTIONS = {
-    "list": ("The data sets of the catalog.", "show the catalog"),
     "describe": (_DESCRIBE, "describe data, and warn about problems in it"),
-    "fetch": ("Fetch a set of the catalog into the cache, verified.", "fetch a set of the catalog"),
     "import": (_IMPORT, "write data into a store"),
     "verify": (_VERIFY, "compare a store with its digests"),
 }
@@ -33,13 +31,12 @@ def parser() -> Parser:
     """Return the parser of the command and its actions."""
     from joblib import cpu_count
 
-    command = Parser("data", "List, describe, fetch, import or verify data.")
+    command = Parser("data", "Describe, import or verify data.")
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=short, text=text) for name, (text, short) in _ACTIONS.items()}
     parsers["describe"].add_argument("name", help=DATA)
     text = "also plot DIR/bag_sizes.png, and list all features in DIR/features.csv"
     parsers["describe"].add_text("--out", metavar="DIR", help=text)
-    parsers["fetch"].add_argument("name", help="catalog name")
     parsers["import"].add_argument("source", help=DATA)
     parsers["import"].add_text("--out", required=True, metavar="STORE", help="folder to write")
     parsers["verify"].add_argument("store", help="folder of a store")
@@ -54,38 +51,8 @@ def parser() -> Parser:
 
 def run(options: Options, console: Console) -> int:
     """Run the action; returns the exit code."""
-    does = {"list": _list, "describe": _describe, "fetch": _fetch, "import": _import, "verify": _verify}
+    does = {"describe": _describe, "import": _import, "verify": _verify}
     return does[options.action](options, console)
-
-
-def _list(options: Options, console: Console) -> int:  # noqa: ARG001
-    from midam.data.sets import catalog
-    from midam.report.terminal import print_catalog
-
-    sets = [catalog.describe(name) for name in catalog.names()]
-    note_result(sets=sets)
-    print_catalog(stdout_console(), sets)
-    return 0
-
-
-def _fetch(options: Options, console: Console) -> int:  # noqa: ARG001
-    from midam.data.sets import catalog
-
-    name = options.name
-    if not catalog.is_name(name):
-        raise DataNotFoundError(
-            f"Expected a name of the catalog, got {name!r}; {nearest(name, catalog.names(), count=3)} "
-            "`midam data list` shows all."
-        )
-    location = catalog.describe(name)["location"]
-    if location == "bundled":
-        where = "comes with scikit-learn, nothing to fetch"
-    else:
-        # For a set that the user downloaded by hand, `fetch` would only repeat the advice to download it.
-        where = location if location is not None and catalog.describe(name)["obtain"] else str(catalog.fetch(name))
-    note_result(name=name, location=where)
-    say(f"{name}: {where}")
-    return 0
 
 
 def _describe(options: Options, console: Console) -> int:

@@ -12,7 +12,6 @@ from midam.cli.data import UNLABELED, read_bags_of
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Options, Parser
 from midam.data.left_out import WHEN_MADE
-from midam.data.sets import catalog
 from midam.errors import ConfigError, plural
 from midam.processes import LEADER, Processes
 from midam.registry import BASELINES, FINE_TUNED, NETWORKS
@@ -104,7 +103,7 @@ def _cut_for_training(options: Options, settings: Settings, console: Console) ->
 
 def _usual_network(options: Options, settings: Settings) -> tuple[str, str]:
     """Return the network that embeds the data by default, and a note; "" for none, as with torchrun."""
-    if not (Path(options.data).is_dir() or catalog.is_name(options.data)):
+    if not Path(options.data).is_dir():
         return "", ""
     from midam.imaging.kinds import usual_network
 

@@ -55,7 +55,7 @@ def run(options: Options, console: Console) -> int:
     keep_folder(options, "out")
     trained, bags = read_inputs(options, console, embedded=[] if options.bags is None else options.bags)
     if options.out is not None:
-        keep_sources(bags, options.data, options.out, "--out", folder=True)
+        keep_sources(bags, options.out, "--out", folder=True)
     label, out = getattr(options, "class"), stdout_console()
     if label is not None:
         trained.target.column(label)

@@ -51,20 +51,14 @@ def keep_folder(options: Options, name: str, *, data: str = "data") -> None:
         )
 
 
-def keep_sources(bags: Bags, data: str, place: str, option: str, *, folder: bool) -> None:
+def keep_sources(bags: Bags, place: str, option: str, *, folder: bool) -> None:
     """Refuse to write over a file of the bags, or next to it, where new files could be read as data later.
 
-    `place` is a file or, with `folder`, a folder for files; `option` is its name. If `data` is a set of the catalog,
-    its whole folder is protected.
+    `place` is a file or, with `folder`, a folder for files; `option` is its name.
     """
-    from midam.data.sets import catalog
-
     files = {path for index in range(len(bags)) for path in source_paths(bags, index)}
     places = {(file.parent if folder else file).resolve() for file in files}
     inside = Path(place).resolve() if Path(place).resolve() in places else None
-    set_at = catalog.describe(data)["location"] if catalog.is_name(data) else None
-    if set_at not in (None, "bundled"):
-        inside = inside or _is_or_lies_in(Path(place), [Path(set_at) if Path(set_at).is_dir() else Path(set_at).parent])
     if inside is not None:
         raise ConfigError(
             f"Expected a place outside the data for {option}, got {place}, but {inside} holds the bags; choose another "

@@ -16,10 +16,7 @@ from midam.errors import ConfigError, nearest
 from midam.settings import Settings, refuse_unknown
 from midam.settings.settings import describe_settings, groups
 
-DATA = (
-    "catalog name (see `midam data list`), store, folder of feature files, images, slides or scans, manifest, or "
-    ".npz, .csv, .tsv, .xlsx or .parquet file"
-)
+DATA = "store, folder of feature files, images, slides or scans, manifest, or .npz, .csv, .tsv, .xlsx or .parquet file"
 _PLUGIN = "import MODULE, which adds names; also MIDAM_PLUGINS=A,B"
 SETTINGS = Settings.names()
 _FLAGS = {f"--{setting.name.replace('_', '-')}" for setting in describe_settings() if setting.kind is bool}

@@ -73,11 +73,11 @@ def run(options: Options, console: Console) -> int:
     bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **options.values))
     part = _part(options.bags, len(bags[0]))
     for out, run_bags in zip(outs, bags):
-        keep_sources(run_bags, options.data, str(out), "--out", folder=False)
+        keep_sources(run_bags, str(out), "--out", folder=False)
         keep_other(out)
     folder = None if options.instances is None else Path(options.instances)
     if folder is not None:
-        keep_sources(bags[0], options.data, options.instances, "--instances", folder=True)
+        keep_sources(bags[0], options.instances, "--instances", folder=True)
     replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
         journals = [None if is_stream(out) else stack.enter_context(journal_of(resolved(out))) for out in outs]

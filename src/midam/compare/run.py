@@ -104,8 +104,8 @@ def run_comparison(
     Examples
     --------
     >>> from midam.compare import repeated_folds
-    >>> from midam.data.sets import catalog
-    >>> bags = catalog.load("digits")
+    >>> import midam
+    >>> bags = midam.read_bags("digits")
     >>> folds = repeated_folds(bags, repeats=1, folds=2)
     >>> comparison = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
     >>> comparison.summary["auroc"].gt(0.5).all()

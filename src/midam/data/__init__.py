@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from midam.data.sources.reader import BagReader as BagReader
     from midam.data.sources.request import ImageOptions as ImageOptions
     from midam.data.sources.request import Request as Request
-    from midam.data.sources.torchmil import from_torchmil as from_torchmil
     from midam.data.splits import check_disjoint as check_disjoint
     from midam.data.splits import split_bags as split_bags
     from midam.data.splits import stratified_folds as stratified_folds
@@ -44,4 +43,4 @@ if TYPE_CHECKING:
     from midam.data.store import write_store as write_store
     from midam.data.target_labels import TargetLabels as TargetLabels
 
-__all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk sampling sets sources splits store")
+__all__, __getattr__, __dir__ = exports(__name__, modules="bags batch on_disk digits sampling sources splits store")

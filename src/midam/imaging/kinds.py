@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from midam.data.sets import catalog
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.find_files import find_files
 from midam.data.sources.request import ImageOptions
@@ -29,10 +28,7 @@ _OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "checkpointin
 
 
 def data_kind(data: str) -> Kind:
-    """Return the kind of a catalog set, or of a folder by its first file; "" for other or unreadable data."""
-    if catalog.is_name(data):
-        kind = catalog.describe(data).get("kind")
-        return "" if kind is None else "images" if kind == "images" else "scans"
+    """Return the kind of a folder by its first file; "" for other or unreadable data."""
     if not Path(data).is_dir() or is_store(data):
         return ""
     with suppress(MidamError), warnings.catch_warnings(action="ignore"):  # reading the data reports the error

@@ -13,7 +13,6 @@ from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, missing_by_column, missing_text
 from midam.data.digests import bag_digests
 from midam.data.missing import marked_missing
-from midam.data.sets import catalog
 from midam.data.sources.patients import group_origin
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
@@ -66,7 +65,7 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     """Describe labeled or unlabeled bags, and look for problems in them.
 
     Up to 256 MiB of instances are read completely. For more, constant features are searched in a sample, and duplicate
-    bags only if the bags have digests, as in a store. `name` is a catalog name or the path of the data. Bags may have
+    bags only if the bags have digests, as in a store. `name` is the path of the data, or their name. Bags may have
     missing values: features are described by the others. Categories and times are described by the features that the
     settings `data` make of them.
 
@@ -175,10 +174,9 @@ def leaks(
 
 
 def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
-    """Return facts about bags, and about their data set if `name` is in the catalog."""
+    """Return facts about bags that are at the path `name`."""
     labels, sizes = bags.labels, bags.sizes
-    keys = ("description", "license", "citation", "url", "location") if catalog.is_name(name) else ()
-    facts: dict[str, Any] = {key: catalog.describe(name)[key] for key in keys}
+    facts: dict[str, Any] = {}
     if bags.covariates is not None:
         facts["covariates"] = bags.covariates.summary()
     facts |= {
@@ -203,7 +201,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if bags.cut is not None:
         facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)
-    if not catalog.is_name(name) and place.exists():
+    if place.exists():
         facts["on disk"] = format_bytes(stored_bytes(place))
     return facts
 

@@ -21,7 +21,6 @@ from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
 from midam.report.describe import BagDescription, FeatureFacts, size_edges
-from midam.report.label_facts import label_words
 from midam.report.program import remark
 
 _LINES = 10
@@ -237,22 +236,6 @@ def format_metric(part: Mapping[str, Any]) -> str:
     interval_text = "" if interval is None else "95% CI {:.3f} to {:.3f}".format(*interval)
     interval_text = f" ({', '.join(filter(None, (interval_text, method)))})" if interval_text else ""
     return f"{words.METRIC_NAMES[metric]} {part[metric]:.3f}{interval_text}"
-
-
-def print_catalog(console: Console, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Print the data sets of the catalog."""
-    table = Table("name", "bags", "instances", "features", "here", "what", box=None, header_style="bold")
-    for entry in entries:
-        location = escape(entry["location"] or ("to fetch" if entry["archive"] else "by hand"))
-        labels = f"{entry['positives']} +"
-        if entry["target"] != "binary":
-            labels = label_words(entry["target"], entry["names"], entry["counts"])
-        counts = (f"{entry['bags']} ({labels})", str(entry["instances"]), str(entry["features"]))
-        table.add_row(entry["name"], *counts, location, entry["description"])
-    console.print(table)
-    for entry in entries:
-        if entry["obtain"] and not entry["location"]:
-            console.print(escape(f"{entry['name']}: {entry['obtain']}"))
 
 
 def print_description(console: Console, name: str, facts: Mapping[str, Any], bags: Bags) -> None:

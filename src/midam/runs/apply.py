@@ -54,7 +54,7 @@ def read_for(
     run : LoadedRun
         Its settings name the columns; its tables of labels and slides are used only for the data of the run.
     data : str
-        Catalog name or path.
+        Path, or name of a set of digits.
     labeled : bool, default False
         Refuse unclear or missing labels; by default such bags are read without labels, with a note.
     console : Console, optional

@@ -90,7 +90,7 @@ def fit_run(
     Parameters
     ----------
     data, settings : str, Settings
-        Catalog name or path, and the settings.
+        Path or name of a set of digits, and the settings.
     folder : RunFolder
         A folder without files; it is locked meanwhile, so that no other process trains into it.
     method : str, optional
@@ -187,7 +187,7 @@ def resume_run(
     Parameters
     ----------
     data : str, optional
-        Catalog name or path; default: the data of the run. They must hold the same bags.
+        Path or name of a set of digits; default: the data of the run. They must hold the same bags.
     folder : RunFolder
         Folder of the run.
     logger_args : mapping, optional

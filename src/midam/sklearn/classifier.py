@@ -72,8 +72,8 @@ class MIDAMClassifier(BaseClassifier):
 
     Examples
     --------
-    >>> from midam.data.sets import catalog
-    >>> bags = catalog.load("digits")
+    >>> import midam
+    >>> bags = midam.read_bags("digits")
     >>> train, test = bags.subset(bags.where_split("train")), bags.subset(bags.where_split("test"))
     >>> classifier = MIDAMClassifier(epochs=20, num_instances=4).fit(train, train.labels)
     >>> classifier.predict_proba(test).shape

@@ -231,11 +231,11 @@ class Trainer:
 
         Examples
         --------
-        >>> from midam.data.sets import catalog
+        >>> from midam.data import read_bags
         >>> def stop_early(trainer, row):
         ...     if row["loss"] < 0.5:
         ...         trainer.stop()
-        >>> trainer = Trainer(Settings(epochs=3, members=1), catalog.load("digits"))
+        >>> trainer = Trainer(Settings(epochs=3, members=1), read_bags("digits"))
         >>> trainer.fit(callbacks=[stop_early]).epoch <= 3
         True
         """
@@ -412,9 +412,9 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
 
     Examples
     --------
-    >>> from midam.data.sets import catalog
+    >>> from midam.data import read_bags
     >>> from midam.settings import Settings
-    >>> training = build_training(Settings(), catalog.load("digits"))
+    >>> training = build_training(Settings(), read_bags("digits"))
     >>> with training.epoch(0) as batches:
     ...     output = training.estimator(training.trained, next(batches))
     >>> output.score.shape

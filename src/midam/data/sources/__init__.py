@@ -1,4 +1,4 @@
-"""Reading of bags: by catalog name, from a store, a file, a manifest or a folder of files."""
+"""Reading of bags: from a store, a file, a manifest or a folder of files; sets of digits by name."""
 
 import inspect
 import warnings
@@ -9,6 +9,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from midam.data.bags import Bags, warn_of_alike_names
+from midam.data.digits import DIGITS
 from midam.data.left_out import LeftOut
 from midam.data.sources.file_names import known_suffixes
 from midam.data.sources.patients import patients_together
@@ -47,12 +48,12 @@ def takes_request(make: Callable[P, Request]) -> Callable[[Callable[..., Bags]],
 
 @takes_request(Request)
 def read_bags(*data: Any, **options: Any) -> Bags:
-    """Read bags from the catalog, a store, a file, a manifest or a folder of files.
+    """Read bags from a store, a file, a manifest or a folder of files, or a set of digits by name.
 
     Parameters
     ----------
     path_or_name : str or Path
-        A catalog name (`midam.data.sets.catalog.names`); a store (`midam.data.store`); a folder with a file of
+        A set of digits (`midam.data.digits`), such as "digits"; a store (`midam.data.store`); a folder with a file of
         features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a table with
         a column ``path`` (`midam.data.sources.table_readers`); or an npz, CSV, TSV, Excel or Parquet file of instances.
         CSV may be separated by commas, semicolons or tabs, and packed (``.csv.gz``).
@@ -153,18 +154,15 @@ def read_bags(*data: Any, **options: Any) -> Bags:
 
 
 def _unknown(request: Request) -> DataNotFoundError:
-    from midam.data.sets import catalog
-
     suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
     if request.path.is_file() and file_suffix(request.path) in known_suffixes():
         return DataNotFoundError(f"Expected a folder of such files, got one (in {request.source}); name its folder.")
     if request.path.is_file():
         advice = "save the file in one of these formats, or read it with pandas and call Bags.from_dataframe."
     else:
-        known = catalog.names()
-        advice = nearby(request.path, known, otherwise=nearest(str(request.source), known, count=3))
+        advice = nearby(request.path, DIGITS, otherwise=nearest(str(request.source), DIGITS, count=3))
     return DataNotFoundError(
-        f"Expected a catalog name, a store, a folder of features, or a file ({', '.join(suffixes)}), "
+        f"Expected a store, a folder of features, a file ({', '.join(suffixes)}) or a set of digits, "
         f"got {str(request.source)!r}; {advice}"
     )
 

@@ -1,4 +1,4 @@
-"""Input that needs no conversion: a store, with its own labels or those of a table; a set of the catalog."""
+"""Input that needs no conversion: a store, with its own labels or those of a table; the digits."""
 
 import warnings
 from pathlib import Path
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
+from midam.data.digits import DIGITS
 from midam.data.left_out import WHEN_MADE, left_out_words
-from midam.data.sets import catalog
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.labels import as_asked, labels_or_none
@@ -107,19 +107,19 @@ def _open(request: Request) -> Bags:
     return bags
 
 
-class CatalogReader(BagReader):
-    """Reader of a set of the catalog, by name."""
+class DigitsReader(BagReader):
+    """Reader of a set of digits, by name."""
 
-    what = "a set of the catalog, which is no table"
-    parameters = (*SPLITS, "images", "target")
+    what = "a set of digits, which is no table"
+    parameters = (*SPLITS, "target")
 
     def takes(self, request: Request) -> bool:
-        """Return whether the source is a name of the catalog."""
-        return catalog.is_name(str(request.source))
+        """Return whether the source is the name of such a set."""
+        return str(request.source) in DIGITS
 
     def read(self, request: Request) -> Bags:
-        """Load the set."""
-        return _as_asked(catalog.load(str(request.source), images=request.images, on_file=request.on_file), request)
+        """Make the set."""
+        return _as_asked(DIGITS[str(request.source)](), request)
 
 
 def _as_asked(bags: Bags, request: Request) -> Bags:

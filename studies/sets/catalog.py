@@ -1,4 +1,4 @@
-"""The built-in data sets of ``catalog.yaml``: `names`, `describe`, `load`, `fetch`.
+"""The data sets of ``catalog.yaml``: `names`, `describe`, `load`, `fetch`.
 
 ``digits``, ``digits-classes`` and ``digits-labels`` are made from the digits in scikit-learn. The other sets are looked
 up in ``$MIDAM_DATA``, then in the cache; sets with a public archive are otherwise downloaded, and for the rest an error
@@ -18,13 +18,13 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.sets.digits import DRAWN
-from midam.data.sets.layouts import LAYOUTS
-from midam.data.sets.tabular import CatalogSet, Progress, TabularSet, download
+from midam.data.digits import DIGITS
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, refuse_unused
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, nearest
 from midam.settings import read_yaml
 from midam.settings.data import PATCHES, VOLUMES
+from studies.sets.layouts import LAYOUTS
+from studies.sets.tabular import CatalogSet, Progress, TabularSet, download
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -153,7 +153,7 @@ def load(
     entry, path = _entry(name), _find(name, cache)
     if path is None and _bundled(entry):
         refuse_unused(images, (), kind="features", where=name)
-        return DRAWN[name]()
+        return DIGITS[name]()
     return entry.read(name, path or fetch(name, cache=cache, progress=progress), images, on_file)
 
 

@@ -65,7 +65,9 @@ def label_bags() -> Bags:
     return _bags("digits-labels", images, members, _MORE_BAGS, outcome=outcome)
 
 
-DRAWN: dict[str, Callable[[], Bags]] = {"digits": digit_bags, "digits-classes": class_bags, "digits-labels": label_bags}
+DIGITS: dict[str, Callable[[], Bags]] = {
+    **{"digits": digit_bags, "digits-classes": class_bags, "digits-labels": label_bags},
+}
 
 
 def _source(name: str) -> tuple[NDArray[np.float32], Rows, np.random.Generator]:

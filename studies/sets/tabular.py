@@ -182,7 +182,7 @@ class CatalogSet:
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class TabularSet(CatalogSet):
-    """A set of feature vectors; `member` and `form` as in `midam.data.sets.tabular.parse_archive`.
+    """A set of feature vectors; `member` and `form` as in `studies.sets.tabular.parse_archive`.
 
     Targets other than two classes have the `names` of `TargetLabels` and `counts`: bags of each class, with each label
     or with the event; empty for numbers.

@@ -1,1 +1,0 @@
-"""The built-in data sets: their content, where to find them, how to download and verify them."""

@@ -1,0 +1,25 @@
+"""The reader of the catalog's sets by name, as a plug-in: ``midam fit colon --plugin studies.sets.reader``."""
+
+from midam.data.bags import Bags
+from midam.data.sources.reader import BagReader, Request
+from midam.data.sources.request import SPLITS
+from midam.registry import READERS
+from studies.sets import catalog
+
+
+class CatalogReader(BagReader):
+    """Reader of a set of the catalog, by name."""
+
+    what = "a set of the catalog, which is no table"
+    parameters = (*SPLITS, "images", "target")
+
+    def takes(self, request: Request) -> bool:
+        """Return whether the source is a name of the catalog."""
+        return catalog.is_name(str(request.source))
+
+    def read(self, request: Request) -> Bags:
+        """Load the set."""
+        return catalog.load(str(request.source), images=request.images, on_file=request.on_file)
+
+
+READERS.add("catalog", CatalogReader)
