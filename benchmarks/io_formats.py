@@ -84,7 +84,7 @@ class MemmapBatches(Batches):
 
     def files(self, bag: int) -> list[Path]:  # noqa: ARG002
         """Return the only file."""
-        return [self.folder / "instances.bin"]
+        return [self.folder / "instances.npy"]
 
     def drop(self, bags: NDArray[np.int64]) -> None:
         """Unmap the file, and drop it from the page cache."""

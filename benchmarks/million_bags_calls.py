@@ -82,18 +82,19 @@ def make_store(folder: Path, bags: int, *, seed: int = 0) -> Path:
     """Write a store of bags of ten instances in parts; every second bag has one shifted instance."""
     folder.mkdir(parents=True)
     dtype = np.dtype("<f2")
-    facts = RowFacts.of(INSTANCES, bags * SIZE, dtype, (WIDTH,))
-    begun, digests = content_hash(dtype, (WIDTH,)), np.empty((bags, 32), dtype=np.uint8)
+    facts = RowFacts("<f2", (bags * SIZE, WIDTH))
+    begun, digests = content_hash(dtype, (WIDTH,)), list[str]()
     with (folder / INSTANCES).open("wb") as file:
+        file.write(facts.header)
         for low in range(0, bags, _BLOCK):
             count = min(_BLOCK, bags - low)
             x = np.random.default_rng([seed, low]).normal(size=(count, SIZE, WIDTH))
             x[1::2, 0] += 1.5
             rows = x.astype(dtype)
-            for number, bag in enumerate(rows, start=low):
+            for bag in rows:
                 digest = begun.copy()
                 digest.update(bag.data)
-                digests[number] = np.frombuffer(digest.digest(), dtype=np.uint8)
+                digests.append(digest.hexdigest())
             file.write(rows.data)
     ids = np.array([f"bag-{number:07d}" for number in range(bags)])
     return finish_store(folder, facts, ids=ids, size=SIZE, digests=digests, source="normal numbers")

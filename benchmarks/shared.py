@@ -9,24 +9,16 @@ import platform
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 import midam
+from midam.data.bags import Bags
 from midam.data.on_disk import physical_memory
-from midam.data.store.format import (
-    DESCRIPTION,
-    INSTANCES,
-    TABLE,
-    Description,
-    RowFacts,
-    TableFacts,
-    table_bytes,
-)
-from midam.data.validate import digest_array
+from midam.data.store.format import DESCRIPTION, INSTANCES, TABLE, Description, RowFacts, table_bytes
 from midam.files import write_bytes, write_text
 
 RESULTS = Path(__file__).parents[1] / "records"
@@ -50,29 +42,25 @@ def sparse_store(folder: Path, *, bags: int, size: int, width: int) -> Path:
     Every second bag is positive. The digests of the bags do not match their content, because nobody reads them here.
     """
     folder.mkdir(parents=True)
-    facts = RowFacts.of(INSTANCES, bags * size, np.dtype(np.float16), (width,))
+    facts = RowFacts("<f2", (bags * size, width))
     with (folder / INSTANCES).open("wb") as file:
+        file.write(facts.header)
         file.truncate(facts.bytes)
     ids = np.array([f"bag-{number:05d}" for number in range(bags)])
-    digests = digest_array([hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)])
+    digests = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(bags)]
     return finish_store(folder, facts, ids=ids, size=size, digests=digests, source="zeros")
 
 
 def finish_store(
-    folder: Path, facts: RowFacts, *, ids: NDArray[np.str_], size: int, digests: NDArray[Any], source: str
+    folder: Path, facts: RowFacts, *, ids: NDArray[np.str_], size: int, digests: list[str], source: str
 ) -> Path:
     """Write the bag table and the description of a store whose instances are written: bags of one size."""
-    table = table_bytes(
-        {
-            "ids": ids,
-            "sizes": np.full(len(ids), size, dtype="<i8"),
-            "labels": (np.arange(len(ids)) % 2).astype(np.int8),
-            "digests": digests,
-        }
-    )
+    sizes, labels = np.full(len(ids), size, dtype=np.int64), np.arange(len(ids)) % 2
+    bags = Bags(facts.open(folder / INSTANCES, "pread"), sizes=sizes, ids=ids, labels=labels, source=source)
+    table = table_bytes(bags, digests, [])
     write_bytes(folder / TABLE, table)
-    about = TableFacts(TABLE, len(ids), len(table), hashlib.sha256(table).hexdigest())
-    write_text(folder / DESCRIPTION, Description(facts, None, about, None, source, None).to_json())
+    about = Description(facts, None, hashlib.sha256(table).hexdigest(), None, source, None)
+    write_text(folder / DESCRIPTION, about.to_json())
     return folder
 
 

@@ -1,7 +1,6 @@
 """Runs, stores and settings made by hand: right sums over wrong types and values, and code to be run."""
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
+import pandas as pd
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
@@ -141,23 +140,20 @@ def store_types(folder: Path, rng: Random) -> str:
 
 def store_table(folder: Path, rng: Random) -> str:
     """A bag table of the right sum in which a column has the wrong type, length or values."""
-    table, path = folder / "store/bags.npz", folder / "store/store.json"
-    with np.load(table) as archive:
-        columns = {name: archive[name] for name in archive.files}
-    name = rng.choice(sorted(columns))
-    strange: list[Any] = [
-        *(np.array([]), np.array([-1, 2]), np.array([[1]]), np.array(3), np.array([2**62, 1]), np.array(["a", "b"])),
-        *(columns[name][:1], columns[name].astype("f4"), np.array([math.nan, 1.0]), np.full(64, 255, np.uint8), None),
-    ]
-    value = rng.choice(strange)
-    columns[name if rng.random() < 0.9 else "stranger"] = value
-    buffer = io.BytesIO()
-    np.savez(buffer, **{key: column for key, column in columns.items() if column is not None})
-    table.write_bytes(buffer.getvalue())
+    table, path = folder / "store/bags.csv", folder / "store/store.json"
+    frame = pd.read_csv(table, dtype=object, keep_default_na=False)
+    name = rng.choice(sorted(frame))
+    strange = ["", "-1", "2.5", "nan", "a b", str(2**62), "[1]", "\0", frame[name].iloc[0]]
+    if rng.random() < 0.2:
+        frame = frame.iloc[:1] if rng.random() < 0.5 else frame.drop(columns=name)
+    elif rng.random() < 0.9:
+        frame.loc[rng.randrange(len(frame)), name] = rng.choice(strange)
+    else:
+        frame["stranger"] = rng.choice(strange)
+    frame.to_csv(table, index=False)
     content = json.loads(path.read_text())
     content.pop("checksum")
-    content["table"]["sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
-    content["table"]["bytes"] = len(buffer.getvalue())
+    content["table"] = hashlib.sha256(table.read_bytes()).hexdigest()
     content["checksum"] = store_format._checksum(content)
     path.write_text(json.dumps(content))
     return ANY

@@ -26,7 +26,7 @@ from tests.integration.commands import stop_at, table
 from tests.unit.test_sources_slides import scene, write_pyramid
 from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
-import midam.data.store.copy
+import midam.data.store.write
 import midam.explain.run
 import midam.runs.scoring
 from midam.cli import main
@@ -305,9 +305,9 @@ def _scores(folder: Path) -> None:
 
 def _imported(folder: Path) -> None:
     table(folder / "bags.csv")
-    with contextlib.chdir(folder), mock.patch.object(midam.data.store.copy, "_BLOCK_BAGS", 8):
+    with contextlib.chdir(folder), mock.patch.object(midam.data.store.write, "_BLOCK_BAGS", 8):
         words = ["data", "import", "bags.csv", "--out", "imported", "--jobs", "1"]
-        _stopped_at(midam.data.store.copy, "_write_bag", 20, words)
+        _stopped_at(midam.data.store.write, "_write_bag", 20, words)
 
 
 def _explained(folder: Path) -> None:

@@ -16,7 +16,7 @@ def test_two_runs_are_identical_and_another_seed_is_not(tmp_path, capsys):
     cases = {"fit": [fit], "import": [pictures], "again": [fit], "imported": [pictures]}
     found = write(cases | {"seed": [[*fit, "--seed", "1"]]}, tmp_path, jobs=1)
     assert {"run/predictions.csv", "run/metrics.csv", "run/model.pt"} <= found["fit"].keys()
-    assert {"images.store/instances.bin", "images.store/bags.npz"} <= found["import"].keys()
+    assert {"images.store/instances.npy", "images.store/bags.csv"} <= found["import"].keys()
     first = {"fit": found["fit"], "import": found["import"]}
     (tmp_path / "a.json").write_text(json.dumps(first))
     (tmp_path / "b.json").write_text(json.dumps({"fit": found["again"], "import": found["imported"]}))

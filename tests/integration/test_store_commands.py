@@ -11,8 +11,8 @@ from tests.integration.commands import Moment, finish, rows, run, start, stop, t
 from midam.cli import main
 from midam.data.bags import Bags
 from midam.data.sources.npz import write_npz
-from midam.data.store import copy as store_rows
 from midam.data.store import is_store, open_store, verify_store
+from midam.data.store import write as store_rows
 from studies.sets.catalog import load
 
 BAGS = 60
@@ -98,7 +98,7 @@ def test_a_full_disk_is_found_at_the_start(source, tmp_path):
     assert finish(start(*arguments, log=log, file_limit=100_000)) == 2
     text = log.read_text()
     assert "File too large (in " in text
-    assert "instances.bin" in text
+    assert "instances.npy" in text
     assert "nothing was written" in text
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_at_the_end_keeps_what_was_written(tmp_path):
     arguments = ("data", "import", str(tmp_path / "bags.npz"), "--out", str(out))
     assert finish(start(*arguments, log=log, file_limit=limit)) == 2
     text = log.read_text()
-    assert "bags.npz); free space and repeat the command" in text
+    assert "bags.csv); free space and repeat the command" in text
     assert ".out.part" in text
     assert not out.exists()
     assert not is_store(tmp_path / ".out.part")
@@ -168,18 +168,18 @@ def test_verify_names_the_damaged_bags(here, source, capsys):
     )
     assert main(["data", "import", str(source / "bags.npz"), "--out", "s"]) == 0
     bags = open_store("s")
-    data = bytearray((here / "s" / "instances.bin").read_bytes())
+    data = bytearray((here / "s" / "instances.npy").read_bytes())
     for number in (7, 41):
-        data[int(bags.starts[number]) * bags.instances.row_bytes + 5] ^= 64
-    (here / "s" / "instances.bin").write_bytes(data)
+        data[bags.instances.offset + int(bags.starts[number]) * bags.instances.row_bytes + 5] ^= 64
+    (here / "s" / "instances.npy").write_bytes(data)
     capsys.readouterr()
     assert main(["data", "verify", "s", "--jobs", "2"]) == 1
     lines = capsys.readouterr().err.splitlines()[-3:]
-    assert lines[:2] == [f"damaged: bag {number} (in s/instances.bin)" for number in (7, 41)]
+    assert lines[:2] == [f"damaged: bag {number} (in s/instances.npy)" for number in (7, 41)]
     assert lines[2].startswith("2 of 60 bags are damaged")
-    (here / "s" / "instances.bin").write_bytes(data[:-1])
+    (here / "s" / "instances.npy").write_bytes(data[:-1])
     assert main(["data", "verify", "s"]) == 2
-    assert "instances.bin" in capsys.readouterr().err
+    assert "instances.npy" in capsys.readouterr().err
 
 
 @pytest.mark.drawn

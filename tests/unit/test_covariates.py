@@ -390,11 +390,6 @@ def test_covariates_of_a_store_are_used_where_they_are_named(tmp_path):
         assert read_bags(path).covariates is None
 
 
-def test_a_store_without_covariates_has_the_bytes_that_it_always_had(tmp_path):
-    description = json.loads((write_store(make_bags(None), tmp_path / "store") / "store.json").read_text())
-    assert "covariates" not in description
-
-
 def test_a_covariate_of_an_npz_must_have_a_name_of_its_own(tmp_path):
     with pytest.raises(BagDataError, match="not named as keys of bags, got 'group'"):
         write_npz(make_bags({"group": [1, 2, 3, 4, 5, 6]}), tmp_path / "bags.npz")

@@ -9,7 +9,6 @@ import pytest
 from midam.data import digests, validate
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests, contents_digest
-from midam.data.store import format as store_format
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.evaluate import predict
@@ -22,7 +21,6 @@ def few(monkeypatch):
     """Two bags at a time."""
     monkeypatch.setattr(validate, "_IDS_AT_A_TIME", 2)
     monkeypatch.setattr(digests, "_BAGS_AT_A_TIME", 2)
-    monkeypatch.setattr(store_format, "_TEXTS_AT_A_TIME", 2)
 
 
 def bags_named(names):
@@ -39,15 +37,6 @@ def test_names_of_a_store_come_back(letter, few, tmp_path):
     assert found.groups.tolist() == groups
     assert found.ids.dtype == bags.ids.dtype
     assert contents_digest(found) == contents_digest(found.replace(instances=np.asarray(bags.instances)))
-
-
-@pytest.mark.parametrize(
-    ("content", "offsets"),
-    [(b"abc", [0, 2, 1, 3]), (b"abc", [0, 2]), (b"abc", [1, 3]), (b"abc", []), (b"abc", [0, 4, 3])],
-)
-def test_offsets_that_are_not_those_of_the_texts_are_refused(content, offsets):
-    with pytest.raises(ValueError, match="offsets of texts"):
-        store_format._ascii_texts(np.frombuffer(content, np.uint8), np.array(offsets, dtype=np.int64))
 
 
 @pytest.mark.parametrize(

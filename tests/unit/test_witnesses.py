@@ -54,10 +54,9 @@ def test_known_witnesses_change_no_training(estimator):
     assert marked.history == plain.history
 
 
-def test_bits_of_a_store_are_counted():
-    marks = np.arange(11) % 4 == 1
-    packed = np.packbits(marks)
-    assert unpack_witnesses(packed, 11).tolist() == marks.tolist()
-    for wrong, rows in ((packed, 17), (packed, 8), (packed.astype(np.int64), 11), (packed[None], 11)):
-        with pytest.raises(ValueError, match="one bit for each"):
-            unpack_witnesses(wrong, rows)
+def test_positions_in_a_store_lie_in_their_bags():
+    sizes = np.array([2, 3])
+    assert unpack_witnesses(["1", "0 2"], sizes).tolist() == [False, True, True, False, True]
+    for wrong in (["2", ""], ["-1", ""], ["a", ""], ["1"]):
+        with pytest.raises((ValueError, IndexError)):
+            unpack_witnesses(wrong, sizes)

@@ -136,6 +136,8 @@ class RowFile(Rows):
         "mmap" gathers fastest, but touched pages count as resident memory until the system takes them back. "pread"
         copies each row by a system call; a scan then drops the rows from the page cache. "auto": mmap for a file of at
         most a quarter of the machine's memory.
+    offset : int, default 0
+        Bytes of the file before its first row.
     stamp : tuple of int, optional
         Size and modification time that the file must have; default: its present ones.
 
@@ -157,18 +159,18 @@ class RowFile(Rows):
         shape: tuple[int, ...],
         dtype: Any,
         reads: ReadsName = "auto",
+        offset: int = 0,
         stamp: tuple[int, int] | None = None,
     ) -> None:
         self.path = Path(path)
         self.paths = (self.path,)
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
-        self.reads = reads
+        self.reads, self.offset = reads, offset
         status = self.path.stat()
-        if status.st_size < self.nbytes:
-            raise BagDataError(
-                f"Expected {self.nbytes} bytes, got {status.st_size} (in {self.path}); write the truncated file again."
-            )
+        size, needed = status.st_size, offset + self.nbytes
+        if size < needed:
+            raise BagDataError(f"Expected {needed} bytes, got {size} (in {path}); write the truncated file again.")
         self._stamp = stamp_of(status) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
@@ -188,14 +190,14 @@ class RowFile(Rows):
         rows = np.empty((len(positions), *self.shape[1:]), self.dtype)
         view = bytes_of(rows)
         for number, position in enumerate(positions.tolist()):
-            self._fill(file, view[number * width : (number + 1) * width], position * width)
+            self._fill(file, view[number * width : (number + 1) * width], self.offset + position * width)
         return rows
 
     def read(self, low: int, high: int) -> NDArray[Any]:
         """Copy the instances low, ..., high - 1; drop them from the page cache unless the file is mapped."""
         rows = np.empty((high - low, *self.shape[1:]), self.dtype)
         if rows.size:
-            file, start = self._open(), low * self.row_bytes
+            file, start = self._open(), self.offset + low * self.row_bytes
             self._check_unchanged(file)
             self._fill(file, bytes_of(rows), start)
             if not self.mapped:
@@ -209,8 +211,8 @@ class RowFile(Rows):
         self._file = self._map = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        opened = partial(RowFile, shape=self.shape, dtype=self.dtype.str, reads=self.reads, stamp=self._stamp)
-        return opened, (str(self.path),)
+        known: dict[str, Any] = {"reads": self.reads, "offset": self.offset, "stamp": self._stamp}
+        return partial(RowFile, shape=self.shape, dtype=self.dtype.str, **known), (str(self.path),)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # else the constructor failed
@@ -223,10 +225,10 @@ class RowFile(Rows):
         """
         width = self.row_bytes
         probes = positions[:: max(1, len(positions) // _TRIED)].tolist()
-        if not width or all(_cached(file, position * width) for position in probes):
+        if not width or all(_cached(file, self.offset + position * width) for position in probes):
             return
         for position in positions.tolist():
-            _advise(file, position * width, width, "POSIX_FADV_WILLNEED")
+            _advise(file, self.offset + position * width, width, "POSIX_FADV_WILLNEED")
 
     def _fill(self, file: FileIO, view: memoryview, start: int) -> None:
         while view:
@@ -253,7 +255,7 @@ class RowFile(Rows):
     def _mapped(self, file: FileIO) -> NDArray[Any]:
         with self._lock:
             if self._map is None:
-                mapped = np.memmap(file, dtype=self.dtype, mode="r", shape=self.shape)
+                mapped = np.memmap(file, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
                 if hasattr(mmap, "MADV_RANDOM"):
                     mapped._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
                 self._map = np.asarray(mapped)

@@ -19,7 +19,7 @@ from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Requ
 from midam.data.sources.table_columns import noted, require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.store import is_store, open_store
-from midam.data.store.format import DESCRIPTION
+from midam.data.store.format import DESCRIPTION, INSTANCES, TABLE
 from midam.data.target_labels import TargetLabels
 from midam.errors import Note, plural
 
@@ -32,9 +32,9 @@ class StoreReader(BagReader):
     with_labels: ClassVar[tuple[str, ...]] = (*COLUMNS, *LABELS)
 
     def takes(self, request: Request) -> bool:
-        """Return whether the folder is a store, or a damaged one with instances.bin, which `read` refuses."""
+        """Return whether the folder is a store, or one that lacks its description, which `read` refuses."""
         path = request.path
-        return path.is_dir() and (is_store(path) or (path / "instances.bin").exists())
+        return path.is_dir() and (is_store(path) or all((path / name).exists() for name in (INSTANCES, TABLE)))
 
     def read(self, request: Request) -> Bags:
         """Open the store."""

@@ -1,22 +1,20 @@
 """The store: bags of any size in a folder, opened at once, read by position, verified bag by bag.
 
-    instances.bin   the instances of all bags, bag after bag: little-endian, no header
-    coords.bin      their coordinates, if there are any
-    bags.npz        the bag table: ids, sizes, labels, groups, splits, covariates, sources, attributes, digests; and
-                    witnesses
-    store.json      what the files hold, and their digests; written last
+    instances.npy   the instances of all bags, bag after bag
+    coords.npy      their coordinates, if there are any
+    bags.csv        a row for each bag: id, size, label, group, split, ..., and the digests of its instances
+    store.json      names, origin and the digest of bags.csv; written last
 
 Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads no instances.
 """
 
+import csv
 import hashlib
 import io
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,52 +29,59 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import TwoNames, name_array
+from midam.data.validate import TwoNames, digest_array, name_array
+from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError, path_of, require_counts
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of, nearby
 from midam.reading import parse_json, read_bytes
 
 FORMAT = "midam store"
-VERSION = 1
-INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.bin", "coords.bin", "bags.npz", "store.json"
-
-# The bag table stores texts as the UTF-8 bytes of the distinct texts, their offsets, and the index of each bag's text
-# (no index for ids, which all differ); digests take 32 bytes each.
-TEXTS = ("ids", "groups", "splits", "sources", "attributes")
-LONG_TEXTS = ("sources", "attributes")
-WITNESSES = "witnesses"  # of all instances, 8 per byte
-DIGESTS = ("digests", "coords_digests")
-OUTCOME = "outcome"  # float64, several numbers per bag
-COVARIATE = "covariate_"  # then its position among the names: float64 or str
-_COLUMNS = (*TEXTS, *DIGESTS, "sizes", "labels")
-_OFFSETS, _INDEX = "_offsets", "_index"
-_TEXTS_AT_A_TIME = 65536
+VERSION = 2
+INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.npy", "coords.npy", "bags.csv", "store.json"
+# Columns of the bag table, by the field of `Bags`; an outcome and covariates have a column for each number or name.
+_TEXTS = {"ids": "id", "groups": "group", "splits": "split", "sources": "source", "attributes": "attributes"}
+_LONG_TEXTS = ("source", "attributes")  # kept as objects, where one long text would widen all
+_WITNESSES = "witnesses"  # positions in the bag, separated by blanks
+_OUTCOME, _COVARIATE = "outcome_", "covariate_"
 
 
 @dataclass(frozen=True)
 class RowFacts:
-    """Facts about a file of rows."""
+    """Facts about a file of rows: the little-endian type of its numbers, and its shape."""
 
-    file: str  # name in the store
-    dtype: str  # as numpy writes it, little-endian
+    dtype: str
     shape: tuple[int, ...]
-    bytes: int
 
     @classmethod
-    def of(cls, file: str, rows: int, dtype: "np.dtype[Any]", row_shape: tuple[int, ...]) -> "RowFacts":
-        """Return the facts about a file with this number of rows."""
-        little, shape = dtype.newbyteorder("<"), (rows, *row_shape)
-        return cls(file, little.str, shape, int(little.itemsize * np.prod(shape, dtype=np.int64)))
+    def of(cls, rows: NDArray[Any] | Rows, count: int) -> "RowFacts":
+        """Return the facts about a file of this number of rows."""
+        return cls(rows.dtype.newbyteorder("<").str, (count, *rows.shape[1:]))
 
+    @property
+    def header(self) -> bytes:
+        """First bytes of the file, as numpy writes them."""
+        buffer = io.BytesIO()
+        content = {"descr": self.dtype, "fortran_order": False, "shape": self.shape}
+        np.lib.format.write_array_header_1_0(buffer, content)
+        return buffer.getvalue()
 
-@dataclass(frozen=True)
-class TableFacts:
-    """Facts about the file of the bag table."""
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        return len(self.header) + np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
-    file: str
-    count: int  # bags
-    bytes: int
-    sha256: str
+    def open(self, path: Path, reads: ReadsName) -> RowFile:
+        """Open the file; refuse one of another size or form."""
+        header, size = self.header, path.stat().st_size if path.is_file() else 0
+        if size != self.bytes:
+            raise BagDataError(f"Expected {self.bytes} bytes, got {size} (in {path}); it was changed: import it again.")
+        with path.open("rb") as file:
+            if file.read(len(header)) != header:
+                raise BagDataError(
+                    f"Expected {self.dtype} {list(self.shape)}, got another header (in {path}); import it again."
+                )
+        return RowFile(path, shape=self.shape, dtype=self.dtype, reads=reads, offset=len(header))
 
 
 @dataclass(frozen=True)
@@ -91,26 +96,24 @@ class TargetFacts:
 class Description:
     """Content of ``store.json``; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
 
-    `covariates` are the names of the bags' covariates; the bag table holds their columns.
+    `table` is the SHA-256 of the bag table. `covariates` are the kinds of the bags' covariates by name; the bag table
+    holds their columns.
     """
 
     instances: RowFacts
     coords: RowFacts | None
-    table: TableFacts
+    table: str
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
     classes: TwoNames | None = None
     outcome: TargetFacts | None = None
-    covariates: tuple[str, ...] | None = None
+    covariates: dict[str, str] | None = None
     left_out: tuple[LeftOut, ...] = ()
 
     def to_json(self) -> str:
         """Return the text of ``store.json``, with its own checksum."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        for name in ("outcome", "covariates", "left_out"):
-            if not content[name]:
-                del content[name]
         return json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"
 
 
@@ -133,11 +136,11 @@ def read_description(folder: Path) -> Description:
         raise BagDataError(f"Expected {DESCRIPTION} as it was written, got another (in {path}); import the data again.")
     with sound(f"{DESCRIPTION} of a store", path, advice="import the data again"):
         description = TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
-        for facts, file in ((description.instances, INSTANCES), (description.coords, COORDS)):
-            if facts is not None and facts != _as_written(facts, file):
-                raise ValueError(f"contradictory facts about {file}")
-        if description.table.file != TABLE:
-            raise ValueError(f"the bag table {description.table.file!r} instead of {TABLE}")
+        for facts in filter(None, (description.instances, description.coords)):
+            dtype, (_, *row_shape) = np.dtype(facts.dtype), facts.shape
+            impossible = min(facts.shape) < 1 or not row_shape or math.prod(facts.shape) >= 2**60
+            if dtype.kind not in "biuf" or dtype.newbyteorder("<").str != facts.dtype or impossible:
+                raise ValueError(f"rows of {facts.dtype} {list(facts.shape)}")
     return description
 
 
@@ -150,119 +153,87 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and content.get("format") == FORMAT else None
 
 
-def table_bytes(columns: dict[str, NDArray[Any] | None]) -> bytes:
-    """Return the bag table as an uncompressed npz, without columns that are None."""
-    arrays: dict[str, Any] = {}
-    for name, column in columns.items():
-        if column is not None:
-            arrays |= _packed(name, column) if name in TEXTS else {name: column}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
+def table_bytes(bags: Bags, digests: list[str], coords_digests: list[str]) -> bytes:
+    """Return the bag table, CSV in UTF-8 with all texts in quotes."""
+    outcome, covariates, marks = bags.outcome, bags.covariates, marks_of(bags)
+    columns: dict[str, Any] = {"id": bags.ids, "size": bags.sizes, "label": bags.labels}
+    columns |= {name: getattr(bags, field) for field, name in _TEXTS.items()}
+    if outcome is not None:
+        columns |= {f"{_OUTCOME}{number}": column for number, column in enumerate(outcome.values.T)}
+    if covariates is not None:
+        columns |= {f"{_COVARIATE}{name}": column for name, column in zip(covariates.names, covariates.columns)}
+    if marks is not None:
+        parts = np.split(marks, np.cumsum(bags.sizes)[:-1])
+        columns[_WITNESSES] = [" ".join(map(str, np.flatnonzero(part))) for part in parts]
+    columns |= {"digest": digests, "coords_digest": None if bags.coords is None else coords_digests}
+    frame = pd.DataFrame({name: column for name, column in columns.items() if column is not None})
+    text: str = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    return text.encode()
 
 
-def read_table(folder: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
-    """Read the columns of the bag table, one entry per bag, and the packed witnesses, if any; verify the digest."""
-    path = folder / facts.file
-    with sound("the bag table of a store", path, advice="import the data again"):
-        columns = _decoded(_table_columns(path, facts))
-        of_bags = {name: column for name, column in columns.items() if name not in (WITNESSES, OUTCOME)}
-        known = [name for name in of_bags if name in _COLUMNS or name.startswith(COVARIATE)]
-        shapes = {name: column.shape[:1] if name in DIGESTS else column.shape for name, column in of_bags.items()}
-        wrong = [name for name in of_bags if name not in known or shapes[name] != (facts.count,)]
-        wrong += [OUTCOME] if OUTCOME in columns and columns[OUTCOME].shape[:1] != (facts.count,) else []
-        missing = [name for name in ("ids", "sizes", "digests") if name not in columns]
-        if wrong or missing:
-            raise ValueError(f"no {missing[0]}" if missing else f"{wrong[0]} that are not one for each of the bags")
-    return columns
-
-
-def _table_columns(path: Path, facts: TableFacts) -> dict[str, NDArray[Any]]:
-    """Return the columns of the bag table as they are stored; its bytes, as many again, are freed on return."""
+def read_table(path: Path, facts: Description) -> dict[str, Any]:
+    """Read the bag table as parameters of `Bags`, and the digests of coordinates, if any; verify its digest."""
     content = read_bytes(path, error=BagDataError) if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != facts.sha256:
+    if hashlib.sha256(content).hexdigest() != facts.table:
         raise BagDataError(f"Expected the bag table as written, got another or none (in {path}); import it again.")
-    with np.load(io.BytesIO(content), allow_pickle=False) as table:
-        return {name: table[name] for name in table.files}
+    frame = pd.read_csv(io.BytesIO(content), dtype=object, keep_default_na=False)
+    kinds = {f"{_COVARIATE}{name}": kind for name, kind in (facts.covariates or {}).items()}
+    names = list(map(str, frame.columns))
+    outcome = [name for name in names if name.startswith(_OUTCOME)]
+    known = {*_TEXTS.values(), *kinds, *outcome, _WITNESSES, "size", "label", "digest", "coords_digest"}
+    if set(names) - known or not {"id", "size", "digest", *kinds} <= set(names):
+        raise ValueError(f"the columns {', '.join(names)}")
+    texts = {field: name for field, name in _TEXTS.items() if name in frame}
+    fields: dict[str, Any] = {
+        field: frame[name].to_numpy(dtype=object if name in _LONG_TEXTS else np.str_) for field, name in texts.items()
+    }
+    fields["sizes"] = frame["size"].to_numpy(np.str_).astype(np.int64)
+    fields["labels"] = frame["label"].to_numpy(np.str_).astype(np.int64) if "label" in frame else None
+    if fields["sizes"].min() < 1 or int(fields["sizes"].sum()) != facts.instances.shape[0]:
+        raise ValueError(f"bags of other sizes than the {facts.instances.shape[0]} instances")
+    fields["digests"] = digest_array(frame["digest"].to_numpy(), str(path))
+    fields["coords_digests"] = digest_array(frame["coords_digest"].to_numpy(), str(path)) if facts.coords else None
+    if (facts.outcome is None) != (not outcome):
+        raise ValueError("an outcome without its names, or names without an outcome")
+    if facts.outcome is not None:
+        values = np.stack([_numbers(frame[name]) for name in outcome], axis=1)
+        fields["outcome"] = TargetLabels.of(facts.outcome.target, values, names=facts.outcome.names)
+    if kinds:
+        columns = [
+            _numbers(frame[name]) if kind == "number" else frame[name].to_numpy(np.str_) for name, kind in kinds.items()
+        ]
+        fields["covariates"] = _covariates(tuple(facts.covariates or ()), columns)
+    if _WITNESSES in frame:
+        fields["witnesses"] = unpack_witnesses(frame[_WITNESSES].tolist(), fields["sizes"])
+    return fields
 
 
-def _decoded(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the columns of the bag table as `Bags` takes them."""
-    decoded = {name: column for name, column in columns.items() if not name.endswith((_OFFSETS, _INDEX))}
-    for name, column in decoded.items():
-        if name in TEXTS:
-            decoded[name] = _texts(name, columns)
-        elif name in DIGESTS and (column.dtype != np.uint8 or column.shape[1:] != (32,)):
-            raise ValueError(f"digests that are not 32 bytes each, but {column.dtype} {list(column.shape)}")
-    return decoded
+def _numbers(texts: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Return the numbers of a column, to the last bit, as numpy reads them; an empty field is NaN."""
+    return texts.replace("", "nan").to_numpy(np.str_).astype(np.float64)
 
 
-def unpack_witnesses(packed: NDArray[Any], rows: int) -> NDArray[np.bool_]:
-    """Return which of the `rows` instances are witnesses, from the bits in the bag table; refuse another number."""
-    if packed.dtype != np.uint8 or packed.shape != (-(-rows // 8),):
-        raise ValueError(f"{WITNESSES} that are not one bit for each of the {rows} instances")
-    return np.unpackbits(packed, count=rows).view(np.bool_)
+def _covariates(names: tuple[str, ...], columns: list[NDArray[Any]]) -> Covariates:
+    """Return covariates of these names and columns; refuse infinite numbers."""
+    if any(column.dtype.kind == "f" and np.isinf(column).any() for column in columns):
+        raise ValueError("covariates that are not finite")
+    texts = [name_array(column) if column.dtype.kind == "U" else column for column in columns]
+    return Covariates(tuple(map(name_of, names)), tuple(texts))
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def unpack_witnesses(texts: list[str], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of the instances are witnesses, from their positions in each bag; refuse one outside."""
+    parts = [np.zeros(size, np.bool_) for size in sizes]
+    for text, part in zip(texts, parts, strict=True):
+        positions = np.array(text.split(), dtype=np.int64)
+        if len(positions) and positions.min() < 0:
+            raise ValueError(f"{_WITNESSES} at a negative position")
+        part[positions] = True
+    return np.concatenate(parts)
 
 
 def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _as_written(facts: RowFacts, file: str) -> RowFacts:
-    """Return the facts about a file of rows as `midam data import` writes them; refuse impossible ones."""
-    dtype, (rows, *row_shape) = np.dtype(facts.dtype), facts.shape
-    if dtype.kind not in "biuf" or min(facts.shape) < 1 or not row_shape or math.prod(facts.shape) >= 2**60:
-        raise ValueError(f"{facts.dtype} {list(facts.shape)} in {file}")
-    return RowFacts.of(file, rows, dtype, tuple(row_shape))
-
-
-def _packed(name: str, texts: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a column of texts; equal texts are stored once."""
-    places: dict[str, int] = {}
-    index = [places.setdefault(text, len(places)) for text in texts.tolist()]
-    parts = [text.encode() for text in places]
-    packed: dict[str, NDArray[Any]] = {
-        name: np.frombuffer(b"".join(parts), np.uint8),
-        name + _OFFSETS: np.cumsum([0, *(len(part) for part in parts)], dtype="<i8"),
-    }
-    return packed if name == "ids" else {**packed, name + _INDEX: np.array(index, dtype="<i8")}
-
-
-def _texts(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return a column of texts: str of one width, or objects where a long text would widen all."""
-    content, offsets = columns[name].tobytes(), columns[name + _OFFSETS]
-    if name not in LONG_TEXTS and content.isascii():
-        unique = _ascii_texts(columns[name], offsets)
-    else:
-        texts = [content[begin:end].decode() for begin, end in pairwise(offsets.tolist())]
-        unique = np.array(texts, dtype=object if name in LONG_TEXTS else np.str_)
-    return unique if name == "ids" else unique[columns[name + _INDEX]]
-
-
-def _ascii_texts(content: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.str_]:
-    """Return ASCII texts [N], decoded in chunks: a Python object for each of a million texts would be slow."""
-    lengths = np.diff(offsets)
-    if len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(content) or (lengths < 0).any():
-        raise ValueError("offsets of texts that are not those of their bytes")
-    width = max(1, int(lengths.max(initial=0)))
-    texts = np.zeros(len(lengths), dtype=f"U{width}")
-    letters = texts.view(np.uint32).reshape(-1, width)
-    for low in range(0, len(lengths), _TEXTS_AT_A_TIME):
-        chunk = lengths[low : low + _TEXTS_AT_A_TIME]
-        inside = np.arange(width) < chunk[:, None]
-        letters[low : low + len(chunk)][inside] = content[offsets[low] : offsets[low + len(chunk)]]
-    return texts
 
 
 @dataclass(frozen=True)
@@ -277,7 +248,7 @@ class DamagedBag:
     >>> from midam.data.store import write_store
     >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
     >>> path = write_store(bags, Path(tempfile.mkdtemp()) / "store")
-    >>> file = path / "instances.bin"
+    >>> file = path / "instances.npy"
     >>> _ = file.write_bytes(file.read_bytes()[:-1] + b"?")
     >>> [damaged.bag for damaged in verify_store(path)]
     ['1']
@@ -355,41 +326,11 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
     if not path.is_dir():
         raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); {nearby(path)}")
     facts = read_description(path)
-    instances = _rows(path, facts.instances, reads)
-    coords = None if facts.coords is None else _rows(path, facts.coords, reads)
-    table: dict[str, Any] = read_table(path, facts.table)
-    digests = table.pop("coords_digests", None)
-    with sound("the bag table of a store", path / facts.table.file, advice="import the data again"):
-        if int(table["sizes"].sum()) != len(instances):
-            raise ValueError(f"bags of other sizes than the {len(instances)} instances")
+    instances = facts.instances.open(path / INSTANCES, reads)
+    coords = None if facts.coords is None else facts.coords.open(path / COORDS, reads)
+    with sound("the bag table of a store", path / TABLE, advice="import the data again"):
+        table = read_table(path / TABLE, facts)
+        digests = table.pop("coords_digests")
         fields: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
-        fields["left_out"] = facts.left_out
-        packed = table.pop(WITNESSES, None)
-        fields["witnesses"] = None if packed is None else unpack_witnesses(packed, len(instances))
-        values = table.pop(OUTCOME, None)
-        if (values is None) != (facts.outcome is None):
-            raise ValueError("an outcome without its names, or names without an outcome")
-        if facts.outcome is not None and values is not None:
-            fields["outcome"] = TargetLabels.of(facts.outcome.target, values, names=facts.outcome.names)
-        columns = {int(name.removeprefix(COVARIATE)): table.pop(name) for name in list(table) if COVARIATE in name}
-        fields["covariates"] = _covariates(columns, facts.covariates)
-        bags = Bags(instances, coords=coords, source=str(path), **fields, **table)
+        bags = Bags(instances, coords=coords, source=str(path), left_out=facts.left_out, **fields, **table)
     return bags, digests
-
-
-def _covariates(columns: dict[int, NDArray[Any]], names: tuple[str, ...] | None) -> Covariates | None:
-    """Return covariates of these names, from columns by position; refuse others with a `ValueError`."""
-    arrays = [columns[place] for place in sorted(columns)]
-    usable = all(x.dtype.kind == "U" or (x.dtype == np.float64 and not np.isinf(x).any()) for x in arrays)
-    if sorted(columns) != list(range(len(names or ()))) or not usable:
-        raise ValueError("covariates that are not finite numbers or texts, one column for each name")
-    texts = [name_array(column) if column.dtype.kind == "U" else column for column in arrays]
-    return None if names is None else Covariates(tuple(map(name_of, names)), tuple(texts))
-
-
-def _rows(folder: Path, facts: RowFacts, reads: ReadsName) -> RowFile:
-    path = folder / facts.file
-    size = path.stat().st_size if path.is_file() else 0
-    if size != facts.bytes:
-        raise BagDataError(f"Expected {facts.bytes} bytes, got {size} (in {path}); it was changed: import it again.")
-    return RowFile(path, shape=facts.shape, dtype=facts.dtype, reads=reads)

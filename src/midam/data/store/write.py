@@ -2,25 +2,36 @@
 
 import errno
 import hashlib
+import os
+import re
 import shutil
+import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
+from midam.data.digests import begun_hashes
+from midam.data.on_disk import bytes_of, read_ahead
 from midam.data.store import format as form
-from midam.data.store.copy import ImportProgress, RowFiles, WrittenBag, plan_digest, write_rows, written_bags
-from midam.data.validate import digest_array
-from midam.data.witnesses import marks_of
+from midam.data.store.plan import plan_digest
+from midam.data.validate import refuse_not_finite, row_chunks
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require, require_counts
-from midam.files import Journal, require_space, write_bytes, write_text
+from midam.files import Journal, allocate, require_space, write_bytes, write_text
+from midam.plain_files import open_own
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_COMMIT_SECONDS = 0.5  # work that is repeated after a kill, at most
+_BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -59,7 +70,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     refuse_columns(bags, "a store")
     place = path_of(out, "a store").resolve()  # a link stays a link: its target is written
     part, journal_path = _hidden_paths(place)
-    progress = ImportProgress(on_bag or (lambda _: None))
+    progress = _Progress(on_bag or (lambda _: None))
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
         busy = f"Expected no other import to {out}, got one that is running; wait for its end, or choose another place."
@@ -71,7 +82,7 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
             if place.exists():
                 place.rmdir()  # an empty folder, which not every system lets a rename replace
             part.rename(place)
-            form.sync_folder(place.parent)
+            _sync_folder(place.parent)
             journal.remove()
     return Path(out)
 
@@ -100,45 +111,53 @@ def _hidden_paths(place: Path) -> tuple[Path, Path]:
     return place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
 
 
-def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: ImportProgress) -> None:
+def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_Progress") -> None:
     """Fill the hidden folder; the description comes last."""
-    starts = np.cumsum(bags.sizes) - bags.sizes
-    total = bags.num_instances
-    rows = {form.INSTANCES: bags.instances, form.COORDS: bags.coords}
-    facts = [form.RowFacts.of(file, total, x.dtype, tuple(x.shape[1:])) for file, x in rows.items() if x is not None]
+    facts = {form.INSTANCES: form.RowFacts.of(bags.instances, bags.num_instances)}
+    if bags.coords is not None:
+        facts[form.COORDS] = form.RowFacts.of(bags.coords, bags.num_instances)
     fresh = _prepare(bags, part, journal, facts, progress)
-    try:
-        if fresh:
-            require_space({part: sum(fact.bytes for fact in facts)}, "instances and coordinates", error=StoreError)
-        files = RowFiles(part, facts)
-    except OSError:  # a `StoreError` is one
-        if fresh:  # nothing was written that a later call could use
-            shutil.rmtree(part, ignore_errors=True)
-            journal.remove()
-        raise
-    with closing(files):
-        write_rows(bags, starts, files, journal, jobs=jobs, progress=progress)
-        files.sync()
-    content = form.table_bytes(_columns(bags, [progress.done[number] for number in range(len(bags))]))
+    with ExitStack() as opened:
+        try:
+            if fresh:
+                needed = {part: sum(fact.bytes for fact in facts.values())}
+                require_space(needed, "instances and coordinates", error=StoreError)
+            files = [opened.enter_context(closing(_RowWriter(part / name, fact))) for name, fact in facts.items()]
+        except OSError:  # a `StoreError` is one
+            if fresh:  # nothing was written that a later call could use
+                shutil.rmtree(part, ignore_errors=True)
+                journal.remove()
+            raise
+        _write_rows(bags, files, journal, jobs=jobs, progress=progress)
+        for file in files:
+            file.sync()
+    digests = [progress.done[number] for number in range(len(bags))]
+    content = form.table_bytes(bags, [bag.digest for bag in digests], [str(bag.coords_digest) for bag in digests])
     write_bytes(part / form.TABLE, content)
-    table = form.TableFacts(form.TABLE, len(bags), len(content), hashlib.sha256(content).hexdigest())
-    outcome = None if bags.outcome is None else form.TargetFacts(bags.outcome.target, bags.outcome.names)
-    covariates = None if bags.covariates is None else bags.covariates.names
-    known = bags.feature_names, bags.source, bags.cut, bags.classes, outcome, covariates, bags.left_out
-    coords = None if bags.coords is None else facts[1]
-    write_text(part / form.DESCRIPTION, form.Description(facts[0], coords, table, *known).to_json())
-    form.sync_folder(part)
+    outcome, covariates = bags.outcome, bags.covariates
+    description = form.Description(
+        instances=facts[form.INSTANCES],
+        coords=facts.get(form.COORDS),
+        table=hashlib.sha256(content).hexdigest(),
+        **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "classes", "left_out")},
+        outcome=None if outcome is None else form.TargetFacts(outcome.target, outcome.names),
+        covariates=None if covariates is None else dict(zip(covariates.names, covariates.kinds)),
+    )
+    write_text(part / form.DESCRIPTION, description.to_json())
+    _sync_folder(part)
 
 
-def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[form.RowFacts], progress: ImportProgress) -> bool:
+def _prepare(
+    bags: Bags, part: Path, journal: Journal, facts: Mapping[str, form.RowFacts], progress: "_Progress"
+) -> bool:
     """Take over the bags that an earlier call wrote, or begin; return whether the folder is new."""
     plan = plan_digest(bags)
     written = written_bags(journal, plan, len(bags))
     if written is None and part.exists():
         text = f"the stopped import in {part} was of other data, or files have changed"
         warnings.warn(f"{text}: it starts again", stacklevel=4)
-    sizes = [(part / fact.file).stat().st_size for fact in facts if (part / fact.file).is_file()]
-    if not written or sizes != [fact.bytes for fact in facts]:
+    sizes = {name: (part / name).stat().st_size for name in facts if (part / name).is_file()}
+    if not written or sizes != {name: fact.bytes for name, fact in facts.items()}:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         journal.keep(0)
@@ -150,24 +169,160 @@ def _prepare(bags: Bags, part: Path, journal: Journal, facts: list[form.RowFacts
     return False
 
 
-def _columns(bags: Bags, written: list[WrittenBag]) -> dict[str, NDArray[Any] | None]:
-    covariates, marks = () if bags.covariates is None else bags.covariates.columns, marks_of(bags)
-    coords_digests = [str(bag.coords_digest) for bag in written]
-    return {
-        "ids": bags.ids,
-        "sizes": bags.sizes.astype("<i8"),
-        "labels": None if bags.labels is None else bags.labels.astype(np.int8),
-        form.OUTCOME: None if bags.outcome is None else bags.outcome.values.astype("<f8"),
-        **{name: getattr(bags, name) for name in form.TEXTS[1:]},
-        "digests": digest_array([bag.digest for bag in written]),
-        "coords_digests": None if bags.coords is None else digest_array(coords_digests),
-        form.WITNESSES: None if marks is None else np.packbits(marks),
-        **{f"{form.COVARIATE}{place}": column for place, column in enumerate(covariates)},
-    }
+class WrittenBag(NamedTuple):
+    """A bag whose rows are in the files of the store, with the digests of its content and coordinates."""
+
+    number: int
+    digest: str
+    coords_digest: str | None
+
+
+def written_bags(journal: Journal, plan: str, count: int) -> list[WrittenBag] | None:
+    """Return the bags of a journal of this plan; None for another plan.
+
+    The journal is cut at the first row that is not one of the `count` bags.
+    """
+    if not journal.rows and journal.damaged is None:
+        return []
+    if journal.rows[:1] != [plan]:
+        return None
+    rows = list(takewhile(lambda row: _is_bag(row, count), journal.rows[1:]))
+    journal.keep(len(rows) + 1)
+    return list({row[0]: WrittenBag(*row) for row in rows}.values())
+
+
+def _is_bag(row: Any, count: int) -> bool:
+    if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
+        return False
+    number, *digests = row if row[2] is not None else row[:2]
+    is_number = type(number) is int and 0 <= number < count
+    return is_number and all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests)
+
+
+@dataclass
+class _Progress:
+    """Bags that an import has written, by position; `on_bag` is called with each position."""
+
+    on_bag: Callable[[int], None]
+    done: dict[int, WrittenBag] = field(default_factory=dict)
+
+    def add(self, bag: WrittenBag) -> None:
+        self.done[bag.number] = bag
+        self.on_bag(bag.number)
+
+
+class _RowWriter:
+    """A file of rows that several threads fill; a full disk shows at once, and errors name the file."""
+
+    def __init__(self, path: Path, facts: form.RowFacts) -> None:
+        self._path, self._lock, self._start = path, threading.Lock(), len(facts.header)
+        with self._named():
+            self._file = open_own(path)
+            try:
+                allocate(self._file, facts.bytes)
+                self._file.write(facts.header)
+            except OSError:
+                self._file.close()
+                raise
+        self.close = self._file.close
+
+    def write(self, rows: NDArray[Any], first: int) -> None:
+        """Write rows from row `first` on."""
+        view = bytes_of(rows)
+        with self._named(), self._lock:
+            self._file.seek(self._start + first * rows[0].nbytes)
+            while view:
+                view = view[self._file.write(view) or 0 :]
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
+        os.fsync(self._file.fileno())
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+
+def _write_rows(bags: Bags, files: Sequence[_RowWriter], journal: Journal, *, jobs: int, progress: _Progress) -> None:
+    """Write the bags that are not in the journal, and add them to it once their bytes are on the disk."""
+    stop, firsts = threading.Event(), np.cumsum(bags.sizes) - bags.sizes
+    fresh: list[WrittenBag] = []
+
+    def write_block(numbers: list[int]) -> list[WrittenBag]:
+        return [_write_bag(bags, number, int(firsts[number]), files, stop) for number in numbers]
+
+    def commit() -> None:
+        rows = list(fresh)
+        fresh.clear()  # a commit that fails is not tried again: it would record bags that the disk has refused
+        if rows:
+            for file in files:
+                file.sync()
+            journal.add(rows)
+
+    committed = time.monotonic()
+    with closing(read_ahead(_blocks(bags, progress.done), write_block, workers=jobs - 1)) as blocks:
+        try:
+            for _, written in blocks:
+                for bag in written:
+                    fresh.append(bag)
+                    progress.add(bag)
+                if time.monotonic() - committed > _COMMIT_SECONDS:
+                    commit()
+                    committed = time.monotonic()
+        finally:
+            stop.set()
+            commit()
+
+
+def _write_bag(bags: Bags, number: int, first: int, files: Sequence[_RowWriter], stop: threading.Event) -> WrittenBag:
+    """Copy one bag to its place."""
+    source = bags.source if bags.sources is None else str(bags.sources[number])
+    start, parts = int(bags.starts[number]), begun_hashes(bags)
+    for file, (rows, digest) in zip(files, parts, strict=True):
+        for low, high in row_chunks(rows, bags.starts[[number]], bags.sizes[[number]]):
+            if stop.is_set():
+                raise RunStoppedError("stopped")
+            chunk = np.ascontiguousarray(rows[low:high], dtype=rows.dtype.newbyteorder("<"))
+            if rows is bags.instances:
+                refuse_not_finite(chunk, slice(low - start, None), f"{source}, bag {bags.ids[number]}")
+            digest.update(chunk.data)
+            file.write(chunk, first + low - start)
+    digests = [digest.hexdigest() for _, digest in parts]
+    return WrittenBag(number, digests[0], None if bags.coords is None else digests[1])
+
+
+def _blocks(bags: Bags, done: Mapping[int, WrittenBag]) -> Iterator[list[int]]:
+    """Yield blocks of the bags that are not done; neighboring small bags share a block."""
+    row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
+    most = getattr(bags.instances, "block_bags", 0) or _BLOCK_BAGS
+    block: list[int] = []
+    size = 0
+    for number in [number for number in range(len(bags)) if number not in done]:
+        block.append(number)
+        size += int(bags.sizes[number]) * row_bytes
+        if size >= _BLOCK_BYTES or len(block) == most:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager
-def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: ImportProgress) -> Iterator[None]:
+def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: _Progress) -> Iterator[None]:
     """Say which files are left and how to continue, when an import ends early."""
     try:
         yield
