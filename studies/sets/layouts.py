@@ -53,7 +53,7 @@ def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnF
             f"Expected labels.csv with the columns bag_id, path, label, group, got none (in {path}); write it, with a "
             "group for all versions of a tile: the images alone do not say which tile they show."
         )
-    request = Request(table, bag_column="bag_id", group_column="group", images=options, on_file=on_file)
+    request = Request(table, bag_column="bag_id", groups="group", images=options, on_file=on_file)
     return ManifestReader().read(request)
 
 

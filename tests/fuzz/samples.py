@@ -372,7 +372,7 @@ def _slide(path: Path, seed: int, **how: Any) -> None:
 _FILES: dict[str, Any] = {"do": "bags", "path": "files", "labels": "labels.csv"}
 _PATCHES = {**_FILES, "images": {"patch_size": 16}}
 _SLIDES = {**_FILES, "images": {"patch_size": 32, "tissue": 0}}
-_TABLE: dict[str, Any] = {"do": "bags", "group_column": "patient"}
+_TABLE: dict[str, Any] = {"do": "bags", "groups": "patient"}
 _ALL_FILES = ("files/a*",)
 
 

@@ -59,7 +59,7 @@ def behind(maxima, tmp_path_factory):
 
 
 def test_the_numbers_are_those_of_the_baseline_on_the_split_of_the_run(maxima, behind):
-    found, bags = summary_of(behind)["baseline"], read_bags(str(maxima), group_column="patient")
+    found, bags = summary_of(behind)["baseline"], read_bags(str(maxima), groups="patient")
     rows = read_csv(behind / "predictions.csv")
     split, model = np.array([row["split"] for row in rows]), np.array([float(row["score"]) for row in rows])
     train, test = (np.flatnonzero(split == name) for name in ("train", "test"))

@@ -97,7 +97,7 @@ def test_out_of_fold_scores_and_models_are_kept(tmp_path, capsys):
     said = "no models of instance-logistic-max are kept: baselines train and score in one call"
     assert said in printed.out
     assert said in (out / "summary.md").read_text()
-    bags = read_bags(data, group_column="patient")
+    bags = read_bags(data, groups="patient")
     (fold, other), found = repeated_folds(bags, repeats=1, folds=2), pd.read_csv(out / "predictions.csv")
     assert list(found) == ["bag", "method", "repeat", "fold", "score", "label", "group"]
     assert found["method"].unique().tolist() == methods

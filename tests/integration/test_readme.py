@@ -68,7 +68,7 @@ def test_the_table_of_the_quick_start_is_read(tmp_path: Path) -> None:
     (table,) = blocks("csv", QUICKSTART)
     path = tmp_path / "bags.csv"
     path.write_text(table, encoding="utf-8")
-    bags = read_bags(path, group_column="patient", split_column="split")
+    bags = read_bags(path, groups="patient", split="split")
     assert bags.ids.tolist() == ["scan-1", "scan-2"]
     assert bags.require_labels().tolist() == [1, 0]
     assert bags.groups is not None

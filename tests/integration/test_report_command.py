@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     assert main(["fit", str(data), "--groups", "patient", "--epochs", "4", *held_out, "--out", str(run)]) == 0
     subgroups = ["--subgroups", "site", "--table", str(folder / "sites.csv")]
     assert main(["report", str(run), str(other), *subgroups]) == 0
-    bags = read_bags(str(data), group_column="patient")
+    bags = read_bags(str(data), groups="patient")
     folds, methods = repeated_folds(bags, repeats=1, folds=3), ["instance-logistic-max", "mi-kernel-svm"]
     run_comparison(bags, methods, folds, out=folder / "compared", measure_memory=False)
     for target in ("multiclass", "survival"):

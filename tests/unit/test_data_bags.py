@@ -234,7 +234,7 @@ def table(**columns):
 def test_a_data_frame_is_read_as_a_table_is():
     frame = table(patient=["p", "p", "q"], x=[5, 6, 7], note=["", "", ""], part=["train", "train", "Valid"])
     kept = frame.copy()
-    how = {"group_column": "patient", "coord_columns": ["x"], "ignore_columns": ["note"], "split_column": "part"}
+    how = {"groups": "patient", "coords": ["x"], "ignore": ["note"], "split": "part"}
     bags = Bags.from_dataframe(frame, **how)
     assert bags.ids.tolist() == ["b", "a"]
     assert bags.labels.tolist() == [1, 0]
@@ -249,7 +249,7 @@ def test_a_data_frame_is_read_as_a_table_is():
     pd.testing.assert_frame_equal(frame, kept)
     # The index names the bags where no column does.
     indexed = frame.set_index(["bag", "x"])
-    twin = Bags.from_dataframe(indexed, group_column="patient", ignore_columns=["note", "part"])
+    twin = Bags.from_dataframe(indexed, groups="patient", ignore=["note", "part"])
     assert twin.ids.tolist() == ["b", "a"]
     assert np.array_equal(twin.instances, bags.instances)
     unlabeled = Bags.from_dataframe(table().drop(columns="label"))
@@ -273,8 +273,8 @@ def test_a_data_frame_is_read_as_a_table_is():
             r"column 'bag' or in the first of two levels of the index.*`bag_column='label'`",
         ),
         (table(), {"label_column": "outcome"}, "the column 'outcome' of `label_column`"),
-        (table(), {"group_column": "patient"}, "the column 'patient' of `group_column`"),
-        (table(), {"ignore_columns": ["tine"]}, "the column 'tine' of `ignore_columns`.*did you mean 'tone'"),
+        (table(), {"groups": "patient"}, "the column 'patient' of `groups`"),
+        (table(), {"ignore": ["tine"]}, "the column 'tine' of `ignore`.*did you mean 'tone'"),
         (table(area=["1", "2", "x"]), {}, "numbers in column area, got 'x' .in a DataFrame, row 3, column area, bag a"),
         (table(area=[1.0, np.nan, 2.0]), {}, "finite numbers, got nan .in a DataFrame, row 2"),
         (table(label=["A", "A", "B"]), {}, "labels 0 and 1 in column label, got A, B .*`positive='B'`"),

@@ -16,7 +16,7 @@ TABLE = """bag,label,patient,part,x,size,tone
 007,1,p1,TRAIN,4,1e-3,3
 009,0,p3,test,2,-7,4
 """
-COLUMNS = {"group_column": "patient", "split_column": "part", "coord_columns": ["x"]}
+COLUMNS = {"groups": "patient", "split": "part", "coords": ["x"]}
 
 
 @pytest.fixture
@@ -71,19 +71,19 @@ PATIENTS = "bag,label,Subject_ID,case,x\na,1,7,1,0.5\na,1,7,2,0.7\nb,0,7,1,0.1\n
 def test_patients_by_number_are_warned_of_as_features(table):
     path = table(PATIENTS)
     with pytest.warns(
-        UserWarning, match=r"column Subject_ID is read as a feature .*group_column='Subject_ID'.*ignore_columns="
+        UserWarning, match=r"column Subject_ID is read as a feature .*groups='Subject_ID'.*ignore="
     ) as caught:
         bags = read_bags(path)
     assert len(caught) == 1  # case differs within a bag, so that it names no patient of it
     assert bags.feature_names == ("Subject_ID", "case", "x")
-    assert read_bags(path, group_column="Subject_ID").groups.tolist() == ["7", "7", "8"]
-    assert read_bags(path, ignore_columns=["Subject_ID"]).groups is None
-    with pytest.raises(BagDataError, match=r"got 'p1' .*with .group_column='patient'..*ignore_columns=.'patient'."):
-        read_bags(table(), ignore_columns=["part"])
+    assert read_bags(path, groups="Subject_ID").groups.tolist() == ["7", "7", "8"]
+    assert read_bags(path, ignore=["Subject_ID"]).groups is None
+    with pytest.raises(BagDataError, match=r"got 'p1' .*with .groups='patient'..*ignore=.'patient'."):
+        read_bags(table(), ignore=["part"])
 
 
 def test_ignored_columns_are_no_features(table):
-    bags = read_bags(table(), ignore_columns=["patient", "part", "tone"])
+    bags = read_bags(table(), ignore=["patient", "part", "tone"])
     assert bags.instance_shape == (2,)
     assert bags.groups is None
 
@@ -106,8 +106,8 @@ def test_unlabeled_tables_are_read_on_demand(table):
             {"bag_column": "bags"},
             "column 'bags' of `bag_column`, got none .in FILE.; .*did you mean 'bag'",
         ),
-        (TABLE, {"ignore_columns": ["patiens"]}, "column 'patiens'.*patient"),
-        (TABLE, {}, "numbers in column patient, got 'p1' .in FILE, line 2, .*bag 007.*ignore_columns=.'patient'."),
+        (TABLE, {"ignore": ["patiens"]}, "column 'patiens'.*patient"),
+        (TABLE, {}, "numbers in column patient, got 'p1' .in FILE, line 2, .*bag 007.*ignore=.'patient'."),
         (
             TABLE.replace("p1,TRAIN", "p9,TRAIN"),
             COLUMNS,
@@ -245,8 +245,8 @@ def test_a_cut_npz_is_refused(tmp_path):
 
 
 def test_unknown_names_list_near_ones():
-    with pytest.raises(DataNotFoundError, match="got 'msuk1'; did you mean 'musk1'"):
-        read_bags("msuk1")
+    with pytest.raises(DataNotFoundError, match="got 'digts'; did you mean 'digits'"):
+        read_bags("digts")
     for name in ("absent.npz", "absent.csv"):
         with pytest.raises(DataNotFoundError, match=name):
             read_bags(name)
@@ -284,7 +284,7 @@ def test_a_file_of_no_kind_lists_each_suffix_once(tmp_path):
 
 def test_columns_of_what_is_no_table_are_refused():
     with pytest.raises(ConfigError, match="got 'patient' for digits"):
-        read_bags("digits", group_column="patient")
+        read_bags("digits", groups="patient")
 
 
 def test_a_fault_of_one_value_names_the_table(tmp_path):

@@ -451,7 +451,7 @@ def test_processes_read_one_store_at_once(stored):
             assert found == bag_digests(bags)
 
 
-@pytest.mark.parametrize("parameter", ["group_column", "label_column", "positive"])
+@pytest.mark.parametrize("parameter", ["groups", "label_column", "positive"])
 def test_what_a_table_of_labels_would_bring_to_a_store_is_said(parameter, tmp_path):
     bags = Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1])
     store = write_store(bags, tmp_path / "store")

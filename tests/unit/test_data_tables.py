@@ -159,7 +159,7 @@ def test_groups_and_splits_of_a_label_table_hold(folder):
     assert bags.groups.tolist() == list("ppqqrr")
     assert bags.splits.tolist() == splits
     named = labeled(folder, "t.csv", group=list("ppqqrr"), patient=list("abcdef"))
-    assert read_bags(folder, labels=named, positive="mut", group_column="patient").groups.tolist() == list("abcdef")
+    assert read_bags(folder, labels=named, positive="mut", groups="patient").groups.tolist() == list("abcdef")
 
 
 def test_a_numeric_column_group_of_instances_is_warned_of(tmp_path):
@@ -170,9 +170,9 @@ def test_a_numeric_column_group_of_instances_is_warned_of(tmp_path):
 @pytest.mark.parametrize("name", ["PatientID", "case no", "subject_number", "slide-group", "Participants"])
 def test_columns_called_like_those_of_groups_are_warned_of(tmp_path, name):
     path = written(frame((1, 0, 1), **{name: [1, 1, 2, 3]}), tmp_path / "t.csv")
-    with pytest.warns(UserWarning, match=rf"column {name} is read as a feature .*group_column='{name}'"):
+    with pytest.warns(UserWarning, match=rf"column {name} is read as a feature .*groups='{name}'"):
         read_bags(path)
-    assert read_bags(path, group_column=name).groups.tolist() == ["1", "2", "3"]
+    assert read_bags(path, groups=name).groups.tolist() == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("name", ["instance", "instance_id", "index", "level_1", "Row"])
@@ -181,9 +181,9 @@ def test_columns_that_number_the_instances_are_warned_of(tmp_path, name, values)
     table = frame((1, 0, 1), **{name: values})
     for read in (read_bags, Bags.from_dataframe):
         source = written(table, tmp_path / "t.csv") if read is read_bags else table
-        with pytest.warns(UserWarning, match=rf"column {name} is read as a feature .*ignore_columns=\['{name}'\]"):
+        with pytest.warns(UserWarning, match=rf"column {name} is read as a feature .*ignore=\['{name}'\]"):
             assert read(source).feature_names == ("x", name)
-        assert read(source, ignore_columns=[name]).feature_names == ("x",)
+        assert read(source, ignore=[name]).feature_names == ("x",)
 
 
 def test_features_of_usual_names_are_read_without_a_word(tmp_path):
@@ -347,8 +347,8 @@ def test_advice_that_several_faults_share_stands_once(tmp_path):
     assert head.endswith("got 3 kinds of faults (in " + str(tmp_path / "t.csv") + "); correct them:")
     assert [line[:2] for line in lines] == ["- ", "- ", "  ", "- "]
     advice = "name it with `categories=['x', 'y']`, or leave out columns that are not features with "
-    assert lines[2] == f"  for these 2: {advice}`ignore_columns=['x', 'y']`."
-    assert str(refused.value).count("ignore_columns") == 1
+    assert lines[2] == f"  for these 2: {advice}`ignore=['x', 'y']`."
+    assert str(refused.value).count("ignore") == 1
 
 
 def test_no_feature_of_a_run_is_advised_to_be_left_out(tmp_path):
@@ -356,7 +356,7 @@ def test_no_feature_of_a_run_is_advised_to_be_left_out(tmp_path):
     with pytest.raises(BagDataError, match="numbers in column x") as refused:
         read_bags(tmp_path / "t.csv", features=["x", "label2"])
     assert "correct it" in str(refused.value)
-    assert "ignore_columns" not in str(refused.value)
+    assert "ignore" not in str(refused.value)
 
 
 def test_all_columns_that_are_not_there_are_named(tmp_path):
@@ -405,9 +405,7 @@ def test_missing_values_are_refused_unless_asked_for(tmp_path):
         read_bags(gaps(tmp_path))
     bags = read_bags(gaps(tmp_path), impute=True).subset([0])
     values = np.array([[1.0, np.nan], [2.0, np.nan]])
-    with pytest.warns(
-        UserWarning, match=r"^y has no value in any training bag: gaps .* with 0; .*ignore_columns=\['y'"
-    ):
+    with pytest.warns(UserWarning, match=r"^y has no value in any training bag: gaps .* with 0; .*ignore=\['y'"):
         np.testing.assert_array_equal(fill_values(bags.replace(instances=values), "mean"), [1.5, 0])
     with pytest.raises(BagDataError, match=r"got inf"):
         read_bags(written(frame((1, 0, 1), x=[1.0, None, np.inf, 8.0]), tmp_path / "t.csv"), impute=True)
@@ -432,7 +430,7 @@ def test_words_that_are_one_value_in_each_bag_are_offered_as_covariates(tmp_path
     text = str(error.value)
     assert "name facts about a bag with `covariates=['plan', 'gap']`" in text
     assert "for these 2" in text
-    assert "`group_column='patient'`" in text
+    assert "`groups='patient'`" in text
     assert (
         "column channel, bag a; 6 such lines: 2, 3, 4, 5, 6, 7); name it with `categories=['channel']`, or leave out"
         in text

@@ -14,7 +14,7 @@ from midam.settings import Settings
 from midam.settings.settings import describe_settings
 
 PAGE = hooks.on_page_markdown((Path(hooks.__file__).parent / "cli.md").read_text(encoding="utf-8"))
-ACTIONS = [f"data {action}" for action in ("list", "describe", "fetch", "import", "verify")]
+ACTIONS = [f"data {action}" for action in ("describe", "import", "verify")]
 
 
 def test_every_setting_is_described_with_its_default() -> None:

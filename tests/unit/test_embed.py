@@ -110,7 +110,7 @@ def images(made, tmp_path, monkeypatch):
 
 
 def read(patch_size=STRIDE, **more):
-    how = {"labels": "labels.csv", "group_column": "patient", **more}
+    how = {"labels": "labels.csv", "groups": "patient", **more}
     return midam.read_bags("images", images=ImageOptions(patch_size=patch_size), **how)
 
 

@@ -120,7 +120,7 @@ def test_places_of_a_table_and_of_an_archive_are_drawn_too(kind, tmp_path):
         frame = pd.DataFrame({"bag": bag.astype(str), "label": bag, "x": places[:, 0], "y": places[:, 1]})
         frame = frame.assign(**{f"f{i}": x[:, i] for i in range(4)})
         frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
-        bags = read_bags(path, coord_columns=["x", "y"])
+        bags = read_bags(path, coords=["x", "y"])
     np.testing.assert_array_equal(drawn(bags, 1).corners, GRID)
 
 

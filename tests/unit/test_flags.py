@@ -15,11 +15,11 @@ NAMES = ["groups", "ignore", "split", "split_file", "missing", "volume", "positi
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("`split_column` or `split_file`", "--split or --split-file"),
+        ("`split` or `split_file`", "--split or --split-file"),
         (f"leave out with {given(missing='skip')}.", "leave out with --missing skip."),
-        (given(ignore_columns=["a b"]), "--ignore 'a b'"),
-        (given(ignore_columns=["a", "b"]), "--ignore a,b"),
-        (given(ignore_columns=["a,b", "c"]), """--ignore '"a,b",c'"""),
+        (given(ignore=["a b"]), "--ignore 'a b'"),
+        (given(ignore=["a", "b"]), "--ignore a,b"),
+        (given(ignore=["a,b", "c"]), """--ignore '"a,b",c'"""),
         (given(volume=True, slice_size=64), "--volume, --slice-size 64"),
         ("`exact`, `reader=3` and `a.csv`", "`exact`, `reader=3` and `a.csv`"),
         ("`slice_size=64px`", "--slice-size 64px"),

@@ -112,7 +112,7 @@ def test_text_of_many_values_and_patients_is_refused_as_before(tmp_path):
     bags = read_bags(str(tmp_path / "t.csv"), categories=["shop"])
     assert len(bags.columns[-1].words) == 120
     patients = table(patient=[f"P{number // 10}" for number in range(120)])
-    with pytest.raises(BagDataError, match="group_column='patient'"):
+    with pytest.raises(BagDataError, match="groups='patient'"):
         read_bags(written(patients, tmp_path / "t.csv"))
 
 
@@ -423,7 +423,7 @@ def test_a_run_on_categories_splits_before_it_learns():
     frame.loc[frame["bag"] == "b39", "merchant"] = "late"
     frame["split"] = np.where(frame["bag"].isin([f"b{number}" for number in range(30, 40)]), "test", "train")
     with warnings.catch_warnings(action="ignore"):
-        parts = split_data(bags_of(frame, split_column="split"), Settings())
+        parts = split_data(bags_of(frame, split="split"), Settings())
     coder = ColumnCoder.from_json(parts.columns)
     merchant = next(code for code in coder.codes if code.name == "merchant")
     assert "late" not in (*merchant.categories, *merchant.rare)
@@ -669,7 +669,7 @@ def test_texts_that_become_one_number_are_warned_of_unless_they_are_declared_or_
     )
     with pytest.warns(UserWarning, match=rf"numbers in {name} may be codes, {example}: .* `categories=\['{name}'\]`"):
         read_bags(path)
-    for how in ({"categories": [name]}, {"ignore_columns": [name]}):
+    for how in ({"categories": [name]}, {"ignore": [name]}):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             read_bags(path, **how)

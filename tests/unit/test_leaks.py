@@ -62,7 +62,7 @@ def bags_of(target, *, leak=None, covariate=None, width=6):
 def test_a_feature_that_is_the_label_plus_noise_is_named(target, statistic):
     (said,) = feature_warnings(bags_of(target, leak=statistic))
     assert "f2 (" in said
-    assert "`ignore_columns=['f2']`" in said
+    assert "`ignore=['f2']`" in said
     assert ("C-index" in said) == (target in ("ordinal", "continuous", "survival"))
 
 
@@ -252,7 +252,7 @@ def test_only_training_bags_are_looked_at(tmp_path, capsys):
     options = ["--split", "split", *METHODS[0], "--out", str(tmp_path / "run")]
     assert main(["fit", str(tmp_path / "s.csv"), *options]) == 0
     assert "single features" not in capsys.readouterr().err
-    bags = read_bags(tmp_path / "s.csv", split_column="split")
+    bags = read_bags(tmp_path / "s.csv", split="split")
     assert not [line for line in describe_bags("s.csv", bags).warnings if "single features" in line]
 
 

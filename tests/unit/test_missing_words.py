@@ -153,8 +153,8 @@ def read_columns(request, tmp_path):
             known = {name: tuple(value) if isinstance(value, list) else value for name, value in how.items()}
             return Bags.from_dataframe(frame, source="a frame", **known)
         if request.param == "npz":
-            names = {"label_column", "group_column"}
-            renamed = frame.rename(columns={how.get("group_column"): "group", "label": "y"})
+            names = {"label_column", "groups"}
+            renamed = frame.rename(columns={how.get("groups"): "group", "label": "y"})
             path = of_npz(tmp_path / "t.npz", renamed)
             return read_bags(path, **{name: value for name, value in how.items() if name not in names})
         if request.param == "store":
@@ -222,7 +222,7 @@ def test_a_group_that_is_missing_ties_no_bags(read_columns, word):
     if read_columns.kind == "npz" and word is None:
         word = "nan"
     frame = with_columns(label=["0", "1"], who=[f"p{i}" for i in range(22)] + [word, word])
-    message = message_of_all(lambda: read_columns(frame, group_column="who"))
+    message = message_of_all(lambda: read_columns(frame, groups="who"))
     assert "Expected a who in each row, got none" in message or "Expected a group for each bag, got " in message
     assert "b22" in message or "24" in message  # the line of b22
     if word is not None:

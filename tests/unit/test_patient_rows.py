@@ -73,7 +73,7 @@ def test_no_table_takes_a_group_of_a_store_apart_without_a_word(tmp_path, store)
         bags = read_bags(store, **asked)
     assert bags.groups.tolist() == [PATIENTS[number // 2] for number in range(24)]
     with pytest.warns(UserWarning, match="split 12 groups of the store, such as P0 .* may be in two splits"):
-        assert read_bags(store, **asked, group_column="patient").groups.tolist() == names
+        assert read_bags(store, **asked, groups="patient").groups.tolist() == names
     table.assign(patient=[f"family {number // 4}" for number in range(24)]).to_csv(tmp_path / "t.csv", index=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -165,7 +165,7 @@ def test_columns_that_name_the_group_together_do_so_in_tables_of_splits_and_of_a
     store = write_store(bags, tmp_path / "store")
     table = pd.DataFrame({"site": list("AABB"), "patient": [1, 2, 1, 2], "label": [0, 1, 1, 0]})
     table.assign(fold=[0, 1, 1, 0]).to_csv(tmp_path / "t.csv", index=False)
-    how = {"labels": tmp_path / "t.csv", "group_column": "site,patient"}
+    how = {"labels": tmp_path / "t.csv", "groups": "site,patient"}
     with pytest.warns(Note, match="its column site,patient holds 4 of the groups of the bags, for 8 bags"):
         found = read_bags(store, **how, split_file=tmp_path / "t.csv", fold=1)
     assert found.groups.tolist() == groups
@@ -202,7 +202,7 @@ def test_several_columns_name_the_group(tmp_path, kind):
     (tmp_path / "f").mkdir()
     for name in table.bag:
         np.save(tmp_path / "f" / f"{name}.npy", np.ones((1, 2)))
-    how = {"group_column": "site, patient"}
+    how = {"groups": "site, patient"}
     if kind in ("csv", "frame"):
         rows = table.assign(a=1.0, b=np.arange(8.0))
         rows.to_csv(tmp_path / "t.csv", index=False)
@@ -227,12 +227,12 @@ def test_groups_of_several_columns_are_one_for_each_pair():
     pairs = [(one, other) for one in parts for other in parts]
     table = pd.DataFrame(pairs, columns=["site", "patient"]).assign(a=1.0, label=0)
     table = table.assign(bag=[f"b{number}" for number in range(len(pairs))])
-    found = Bags.from_dataframe(table, group_column="site,patient").groups.tolist()
+    found = Bags.from_dataframe(table, groups="site,patient").groups.tolist()
     assert len(set(found)) == len(pairs)
     assert all(group == f"{one}/{other}" for group, (one, other) in zip(found, pairs) if not {*'/"'} & {*one, *other})
 
 
 def test_a_column_of_the_group_that_is_missing_is_named(tmp_path):
     (tmp_path / "t.csv").write_text("bag,label,site,a\nx,0,A,1\ny,1,B,2\n")
-    with pytest.raises(BagDataError, match=r"the column 'patient' of `group_column`, got none"):
-        read_bags(tmp_path / "t.csv", group_column="site,patient")
+    with pytest.raises(BagDataError, match=r"the column 'patient' of `groups`, got none"):
+        read_bags(tmp_path / "t.csv", groups="site,patient")

@@ -198,7 +198,7 @@ def test_the_net_benefit_is_that_of_the_predictions(made):
 
 def test_the_flow_counts_every_bag(made):
     run, data, _ = made
-    text, bags = " ".join(Reader(run / "report.html").text), read_bags(str(data), group_column="patient")
+    text, bags = " ".join(Reader(run / "report.html").text), read_bags(str(data), groups="patient")
     table = " ".join(Reader(run / "report.html").text).partition("Bags of each part")[2].partition("Reading")[0].split()
     assert {str(len(bags)), f"{bags.num_instances:,}"} <= set(table)
     for split, rows in pd.read_csv(run / "predictions.csv").groupby("split"):
@@ -459,7 +459,7 @@ def test_the_classes_have_their_names(tmp_path):
 
 def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path):
     _, data, _ = made
-    bags = read_bags(str(data), group_column="patient")
+    bags = read_bags(str(data), groups="patient")
     folds = repeated_folds(bags, repeats=2, folds=3)
     methods = ["instance-logistic-max", "mi-kernel-svm"]
     found = run_comparison(bags, methods, folds, out=tmp_path / "out", measure_memory=False)

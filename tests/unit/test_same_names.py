@@ -63,8 +63,8 @@ def frame(form=None, rows=2):
     return table
 
 
-OPTIONS = {"label_column": "lábel", "group_column": "patiént", "site_column": "sité", "positive": "évolué"}
-OPTIONS |= {"covariates": ["état"], "split_column": "split", "bag_column": "bag"}
+OPTIONS = {"label_column": "lábel", "groups": "patiént", "site_column": "sité", "positive": "évolué"}
+OPTIONS |= {"covariates": ["état"], "split": "split", "bag_column": "bag"}
 
 
 def options(form, **changes):
@@ -221,7 +221,7 @@ def test_arrays_datasets_and_splits_from_python_have_one_form(form):
 def test_split_tables_and_settings_are_matched_in_one_form(tmp_path, form):
     write = FORMS[form]
     frame().to_csv(tmp_path / "t.csv", index=False)
-    how = {**OPTIONS, "split_column": None, "ignore_columns": ["split"]}
+    how = {**OPTIONS, "split": None, "ignore": ["split"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Note)
         for names in (PLAIN, sorted(set(PATIENTS))):
@@ -301,7 +301,7 @@ def test_names_that_differ_only_in_case_are_warned_of_once(tmp_path, kind):
         table["patient"] = table["patient"].where(table["patient"] != "x", [f"g{n}" for n in range(8)])
         table.to_csv(tmp_path / "t.csv", index=False)
         with pytest.warns(UserWarning, match=f"{kind} P1 and p1") as shown:
-            bags = read_bags(tmp_path / "t.csv", group_column="patient")
+            bags = read_bags(tmp_path / "t.csv", groups="patient")
         assert [str(one.message) for one in shown if "differ only" in str(one.message)] == [str(shown[0].message)]
         assert len(set((bags.ids if kind == "bags" else bags.groups).tolist())) == 8
 
@@ -333,12 +333,12 @@ def test_numbers_as_names_have_one_form(tmp_path):
         {"bag": [1.0, 1.0, 2.0, 3.0, 4.0], "label": [0, 0, 1, 0, 1], "patient": [1.0, 1, 2, 3, 4], "a": 1.0}
     )
     table.to_parquet(tmp_path / "t.parquet")
-    assert read_bags(tmp_path / "t.parquet", group_column="patient").ids.tolist() == ["1", "2", "3", "4"]
-    assert Bags.from_dataframe(table, group_column="patient").groups.tolist() == ["1", "2", "3", "4"]
+    assert read_bags(tmp_path / "t.parquet", groups="patient").ids.tolist() == ["1", "2", "3", "4"]
+    assert Bags.from_dataframe(table, groups="patient").groups.tolist() == ["1", "2", "3", "4"]
     assert Bags.from_list([np.ones((1, 1))] * 2, [0, 1], groups=[1.0, 2.0]).groups.tolist() == ["1", "2"]
     splits = pd.DataFrame({"bag": ["1.0", "2.0", "3.0", "4.0"], "split": ["train", "train", "val", "test"]})
     splits.to_csv(tmp_path / "s.csv", index=False)
-    own = read_bags(tmp_path / "t.parquet", ignore_columns=["patient"], split_file=tmp_path / "s.csv")
+    own = read_bags(tmp_path / "t.parquet", ignore=["patient"], split_file=tmp_path / "s.csv")
     assert own.splits.tolist() == ["train", "train", "val", "test"]
 
 
@@ -354,10 +354,10 @@ def test_large_whole_numbers_are_exact_names_or_refused(tmp_path, suffix):
         {"csv": lambda: table.to_csv(path, index=False), "parquet": lambda: table.to_parquet(path)}.get(
             suffix, lambda: table.assign(patient=table.patient.astype(str)).to_excel(path, index=False)
         )()
-        bags = read_bags(path, group_column="patient")
+        bags = read_bags(path, groups="patient")
     assert bags.groups.tolist() == [str(own) for own in ids]
     with pytest.raises(BagDataError, match=r"below 2\*\*53, got the decimal number 9007199254740992"):
-        Bags.from_dataframe(table.assign(patient=table.patient.astype(float)), group_column="patient")
+        Bags.from_dataframe(table.assign(patient=table.patient.astype(float)), groups="patient")
 
 
 @pytest.mark.parametrize(
@@ -367,15 +367,15 @@ def test_decimals_that_may_be_rounded_are_no_names(tmp_path, dtype, most):
     """Short decimals round earlier: 16777217 is 16777216 in float32, and two patients or bags would be one."""
     table = pd.DataFrame({"bag": list("abcd"), "label": [0, 1, 0, 1], "patient": np.arange(4), "a": 1.0})
     exact = table.assign(patient=(table.patient + 2**most - 4).astype(dtype))
-    bags = Bags.from_dataframe(exact, group_column="patient")
+    bags = Bags.from_dataframe(exact, groups="patient")
     assert bags.groups.tolist() == [str(2**most - 4 + n) for n in range(4)]
     short = f"float{16 if most == 11 else 32 if most == 24 else 64}"
     rounded = table.assign(patient=(table.patient + 2**most).astype(short).astype(dtype))
     told = rf"below 2\*\*{most}, got the decimal number {2**most}, .* \(in a DataFrame, column patient\)"
     with pytest.raises(BagDataError, match=told):
-        Bags.from_dataframe(rounded, group_column="patient")
+        Bags.from_dataframe(rounded, groups="patient")
     with pytest.raises(BagDataError, match=rf"below 2\*\*{most}"):
-        Bags.from_dataframe(rounded.rename(columns={"patient": "bag", "bag": "x"}), ignore_columns=["x"])
+        Bags.from_dataframe(rounded.rename(columns={"patient": "bag", "bag": "x"}), ignore=["x"])
 
 
 def test_numbers_of_excel_that_may_be_rounded_are_no_names(tmp_path):
@@ -387,9 +387,9 @@ def test_numbers_of_excel_that_may_be_rounded_are_no_names(tmp_path):
         r"below 2\*\*53, got the decimal number 9007199254740992, .*t.xlsx, column patient\); store such names as text"
     )
     with pytest.raises(BagDataError, match=told):
-        read_bags(tmp_path / "t.xlsx", bag_column="slide", group_column="patient")
+        read_bags(tmp_path / "t.xlsx", bag_column="slide", groups="patient")
     with pytest.raises(BagDataError, match=told):
-        read_bags(tmp_path / "t.xlsx", bag_column="patient", ignore_columns=["slide"])
+        read_bags(tmp_path / "t.xlsx", bag_column="patient", ignore=["slide"])
     (tmp_path / "f").mkdir()
     for slide in "abcd":
         np.save(tmp_path / "f" / f"{slide}.npy", np.ones((2, 2)))
@@ -397,7 +397,7 @@ def test_numbers_of_excel_that_may_be_rounded_are_no_names(tmp_path):
     with pytest.raises(BagDataError, match=told.replace("t.xlsx", "labels.xlsx")):
         read_bags(tmp_path / "f", labels=tmp_path / "labels.xlsx")
     table.assign(patient=table.patient.astype(str)).to_excel(tmp_path / "text.xlsx", index=False)
-    bags = read_bags(tmp_path / "text.xlsx", bag_column="slide", group_column="patient")
+    bags = read_bags(tmp_path / "text.xlsx", bag_column="slide", groups="patient")
     assert (bags.groups.tolist(), bags[0].item()) == ([*map(str, ids)], 1e17)
     numbers = table[["slide", "label"]].assign(volume=ids, case_id=[*map(str, ids)])
     numbers.to_excel(tmp_path / "labels.xlsx", index=False)  # a volume names nothing
@@ -453,7 +453,7 @@ def test_bytes_in_a_table_that_are_not_utf8_are_refused_with_their_place(column,
     first = table[column][0]
     table[column] = pd.Series([b"\xff" if word == first else word.encode() for word in table[column]], dtype=object)
     table.to_parquet(tmp_path / "t.parquet")
-    options = {"group_column": "group", "split_column": "split", "covariates": ["age"]}
+    options = {"groups": "group", "split": "split", "covariates": ["age"]}
     for read in (lambda: read_bags(tmp_path / "t.parquet", **options), lambda: Bags.from_dataframe(table, **options)):
         with pytest.raises(BagDataError, match=rf"valid Unicode, .* at position 0 \(in .*, row 1, column {column}\)"):
             read()
@@ -466,7 +466,7 @@ def test_columns_of_bytes_that_are_not_used_are_left_alone(tmp_path, capsys):
     )
     table.to_csv(tmp_path / "t.csv", index=False)
     table.assign(thumb=[b"\xff\xd8"] * 80, parts=[[1, 2]] * 80).to_parquet(tmp_path / "t.parquet")
-    assert len(read_bags(tmp_path / "t.parquet", ignore_columns=["thumb", "parts"])) == 40
+    assert len(read_bags(tmp_path / "t.parquet", ignore=["thumb", "parts"])) == 40
     with pytest.raises(BagDataError, match=r"row 1, column thumb\); .*leave it out") as caught:
         read_bags(tmp_path / "t.parquet")
     assert len(str(caught.value)) < 300
@@ -542,7 +542,7 @@ def of_codes(one: str, other: str) -> pd.DataFrame:
 @pytest.mark.parametrize(("form", "pair"), each(TABLES, CODES))
 def test_text_of_tables_is_no_number_before_it_is_a_name(tmp_path, form, pair):
     table = of_codes(*pair)
-    options = {"group_column": "group", "site_column": "site", "categories": ["code"], "covariates": ["icd"]}
+    options = {"groups": "group", "site_column": "site", "categories": ["code"], "covariates": ["icd"]}
     if form == "frame":
         table["icd"] = ["V45"] * 2 + table.icd.tolist()[2:]
     else:  # new bags of a run, which may hold only such codes

@@ -302,7 +302,7 @@ def test_lists_in_the_fields_of_a_frame_are_named():
     frame = pd.DataFrame({"bag": ["a", "b"], "label": [0, 1], "x": [1.0, 2.0], "vector": [[1.0], [2.0]]})
     with pytest.raises(BagDataError, match=r"got list .in a DataFrame, row 1, column vector.; write a column for each"):
         Bags.from_dataframe(frame)
-    assert Bags.from_dataframe(frame, ignore_columns=["vector"]).feature_names == ("x",)
+    assert Bags.from_dataframe(frame, ignore=["vector"]).feature_names == ("x",)
 
 
 def test_a_column_of_text_is_named(stack):

@@ -70,23 +70,23 @@ def test_unknown_patients_are_grouped_by_study_and_else_alone(tmp_path):
 def test_sites_and_scanners_are_groups_where_they_are_asked_for(tmp_path):
     sites, scanners = ["North", "North", "South"], ["1", "2", "1"]
     data, labels = cohort(tmp_path, ["A", "B", "C"], InstitutionName=sites, DeviceSerialNumber=scanners)
-    bags = read_bags(data, labels=labels, group_column="InstitutionName")
+    bags = read_bags(data, labels=labels, groups="InstitutionName")
     assert bags.groups.tolist() == sites
     assert group_origin(bags) == "InstitutionName of the DICOM headers"
-    both = read_bags(data, labels=labels, group_column="InstitutionName,DeviceSerialNumber")
+    both = read_bags(data, labels=labels, groups="InstitutionName,DeviceSerialNumber")
     assert both.groups.tolist() == ["North/1", "North/2", "South/1"]
     with pytest.raises(
         BagDataError, match=r"Expected StationName as a column, or in the DICOM headers of all bags, got none in 3"
     ):
-        read_bags(data, labels=labels, group_column="StationName")
+        read_bags(data, labels=labels, groups="StationName")
     labels.write_text("scan,label,StationName\ns0,0,a\ns1,1,a\ns2,1,b\n")  # a column of the table comes first
-    assert read_bags(data, labels=labels, group_column="StationName").groups.tolist() == ["a", "a", "b"]
+    assert read_bags(data, labels=labels, groups="StationName").groups.tolist() == ["a", "a", "b"]
     store = write_store(read_bags(data, labels=labels), tmp_path / "store")
     labels.write_text("scan,label\ns0,0\ns1,1\ns2,1\n")
-    assert read_bags(store, labels=labels, group_column="InstitutionName").groups.tolist() == sites
+    assert read_bags(store, labels=labels, groups="InstitutionName").groups.tolist() == sites
     manifest = tmp_path / "m.csv"
     manifest.write_text("bag,path,label,patient\na,data/s0,0,p\nb,data/s1,1,q\nc,data/s2,1,r\n")
-    assert read_bags(manifest, group_column="InstitutionName").groups.tolist() == sites
+    assert read_bags(manifest, groups="InstitutionName").groups.tolist() == sites
 
 
 def test_groups_of_a_table_that_separate_a_patient_are_told_with_the_patient(tmp_path):

@@ -220,7 +220,7 @@ def test_the_column_of_the_files_is_found_or_given(folder, table):
     renamed = table(CLAM.replace("slide_id", "image").replace("case_id", "who"))
     bags = read_bags(folder, labels=renamed, positive="tumor")
     check(bags, groups=None)
-    check(read_bags(folder, labels=renamed, positive="tumor", bag_column="image", group_column="who"))
+    check(read_bags(folder, labels=renamed, positive="tumor", bag_column="image", groups="who"))
     with pytest.raises(BagDataError, match=r"column 'img' of `bag_column`, got none .*did you mean 'image'"):
         read_bags(folder, labels=renamed, positive="tumor", bag_column="img")
     with pytest.raises(BagDataError, match=r"names the files, such as 'TCGA.A-01'.*`bag_column`.*`slides`"):
@@ -233,7 +233,7 @@ def test_the_column_of_the_files_is_found_or_given(folder, table):
         (CLAM.replace("tumor", "lusc"), {}, "labels 0 and 1 in column label, got lusc, normal .*positive='lusc'"),
         (CLAM, {"positive": "cancer"}, "positive value 'cancer' .*got normal, tumor"),
         (CLAM, {"label_column": "grade", "positive": "1"}, "column 'grade' of `label_column`, got none"),
-        (CLAM, {"positive": "tumor", "group_column": "site"}, "column 'site'"),
+        (CLAM, {"positive": "tumor", "groups": "site"}, "column 'site'"),
         (CLAM + "E,e,tumor\nF,f,tumor\n", {"positive": "tumor"}, "none for 2 of 7: e, f .*missing='skip'"),
         (CLAM + "A,c,tumor\n", {"positive": "tumor"}, "one case_id for c, got C and A"),
         (CLAM + "C,c,normal\n", {"positive": "tumor"}, "one label for c, got tumor and normal"),
@@ -383,10 +383,10 @@ def test_bags_and_names_that_do_not_meet(folder, table):
 def test_splits_of_the_label_table(folder, table):
     lines = CLAM.splitlines()
     text = "\n".join([lines[0] + ",part", *(f"{line},{split}" for line, split in zip(lines[1:], EXPECTED))])
-    bags = read_bags(folder, labels=table(text), positive="tumor", split_column="part")
+    bags = read_bags(folder, labels=table(text), positive="tumor", split="part")
     assert bags.splits.tolist() == EXPECTED
-    with pytest.raises(ConfigError, match="`split_column` or `split_file`"):
-        read_split(folder, table, table(CLAM_SPLITS, "s.csv"), split_column="part")
+    with pytest.raises(ConfigError, match="`split` or `split_file`"):
+        read_split(folder, table, table(CLAM_SPLITS, "s.csv"), split="part")
 
 
 def test_manifest(folder, table):
@@ -433,7 +433,7 @@ def test_patients_of_manifests_and_label_tables_are_groups(folder, table, name):
     # The manifest's own column of groups goes first, and a column that was named before both.
     both = "\n".join(["bag,path,label,group,site," + name, *(f"{row[:-2]},g,s{row[-1]},{row[-1]}" for row in rows)])
     assert read_bags(table(both)).groups.tolist() == ["g"] * 5
-    assert read_bags(table(both), group_column="site").groups.tolist() == ["sp", "sp", "sp", "sq", "sq"]
+    assert read_bags(table(both), groups="site").groups.tolist() == ["sp", "sp", "sp", "sq", "sq"]
 
 
 def test_patients_of_a_manifest_are_in_one_split_and_bags_by_patient_have_no_groups(folder, table):
@@ -471,7 +471,7 @@ def test_rows_of_a_manifest_without_a_file_are_skipped_on_demand(folder, table):
 
 
 def test_a_column_of_paths_that_is_ignored_makes_no_manifest(table):
-    bags = read_bags(table("bag,label,path,x\na,1,p,0.5\nb,0,q,1\n"), ignore_columns=["path"])
+    bags = read_bags(table("bag,label,path,x\na,1,p,0.5\nb,0,q,1\n"), ignore=["path"])
     assert bags.instance_shape == (1,)
 
 
@@ -479,7 +479,7 @@ def test_settings_that_do_not_apply_are_refused(folder, table):
     labels = table(CLAM)
     tables = table("bag,label,x\na,1,0\n", "t.csv")
     for path, options, message in (
-        (folder, {"labels": labels, "positive": "tumor", "coord_columns": ["x"]}, "no `coord_columns` with a folder"),
+        (folder, {"labels": labels, "positive": "tumor", "coords": ["x"]}, "no `coords` with a folder"),
         (tables, {"labels": labels}, "no `labels` with a table"),
         (tables, {"bag_by": "patient"}, "no `bag_by` with a table"),
         ("digits", {"labels": labels}, "no `labels` with a set of digits"),

@@ -93,7 +93,7 @@ def test_what_is_wrong_with_a_fold_is_said_before_any_is_trained(data, fault, ca
 
 
 def test_a_column_fold_of_numbers_names_the_fold_that_tests_each_row(data):
-    bags = read_bags(data / "t.csv", group_column="patient")
+    bags = read_bags(data / "t.csv", groups="patient")
     table = pd.DataFrame({"patient": PATIENTS, "fold": [float(number % 3) for number in range(19)] + [np.nan]})
     table.to_csv(data / "fold.csv", index=False)
     assert fold_numbers(data / "fold.csv") == [0, 1, 2]
@@ -102,11 +102,11 @@ def test_a_column_fold_of_numbers_names_the_fold_that_tests_each_row(data):
         assert len(fold.train) + len(fold.test) == 38
     table.rename(columns={"fold": "cv"}).to_csv(data / "fold.csv", index=False)
     with pytest.raises(ConfigError, match=r"got patient, cv .*; rename them, or leave `fold` out"):
-        read_bags(data / "t.csv", group_column="patient", split_file=data / "fold.csv", fold=0)
+        read_bags(data / "t.csv", groups="patient", split_file=data / "fold.csv", fold=0)
 
 
 def test_a_comparison_on_folds_leaves_out_what_was_left_out(data):
-    bags = read_bags(data / "t.csv", group_column="patient")
+    bags = read_bags(data / "t.csv", groups="patient")
     part = bags.subset(np.arange(1, 40)).replace(left_out=[LeftOut("b0", "b0.h5", "no instances")])
     assert [len(fold.train) + len(fold.test) for fold in table_folds(part, data / "clam")] == [39, 39]
 
@@ -156,7 +156,7 @@ def test_compare_takes_the_folds_of_a_table(data, capsys):
 
 
 def test_the_folds_of_a_table_are_positions_of_bags(data):
-    bags = read_bags(data / "t.csv", group_column="patient")
+    bags = read_bags(data / "t.csv", groups="patient")
     assert fold_numbers(data / "folds.tsv") == fold_numbers(data / "clam") == [0, 1]
     for path in ("folds.tsv", "clam"):
         for number, fold in enumerate(table_folds(bags, data / path)):

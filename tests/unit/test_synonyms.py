@@ -22,7 +22,7 @@ COMMANDS = (compare, evaluate, explain, export, fit, predict, report)
 
 def options():
     """Return the options of each command."""
-    actions = ("describe", "import", "fetch", "verify")
+    actions = ("describe", "import", "verify")
     parsers = [module.parser() for module in COMMANDS] + [data.parser().actions[action] for action in actions]
     return [parser.option_names() for parser in parsers]
 
@@ -97,9 +97,7 @@ WRITE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("suffix", "parameter"), each(WRITE, ["bag_column", "label_column", "group_column", "split_column"])
-)
+@pytest.mark.parametrize(("suffix", "parameter"), each(WRITE, ["bag_column", "label_column", "groups", "split"]))
 def test_a_missing_column_lists_those_that_exist_and_suggests_nothing_far(suffix, parameter, tmp_path):
     path = tmp_path / f"table.{suffix}"
     WRITE[suffix](frame(bag="q1", label="q2") if parameter in ("bag_column", "label_column") else frame(), path)

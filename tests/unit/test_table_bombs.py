@@ -101,7 +101,7 @@ def test_a_bomb_is_refused_before_it_is_expanded(tmp_path, name, little, capsys)
     assert (tmp_path / name).stat().st_size < 2 * 10**5
     what = "as many bytes as the header says" if name == "header.npz" else "fits into the 19.1 MiB of free memory"
     with pytest.raises(BagDataError, match=what):
-        read_bags(tmp_path / name, ignore_columns=["path"] if name == "rows.parquet" else [])
+        read_bags(tmp_path / name, ignore=["path"] if name == "rows.parquet" else [])
     assert main(["data", "describe", str(tmp_path / name)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert what in said
@@ -110,7 +110,7 @@ def test_a_bomb_is_refused_before_it_is_expanded(tmp_path, name, little, capsys)
 
 def test_long_texts_of_parquet_that_fit_are_read(tmp_path):
     long_text(tmp_path / "t.parquet")
-    assert len(read_bags(tmp_path / "t.parquet", ignore_columns=["note"])) == 2
+    assert len(read_bags(tmp_path / "t.parquet", ignore=["note"])) == 2
 
 
 def test_styles_that_grow_beyond_all_measure_are_refused(tmp_path):

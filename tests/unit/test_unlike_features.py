@@ -45,7 +45,7 @@ def test_plain_features_are_no_matter():
 def test_a_column_called_as_labels_are_is_named_if_it_is_one_a_bag(name):
     (text,) = told(table(**{name: ages()}))
     assert f"column {name} is read as a feature and has one value in each bag, as labels have" in text
-    assert f"leave it out with `ignore_columns=['{name}']`" in text
+    assert f"leave it out with `ignore=['{name}']`" in text
     frame = table()
     frame[name] = np.random.default_rng(2).normal(size=len(frame))
     assert told(frame) == []
@@ -80,14 +80,12 @@ def test_columns_of_words_are_left_out_at_once(tmp_path):
     frame = table(stain=[f"he {number}" for number in range(BAGS)], site=[f"a {number}" for number in range(BAGS)])
     with pytest.raises(BagDataError) as error:
         read_bags(written(tmp_path, frame))
-    assert (
-        str(error.value).count("leave out columns that are not features with `ignore_columns=['stain', 'site']`") == 1
-    )
+    assert str(error.value).count("leave out columns that are not features with `ignore=['stain', 'site']`") == 1
 
 
 def test_gaps_of_a_label_are_not_offered_to_be_filled(tmp_path):
     frame = table(label_er=np.where(np.arange(BAGS) == 2, np.nan, 1.0))
-    with pytest.raises(BagDataError, match="leave the column out with `ignore_columns=\\['label_er'\\]`"):
+    with pytest.raises(BagDataError, match="leave the column out with `ignore=\\['label_er'\\]`"):
         read_bags(written(tmp_path, frame))
 
 
@@ -122,7 +120,7 @@ def test_an_id_of_the_rows_is_named(name):
     frame[name] = np.random.default_rng(0).permutation(len(frame)) + 1_000_000
     (text,) = told(frame)
     assert f"{name} (an id of each row, left out)" in text
-    assert "ignore_columns" not in text
+    assert "ignore" not in text
     assert told(frame.rename(columns={name: "humid"})) == []
     frame[name] //= 2
     assert told(frame) == []

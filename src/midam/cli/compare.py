@@ -126,7 +126,7 @@ def _folds(
     """Return the folds of the split table or of --cv, and notes on them."""
     if options.split_file is not None:
         skip = data.missing == "skip"
-        splits = table_folds(bags, options.split_file, group_column=data.groups, skip_missing=skip)
+        splits = table_folds(bags, options.split_file, groups=data.groups, skip_missing=skip)
         used = len(np.unique(np.concatenate([np.concatenate(fold[2:]) for fold in splits])))
         unused = [f"{len(bags) - used} of {len(bags)} bags are in no fold"] if used < len(bags) else []
         inside = "validation bags of the table are training bags here: methods choose on validation bags of their own"

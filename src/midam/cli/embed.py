@@ -165,7 +165,7 @@ def _require_trainable(bags: "Bags", options: Options, settings: Settings, width
     from midam.train.members import with_objective
 
     data = settings.data
-    table: dict[str, Any] = {"split_file": data.split_file, "group_column": data.groups, "missing": data.missing}
+    table: dict[str, Any] = {"split_file": data.split_file, "groups": data.groups, "missing": data.missing}
 
     def split(fold: int | None) -> "SplitBags":
         return divided(split_bags(bags, Request(options.data, fold=fold, **table)), settings, at_once=True)

@@ -75,18 +75,14 @@ def repeated_folds(bags: Bags, *, repeats: int, folds: int) -> list[Fold]:
     return splits
 
 
-def table_folds(
-    bags: Bags, path: str | Path, *, group_column: str | None = None, skip_missing: bool = False
-) -> list[Fold]:
+def table_folds(bags: Bags, path: str | Path, *, groups: str | None = None, skip_missing: bool = False) -> list[Fold]:
     """Return the folds of a table of CLAM or Patho-Bench, or the single split of another table, see `read_splits`.
 
     Training and validation bags of the table form the training part, from which methods take new validation bags. A
     fold leaves out bags that it does not name. A fold without training or test bags raises a `BagDataError`.
     """
     made = []
-    request = Request(
-        bags.source, split_file=path, group_column=group_column, missing="skip" if skip_missing else "error"
-    )
+    request = Request(bags.source, split_file=path, groups=groups, missing="skip" if skip_missing else "error")
     request.left_out.extend(bags.left_out)
     numbers: list[int | None] = [*fold_numbers(path)]
     for number in numbers or [None]:

@@ -48,10 +48,10 @@ class BagFields(TypedDict, total=False):
 class FrameOptions(TypedDict, total=False):
     """Parameters of `midam.read_bags` that apply to a DataFrame."""
 
-    group_column: str | None
-    split_column: str | None
-    coord_columns: Sequence[str]
-    ignore_columns: Sequence[str]
+    groups: str | None
+    split: str | None
+    coords: Sequence[str]
+    ignore: Sequence[str]
     categories: Sequence[str]
     covariates: Sequence[str]
     site_column: str | None

@@ -558,5 +558,5 @@ def refuse_columns(bags: Bags, caller: str) -> None:
         names = [column.name for column in bags.columns if column.kind != "number"]
         raise BagDataError(
             f"Expected numbers for {caller}, got categories or dates in {listed(names)} (in {bags.source}); train with "
-            f"`midam fit` or an estimator, which encode them, or leave them out with {given(ignore_columns=names)}."
+            f"`midam fit` or an estimator, which encode them, or leave them out with {given(ignore=names)}."
         )

@@ -17,13 +17,7 @@ from midam.settings.data import DataSettings
 PART_NAMES = {"test": "test", "out_of_fold": "out-of-fold", "val": "validation", "train": "training", "new": "new"}
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
-_RENAMED = {
-    "group_column": "groups",
-    "split_column": "split",
-    "coord_columns": "coords",
-    "ignore_columns": "ignore",
-    "site_column": "balance",
-}
+_RENAMED = {"site_column": "balance"}
 _FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
 _SAYS = {
     "ahead": "the model is ahead",
@@ -242,7 +236,7 @@ def as_flags(message: object, names: Collection[str] = _FLAGS, *, mark: str = ""
 
     Examples
     --------
-    >>> as_flags("leave it out with `ignore_columns=['a', 'b']`, or take `impute='zero'`")
+    >>> as_flags("leave it out with `ignore=['a', 'b']`, or take `impute='zero'`")
     'leave it out with --ignore a,b, or take --impute zero'
     """
 

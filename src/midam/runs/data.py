@@ -39,10 +39,8 @@ if TYPE_CHECKING:
     from midam.imaging.network import Network
     from midam.train.trainer import Trainer
 
-# Settings whose name differs from the parameter of `read_bags`.
 _MOST_FEATURES, _TYPICAL_ROWS = 512, 10_000
 _LOOKED = 224  # pixels of the side of slices that differ in size, for a look
-_PARAMETERS = {"groups": "group_column", "split": "split_column", "coords": "coord_columns", "ignore": "ignore_columns"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def read_data(
     resizes them too.
     """
     names = [name for name in Settings.names("data") if name not in ("time_features", "indicators")]
-    options: dict[str, Any] = {_PARAMETERS.get(name, name): getattr(settings.data, name) for name in names}
+    options: dict[str, Any] = {name: getattr(settings.data, name) for name in names}
     options |= {"site_column": settings.site_column, "impute": settings.data.impute != "none", **more}
     options.setdefault("images", settings.cut)
     options |= {"reads": settings.run.reads, "require_labels": require_labels}

@@ -59,11 +59,11 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         CSV may be separated by commas, semicolons or tabs, and packed (``.csv.gz``).
     bag_column, label_column : str
         Columns of the bag and of its label. A label table's column of files is found if none is given.
-    group_column, split_column : str, optional
+    groups, split : str, optional
         Columns of the group (patient) and of the split: train, val (valid, validation) or test. Default: the column
         ``group``, patient or case, and the column ``split``, of a label table or manifest. Several columns with commas
         name the group together: ``"site,patient"``.
-    coord_columns, ignore_columns : sequence of str
+    coords, ignore : sequence of str
         Columns of a table of instances that hold coordinates, and columns to leave out.
     categories : sequence of str
         Columns of a table of instances, and covariates, that are categories; text with few values is recognized.
@@ -178,7 +178,7 @@ def _check_applies(reader: BagReader, request: Request) -> None:
             raise ConfigError(
                 f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out{more}."
             )
-    others = [] if "ignore_columns" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
+    others = [] if "ignore" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
     if strict and others:
         raise ConfigError(
             f"Expected `categories` among the `covariates` with {reader.what}, got {others[0]!r} for {request.source}; "
@@ -190,8 +190,8 @@ def _check_applies(reader: BagReader, request: Request) -> None:
         raise ConfigError(f"Expected `split_file` with `fold`, got {given(fold=request.fold)} alone; name the table.")
     if request.slides is not None and request.labels is None:
         raise ConfigError("Expected `labels` with `slides`, got none; name the table of patients.")
-    if request.split_file is not None and request.split_column is not None:
-        raise ConfigError("Expected `split_column` or `split_file`, got both; leave one out.")
+    if request.split_file is not None and request.split is not None:
+        raise ConfigError("Expected `split` or `split_file`, got both; leave one out.")
 
 
 def split_bags(bags: Bags, request: Request) -> Bags:

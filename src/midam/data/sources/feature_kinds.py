@@ -41,7 +41,7 @@ class Kinds(NamedTuple):
         if self.notes:
             shown = ", ".join(f"{name} ({note})" for name, note in self.notes.items())
             kept = [name for name in self.notes if name in self.features]
-            leave = f"; leave out columns that are not features with {given(ignore_columns=kept[-1:])}" if kept else ""
+            leave = f"; leave out columns that are not features with {given(ignore=kept[-1:])}" if kept else ""
             text = f"columns that are not plain numbers: {shown} (in {where}){leave}"
             warnings.warn(text, Note, stacklevel=6)
         coded = [column.name for column in self.columns or () if column.kind != "number"]

@@ -73,11 +73,11 @@ class FolderReader(BagReader):
             if labels.patients is None:
                 raise BagDataError(
                     f"Expected a column of patients without gaps, got none (in {request.labels}); name it with "
-                    f"`group_column`, or leave out {given(bag_by='patient')}."
+                    f"`groups`, or leave out {given(bag_by='patient')}."
                 )
             # A patient that is a bag is not a group too.
             same = groups is not None and np.array_equal(groups, labels.patients)
-            bags, groups = labels.patients, None if same and request.group_column is None else groups
+            bags, groups = labels.patients, None if same and request.groups is None else groups
         return assemble(paths, bags, request, table={**labels.table, "groups": groups}, by_name=True)
 
 

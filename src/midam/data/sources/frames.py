@@ -51,7 +51,7 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any]) -
     telling, of_bags = [], []
     for column, values in zip(features, x.T, strict=True):
         if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
-            _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore_columns=[column])}")
+            _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore=[column])}")
         elif _is_constant(values, codes, firsts):
             if is_group_like(column):
                 shared.append(column)
@@ -60,17 +60,17 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any]) -
             elif several and (values[firsts] != values[firsts[0]]).any():
                 of_bags.append(column)
     for column in shared:
-        group, leave = given(group_column=column), given(ignore_columns=[column])
+        group, leave = given(groups=column), given(ignore=[column])
         why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out with {leave}"
         _warn(column, where, why)
     if telling:
-        one, leave = len(telling) == 1, given(ignore_columns=telling)
+        one, leave = len(telling) == 1, given(ignore=telling)
         verb, them = ("is read as a feature and has", "it") if one else ("are read as features and have", "them")
         why = f"one value in each bag, as labels have: if a value reveals the label, leave {them} out with {leave}"
         warnings.warn(f"{_columns(telling)} {verb} {why} (in {where})", stacklevel=5)
     if of_bags:
         has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
-        take, leave = given(covariates=of_bags), given(ignore_columns=of_bags)
+        take, leave = given(covariates=of_bags), given(ignore=of_bags)
         text = f"{_columns(of_bags)} {has} one value in each bag, and {are} read as features (in {where}): name "
         text += f"facts about a bag with {take}, and leave out facts that are unknown for new bags with {leave}"
         warnings.warn(text, Note, stacklevel=5)
@@ -139,22 +139,22 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     Without `require_labels`, every column but the bag's may be absent, unless the call is `strict`.
     """
     of_labels = label_columns(table.frame.columns, request)
-    named = [*(getattr(request, name) for name in COLUMNS), *tables.group_parts(request.group_column)]
-    named += [*request.coord_columns, *request.covariate_columns, *of_labels]
+    named = [*(getattr(request, name) for name in COLUMNS), *tables.group_parts(request.groups)]
+    named += [*request.coords, *request.covariate_columns, *of_labels]
     used = table.frame.columns if request.features is None else [*request.features, *named]
-    check_fields(table.frame, [name for name in used if name not in request.ignore_columns], table.where)
+    check_fields(table.frame, [name for name in used if name not in request.ignore], table.where)
     table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
     table.frame = tables.with_groups(table.frame, request)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
-    coords, ignored = list(request.coord_columns), list(request.ignore_columns)
+    coords, ignored = list(request.coords), list(request.ignore)
     if not request.require_labels and not strict:
         existing = set(table.frame.columns)
         group, split = (name if name in existing else None for name in (group, split))
         coords, ignored = ([name for name in names if name in existing] for names in (coords, ignored))
     label = of_labels if tables.has_labels(table.frame, request) else ()
     parameters = [("bag_column", bag), *(("label_column", name) for name in label)]
-    parameters += [("group_column", group), ("split_column", split), *(("coord_columns", name) for name in coords)]
-    parameters += [*request.named_covariates, *(("ignore_columns", name) for name in ignored)]
+    parameters += [("groups", group), ("split", split), *(("coords", name) for name in coords)]
+    parameters += [*request.named_covariates, *(("ignore", name) for name in ignored)]
     tables.require_columns(table.frame.columns, parameters, table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
@@ -270,7 +270,7 @@ class Table:
     def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
         """Return the group of each bag; refuse gaps, and note groups that are the bags."""
         if column == request.bag_column and request.require_labels:
-            text = f"the groups are the bags themselves, column {column} (in {self.where}): leave out `group_column`"
+            text = f"the groups are the bags themselves, column {column} (in {self.where}): leave out `groups`"
             warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=7)
         self._gaps_in(column, request, faults, label=False)
         return self.constant(column, faults)
@@ -319,7 +319,7 @@ class Table:
             gaps = values.isna()
             words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
             wrong[column] = words if words.any() else ~gaps
-        leave = given(ignore_columns=list(wrong))
+        leave = given(ignore=list(wrong))
         leave = f", or leave out columns that are not features with {leave}" if apart else ""
         several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
         of_bags = [column for column in wrong if several and not is_group_like(column)]
@@ -327,7 +327,7 @@ class Table:
         texts = [c for c, rows in wrong.items() if 2 * rows.sum() > self.frame[c].notna().sum()]
         texts = [c for c in texts if apart and c not in of_bags and not is_group_like(c)]
         for column, rows in wrong.items():
-            other = f"name it with {given(group_column=column)}" if is_group_like(column) else "correct it"
+            other = f"name it with {given(groups=column)}" if is_group_like(column) else "correct it"
             if column in texts:
                 other = f"name it with {given(categories=texts)}"
                 if holds_amounts(self.frame[column]):
@@ -336,7 +336,7 @@ class Table:
                 facts, text = given(covariates=of_bags), given(categories=of_bags)
                 other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
             if apart and tables.is_split(self.frame[column]):
-                other = f"name it with {given(split_column=column)}"
+                other = f"name it with {given(split=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
         for column in whole if apart else ():
             values = self.frame[column].dropna()
@@ -351,7 +351,7 @@ class Table:
         for wrong_values, usual in ((gap & (not missing), self._gaps), (~gap & ~usable(array), "drop or correct it")):
             for row, place in np.argwhere(wrong_values)[:1].tolist():
                 column, got = sound[place], array[row, place]
-                leave = f"leave the column out with {given(ignore_columns=[column])} if it is no feature"
+                leave = f"leave the column out with {given(ignore=[column])} if it is no feature"
                 advice = leave if apart and is_label_like(column) else usual
                 self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array

@@ -69,7 +69,7 @@ def read_labels(
     spread = by_patient(frame, files.names, groups, request, named=known_as, columns=columns)
     if spread is not None:
         labels = _labeled(spread, files, FILE, request, usual)
-        keep = groups is None or request.group_column is not None
+        keep = groups is None or request.groups is not None
         return labels if keep else replace(labels, table={**labels.table, "groups": None})
     if fault is not None and column is None and groups:
         first, last = str(fault).rsplit("; ", 1)
@@ -151,7 +151,7 @@ def columns_of(
 
     `others` are further required columns, each with the parameter that names it.
     """
-    label, group, split = label_columns(frame.columns, request), request.group_column, request.split_column
+    label, group, split = label_columns(frame.columns, request), request.groups, request.split
     group = None if request.header_groups(frame.columns) else group
     if not request.require_labels:
         group, split = (name if name in frame.columns else None for name in (group, split))
@@ -160,8 +160,8 @@ def columns_of(
     if request.bad_labels == "ignore":
         split = None  # scores need none
     label = label if tables.has_labels(frame, request) else ()
-    parameters = [*others, *(("label_column", name) for name in label), ("group_column", group)]
-    parameters += [("split_column", split), *request.named_covariates]
+    parameters = [*others, *(("label_column", name) for name in label), ("groups", group)]
+    parameters += [("split", split), *request.named_covariates]
     tables.require_columns(frame.columns, parameters, request.where)
     return label, group, split
 

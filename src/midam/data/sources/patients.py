@@ -35,7 +35,7 @@ def patients_together(bags: Bags, request: Request) -> Bags:
         patients = patients if len(set(patients or ())) < len(bags) else None
     if unknown and request.require_labels and len(bags) > 1:
         text = f"the DICOM headers of {unknown} of {len(bags)} bags name no patient, or all the same one: scans of one"
-        text += f" patient may be in several splits; name a column of patients with {given(group_column='patient')}"
+        text += f" patient may be in several splits; name a column of patients with {given(groups='patient')}"
         warnings.warn(f"{text} (in {bags.source})", stacklevel=4)
     several = sum(count > 1 for count in Counter(patients).values())
     if several and request.require_labels:
@@ -91,7 +91,7 @@ def _by_header(bags: Bags, names: Sequence[str]) -> list[str]:
         if absent:
             raise BagDataError(
                 f"Expected {name} as a column, or in the DICOM headers of all bags, got none in {len(absent)} of "
-                f"{len(bags)}: {listed(absent)} (in {bags.source}); name another column or attribute as `group_column`."
+                f"{len(bags)}: {listed(absent)} (in {bags.source}); name another column or attribute as `groups`."
             )
     return ["/".join(row) for row in zip(*columns)]
 

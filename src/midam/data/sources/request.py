@@ -29,11 +29,11 @@ _PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
 OnFile = Callable[[int, int], None]
 # Parameters of `Request` that are names, or lists of names.
 _NAMES = (
-    *("bag_column", "label_column", "group_column", "split_column", "coord_columns", "ignore_columns", "categories"),
+    *("bag_column", "label_column", "groups", "split", "coords", "ignore", "categories"),
     *("covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
 )
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
-COLUMNS = ("bag_column", "label_column", "group_column", "split_column")
+COLUMNS = ("bag_column", "label_column", "groups", "split")
 COVARIATES = ("covariates", "site_column", "categories")
 LABELS = ("labels", "slides", "positive", "target", "grades", "sheet")
 SPLITS = ("split_file", "fold", "missing")
@@ -76,7 +76,7 @@ class Request:
 
     Examples
     --------
-    >>> request = Request("cohort.csv", label_column="diagnosis", group_column="patient")
+    >>> request = Request("cohort.csv", label_column="diagnosis", groups="patient")
     >>> request.path.suffix, request.label_column, request.missing
     ('.csv', 'diagnosis', 'error')
     """
@@ -85,10 +85,10 @@ class Request:
     _: KW_ONLY
     bag_column: str = "bag"
     label_column: str = "label"
-    group_column: str | None = None
-    split_column: str | None = None
-    coord_columns: Sequence[str] = ()
-    ignore_columns: Sequence[str] = ()
+    groups: str | None = None
+    split: str | None = None
+    coords: Sequence[str] = ()
+    ignore: Sequence[str] = ()
     categories: Sequence[str] = ()
     covariates: Sequence[str] = ()
     site_column: str | None = None
@@ -162,7 +162,7 @@ class Request:
 
     def header_groups(self, columns: Iterable[object] = ()) -> tuple[str, ...]:
         """Return the attributes of DICOM headers that are the groups, unless they are `columns` of a table."""
-        parts = tuple((self.group_column or "").split(","))
+        parts = tuple((self.groups or "").split(","))
         return parts if {*parts} <= {*HEADER} and not {*parts} <= {*map(str, columns)} else ()
 
     @property

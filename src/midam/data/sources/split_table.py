@@ -26,16 +26,16 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     """Return the split of each bag in the `split_file` of a request: "train", "val" or "test", or "" for none.
 
     The table is a file, or the `splits_K.csv` of a `fold` in a folder (CLAM). A fold may also be one of its columns
-    `fold_K`, or a number in its column `fold`, whose rows are the test set. The table names bags, or their patients
-    (`groups`), with a `group_column` as in `read_bags`. Unknown names are refused, or skipped if the request skips
-    missing files; names of bags that were left out are skipped.
+    `fold_K`, or a number in its column `fold`, whose rows are the test set. The table names bags, or their patients in
+    the column `groups` of the request. Unknown names are refused, or skipped if the request skips missing files; names
+    of bags that were left out are skipped.
     """
-    fold, group_column, ids = request.fold, request.group_column, bags.ids.tolist()
+    fold, group, ids = request.fold, request.groups, bags.ids.tolist()
     path = _table_of(on_disk(str(request.split_file)), fold)
     where = str(path)
     frame = with_groups(_by_fold(read_names(path)), request.changed(where=where, require_labels=False))
-    if group_column in frame.columns:  # a part alone does not name a group
-        parts = [name for name in group_parts(group_column) if name in frame and name != group_column]
+    if group in frame.columns:  # a part alone does not name a group
+        parts = [name for name in group_parts(group) if name in frame and name != group]
         frame = frame.drop(columns=parts)
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))

@@ -83,11 +83,11 @@ def _whole_groups(
     if counts.max() == 1:
         return of_table
     where = f"split {plural(int((counts > 1).sum()), 'group')} of the store, such as {names[counts > 1][0]}"
-    if request.group_column is not None:
+    if request.groups is not None:
         advice = "bags of one may be in two splits"
         warnings.warn(f"the groups of the table {where} (in {request.labels}): {advice}", stacklevel=4)
         return of_table
-    advice = "they are merged, so that each stays whole; to use only the table's, name their column as `group_column`"
+    advice = "they are merged, so that each stays whole; to use only the table's, name their column as `groups`"
     warnings.warn(f"the groups of the table would {where} (in {request.labels}): {advice}", stacklevel=4)
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -61,13 +61,13 @@ def with_groups(frame: "pd.DataFrame", request: Request) -> "pd.DataFrame":
 
     A name that holds the separator is quoted, so that two groups never get the same name.
     """
-    column, parts = request.group_column, group_parts(request.group_column)
+    column, parts = request.groups, group_parts(request.groups)
     present = set(map(str, frame.columns))
     if column is None or len(parts) < 2 or column in present or request.header_groups(present):
         return frame
     if not (request.require_labels or present >= {*parts}):
         return frame
-    require_columns(frame.columns, [("group_column", name) for name in parts], request.where)
+    require_columns(frame.columns, [("groups", name) for name in parts], request.where)
     rows = zip(*(names_in(frame[name], request.where).tolist() for name in parts), strict=True)
     joined = ["/".join(map(_quoted, row)) if all(isinstance(name, str) for name in row) else np.nan for row in rows]
     return frame.assign(**{column: np.array(joined, dtype=object)})

@@ -44,7 +44,7 @@ _Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
 def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
     """Return the columns of words among those `present`: labels, bags, groups, splits, covariates and sites."""
     columns = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
-    return (*label_columns(present, request), *columns, *group_parts(request.group_column), *request.covariate_columns)
+    return (*label_columns(present, request), *columns, *group_parts(request.groups), *request.covariate_columns)
 
 
 def read_instances(path: Path, request: Request) -> "pd.DataFrame":
@@ -57,7 +57,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     """
     require_file(path)
     suffix = file_suffix(path)
-    ids = {request.bag_column, *group_parts(request.group_column)}
+    ids = {request.bag_column, *group_parts(request.groups)}
     as_text = {*(getattr(request, name) for name in COLUMNS), *ids, *request.category_columns}
     if suffix == ".parquet":
         sheet_of(request, path)
@@ -78,7 +78,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         frame = frame.dropna(how="all")
     if request.features is None:
         words = set(worded_columns(frame.columns, request)) - set(request.covariate_columns)
-        _warn_of_codes(frame, {*as_text, *words, *request.ignore_columns}, path, sheet_of(request, path))
+        _warn_of_codes(frame, {*as_text, *words, *request.ignore}, path, sheet_of(request, path))
     return frame if suffix == EXCEL or separator_of(path) == "," else _with_points(frame, as_text, path)
 
 
@@ -114,7 +114,7 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     if file_suffix(path) not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
     sheet = sheet_of(request, path) if request is not None and file_suffix(path) == EXCEL else None
-    asked = () if request is None else (request.bag_column, *group_parts(request.group_column))
+    asked = () if request is None else (request.bag_column, *group_parts(request.groups))
 
     def is_id(name: str) -> bool:
         return name != raw and (name in asked or name.lower() in FILE_COLUMNS or is_group_like(name))

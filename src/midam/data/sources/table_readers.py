@@ -42,7 +42,7 @@ class ManifestReader(BagReader):
     def takes(self, request: Request) -> bool:
         """Return whether a table has a column path."""
         path = request.path
-        if not super().takes(request) or "path" in request.ignore_columns or not path.is_file():
+        if not super().takes(request) or "path" in request.ignore or not path.is_file():
             return False
         return "path" in header_of(path, sheet=request.sheet)
 
@@ -92,7 +92,7 @@ class TableReader(BagReader):
     suffixes = (*TEXTS, EXCEL, _PARQUET)
     parameters = (
         *(*COLUMNS, *COVARIATES, *SPLITS),
-        *("coord_columns", "ignore_columns", "positive", "target", "grades", "sheet", "impute"),
+        *("coords", "ignore", "positive", "target", "grades", "sheet", "impute"),
     )
 
     def read(self, request: Request) -> Bags:
