@@ -147,8 +147,6 @@ def test_bad_settings_are_refused():
     for name in ("num_positive", "num_negative", "num_instances"):
         with pytest.raises(ConfigError, match=name):
             make(**{name: 0})
-    with pytest.raises(ConfigError, match="seed"):
-        make(seed=-1)
     with pytest.raises(BagDataError, match="one label for each of the 1 bags"):
         BagSampler([0, 1], [3], num_instances=1)
 

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Sampler
 from midam.data.batch import instance_tensor
 from midam.data.sampling import BagSampler
 from midam.data.validate import MOST, as_array, binary_labels
-from midam.errors import BagDataError, ConfigError, first_line, require, require_counts
+from midam.errors import BagDataError, ConfigError, first_line, require_counts
 
 
 class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
@@ -97,7 +97,6 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
 
     def chunks(self, index: int, size: int = 512) -> Iterator[Tensor]:
         """Yield all instances of a bag in order, transformed, `size` at a time; for `TrackedPooling.evaluate`."""
-        require_counts(size=size)
         for first in range(0, int(self.sizes[index]), size):
             x = self._read(index, slice(first, first + size))
             yield x if self.transform is None else self.transform(x)
@@ -152,8 +151,6 @@ class BalancedBags(Sampler[list[int]]):
         num_ranks: int = 1,
     ) -> None:
         labels = binary_labels(labels)
-        require_counts(num_ranks=num_ranks)
-        require(rank, int, "rank", "give the number of this process")
         settings: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
         self._sampler = BagSampler(labels, np.ones(labels.shape, dtype=int), num_instances=None, **settings)
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False

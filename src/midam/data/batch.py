@@ -18,7 +18,7 @@ from midam.data.free_memory import require_memory, warn_of_memory
 from midam.data.on_disk import Rows, on_disk, read_ahead
 from midam.data.sampling import EpochPlan, Sampler
 from midam.data.validate import LARGEST, row_chunks
-from midam.errors import BagDataError, ConfigError, first_line, require, require_counts, require_counts_if_given
+from midam.errors import BagDataError, ConfigError, first_line
 from midam.functional import objectives
 from midam.functional.objectives import ClassWeights
 from midam.process_group import Ranks
@@ -93,14 +93,8 @@ class InstanceReader:
         transform: Callable[[Tensor], Tensor] | None = None,
         workers: int | None = None,
     ) -> None:
-        require(bags, Bags, "bags", "read them with `midam.read_bags`")
         refuse_columns(bags, "a training or a model")
         self.device = usable_device(device)
-        if resident is not None:
-            require(resident, bool, "resident", "give True, False or None")
-        if transform is not None and not callable(transform):
-            raise ConfigError(f"Expected `transform` as a function of instances, got {transform!r}; give one or None.")
-        require_counts_if_given(0, workers=workers)
         self._array = bags.instances
         self.transforms = transform is not None
         self._transform = transform or (lambda x: x)
@@ -274,7 +268,6 @@ class WholeBatch:
 
     def chunks(self, chunk_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield flat positions [m] of the bags' instances, and the bag (0 to K-1) of each; m <= `chunk_size`."""
-        require_counts(chunk_size=chunk_size)
         ends = torch.cumsum(self.sizes, 0)
         shift = self.starts - ends + self.sizes
         total = int(ends[-1])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import FEATURES_SHOWN, feature_order
-from midam.errors import Note, given, listed, require, require_choice
+from midam.errors import Note, given, listed
 
 _NINES = tuple(10.0**digits - 1 for digits in range(3, 9))
 _MARKS = (*_NINES, *(-nines for nines in _NINES), -32768.0, -(2.0**31), -(2.0**63))
@@ -19,7 +19,6 @@ _OUTSIDE = 5  # times the size of all other values
 
 def missing_counts(bags: Bags) -> NDArray[np.int64]:
     """Return the number of missing values (NaN) of each feature, in an instance's shape; bags on disk have none."""
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     counts = np.zeros(bags.instance_shape, dtype=np.int64)
     for number in range(len(bags) if _may_miss(bags) else 0):
         counts += np.isnan(bags[number]).sum(axis=0)
@@ -55,8 +54,6 @@ def fill_values(train: Bags, strategy: str) -> NDArray[Any]:
     >>> fill_values(train, "mean")
     array([2., 5.])
     """
-    require(train, Bags, "train", "read them with `midam.read_bags`")
-    require_choice(("mean", "median", "zero"), strategy=strategy)
     if strategy == "zero" or not _may_miss(train):
         return np.zeros(train.instance_shape, dtype=train.instances.dtype)
     rows = np.concatenate([train[number] for number in range(len(train))])
@@ -68,7 +65,7 @@ def fill_values(train: Bags, strategy: str) -> NDArray[Any]:
         text += f"; leave out what is rarely known with {given(ignore=names)}"
         warnings.warn(f"{text} (in {train.source})", stacklevel=4)
         rows = np.where(empty, 0, rows)
-    statistic = np.nanmean if strategy == "mean" else np.nanmedian
+    statistic: Any = {"mean": np.nanmean, "median": np.nanmedian}[strategy]
     return np.asarray(statistic(rows.astype(np.float64, copy=False), axis=0), dtype=train.instances.dtype)
 
 
@@ -81,7 +78,6 @@ def impute(bags: Bags, values: NDArray[Any]) -> Bags:
     >>> impute(bags, np.array([0.0, 9.0]))[0]
     array([[1., 9.]])
     """
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     rows = bags.instances
     if not isinstance(rows, np.ndarray) or not _may_miss(bags) or not np.isnan(rows).any():
         return bags

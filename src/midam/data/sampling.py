@@ -66,7 +66,6 @@ class Sampler:
         if self._sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected bags of at least one instance, got a size of {self._sizes.min()}; drop it.")
         require_counts_if_given(num_instances=num_instances)
-        require_counts(0, seed=seed)
         self._seed = seed
         self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
         self._epoch = 0

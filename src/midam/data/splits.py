@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import SPLITS, as_array, binary_labels, check_length, name_array
-from midam.errors import BagDataError, ConfigError, LeakageError, given, require, require_counts
+from midam.errors import BagDataError, ConfigError, LeakageError, given
 from midam.names import warn_of_alike
 
 
@@ -64,7 +64,6 @@ def stratified_folds(
     from sklearn.model_selection import StratifiedKFold
 
     shares = _fold_shares(folds)
-    require_counts(0, seed=seed)
     labels = binary_labels(labels)
     if groups is not None:
         return _assign(labels, groups, shares, seed=seed, part="fold", binary=True)
@@ -119,7 +118,6 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
     --------
     >>> check_disjoint(["train", "test"], ["patient-1", "patient-2"])
     """
-    require(allow_leakage, bool, "allow_leakage", "give True or False")
     if allow_leakage:
         return
     splits, groups = (name_array(as_array(names).ravel()) for names in (splits, groups))
@@ -159,7 +157,6 @@ def _shares(fractions: Sequence[float]) -> NDArray[np.float64]:
 
 
 def _fold_shares(folds: int) -> NDArray[np.float64]:
-    require(folds, int, "folds", "give a whole number of at least 2")
     if folds < 2:
         raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
     return np.full(folds, 1 / folds)
@@ -172,7 +169,6 @@ def _assign(
 
     With `binary` labels, each part gets both classes.
     """
-    require_counts(0, seed=seed)
     numbers = binary_labels(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
     codes, unit = np.arange(len(numbers)), "bags"  # each is its own group
     if groups is not None:

@@ -19,7 +19,7 @@ from midam.data.sources.table_columns import PATIENT_COLUMNS, read_covariates, r
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names, name_array
 from midam.data.witnesses import marks_of
-from midam.errors import BagDataError, path_of, require
+from midam.errors import BagDataError, path_of
 from midam.files import write_bytes
 
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
@@ -117,7 +117,6 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
 
 def write_npz(bags: Bags, path: str | Path) -> None:
     """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all."""
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     path = path_of(path, "an npz file")
     rows = bags.rows()
     names = None if bags.classes is None else np.array(bags.classes, dtype=np.str_)

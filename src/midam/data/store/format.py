@@ -31,7 +31,7 @@ from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames, digest_array, name_array
 from midam.data.witnesses import marks_of
-from midam.errors import BagDataError, DataNotFoundError, path_of, require_counts
+from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of, nearby
 from midam.reading import parse_json, read_bytes
@@ -300,7 +300,6 @@ def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], Non
 
     `on_bag` is called with the position of each bag, once it is read.
     """
-    require_counts(jobs=jobs)
     bags, coords_digests = _open(path_of(path, "a store"), "pread")
 
     def damage(number: int) -> list[DamagedBag]:

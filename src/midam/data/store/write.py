@@ -25,7 +25,7 @@ from midam.data.on_disk import bytes_of, read_ahead
 from midam.data.store import format as form
 from midam.data.store.plan import plan_digest
 from midam.data.validate import refuse_not_finite, row_chunks
-from midam.errors import BagDataError, RunStoppedError, StoreError, path_of, require, require_counts
+from midam.errors import BagDataError, RunStoppedError, StoreError, path_of
 from midam.files import Journal, allocate, require_space, write_bytes, write_text
 from midam.plain_files import open_own
 
@@ -65,8 +65,6 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     >>> open_store(write_store(bags, Path(tempfile.mkdtemp()) / "store"))
     Bags(2 bags, 1 positive, 3 instances (1,))
     """
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
-    require_counts(jobs=jobs)
     refuse_columns(bags, "a store")
     place = path_of(out, "a store").resolve()  # a link stays a link: its target is written
     part, journal_path = _hidden_paths(place)
