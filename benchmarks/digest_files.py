@@ -127,15 +127,14 @@ def _read_hdf5(path: Path) -> Iterator[tuple[str, Column]]:
     yield from found
 
 
-def _read_bytes(path: Path) -> Iterator[tuple[str, Column]]:
-    content = path.read_bytes()
-    yield "bytes", _numbers(np.frombuffer(content, np.uint8), content)
+def _read_npy(path: Path) -> Iterator[tuple[str, Column]]:
+    yield "array", _array(np.load(path, allow_pickle=False))
 
 
 _READERS = {
     **dict.fromkeys([".json", ".geojson"], _read_json),
     **{".csv": _read_csv, ".yaml": _read_yaml, ".pt": _read_weights, ".npz": _read_npz, ".h5": _read_hdf5},
-    ".bin": _read_bytes,
+    ".npy": _read_npy,
 }
 
 
