@@ -150,4 +150,4 @@ def test_messages_name_the_table_of_the_labels_or_the_data():
     assert request.changed(target="binary").where == "a.csv"
     assert request.changed(labels="b.csv").where == "b.csv"
     assert request.changed(path_or_name="c.csv").where == "c.csv"
-    assert request.changed(where="a.csv, row 3").changed(fold=1).where == "a.csv, row 3"
+    assert request.changed(named="a.csv, row 3").changed(fold=1).where == "a.csv, row 3"

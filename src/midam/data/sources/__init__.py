@@ -3,7 +3,6 @@
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -19,6 +18,7 @@ from midam.data.sources.split_table import read_splits
 from midam.data.sources.table_columns import split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
 from midam.names import nearby
+from midam.settings.group import plain_type
 
 __all__ = ["read_bags"]
 
@@ -26,18 +26,22 @@ P = ParamSpec("P")
 
 # Options that a run does not carry over to other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
+_INSIDE = ("named", "time_features", "indicators")  # no parameters of `read_bags`
 _ANYWHERE = (
     *("path_or_name", "images", "reads", "require_labels", "reader", "on_file"),
-    *("classes", "features", "kinds", "bad_labels", "left_out", "read_as_missing", "where"),
+    *("classes", "features", "kinds", "bad_labels", *_INSIDE),
 )
 
 
 def takes_request(make: Callable[P, Request]) -> Callable[[Callable[..., Bags]], Callable[P, Bags]]:
-    """Give a function the parameters of a request, for callers, type checkers and `help`; return the same function.
+    """Give a function the parameters of a request, for `help` and the documentation; return the same function.
 
     Without a wrapper there is no frame in between, so that warnings point to the line of the caller.
     """
-    signature = inspect.signature(make).replace(return_annotation=Bags)
+    signature = inspect.signature(make)
+    named = [part for name, part in signature.parameters.items() if name not in _INSIDE]
+    parameters = [part.replace(annotation=plain_type(part.annotation)) for part in named]
+    signature = signature.replace(parameters=parameters, return_annotation=Bags)
 
     def decorate(read: Callable[..., Bags]) -> Callable[P, Bags]:
         read.__signature__ = signature  # type: ignore[attr-defined]
@@ -134,10 +138,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     >>> len(read_bags("digits"))
     360
     """
-    try:
-        request = Request(*data, **options)
-    except TypeError as error:
-        raise TypeError(str(error).replace("Request.__init__()", "read_bags()")) from None
+    request = Request(*data, **options)
     reader = bag_reader(request)
     if reader is None:
         raise _unknown(request)
@@ -170,8 +171,8 @@ def _unknown(request: Request) -> DataNotFoundError:
 def _check_applies(reader: BagReader, request: Request) -> None:
     """Refuse parameters that do not apply to the data, or that need another parameter."""
     strict = request.require_labels
-    for parameter in fields(request):
-        name, value = parameter.name, getattr(request, parameter.name)
+    for name, parameter in Request.model_fields.items():
+        value = getattr(request, name)
         applies = name in (*reader.parameters, *_ANYWHERE) or value == parameter.default
         if not applies and (strict or name in _GIVEN_HERE):
             more = ", or give a table with it as `labels`" if name in reader.with_labels else ""

@@ -257,7 +257,7 @@ class Table:
                 rarest = len(counts) - 1 - counts[::-1].argmin()
                 where = self._place(int(np.argmax(of_row == rarest)), column)[3:]
         try:
-            return code_labels(values, request.changed(where=where), ids=self.ids.tolist())
+            return code_labels(values, request.changed(named=where), ids=self.ids.tolist())
         except BagDataError as error:
             faults.add_error(error)
             return None

@@ -3,20 +3,20 @@
 `ImageOptions` are the settings that cut images, slides and volumes into instances.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PrivateAttr
 
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, ConfigError, path_of, with_article
 from midam.names import name_of, on_disk
-from midam.settings.data import CutSettings
+from midam.settings.data import CutSettings, DataSettings
 
 Places = NDArray[np.int64]  # [n, 2] x and y of patches, or [n, 1] numbers of slices
 
@@ -70,9 +70,8 @@ def _word(name: Any) -> Any:
     return name_of(name) if isinstance(name, str) else name
 
 
-@dataclass(frozen=True)
-class Request:
-    """Parameters of `midam.data.read_bags`, as they are passed to readers.
+class Request(DataSettings):
+    """Parameters of `midam.data.read_bags`, as they are passed to readers: how data is read, and what is known of it.
 
     Examples
     --------
@@ -81,59 +80,54 @@ class Request:
     ('.csv', 'diagnosis', 'error')
     """
 
-    path_or_name: str | Path
-    _: KW_ONLY
-    bag_column: str = "bag"
-    label_column: str = "label"
-    groups: str | None = None
-    split: str | None = None
-    coords: Sequence[str] = ()
-    ignore: Sequence[str] = ()
-    categories: Sequence[str] = ()
-    covariates: Sequence[str] = ()
+    path_or_name: str
     site_column: str | None = None
-    labels: str | Path | None = None
-    slides: str | Path | None = None
-    positive: str | None = None
-    target: str = "auto"
-    grades: Sequence[str] = ()
-    bag_by: BagBy = "slide"
-    split_file: str | Path | None = None
-    fold: int | None = None
-    missing: MissingName = "error"
-    sheet: str | None = None
-    impute: bool | None = False
+    impute: bool | None = False  # type: ignore[assignment]  # whether missing values are kept; how is said later
     classes: tuple[ClassName, ...] | None = None
-    features: Sequence[str] | None = None
+    features: tuple[str, ...] | None = None
     kinds: Mapping[str, str] | None = None
     bad_labels: BadLabels = "error"
     images: ImageOptions = DEFAULTS
     reads: ReadsName = "auto"
     require_labels: bool = True
-    reader: str | None = None
     on_file: OnFile | None = None
-    left_out: list[LeftOut] = field(default_factory=list, init=False)  # grows while bags are read
-    read_as_missing: dict[str, str] = field(default_factory=dict, init=False)  # words of label columns, grows too
-    where: str = field(default="", init=False)  # name in messages of the label table or, without one, of the data
+    named: str = ""  # in messages, instead of the label table or the data
+    _left_out: list[LeftOut] = PrivateAttr(default_factory=list)
+    _read_as_missing: dict[str, str] = PrivateAttr(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.path_or_name, str | Path):
+    def __init__(self, path_or_name: str | Path, **options: Any) -> None:
+        if not isinstance(path_or_name, str | Path):
             raise BagDataError(
-                f"Expected a path or a name, got {with_article(type(self.path_or_name).__name__)}; make bags of a "
+                f"Expected a path or a name, got {with_article(type(path_or_name).__name__)}; make bags of a "
                 "DataFrame with `Bags.from_dataframe`, of arrays with `Bags.from_list` or `Bags.from_arrays`."
             )
-        for name in _NAMES:
-            value = getattr(self, name)
-            several = isinstance(value, Iterable) and not isinstance(value, str)
-            object.__setattr__(self, name, tuple(map(_word, value)) if several else _word(value))
+        options["path_or_name"] = path_or_name
         for name in ("path_or_name", "labels", "slides", "split_file"):
-            value = getattr(self, name)
-            if value is not None and (path := on_disk(path_of(value, "the data"))) != Path(value):
-                object.__setattr__(self, name, type(value)(path))
-        object.__setattr__(self, "where", str(self.source if self.labels is None else self.labels))
+            if options.get(name) is not None:
+                options[name] = str(on_disk(path_of(options[name], "the data")))
+        for name in set(_NAMES) & set(options):
+            value: Any = options[name]
+            several = isinstance(value, Iterable) and not isinstance(value, str)
+            options[name] = tuple(map(_word, value)) if several else _word(value)
+        super().__init__(**options)
 
     @property
-    def source(self) -> str | Path:
+    def left_out(self) -> list[LeftOut]:
+        """What reading leaves out; grows while bags are read."""
+        return self._left_out
+
+    @property
+    def read_as_missing(self) -> dict[str, str]:
+        """Words of label columns that are read as missing; grows while bags are read."""
+        return self._read_as_missing
+
+    @property
+    def where(self) -> str:
+        """Name in messages of the label table or, without one, of the data."""
+        return self.named or (self.path_or_name if self.labels is None else self.labels)
+
+    @property
+    def source(self) -> str:
         """Path or name of the data."""
         return self.path_or_name
 
@@ -144,13 +138,7 @@ class Request:
 
     def changed(self, **changes: Any) -> Self:
         """Return the request with other values of some parameters; they share the fields that grow during reading."""
-        same = {"path_or_name", "labels"}.isdisjoint(changes)
-        shared = ("left_out", "read_as_missing", *(("where",) if same else ()))
-        known = {name: changes.pop(name, getattr(self, name)) for name in shared}
-        request = replace(self, **changes)
-        for name, value in known.items():
-            object.__setattr__(request, name, value)
-        return request
+        return self.model_copy(update=changes)
 
     def completed(self) -> Self:
         """Return the request with the target that `grades` imply, which is ordinal; refuse another target."""

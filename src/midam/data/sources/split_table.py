@@ -33,7 +33,7 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     fold, group, ids = request.fold, request.groups, bags.ids.tolist()
     path = _table_of(on_disk(str(request.split_file)), fold)
     where = str(path)
-    frame = with_groups(_by_fold(read_names(path)), request.changed(where=where, require_labels=False))
+    frame = with_groups(_by_fold(read_names(path)), request.changed(named=where, require_labels=False))
     if group in frame.columns:  # a part alone does not name a group
         parts = [name for name in group_parts(group) if name in frame and name != group]
         frame = frame.drop(columns=parts)
