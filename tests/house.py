@@ -91,8 +91,8 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=32_440,
-    files=251,
+    lines=31_715,
+    files=246,
     function=60,
     circles=0,
     against_layers=0,
@@ -105,18 +105,18 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1527,
-    "cli": 1795,
+    "": 1526,
+    "cli": 1759,
     "compare": 2585,
-    "data": 7886,
+    "data": 7227,
     "evaluate": 1895,
     "explain": 1530,
     "export": 540,
     "functional": 500,
-    "imaging": 2135,
+    "imaging": 2127,
     "nn": 1975,
-    "report": 3021,
-    "runs": 2671,
+    "report": 2999,
+    "runs": 2670,
     "settings": 650,
     "sklearn": 1095,
     "targets": 980,
