@@ -16,10 +16,11 @@ from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
-from midam.errors import BagDataError, ConfigError, DataNotFoundError
+from midam.errors import BagDataError, DataNotFoundError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import contributions, explain_bag
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
+from midam.explain.geojson import geojson_text
 from midam.explain.layers import PatchMap, layers_of
 from midam.explain.page import facts_text
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
@@ -34,8 +35,7 @@ from midam.explain.picture import (
     tiled,
 )
 from midam.explain.run import find_bags
-from midam.explain.scans import pictures_of
-from midam.explain.slide_files import geojson_text
+from midam.explain.scans import picture_of
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
@@ -273,7 +273,7 @@ def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     raster = drawn.raster(found.contribution)
     y, x = np.unravel_index(raster.argmax(), raster.shape)
     assert bags.coords[found.order[0]].tolist() == [x, y]
-    top = pictures_of(bags, 0, found.order[:1], (0, 255))[0]
+    top = picture_of(bags, 0, int(found.order[0]), (0, 255))
     np.testing.assert_array_equal(pixels[y : y + 8, x : x + 8], top)
 
 
@@ -447,7 +447,7 @@ def test_scores_have_a_fixed_scale_and_a_uniform_bag_does_not_tint_the_image(tmp
     bags = bags.replace(instances=np.repeat(bags.gather([0]), 30, axis=0))
     found = explain_bag(make_scorers("attention", shape=(3, 8, 8), encoder="mlp"), bags, 0)
     (drawn,) = maps_of(found, bags)
-    assert [(one.scale.vmin, one.scale.vmax) for one in drawn.layers if one.key == "score"] == [(0, 1)]
+    assert (drawn.layers[-1].scale.vmin, drawn.layers[-1].scale.vmax) == (0, 1)
     for layer in drawn.layers:
         assert layer.on_image(drawn.raster)[..., 3].max() <= 2
         assert layer.on_image(drawn.raster, opaque=True)[..., 3].min() == 255
@@ -573,10 +573,6 @@ def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
         found = explain_bag(make_scorers("attention"), bags, 0)
         with pytest.warns(UserWarning, match=rf"no image is plotted: .*{reason}"):
             assert maps_of(found, bags, ImageFolder(tmp_path, downsample))[0].backdrop is None
-    with pytest.raises(DataNotFoundError, match=r"by the names of the bags, such as b0\.png, got s1\.png"):
-        ImageFolder(tmp_path).require(make_bags(sizes=np.array([6]), coords=grid(3, 2, 8), ids=["b0"]), [0])
-    with pytest.raises(ConfigError, match="coordinates in pixels"):
-        ImageFolder(tmp_path).require(make_bags(sizes=np.array([6])), [0])
     (tmp_path / "none").mkdir()
     with pytest.raises(DataNotFoundError, match="got an empty folder"):
         ImageFolder(tmp_path / "none")

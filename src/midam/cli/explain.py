@@ -62,7 +62,7 @@ def run(options: Options, console: Console) -> int:
     explain_options = explaining.ExplainOptions(
         options.top, options.all, options.images, options.image_downsample, label
     )
-    explaining.images_of(explain_options, bags, range(len(bags)))
+    explaining.images_of(explain_options)
     index = explaining.find_bags(bags, options.bags)
     check_packages(file for i in index or range(len(bags)) for file in source_paths(bags, i))
     if not index:
@@ -112,10 +112,9 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     )
     for share in best.get("features", ())[:3]:
         console.print(f"    its {escape(share_text(share))}, adds {share['adds']:+.3g}")
-    slides = [entry, *entry.get("slides", [])]
-    polygons = sum(slide.get("polygons", 0) for slide in slides)
+    slides, polygons = entry["slides"], sum(slide["polygons"] for slide in entry["slides"])
     if 0 < polygons < entry["instances"]:
-        on = f", on {len(entry['slides'])} slides" if "slides" in entry else ""
+        on = f", on {len(slides)} slides" if len(slides) > 1 else ""
         console.print(f"  GeoJSON of the {polygons} top patches of {entry['instances']}{on}")
 
 

@@ -307,27 +307,14 @@ def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDAr
     return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")
 
 
-def column_scores(run: LoadedRun, bags: Bags, index: int, label: str | None) -> tuple[NDArray[np.float64], int] | None:
+def column_scores(
+    run: LoadedRun, bags: Bags, index: int, label: str | None
+) -> tuple[NDArray[np.float64] | None, int | None]:
     """Return scores [1, C] of a bag and the column to explain: of `label`, or the most probable; None if C is 1."""
     if run.target.count == 1:
-        return None
+        return None, None
     scores, _ = predict_run(run, bags.subset([index]))
     return scores, int(run.target.main_column(scores, run.decision)[0]) if label is None else run.target.column(label)
-
-
-def bag_entry(
-    run: LoadedRun, bags: Bags, explanation: Explanation, several: tuple[NDArray[np.float64], int] | None
-) -> dict[str, Any]:
-    """Return entries of explain.json for a bag; `several` is the result of `column_scores`."""
-    scores, column = (np.array([explanation.score]), None) if several is None else several
-    predicted = {name: values[0] for name, values in run.target.predictions(scores, run.decision).items()}
-    name = None if column is None else run.target.columns[column]
-    return {
-        "explained": name,
-        "label": None if bags.outcome is None else label_words(bags.outcome.subset([explanation.index])),
-        "probability": predicted.get(f"probability_{name}"),
-        "predicted": {key: value for key, value in predicted.items() if not key.startswith("probability_")},
-    }
 
 
 def label_words(outcome: TargetLabels) -> str:
