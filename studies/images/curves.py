@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from midam.compare.engine import Group, Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
-from midam.report.figures import add_legend, new_figure
+from midam.report.figures import new_figure
 from midam.settings import Settings
 from midam.train.modes import cpu_threads
-from studies.drawing import COLORS, DASHES, MARKERS, save_figure
+from studies.drawing import COLORS, DASHES, MARKERS, add_legend, save_figure
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import Recipe, choose_design, image_config
 from studies.images.sets import image_splits, load_set

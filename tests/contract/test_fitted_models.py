@@ -24,7 +24,7 @@ from midam.runs.method import baseline_names
 from midam.train.trials import Trial
 
 IMAGES = ("rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic")
-FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "roc.png", "summary.json"}
+FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "summary.json"}
 AUTO = pytest.param("auto", marks=pytest.mark.long)  # fits all the others, several times
 # A run is alike for all methods: one of each kind of model has its run tested, all have their scores tested.
 every = pytest.mark.parametrize("method", [AUTO, "bag-statistics-extratrees", "instance-logistic-max", "rgb-logistic"])

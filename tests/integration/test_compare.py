@@ -19,7 +19,7 @@ from midam.settings import Settings
 
 METHODS = ["midam-att", "bag-statistics-logistic"]
 TOTAL = 2 * 2 * 2
-FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md", "compare.png"}
+FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md"}
 FILES |= {"predictions.csv", "report.html"}
 
 

@@ -2,7 +2,6 @@
 
 import json
 
-import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,8 +16,8 @@ from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.ranking import auroc
-from midam.report import describe, permutation_importance, plot_sizes
-from midam.report.describe import bag_facts, describe_bags, format_bytes, size_edges
+from midam.report import describe, permutation_importance
+from midam.report.describe import bag_facts, describe_bags, format_bytes
 from midam.sklearn import BagStatistics, PerInstance
 
 pytestmark = pytest.mark.drawn
@@ -217,23 +216,6 @@ def test_facts_of_a_store(tmp_path):
     facts = bag_facts(str(tmp_path / "s"), open_store(tmp_path / "s"))
     assert facts["bags"] == "80 (unlabeled)"
     assert facts["on disk"] == format_bytes(sum(path.stat().st_size for path in (tmp_path / "s").iterdir()))
-
-
-@pytest.mark.parametrize("sizes", [[7], [1, 2, 3], [1, 10, 1000, 100_000], [5, 15]])
-def test_each_size_has_one_bin(sizes):
-    edges = size_edges(np.array(sizes), bins=8)
-    assert len(edges) <= 9
-    assert np.histogram(sizes, bins=edges)[0].sum() == len(sizes)
-    assert max(sizes) < edges[-1]
-
-
-def test_the_picture_shows_both_classes(tmp_path):
-    plot_sizes(tmp_path / "s.png", sizes=[1, 20, 300, 4000], labels=[0, 1, 0, 1], title="Bags")
-    plot_sizes(tmp_path / "u.png", sizes=[1, 20, 300, 4000], labels=None, title="Bags")
-    for name, present in (("s", ("0072B2", "D55E00")), ("u", ("6E6E6E",))):
-        image = np.rint(255 * matplotlib.image.imread(tmp_path / f"{name}.png")[..., :3]).astype(int)
-        for color in present:
-            assert (image == list(bytes.fromhex(color))).all(axis=-1).sum() > 500
 
 
 def test_a_folder_without_labels_is_described_without_them(tmp_path, capsys):

@@ -354,8 +354,6 @@ def study(labels, scores, **changes):
         parts={"test": tested},
         explain_command="midam explain run data",
         history=[],
-        best_epoch=None,
-        selected={},
         changed=[],
         settings=[("epochs", "3")],
         facts=[("data", "x")],
@@ -375,7 +373,7 @@ CHOSEN = {"tried": TRIED, "auroc": 0.83, "folds": 5, "note": "Chosen by the inne
 
 def test_a_chosen_model_says_what_was_tried(tmp_path):
     path = tmp_path / "page.html"
-    path.write_text(report_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], chosen=CHOSEN)), encoding="utf-8")
+    path.write_text(report_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], about={"auto": CHOSEN})), encoding="utf-8")
     page = Reader(path)
     text = " ".join(page.text)
     assert "What was tried" in text
@@ -389,7 +387,9 @@ def test_a_chosen_model_says_what_was_tried(tmp_path):
 def test_methods_that_were_taken_unseen_have_no_figures():
     rows = [{**row, "auroc": None, "weight": 0.5, "seconds": 0.0, "note": None} for row in TRIED[:2]]
     chosen = {"tried": rows, "auroc": None, "folds": 0, "note": "Too few."}
-    section = report_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], chosen=chosen)).partition("<h3>What was tried")[2]
+    section = report_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], about={"auto": chosen})).partition(
+        "<h3>What was tried"
+    )[2]
     section = section.partition("<h3>")[0]
     assert section.count("taken") == 1 + len(rows)
     assert "Too few." in section
@@ -453,7 +453,9 @@ def test_bags_that_are_all_ranked_rightly_have_no_interval_without_width():
 
 
 def test_the_classes_have_their_names(tmp_path):
-    content = report_page(study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], classes=["benign", "malignant"]))
+    content = report_page(
+        study([0, 1, 0, 1], [0.1, 0.2, 0.3, 0.4], about={"data": {"classes": ["benign", "malignant"]}})
+    )
     assert "Positive is malignant, negative benign." in content
 
 

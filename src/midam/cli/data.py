@@ -37,7 +37,7 @@ def parser() -> Parser:
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=short, text=text) for name, (text, short) in _ACTIONS.items()}
     parsers["describe"].add_argument("name", help=DATA)
-    text = "also plot DIR/bag_sizes.png, and list all features in DIR/features.csv"
+    text = "also list all features in DIR/features.csv"
     parsers["describe"].add_text("--out", metavar="DIR", help=text)
     parsers["fetch"].add_argument("name", help="catalog name")
     parsers["import"].add_argument("source", help=DATA)
@@ -91,7 +91,6 @@ def _fetch(options: Options, console: Console) -> int:  # noqa: ARG001
 def _describe(options: Options, console: Console) -> int:
     from midam.data.sources.folder import NoLabelsError
     from midam.files import write_text
-    from midam.report import plot_sizes
     from midam.report.describe import describe_bags
     from midam.report.terminal import print_description, print_features, print_warnings
     from midam.report.words import METRIC_NAMES, as_flags
@@ -107,10 +106,6 @@ def _describe(options: Options, console: Console) -> int:
         remark(console, "no labels found, the bags are described without; `labels` names a table of them")
         bags = read_bags_of(options.name, settings, unlabeled=True, **reading)
     description = describe_bags(options.name, bags, data=settings.data)
-    picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
-    if picture is not None:
-        title = Path(options.name).name
-        plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, title=title)
     out = stdout_console()
     print_description(out, options.name, description.facts, bags)
     if description.features:
@@ -119,10 +114,10 @@ def _describe(options: Options, console: Console) -> int:
     features = [feature._asdict() for feature in description.features]
     note_result(facts=dict(description.facts), warnings=[*map(as_flags, description.warnings)])
     note_result(notes=[*map(as_flags, description.notes)], features=features)
-    if picture is not None:
-        say(f"figure: {picture}")
-        if features:
-            write_text(picture.with_name("features.csv"), csv_text(list(features[0]), features))
+    if options.out is not None and features:
+        listing = Path(options.out) / "features.csv"
+        write_text(listing, csv_text(list(features[0]), features))
+        say(f"features: {listing}")
     return 0
 
 

@@ -17,7 +17,7 @@ from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
 from midam.compare.plan import Outcome, Selection, Task, chosen_counts, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
-from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
+from midam.compare.summary import Comparison, make_comparison, stopped_early
 from midam.compare.trials import Status, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
@@ -79,7 +79,7 @@ def run_comparison(
     select : {"best", "last"}
         Epoch that is tested.
     out : str or Path, optional
-        Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md, compare.png and report.html. A
+        Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md and report.html. A
         second call with the same arguments, or further methods, computes the missing trials.
     jobs, backend, cluster : int or None, {"loky", "threading", "ray", "dask"}, str or None
         Number of parallel tasks, their place, and the address of the cluster, see `midam.compare.workers.Workers`. If
@@ -146,7 +146,7 @@ def run_comparison(
             remarks += chosen_counts(keeper.whole(), groups)
             comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
             if folder is not None:
-                _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
+                _write(comparison, folder)
                 if keep_models:
                     train = partial(keep, data_settings=data_settings, workers=workers, on_progress=on_model)
                     train(bags, folder, groups, store)
@@ -191,13 +191,11 @@ def _with_memory_budget(base: ResolvedSettings, folder: Path | None, *, jobs: in
     return base.replace(memory_budget=kept.get("memory_budget") or share)
 
 
-def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
-    table = comparison.summary
-    for name, frame in (("summary", table), ("predictions", comparison.predictions)):
+def _write(comparison: Comparison, folder: Path) -> None:
+    for name, frame in (("summary", comparison.summary), ("predictions", comparison.predictions)):
         text = safe_frame(frame).to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_text(folder / f"{name}.csv", text)
     write_text(folder / "summary.md", comparison.markdown())
-    plot_comparison(folder / "compare.png", table, title=title, metric=comparison.metric)
     write_comparison_report(folder)
 
 

@@ -227,21 +227,6 @@ def format_bytes(count: int) -> str:
     return f"{count / 1000**power:.1f} {'kMGT'[power - 1]}B" if power else f"{count} B"
 
 
-def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
-    """Return edges e_0 < e_1 < ... of at most `bins` bins, where bin k holds the sizes e_k to e_{k+1} - 1.
-
-    Bins are equally wide on the logarithmic scale if `is_wide` is true, else on the linear scale.
-    """
-    low, high = int(sizes.min()), int(sizes.max()) + 1
-    marks = np.geomspace(low, high, bins + 1) if is_wide(sizes) else np.linspace(low, high, bins + 1)
-    return np.unique(np.round(marks).astype(np.int64))
-
-
-def is_wide(sizes: NDArray[np.int64]) -> bool:
-    """Return whether the largest bag has at least ten times the instances of the smallest."""
-    return int(sizes.max()) >= 10 * int(sizes.min())
-
-
 def _positives(labels: NDArray[np.int64] | None) -> str:
     return "unlabeled" if labels is None else f"{int(labels.sum())} positive"
 

@@ -19,6 +19,7 @@ from midam.plain_files import replacing
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
+_ABOUT = {"auto", "data", "baseline_note"}  # entries of summary.json whose texts may name files
 _RANGE = re.compile(r"\S+ to \S+")  # a range of numbers as in `midam.evaluate.subgroups.make_levels`
 _LEFT_OUT = "{} notes that may hold names, such as of files that were left out, are not shown here"
 
@@ -62,10 +63,11 @@ class Pseudonyms:
         parts = {name: self._bags(part) for name, part in report.parts.items()}
         changes: dict[str, Any] = {"tested": self._bags(report.tested)}
         changes |= {"left_out": self.notes(report.left_out), "cautions": [self.text(note) for note in report.cautions]}
-        if report.baseline is not None and report.baseline.advice is not None:
-            advice = re.sub(r"`midam (\w+) .*?( --method)", r"`midam \1 DATA\2", report.baseline.advice)
-            changes["baseline"] = replace(report.baseline, advice=advice)
-        changes |= {"chosen": _changed(report.chosen, self.text), "explained": None, "pseudonyms": True}
+        about = {
+            **report.about,
+            **{key: _changed(report.about[key], self.text) for key in _ABOUT & report.about.keys()},
+        }
+        changes |= {"about": about, "explained": None, "pseudonyms": True}
         return replace(report, parts=parts, columns=columns, **changes)
 
     def write(self, page: Path) -> Path:

@@ -20,7 +20,7 @@ from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
-from midam.report.describe import BagDescription, FeatureFacts, size_edges
+from midam.report.describe import BagDescription, FeatureFacts
 from midam.report.label_facts import label_words
 from midam.report.program import remark
 
@@ -263,7 +263,9 @@ def print_description(console: Console, name: str, facts: Mapping[str, Any], bag
     sizes, labels, names = bags.sizes, bags.labels, "+ positive, o negative"
     if bags.outcome is not None and bags.outcome.target == "survival":
         labels, names = bags.outcome.values[:, 1].astype(np.int64), "+ with the event, o without"
-    edges = size_edges(sizes, bins=_SIZE_BINS)
+    low, high = int(sizes.min()), int(sizes.max()) + 1
+    spaced = np.geomspace if high > 10 * low else np.linspace  # on a logarithmic scale if sizes differ much
+    edges = np.unique(spaced(low, high, _SIZE_BINS + 1).round().astype(np.int64))
     if len(edges) < 3:
         return
     positive = np.zeros(len(sizes), bool) if labels is None else labels == 1
@@ -330,9 +332,9 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     if baseline is None:
         return
     console.print(escape(words.result_words(baseline)))
-    remark(console, words.caution(baseline, summary.get("selected", {})))
-    context = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
-    remark(console, words.advice(baseline, summary["data"]["name"], **context), "warning")
+    hint, better = words.baseline_notes(summary)
+    remark(console, hint)
+    remark(console, better, "warning")
 
 
 def _shown(part: str) -> str:

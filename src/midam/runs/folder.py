@@ -67,7 +67,6 @@ class RunFolder:
         self.last = root / "checkpoints/last.pt"
         self.best = root / "checkpoints/best.pt"
         self.model = root / "model.pt"
-        self.curves = root / "curves.png"
         self.log = root / "log.txt"
         self.left_out = root / "left-out.csv"
         self.was_held = False

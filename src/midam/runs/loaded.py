@@ -3,7 +3,6 @@
 import hashlib
 import json
 import warnings
-from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +90,7 @@ class LoadedRun:
         return None if self.model.inputs is None else self.model.inputs.columns
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: method and data and, if the run is finished, its metrics and the ROC curve."""
+        """Return HTML for notebooks: method and data and, if the run is finished, its metrics."""
         folder = RunFolder(Path(self.source))
         rows: dict[str, object] = {"method": method_title(self.method, self.settings), "data": self.data.get("source")}
         if not folder.summary.is_file():
@@ -104,12 +103,7 @@ class LoadedRun:
                 ends = part.get(f"{metric}_ci95")
                 interval = "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
                 rows[f"{METRIC_NAMES[metric]}, {name}"] = f"{part[metric]:.3f}{interval}, {count}"
-        picture = folder.root / "roc.png"
-        if not picture.is_file():
-            return html_table(self.source, rows)
-        content = b64encode(picture.read_bytes()).decode()
-        image = f'<img width="360" alt="ROC curve" src="data:image/png;base64,{content}">'
-        return html_table(self.source, rows, image)
+        return html_table(self.source, rows)
 
     def digest(self) -> str:
         """Return the SHA-256 of weights, calibration, threshold, imputed values and column encoder, as hexadecimal."""

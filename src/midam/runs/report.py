@@ -32,9 +32,9 @@ from midam.reading import (
     texts,
 )
 from midam.report.page.run_page import report_page
-from midam.report.page.target_page import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
+from midam.report.page.target_page import BY_GROUP, BY_SIZE, Explained, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
-from midam.report.words import advice, caution, flag_words, value_text
+from midam.report.words import flag_words, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
@@ -201,7 +201,7 @@ class _Run:
         **tested: Any,
     ) -> str:
         """Return the HTML page of the run or of its evaluation; `tested` holds fields of the page's `Study`."""
-        about, parts, external = self.summary, tested["parts"], tested["part"] == "new"
+        about, external = self.summary, tested["part"] == "new"
         # The page itself contains the other warnings of the summary.
         notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
         notes += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
@@ -211,37 +211,22 @@ class _Run:
             **self._how_made(data, key),
             **tested,
             target=self.target,
-            classes=about.get("data", {}).get("classes"),
+            about=about,
             thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
             external=external,
             cautions=[*notes, *cautions],
             columns=_columns(tested["tested"], table, None if external else about.get("sites")),
-            folds=about.get("folds", 0) if tested["part"] == OUT_OF_FOLD else 0,
-            baseline=None if external else self._baseline(tested["part"], parts),
-            covariates=None if external else about.get("covariates"),
+            baseline=self._baseline(tested["part"], tested["tested"]),
             explained=_explanations(self.folder.root, path, external=external),
         )
         return report_page(study if key is None else key.hide(study))
 
-    def _baseline(self, tested: str, parts: Mapping[str, ScoredBags]) -> Baseline | None:
-        """Return the run's baseline or why it has none; None if it was not compared on bags of this page."""
-        about = self.summary
-        if "baseline" not in about:
+    def _baseline(self, part: str, tested: ScoredBags) -> NDArray[np.float64] | None:
+        """Return the baseline's scores of the tested bags for their ROC curve; None for other targets or other bags."""
+        entry = self.summary.get("baseline")
+        if entry is None or entry["part"] != part or self.target.name != "binary":
             return None
-        entry, note = about["baseline"], about.get("baseline_note")
-        if entry is None:
-            return None if self.settings.run.baseline and note is None else Baseline(note=note)
-        part, scores = entry["part"], None
-        if part not in parts:
-            return None
-        if self.target.name == "binary":  # the page plots the ROC curves of both
-            scores = read_scores(self.folder, parts[part].ids, parts[part].values)
-            if scores is None:
-                return None
-        scores, hidden = scores if part == tested else None, caution(entry, about.get("selected", {}))
-        options = about["data"].get("options", ())
-        better = advice(entry, about["data"]["name"], target=about.get("target"), options=options)
-        return Baseline(entry, model=about[part], scores=scores, caution=hidden, advice=better)
+        return read_scores(self.folder, tested.ids, tested.values)
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
         """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
@@ -259,10 +244,6 @@ class _Run:
             "method": method_title(method, settings),
             "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
             "history": _read_history(self.folder.metrics) if self.folder.metrics.exists() else [],
-            "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
-            "selected": {**summary.get("selected", {}), "state": summary.get("state")},
-            "chosen": summary.get("auto"),
-            "importance": summary.get("importance"),
             "changed": [(name, value_text(value), value_text(defaults[name])) for name, value in changed.items()],
             "settings": [(name, value_text(value)) for name, value in flat.items()],
             "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],

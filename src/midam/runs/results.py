@@ -5,7 +5,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +25,7 @@ from midam.files import write_text
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.registry import plugin_entry
 from midam.report.words import data_options, metric_of_history
-from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
+from midam.runs.baseline import BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
 from midam.runs.cross_validation import preparing
 from midam.runs.data import Callbacks, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
@@ -90,20 +89,6 @@ class RunEvaluation:
                 entry |= {name: estimate and estimate.value, f"{name}_ci95": estimate and [estimate.low, estimate.high]}
             entries[part.level] = entry
         return entries
-
-    def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, baseline: BaselineResult) -> None:
-        """Plot how well the scores of the test bags, or else of the validation bags, agree with the labels."""
-        metric = self.target.metric
-        part = next((name for name in COMPARED if summary.get(name, {}).get(metric) is not None), None)
-        if part is None:
-            return
-        from midam.report.page.run_page import page_class
-        from midam.report.page.target_page import ScoredPart
-
-        inside = self.splits == part
-        title, bags = f"{Path(data).name or data}: {part} bags", (self.values[inside], self.scores[inside])
-        scored = ScoredPart(*bags, summary[part], self.decision, title, baseline.scores)
-        page_class(self.target).draw(folder.root, self.target, scored)
 
 
 def predictions_text(
@@ -199,7 +184,7 @@ def write_results(
     out_of_fold: OutOfFold | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
+    """Write model.pt, predictions.csv, summary.json and, of a training, baseline.csv.
 
     `scores` [N] of all bags come from the weights that `selected` names, "last" or "best", which the trainer reports.
     `origin` is the entry of the model file about the data; `notes` are warnings from reading the data; `choice` is a
@@ -234,9 +219,6 @@ def write_results(
     if isinstance(trainer, Fitted):
         entries |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
     else:
-        from midam.report import plot_curves
-
-        plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
         entries |= _of_training(trainer, selected, evaluation, baseline)
         if (covariates := summarize_covariates(trainer.reported, shown, scores)) is not None:
             entries["covariates"] = covariates
@@ -245,7 +227,6 @@ def write_results(
             entries["chosen"] = {**counts, "note": choice}
     entries |= _importance(trainer.reported, parts, calls)
     result = Result(**entries, data=_of_data(parts, data, trainer.config, origin, notes))
-    evaluation.draw(folder, result.entries(), data, baseline)
     result.seconds = seconds(baseline.seconds)
     return result.write(folder)
 

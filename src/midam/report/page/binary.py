@@ -1,7 +1,6 @@
 """What two classes, one of them positive, add to the page: curves with bands, calibration, operating points."""
 
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from midam.evaluate.proportions import Estimate, called_right, operating_points,
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
-from midam.report.page.target_page import ScoredPart, TargetPage
+from midam.report.page.target_page import TargetPage
 from midam.report.words import form_apart
-from midam.targets import Target
 
 _SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _UNDECIDED = "This needs validation bags of both classes, and the run has none."
@@ -31,12 +29,6 @@ class BinaryPage(TargetPage):
     validates = "threshold and calibration"
     missing = "one class only"
     always_errors = True
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
-        """Plot the ROC curves of the model and the baseline."""
-        marks: dict[str, Any] = {"threshold": part.fitted.get("threshold"), "baseline": part.baseline}
-        plot_scores.plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
 
     @cached_property
     def _bands(self) -> Bands:
@@ -88,8 +80,7 @@ class BinaryPage(TargetPage):
         """Return the curves with bands, and the scores of both classes."""
         study, tested, bands = self.study, self.tested, self._bands
         bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores, "threshold": study.threshold}
-        baseline = None if study.baseline is None else study.baseline.scores
-        roc = plot_scores.plot_roc(**bags, summary=self.summary, baseline=baseline, band=bands.roc)
+        roc = plot_scores.plot_roc(**bags, summary=self.summary, baseline=study.baseline, band=bands.roc)
         precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
         unit = "groups" if tested.grouped else "bags"
         return [
@@ -100,7 +91,7 @@ class BinaryPage(TargetPage):
 
     def tables(self) -> list[Any]:
         """Return which class is positive."""
-        classes = self.study.classes
+        classes = self.study.about.get("data", {}).get("classes")
         return [Note(f"Positive is {classes[1]}, negative {classes[0]}.")] if classes else []
 
     def checks(self) -> list[Part]:

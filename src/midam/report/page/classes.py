@@ -1,7 +1,5 @@
 """What several classes (one for each bag) and several labels (any number for each bag) add to the page."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,12 +9,11 @@ from midam.errors import plural
 from midam.evaluate.calibrate import Bin, reliability_bins
 from midam.evaluate.proportions import estimate_of, proportion
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
-from midam.report.page.target_page import MOST_NAMES, UNDECIDED, ScoredBags, ScoredPart, TargetPage
+from midam.report.page.target_page import MOST_NAMES, UNDECIDED, ScoredBags, TargetPage
 from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
-from midam.targets import Target
 from midam.targets.columns import ColumnTarget
 
-_CURVES, _CONFUSIONS = 10, 15  # most classes with ROC curves, and most confusions in the list
+_CURVES = 10  # most classes with ROC curves
 _KINDS = ((1, "Missed: with the label, least probable"), (0, "False alarms: without it, most probable"))
 
 
@@ -32,12 +29,6 @@ class ClassesPage(TargetPage):
         "in the rest, every AUROC differs too.",
     )
     scaled = "temperature scaling with an offset of each class"
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot the ROC curve of each class or label."""
-        labels = cast(ColumnTarget, target).table(part.values)
-        plot_class_rocs(folder / "roc.png", names=target.names, labels=labels, **part.shown)
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Return labels [N, C] of 0 and 1, with NaN if unknown."""
@@ -71,7 +62,7 @@ class ClassesPage(TargetPage):
         return [Figure(rocs, "ROC curves.", text), *confusion(self, "class")]
 
     def tables(self) -> list[Any]:
-        """Return a table of the classes, and of the most frequent confusions of many."""
+        """Return tables of the classes and of their predictions."""
         names, rows = list(self.target.names), list[list[Any]]()
         for name in names:
             part, key = self.summary["per_class"][str(name)], f"per_class.{name}"
@@ -200,20 +191,11 @@ def confusion(page: TargetPage, kind: str) -> list[Figure]:
 
 
 def decisions(page: TargetPage, called: ArrayLike, kind: str) -> list[Table]:
-    """Return recall and precision of each class or grade with intervals; of many, the most frequent confusions too."""
+    """Return recall and precision of each class or grade with intervals."""
     names, groups, rows, right = page.target.names, page.tested.groups, list[list[Any]](), page.codes == called
     for code, name in enumerate(names):
         parts = [page.codes == code, np.asarray(called) == code]
         shares = [proportion(right, groups=groups, among=part) for part in parts]
         rows.append([name, *(int(part.sum()) for part in parts), *shares])
     heads = [kind, "bags", "predicted", "recall", "precision"]
-    each = Table(f"Predictions of each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)
-    return [each, *([_confusions(page.summary["confusion"], names, kind)] if len(names) > MOST_NAMES else [])]
-
-
-def _confusions(confusion: ArrayLike, names: Sequence[str], kind: str) -> Table:
-    counts = np.asarray(confusion, dtype=np.int64)
-    wrong = sorted((-count, i, j) for (i, j), count in np.ndenumerate(counts) if i != j and count)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    rows = [[names[i], names[j], -int(less), Number(float(shares[i, j]), ".0%")] for less, i, j in wrong[:_CONFUSIONS]]
-    return Table("The most frequent confusions", [kind, "predicted", "bags", f"share of this {kind}"], rows, sorts=True)
+    return [Table(f"Predictions of each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)]

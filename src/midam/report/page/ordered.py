@@ -1,7 +1,6 @@
 """What labels with an order add to the page: grades, numbers, and times to an event."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from midam.evaluate.survival import median_follow_up
 from midam.report import plot_order
 from midam.report.page.classes import confusion, decisions
 from midam.report.page.render import Figure, Number, Part, Table
-from midam.report.page.target_page import UNDECIDED, Cells, ScoredPart, TargetPage
+from midam.report.page.target_page import UNDECIDED, Cells, TargetPage
 from midam.report.words import signed
-from midam.targets import Target
 
 _PARTS = 5
 
@@ -30,12 +28,6 @@ class GradesPage(TargetPage):
         "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to distinguish "
         "than distant ones.",
     )
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot the scores of each grade with the cuts between grades."""
-        options: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0]}
-        plot_order.plot_grade_scores(folder / "scores.png", **options, cuts=part.fitted.get("cuts", ()), **part.shown)
 
     def counted(self) -> str:
         """Return the counts of bags and grades."""
@@ -55,7 +47,7 @@ class GradesPage(TargetPage):
     def figures(self) -> list[Figure]:
         """Return the scores of each grade, and the confusion."""
         bags: dict[str, Any] = {"grades": self.codes, "scores": self.tested.scores}
-        figure = plot_order.plot_grade_scores(names=self.target.names, summary=self.summary, **bags)
+        figure = plot_order.plot_grade_scores(names=self.target.names, **bags)
         return [Figure(figure, "Score by grade."), *confusion(self, "grade")]
 
     def tables(self) -> list[Any]:
@@ -93,13 +85,6 @@ class NumbersPage(TargetPage):
         "the validation bags.",
     )
 
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot the scores against the numbers, with the predicted number of each score."""
-        knots = (part.fitted["scores"], part.fitted["numbers"]) if part.fitted else None
-        options: dict[str, Any] = {"name": target.names[0], "values": part.values[:, 0], "knots": knots}
-        plot_order.plot_number_scores(folder / "scores.png", **options, **part.shown)
-
     @property
     def numbers(self) -> NDArray[np.float64]:
         """The true numbers [N]."""
@@ -124,7 +109,7 @@ class NumbersPage(TargetPage):
         """Return the scores against the numbers, with the predicted number of each score."""
         scores, predicted, name = self.tested.scores, self.tested.predicted, self.target.names[0]
         order = np.argsort(scores, kind="stable")
-        bags: dict[str, Any] = {"values": self.numbers, "scores": scores, "summary": self.summary}
+        bags: dict[str, Any] = {"values": self.numbers, "scores": scores}
         bags["knots"] = None if predicted is None else (scores[order], predicted[order])
         return [Figure(plot_order.plot_number_scores(name=name, **bags), "Score and number.", "A dot is a bag.")]
 
@@ -175,14 +160,6 @@ class SurvivalPage(TargetPage):
         "other causes, was recorded as no event, curves and metrics are biased.",
     )
 
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
-        """Plot the survival of each risk group."""
-        if part.decision is not None:
-            time, event = part.values.T
-            groups = part.decision.predict(part.scores)
-            plot_order.plot_survival(folder / "scores.png", time=time, event=event, groups=groups, title=part.title)
-
     @property
     def event(self) -> NDArray[np.bool_]:
         """Whether the event was seen [N]."""
@@ -216,8 +193,13 @@ class SurvivalPage(TargetPage):
         finite = np.isfinite(predicted)
         time, event = self.tested.values[finite].T
         curves = plot_order.plot_survival(time=time, event=event, groups=predicted[finite].astype(np.int64))
-        text = "Bands are pointwise 95% intervals (Greenwood); ticks are censored bags. The log-rank test assumes "
-        return [Figure(curves, "Kaplan-Meier curves.", f"{text}independent bags.")]
+        p, text = (
+            self.summary.get("log_rank_p"),
+            "Bands are pointwise 95% intervals (Greenwood); ticks are censored bags.",
+        )
+        if p is not None:
+            text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, if the bags are independent."
+        return [Figure(curves, "Kaplan-Meier curves.", text)]
 
     def tables(self) -> list[Any]:
         """Return a table of the risk groups."""

@@ -94,8 +94,7 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
             f"{study.folds} times more, each time without one of {study.folds} folds, which it then scored."
         )
     blocks.append(done)
-    baseline = None if study.baseline is None else study.baseline.entry
-    if baseline is not None:
+    if (baseline := study.compared.get("baseline")) is not None:
         blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict_words(baseline)}.")
     return [block for block in blocks if block]
 
@@ -137,41 +136,35 @@ def _own_test(study: Study, page: TargetPage) -> Table | None:
 
 def _compared(study: Study) -> list[Any]:
     """Return a table of the model, its baseline and its covariates alone on the same bags, and remarks on it."""
-    baseline, covariates, notes = study.baseline, study.covariates, list[Any]()
-    entry, alone = None if baseline is None else baseline.entry, None if covariates is None else covariates["alone"]
-    rows, known = list[list[Any]](), next((one for one in (entry, alone) if one is not None), None)
-    if baseline is not None and entry is None:
-        why = baseline.note or "this run was trained with `--no-baseline`"
+    about, compared, notes, rows = study.about, study.compared, list[Any](), list[list[Any]]()
+    covariates = ", ".join(about.get("covariates", {}).get("names", ()))
+    titles = {"baseline": "baseline", "covariates.alone": f"{covariates} alone"}
+    if not study.external and "baseline" in about and about["baseline"] is None:
+        why = about.get("baseline_note") or "this run was trained with `--no-baseline`"
         notes.append(Note(f"There is no baseline to compare the model with: {why}."))
-    if covariates is not None and alone is None:
-        notes.append(
-            Note(f"The score takes the covariates {', '.join(covariates['names'])}, which were not tested alone.")
-        )
-    if known is None:
+    if not study.external and covariates and "covariates.alone" not in compared:
+        notes.append(Note(f"The score takes the covariates {covariates}, which were not tested alone."))
+    if not compared:
         return notes
-    metric, bags = words.metric_of_part(known), len(study.parts[known["part"]])
-    if baseline is not None and entry is not None:
-        rows.append(["this model", _estimate(baseline.model, metric, bags), None])
-        rows.append([f"baseline: {entry['method']}", *_with_difference(entry, bags, "baseline")])
-        fitted = "Cox regression" if entry["method"].endswith("-cox") else "500 trees, with nothing tuned"
+    part = next(iter(compared.values()))["part"]
+    metric, bags = study.metric, len(study.parts[part])
+    for key, entry in compared.items():
+        difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{key}.difference")
+        area = Number(_estimate(entry, metric, bags), key=f"{key}.{metric}")
+        rows.append([f"{titles[key]}: {entry['method']}", area, difference])
+    if "covariates.alone" in compared:
+        notes.append(Note(f"Next to {covariates} alone: {words.verdict_words(compared['covariates.alone'])}."))
+    if "baseline" in compared:
+        rows.insert(0, ["this model", _estimate(about[part], metric, bags), None])
+        fitted = (
+            "Cox regression" if compared["baseline"]["method"].endswith("-cox") else "500 trees, with nothing tuned"
+        )
         notes.append(
             Note(f"The baseline is simple: a few statistics of each bag in {fitted}, on the same training bags.")
         )
-        notes += [f"{words.capitalized(text)}." for text in (baseline.caution, baseline.advice) if text]
-    if covariates is not None and alone is not None:
-        names = ", ".join(covariates["names"])
-        rows.append([f"{names} alone: {alone['method']}", *_with_difference(alone, bags, "covariates.alone")])
-        notes.append(Note(f"What the instances add to the covariates: {words.covariate_verdict(alone)}."))
-    caption = f"Compared on the same {bags} {words.PART_NAMES[known['part']]} bags"
-    table = Table(caption, ["method", words.METRIC_NAMES[metric], "this model minus it"], rows)
-    return [table, *notes]
-
-
-def _with_difference(entry: Mapping[str, Any], bags: int, place: str) -> list[Number]:
-    """Return the main metric and the difference of an entry of summary.json; `place` is the entry's key."""
-    metric = words.metric_of_part(entry)
-    difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{place}.difference")
-    return [Number(_estimate(entry, metric, bags), key=f"{place}.{metric}"), difference]
+        notes += [f"{words.capitalized(text)}." for text in words.baseline_notes(about) if text]
+    caption = f"Compared on the same {bags} {words.PART_NAMES[part]} bags"
+    return [Table(caption, ["method", words.METRIC_NAMES[metric], "this model minus it"], rows), *notes]
 
 
 def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
@@ -188,7 +181,7 @@ def _cautions(study: Study, page: TargetPage) -> list[Any]:
         blocks += [_subgroup(study, page, name, levels) for name, levels in study.columns.items()]
         if not study.columns:
             blocks.append(Note("`--subgroups COLUMN --table FILE` of `midam report` shows subgroups of any table."))
-    return blocks + ([] if study.importance is None else [_features(study)])
+    return blocks + ([_features(study)] if "importance" in study.about else [])
 
 
 def _limits(study: Study, page: TargetPage) -> list[str]:
@@ -210,7 +203,7 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
     limits += page.shift
-    if study.selected.get("weights") == "best":
+    if study.about.get("selected", {}).get("weights") == "best":
         metric = study.training_metric
         limits.append(f"The epoch was chosen by its validation {metric}: results on the validation bags are too good.")
     return limits
@@ -238,8 +231,7 @@ def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_
 
 def _features(study: Study) -> Part:
     """Return the importance of the features for the run's bags."""
-    importance: Mapping[str, Any] = study.importance or {}
-    metric, rows = words.METRIC_NAMES[study.metric], list[list[Any]]()
+    importance, metric, rows = study.about["importance"], words.METRIC_NAMES[study.metric], list[list[Any]]()
     for at, row in enumerate(importance["features"]):
         drop = Estimate(row["drop"], row["low"], row["high"], 0)
         rows.append([row["feature"], Number(drop, "+.3f", f"importance.features.{at}.drop")])
@@ -275,7 +267,7 @@ def _made(study: Study, page: TargetPage) -> list[Any]:
     left_out = [Box("Left out, or warned of, when the data was read", study.left_out)]
     nothing = [Note("Reading the data left nothing out and warned of nothing.")]
     data = Part("Data", [_data(study, page), *(left_out if study.left_out else nothing)])
-    training = _training(study) if study.chosen is None else _tried(study.chosen)
+    training = _tried(study.about["auto"]) if "auto" in study.about else _training(study)
     return [data, training, Part("Settings and versions", made(study.facts, study.changed, study.settings))]
 
 
@@ -302,15 +294,15 @@ def _training(study: Study) -> Part:
         return Part("Training", ["The model was fitted in one step: there are no epochs to plot."])
     for title, lines in learning_panels(history):
         if any(row.get(key) is not None for key in lines for row in history):
-            curve = plot_learning(history, (title, lines), best_epoch=study.best_epoch)
+            best = study.about.get("by_weights", {}).get("best", {}).get("epoch")
+            curve = plot_learning(history, (title, lines), best_epoch=best)
             figures.append(Figure(curve, f"{title} along the epochs."))
-    selected, metric = study.selected, study.training_metric
+    selected, metric = study.about.get("selected", {}), study.training_metric
     text = (
         f"The weights are those of epoch {selected.get('epoch')} ({selected.get('weights')}) of {len(history)}. "
         f"The training {metric} is computed from the scores of the training steps: a rough signal, not an evaluation."
     )
-    state = selected.get("state")
-    if state:
+    if (state := study.about.get("state")) is not None:
         text += (
             f" What the training remembers of {state['bags']} training bags ranks them with an {metric} of "
             f"{state['tracked']:.3f}; the whole bags have {state['whole']:.3f}."

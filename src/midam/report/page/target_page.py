@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 from midam.data.target_labels import CODED
 from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
-from midam.evaluate.decisions import Decision
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.subgroups import Estimator, find_subgroups
 from midam.report.page.render import Figure, Link, Number, Part, Table, interval
@@ -102,32 +100,6 @@ class Explained:
     pictures: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """The baseline that was trained with the run, or the reason why there is none.
-
-    Attributes
-    ----------
-    entry : mapping, optional
-        Entry of the baseline in summary.json.
-    note : str, optional
-        Reason why there is no baseline.
-    model : mapping
-        Entry of summary.json for the compared bags.
-    scores : array, shape [N], optional
-        Baseline scores of the tested bags; None if other bags were compared.
-    caution, advice : str, optional
-        Caution about the comparison; advice if the baseline is better.
-    """
-
-    entry: Mapping[str, Any] | None = None
-    note: str | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
-    scores: NDArray[np.float64] | None = None
-    caution: str | None = None
-    advice: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """Content of a page about a run (`external` False), or about its evaluation on other data.
@@ -138,14 +110,10 @@ class Study:
         Names of the tested data, of the data that the run was trained on, and of its method.
     target : Target
         Target of the run, which gives the main metric and the names of the labels.
-    classes : sequence of str, optional
-        Names of the labels 0 and 1.
     external : bool
         Whether the tested bags come from other data than the run.
     part : str
         Part of the tested bags: "test", "out_of_fold", "val", "train" or "new".
-    folds : int
-        Number of folds that scored the tested bags; 0 if they were not cross-validated.
     tested : ScoredBags
         Reported bags.
     summary : mapping
@@ -157,18 +125,14 @@ class Study:
         probabilities mean nothing.
     columns : mapping of str to array of str [N]
         Level of each tested bag, by name of the column.
-    baseline : Baseline, optional
-        Baseline of the run.
-    covariates : mapping, optional
-        The entry `covariates` of summary.json.
+    about : mapping
+        The entries of summary.json; empty if the run has none.
+    baseline : array, shape [N], optional
+        Scores of the tested bags by the run's baseline.
     explained, explain_command : Explained or None, str
         Explanations of tested bags, and the command that makes them.
-    history, best_epoch, selected : sequence of mapping, int or None, mapping
-        Rows of metrics.csv; the epoch with the best validation metric; epoch and kind of the reported weights.
-    chosen : mapping, optional
-        Methods that `auto` tried and its choice: its entry in summary.json.
-    importance : mapping, optional
-        Permutation importance of the features: its entry in summary.json.
+    history : sequence of mapping
+        Rows of metrics.csv.
     thresholds : Thresholds, optional
         For two classes, the choice of the threshold, and thresholds of other rules; None if unknown.
     changed, settings : sequence
@@ -183,7 +147,6 @@ class Study:
     trained_on: str
     method: str
     target: Target
-    classes: Sequence[object] | None = None
     external: bool
     part: str
     tested: ScoredBags
@@ -191,21 +154,16 @@ class Study:
     parts: Mapping[str, ScoredBags]
     explain_command: str
     history: Sequence[Mapping[str, float | None]]
-    best_epoch: int | None
-    selected: Mapping[str, Any]
     changed: Sequence[tuple[str, str, str]]
     settings: Sequence[tuple[str, str]]
     facts: Sequence[tuple[str, str]]
     left_out: Sequence[str] = ()
     cautions: Sequence[str] = ()
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
-    baseline: Baseline | None = None
-    covariates: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    baseline: NDArray[np.float64] | None = None
     explained: Explained | None = None
-    chosen: Mapping[str, Any] | None = None
-    importance: Mapping[str, Any] | None = None
     thresholds: Thresholds | None = None
-    folds: int = 0
     pseudonyms: bool = False
 
     @property
@@ -224,6 +182,24 @@ class Study:
         return METRIC_NAMES[metric_of_history(self.history)]
 
     @property
+    def folds(self) -> int:
+        """Number of folds that scored the tested bags; 0 if they were not cross-validated."""
+        return int(self.about.get("folds", 0)) if self.part == "out_of_fold" else 0
+
+    @property
+    def compared(self) -> dict[str, Mapping[str, Any]]:
+        """Baseline and covariates alone, if they were compared on bags of this page, by their keys in summary.json."""
+        entries = {
+            "baseline": self.about.get("baseline"),
+            "covariates.alone": self.about.get("covariates", {}).get("alone"),
+        }
+        return (
+            {}
+            if self.external
+            else {key: entry for key, entry in entries.items() if entry and entry["part"] in self.parts}
+        )
+
+    @property
     def threshold(self) -> float | None:
         """Operating point of a run of two classes, chosen on validation bags."""
         at = self.summary.get("at_threshold")
@@ -237,27 +213,6 @@ class Study:
     def figure(self, name: str) -> Estimate | None:
         """Return a metric of the summary with its interval, or None."""
         return estimate_of(self.summary.get(name), self.summary.get(f"{name}_ci95"), len(self.tested))
-
-
-class ScoredPart(NamedTuple):
-    """Bags of a part of a run for a plot of their scores: labels, scores, summary, decision and baseline."""
-
-    values: NDArray[Any]
-    scores: NDArray[np.float64]
-    summary: Mapping[str, Any]
-    decision: Decision | None
-    title: str
-    baseline: NDArray[np.float64] | None
-
-    @property
-    def fitted(self) -> Mapping[str, Any]:
-        """Numbers of the decision; empty without a decision."""
-        return {} if self.decision is None else self.decision.to_dict()
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Arguments that the plots of all targets take."""
-        return {"scores": self.scores, "summary": self.summary, "title": self.title}
 
 
 class TargetPage:
@@ -286,10 +241,6 @@ class TargetPage:
     missing: ClassVar[str] = "nothing to rank"
     shift: Sequence[str] = ()
     always_errors: ClassVar[bool] = False
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot how well scores agree with the labels into a run folder; nothing for a target without a page."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.tested, self.summary = study, study.tested, study.summary
