@@ -15,7 +15,6 @@ from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.ranking import auroc
 from midam.report import describe, permutation_importance
 from midam.report.describe import bag_facts, describe_bags, format_bytes
 from midam.sklearn import BagStatistics, PerInstance
@@ -44,61 +43,15 @@ def test_good_bags_raise_no_warning():
     assert found.facts["instance shape"] == "[4] of float64"
 
 
-def test_features_are_listed_with_their_kind_and_how_they_rank():
-    bags = make(feature_names=["age", "sex", "count", "flat"])
-    x = bags.instances.copy()
-    x[:, 1], x[:, 2], x[:, 3] = x[:, 1] > 0, np.round(x[:, 2] * 5), 7
-    x[:, 0] += np.repeat(bags.labels, bags.sizes)
-    x[::10, 2] = np.nan
-    first, *rest = describe_bags("x", bags.replace(instances=x)).features
-    assert (first.feature, first.kind, first.missing) == ("age", "numbers", 0)
-    means = [x[start : start + size, 0].mean() for start, size in zip(bags.starts, bags.sizes)]
-    assert first.metric == auroc(bags.labels, means)
-    assert first.median == np.median(x[:, 0])
-    found = {one.feature: one for one in rest}
-    assert {name: one.kind for name, one in found.items()} == {
-        "sex": "0 or 1",
-        "count": "whole numbers",
-        "flat": "constant",
-    }
-    assert found["count"].missing == np.isnan(x[:, 2]).mean()
-    assert found["flat"].metric == 0.5
-
-
 def test_missing_values_are_counted_and_not_filled(tmp_path, capsys):
     frame = table_of_shops().assign(flat=7.0)
     frame.loc[::5, "x"] = frame.loc[1::10, "shop"] = frame.loc[::3, "flat"] = None
     frame.to_csv(tmp_path / "shops.csv", index=False)
-    assert main(["data", "describe", str(tmp_path / "shops.csv"), "--out", str(tmp_path / "d")]) == 0
+    assert main(["data", "describe", str(tmp_path / "shops.csv")]) == 0
     said = capsys.readouterr().out
     assert "128 missing values need --impute median to train: flat 80, x 48; 24 missing values of categories" in said
     assert "are marked by a feature: shop 24 (in " in said
     assert "constant features: 1 of 7 (flat)" in said
-    listed = pd.read_csv(tmp_path / "d" / "features.csv").set_index("feature")
-    shares = {
-        "x": 0.2,
-        "flat": 1 / 3,
-        "shop=a": 0.1,
-        "shop=b": 0.1,
-        "shop=c": 0.1,
-        "shop other": 0.1,
-        "shop missing": 0,
-    }
-    assert listed["missing"].to_dict() == pytest.approx(shares)
-    assert listed.loc["x", "metric"] == pytest.approx(auroc(np.arange(60) % 2, frame.groupby("bag")["x"].mean()))
-    assert listed.loc["x", ["low", "high"]].tolist() == pytest.approx([frame["x"].min(), frame["x"].max()])
-    with pytest.warns(UserWarning, match="columns that are not plain numbers"):
-        bags = Bags.from_dataframe(frame, "bag", "label", impute=True)
-    assert [one.feature for one in describe_bags("shops", bags).features] == list(listed.index)
-
-
-def test_features_of_large_bags_are_described_on_a_sample(monkeypatch):
-    bags = make(bags=60)
-    monkeypatch.setattr(describe, "_FEATURE_NUMBERS", 60 * 4 * 3)
-    found = describe_bags("x", bags)
-    (least,) = [one.low for one in found.features if one.feature == "feature 0"]
-    assert least == min(bags[i][:3, 0].min() for i in range(60))
-    assert "the features were described on a sample of the instances" in found.notes
 
 
 def test_a_feature_is_worth_what_the_ranking_loses_without_it():

@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import BagDataError, CheckpointError
-from midam.evaluate.bands import net_benefit
 from midam.evaluate.proportions import operating_points
 from midam.evaluate.ranking import auroc
 from midam.report.page.render import render
@@ -186,14 +185,6 @@ def test_an_evaluation_of_the_bags_of_a_cross_validated_run_is_no_test(crossed, 
     assert "Probabilities come from Platt scaling on the out-of-fold bags" in text
     assert "within a fold" not in text
     assert "which it then scored" not in text
-
-
-def test_the_net_benefit_is_that_of_the_predictions(made):
-    run, _, _ = made
-    page, rows = Reader(run / "report.html"), pd.read_csv(run / "predictions.csv").query("split == 'test'")
-    for threshold in (0.05, 0.1, 0.2, 0.3, 0.4, 0.5):
-        expected = net_benefit(rows["label"], rows["probability"], [threshold])[0]
-        assert page.numbers[f"net_benefit.{threshold:g}"] == expected
 
 
 def test_the_flow_counts_every_bag(made):

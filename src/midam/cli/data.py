@@ -37,8 +37,6 @@ def parser() -> Parser:
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=short, text=text) for name, (text, short) in _ACTIONS.items()}
     parsers["describe"].add_argument("name", help=DATA)
-    text = "also list all features in DIR/features.csv"
-    parsers["describe"].add_text("--out", metavar="DIR", help=text)
     parsers["fetch"].add_argument("name", help="catalog name")
     parsers["import"].add_argument("source", help=DATA)
     parsers["import"].add_text("--out", required=True, metavar="STORE", help="folder to write")
@@ -90,14 +88,10 @@ def _fetch(options: Options, console: Console) -> int:  # noqa: ARG001
 
 def _describe(options: Options, console: Console) -> int:
     from midam.data.sources.folder import NoLabelsError
-    from midam.files import write_text
     from midam.report.describe import describe_bags
-    from midam.report.terminal import print_description, print_features, print_warnings
-    from midam.report.words import METRIC_NAMES, as_flags
-    from midam.runs.folder import csv_text
-    from midam.targets import target_of
+    from midam.report.terminal import print_description, print_warnings
+    from midam.report.words import as_flags
 
-    keep_folder(options, "out", data="name")
     settings = options.settings()
     reading: dict[str, Any] = {"impute": settings.data.impute != "none" or None, "looks": True}
     try:
@@ -108,16 +102,9 @@ def _describe(options: Options, console: Console) -> int:
     description = describe_bags(options.name, bags, data=settings.data)
     out = stdout_console()
     print_description(out, options.name, description.facts, bags)
-    if description.features:
-        print_features(out, description.features, metric=METRIC_NAMES[target_of(bags).metric])
     print_warnings(out, description)
-    features = [feature._asdict() for feature in description.features]
     note_result(facts=dict(description.facts), warnings=[*map(as_flags, description.warnings)])
-    note_result(notes=[*map(as_flags, description.notes)], features=features)
-    if options.out is not None and features:
-        listing = Path(options.out) / "features.csv"
-        write_text(listing, csv_text(list(features[0]), features))
-        say(f"features: {listing}")
+    note_result(notes=[*map(as_flags, description.notes)])
     return 0
 
 

@@ -90,20 +90,6 @@ def plot_forest(
     return finish(figure, grid="x")
 
 
-def plot_fold_strip(label: str, folds: Mapping[str, Sequence[float]], means: Mapping[str, float | None]) -> Figure:
-    """Plot the metric of each fold and the mean of each method."""
-    figure, axes = _row_chart(list(folds), 0.31)
-    axes.set_xlim(max(0.0, min(value for values in folds.values() for value in values) - 0.03), 1.0)
-    for y, (name, values) in enumerate(folds.items()):
-        up = [y + 0.32 * ((at * 7) % 11 / 10 - 0.5) for at in range(len(values))]
-        add_dots(axes, values, up, color=BLUE, markersize=4, zorder=3, label="A fold" if y == 0 else None)
-        if (mean := means[name]) is not None:
-            style = {"marker": "D", "color": ORANGE, "markersize": 7, "label": "Mean" if y == 0 else None}
-            add_dots(axes, mean, y, **style, zorder=3)
-    axes.set_xlabel(f"{label} of a fold")
-    return finish(figure, grid="x")
-
-
 def _row_chart(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
     """Return axes of rows of a height in inches, the first on top; long names lose their middle."""
     margin = min(_WIDEST, 0.25 + _LETTER * max(map(len, names)))

@@ -20,7 +20,7 @@ from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
-from midam.report.describe import BagDescription, FeatureFacts
+from midam.report.describe import BagDescription
 from midam.report.label_facts import label_words
 from midam.report.program import remark
 
@@ -29,7 +29,6 @@ _EVERY_SECONDS = 30.0
 _PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
-_FEATURES = 20
 _SIZE_BINS, _BAR = 8, 40
 _MOST_CLASSES = 30  # most listed classes
 # Figures of a part of a summary, for all targets.
@@ -279,20 +278,6 @@ def print_description(console: Console, name: str, facts: Mapping[str, Any], bag
         plus = int(np.round(width * positives / count)) if count else 0
         counts = f"{count}" if labels is None else f"{positives} + {count - positives} = {count}"
         console.print(f"    {label:>13} {'+' * plus}{'o' * (width - plus)} {counts}")
-
-
-def print_features(console: Console, features: Sequence[FeatureFacts], *, metric: str) -> None:
-    """Print a table of features, those that rank the bags best first."""
-    table = Table(box=None, pad_edge=False, title_justify="left")
-    for head in ("  feature", "kind", "missing", "least", "median", "greatest", f"{metric} of its mean"):
-        table.add_column(head, justify="left" if head in ("  feature", "kind") else "right")
-    for feature in features[:_FEATURES]:
-        numbers = [f"{value:.4g}" for value in (feature.low, feature.median, feature.high)]
-        area = "-" if feature.metric is None else f"{feature.metric:.3f}"
-        table.add_row(f"  {escape(feature.feature)}", feature.kind, f"{feature.missing:.1%}", *numbers, area)
-    console.print(table)
-    if len(features) > _FEATURES:
-        console.print(f"  and {len(features) - _FEATURES} more; --out DIR writes all into DIR/features.csv")
 
 
 def print_warnings(console: Console, description: BagDescription) -> None:

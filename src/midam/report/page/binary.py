@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from midam.errors import plural
 from midam.evaluate import calibrate
-from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
+from midam.evaluate.bands import Bands, curve_bands, net_benefit_of_all
 from midam.evaluate.proportions import Estimate, called_right, operating_points, proportion
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
@@ -16,7 +16,6 @@ from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
 from midam.report.page.target_page import TargetPage
 from midam.report.words import form_apart
 
-_SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _UNDECIDED = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
@@ -41,18 +40,6 @@ class BinaryPage(TargetPage):
         """Whether the tested bags hold both classes."""
         return self.tested.both_classes
 
-    @property
-    def shift(self) -> list[str]:  # type: ignore[override]
-        """What changes on other data."""
-        return [
-            f"{self.tested.positives / len(self.tested):.0%} of these bags are positive. Where the share differs, PPV, "
-            "NPV, average precision and net benefit differ, and probabilities need to be calibrated again."
-        ]
-
-    def counted(self) -> str:
-        """Return the counts of bags and positive bags."""
-        return self.tested.counts()
-
     def second(self) -> str | None:
         """Return how many bags of each class are classified correctly."""
         at, choice = self.summary.get("at_threshold"), self.study.thresholds
@@ -64,10 +51,6 @@ class BinaryPage(TargetPage):
             f"At the threshold chosen on {choice.bags} {choice.kind} bags it found {detected} of {positives} positive "
             f"bags and cleared {cleared} of {negatives} negative ones."
         )
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return positive bags and their share."""
-        return {"positive": int(values.sum()), "share": Number(float(values.mean()) if len(values) else None, ".1%")}
 
     def intervals(self) -> dict[str, Estimate | None]:
         """Return average precision, and rates at the threshold with intervals that respect groups."""
@@ -135,7 +118,7 @@ class BinaryPage(TargetPage):
         on = f"the {'validation' if known is None else known.kind} bags" if tested.folds is None else "the other folds"
         then = "" if known is None else f" That share was {known.positives / known.bags:.1%}; here it is {share:.1%}."
         return [
-            Pair([Figure(curve, "Reliability.", text), Table(f"Calibration of {tested.counts()}", (), rows)]),
+            Pair([Figure(curve, "Reliability.", text), Table(f"Calibration of {tested.counted()}", (), rows)]),
             Note(f"Probabilities come from Platt scaling on {on}, and apply to their share of positive bags.{then}"),
         ]
 
@@ -144,18 +127,11 @@ class BinaryPage(TargetPage):
         if benefit is None or p is None:
             return ["Net benefit needs probabilities, and this run has none."]
         curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
-        model = net_benefit(tested.values, p, _SHOWN_BENEFIT)
-        everyone = net_benefit_of_all(tested.values, _SHOWN_BENEFIT)
-        rows = [
-            [Number(t, ".0%"), Number(a, key=f"net_benefit.{t:g}"), Number(b), Number(a - max(b, 0.0), "+.3f")]
-            for t, a, b in zip(_SHOWN_BENEFIT, model.tolist(), everyone.tolist())
-        ]
-        heads = ["act from", "model", "act on all", "model minus the better of all and none"]
         return [
             "Net benefit is the true positives per bag minus the false positives per bag, weighted by the odds of the "
             "threshold probability: at 10%, nine false alarms weigh as much as one case found. The model is worth "
             "using where its curve is above both others, at thresholds that clinicians name for the decision.",
-            Pair([Figure(curve, "Decision curve.", f"n = {tested.counts()}."), Table("Net benefit", heads, rows)]),
+            Pair([Figure(curve, "Decision curve.", f"n = {tested.counted()}.")]),
         ]
 
     def _operating(self) -> list[Any]:
@@ -186,7 +162,7 @@ class BinaryPage(TargetPage):
             f"Each threshold was chosen on {choice.bags} {choice.kind} bags ({choice.positives} positive"
             f"{pooled}); {then}. Here a rule may miss its goal. PPV and NPV apply to a "
             f"share of {tested.positives / len(tested):.1%} positive bags.",
-            Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows),
+            Table(f"Operating points on {tested.counted()}. 95% {unit}.", heads, rows),
             *(Note(f"* {point.note}") for point in choice.points if point.note),
         ]
 

@@ -24,10 +24,6 @@ class ClassesPage(TargetPage):
     claim = ", a bag of a class scored above a bag of another, by the score of that class,"
     pairs = "such pairs, averaged over the classes"
     validates = "probabilities"
-    shift = (
-        "Where the classes have other shares, accuracy, average precision and probabilities differ; with other classes "
-        "in the rest, every AUROC differs too.",
-    )
     scaled = "temperature scaling with an offset of each class"
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
@@ -41,15 +37,6 @@ class ClassesPage(TargetPage):
     @property
     def _measure(self) -> str:
         return "score" if self.tested.predicted is None else "probability"
-
-    def counted(self) -> str:
-        """Return the counts of bags and classes."""
-        return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'class')}")
-
-    def second(self) -> str | None:
-        """Return how many bags are classified correctly."""
-        correct = np.trace(self.summary["confusion"])
-        return f"By the largest {self._measure}, {correct} of {len(self.tested)} bags were classified correctly."
 
     def figures(self) -> list[Figure]:
         """Return ROC curves, unless there are many, and of classes also the confusion."""
@@ -124,27 +111,7 @@ class LabelsPage(ClassesPage):
     of_target, one, against = "multilabel", "label", "bags without it"
     claim = ", a bag with a label scored above a bag without it, by the score of that label,"
     pairs = "such pairs, averaged over the labels"
-    shift = ("Where labels have other shares, average precision and probabilities differ.",)
     scaled = "Platt scaling of each label"
-
-    def counted(self) -> str:
-        """Return the counts of bags and labels."""
-        return self.tested.counted(f" with {plural(len(self.target.names), 'label')}")
-
-    def second(self) -> str | None:
-        """Return the lowest and the highest AUROC of a label."""
-        parts = self.summary["per_class"]
-        known = sorted((part["auroc"], name) for name, part in parts.items() if part["auroc"] is not None)
-        if len(known) < 2:
-            return None
-        (low, lowest), (high, highest) = known[0], known[-1]
-        return f"The labels range from {low:.1%} ({lowest}) to {high:.1%} ({highest})."
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return the number of bags with each label, and how many entries are unknown."""
-        names = self.target.names
-        counts = dict(zip(names, (values == 1).sum(axis=0).tolist())) if len(names) <= MOST_NAMES else {}
-        return counts | {"entries unknown": int(np.isnan(values).sum())}
 
     def figures(self) -> list[Figure]:
         """Return ROC curves, unless there are many."""

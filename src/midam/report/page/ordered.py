@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import plural
-from midam.evaluate.survival import median_follow_up
 from midam.report import plot_order
 from midam.report.page.classes import confusion, decisions
 from midam.report.page.render import Figure, Number, Part, Table
@@ -24,25 +22,6 @@ class GradesPage(TargetPage):
     claim = ": of two bags of different grades, the one with the higher grade had the higher score"
     pairs = "such pairs"
     validates = "cuts between grades"
-    shift = (
-        "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to distinguish "
-        "than distant ones.",
-    )
-
-    def counted(self) -> str:
-        """Return the counts of bags and grades."""
-        return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'grade')}")
-
-    def second(self) -> str | None:
-        """Return how many bags get their true grade, and how many this or a neighboring grade."""
-        if "confusion" not in self.summary:
-            return None
-        matrix = np.asarray(self.summary["confusion"])
-        below, correct, above = (int(np.trace(matrix, offset)) for offset in (-1, 0, 1))
-        return (
-            f"By cuts chosen on validation bags, {correct} of {len(self.tested)} bags got their true grade, and "
-            f"{below + correct + above} the true or a neighboring grade."
-        )
 
     def figures(self) -> list[Figure]:
         """Return the scores of each grade, and the confusion."""
@@ -80,30 +59,11 @@ class NumbersPage(TargetPage):
     claim = ": of two bags, the one with the larger number had the higher score"
     pairs = "pairs of different numbers"
     validates = "numbers for scores"
-    shift = (
-        "Among bags with more similar numbers, the C-index is lower. Predicted numbers are pulled toward those of "
-        "the validation bags.",
-    )
 
     @property
     def numbers(self) -> NDArray[np.float64]:
         """The true numbers [N]."""
         return self.tested.values[:, 0]
-
-    def second(self) -> str | None:
-        """Return the mean error of the prediction and of a constant."""
-        if self.summary.get("mae") is None:
-            return None
-        error, constant = (signed(self.summary[name]) for name in ("mae", "mae_constant"))
-        return (
-            f"The predicted {self.target.names[0]} was off by {error} on average; predicting the median for all bags "
-            f"would be off by {constant}."
-        )
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return minimum, quartiles and maximum."""
-        heads = ("lowest", "quarter", "median", "three quarters", "highest")
-        return {head: Number(x, ".3g") for head, x in zip(heads, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist())}
 
     def figures(self) -> list[Figure]:
         """Return the scores against the numbers, with the predicted number of each score."""
@@ -154,36 +114,11 @@ class SurvivalPage(TargetPage):
     of_target = "survival"
     claim = ": of two bags, the one with the earlier event had the higher risk"
     validates = "risk groups"
-    shift = (
-        "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
-        "Censoring is assumed to be unrelated to the risk. If it is related, or if another event, such as death from "
-        "other causes, was recorded as no event, curves and metrics are biased.",
-    )
 
     @property
     def event(self) -> NDArray[np.bool_]:
         """Whether the event was seen [N]."""
         return np.asarray(self.tested.values[:, 1] == 1)
-
-    def counted(self) -> str:
-        """Return the counts of bags and events."""
-        return self.tested.counted(f", {int(self.event.sum())} with the event")
-
-    def second(self) -> str | None:
-        """Return the events in the risk groups."""
-        names, rows = self.target.predicted_names, self.summary.get("risk_groups")
-        parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows or ()]
-        return f"The event was seen in {', in '.join(parts)}." if parts else None
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return events, follow-up and longest time."""
-        time, event = values.T
-        median = median_follow_up(time, event)
-        return {
-            "events": int(event.sum()),
-            "median follow-up": "not reached" if median is None else signed(median, ".4g"),
-            "longest time": Number(float(time.max()), ".4g"),
-        }
 
     def figures(self) -> list[Figure]:
         """Return the Kaplan-Meier curves of the risk groups."""

@@ -16,6 +16,7 @@ from midam.errors import plural
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report import words
 from midam.report.figures import ORANGE
+from midam.report.label_facts import label_facts
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
 from midam.report.page.ordered import GradesPage, NumbersPage, SurvivalPage
@@ -33,7 +34,7 @@ from midam.report.page.render import (
     render,
     tables_of,
 )
-from midam.report.page.target_page import ScoredBags, Study, TargetPage
+from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import naming
 from midam.targets import Target
@@ -57,7 +58,7 @@ def report_page(study: Study) -> str:
         Section("metrics", "How well it ranks", _metrics(study, page)),
         Section("caution", "Before you rely on it", _cautions(study, page)),
         Section("bags", "The bags: which were wrong", _bags(study, page)),
-        Section("made", "How it was made: data, training, settings, versions", _made(study, page)),
+        Section("made", "How it was made: data, training, settings, versions", _made(study)),
     ]
     names = _names(study, [block for section in sections for block in section.blocks])
     answer = Section("answer", "The answer", [*_answer(study, page), *([Note(names)] if names else [])])
@@ -77,12 +78,12 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
         "val": f"which chose {page.validates}, so that this is no test",
         "train": "which trained the model, so that this is no test",
     }
-    lead = f"Of the {words.PART_NAMES[study.part]} bags ({page.counted()}), the labels order no two: "
+    lead = f"Of the {words.PART_NAMES[study.part]} bags ({study.tested.counted()}), the labels order no two: "
     blocks: list[Any] = [f"{lead}ranking cannot be measured."]
     if page.ranked and estimate:
         pairs = f"{page.pairs} within a fold" if study.folds and page.of_target == "binary" else page.pairs
         share = Markup("<strong>{:.1%}</strong> of all {} {}").format(estimate.value, pairs, interval(estimate, ".1%"))
-        lead = f"On {page.counted()}, {roles[study.part]}{page.claim} in "
+        lead = f"On {study.tested.counted()}, {roles[study.part]}{page.claim} in "
         blocks = [Markup("{}{}.").format(lead, share), page.second()]
     counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
     trained = [counts[part] for part in ("train", "val") if part in counts]
@@ -202,7 +203,9 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     limits.append("These results apply to this other data, not to a third site." if study.external else other)
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
-    limits += page.shift
+    limits.append(
+        "Where the labels have other shares or another range, all but the ranking differs: check and calibrate again."
+    )
     if study.about.get("selected", {}).get("weights") == "best":
         metric = study.training_metric
         limits.append(f"The epoch was chosen by its validation {metric}: results on the validation bags are too good.")
@@ -262,16 +265,16 @@ def _bags(study: Study, page: TargetPage) -> list[Any]:
     return blocks
 
 
-def _made(study: Study, page: TargetPage) -> list[Any]:
+def _made(study: Study) -> list[Any]:
     """Return the data, the training, and the settings."""
     left_out = [Box("Left out, or warned of, when the data was read", study.left_out)]
     nothing = [Note("Reading the data left nothing out and warned of nothing.")]
-    data = Part("Data", [_data(study, page), *(left_out if study.left_out else nothing)])
+    data = Part("Data", [_data(study), *(left_out if study.left_out else nothing)])
     training = _tried(study.about["auto"]) if "auto" in study.about else _training(study)
     return [data, training, Part("Settings and versions", made(study.facts, study.changed, study.settings))]
 
 
-def _data(study: Study, page: TargetPage) -> Table:
+def _data(study: Study) -> Table:
     """Return a table of the bags of each part, and of all parts of the run; None for unknown counts."""
     parts = {words.PART_NAMES[name]: [bags] for name, bags in study.parts.items()}
     of_run = [bags for name, bags in study.parts.items() if name != "new"]
@@ -282,9 +285,15 @@ def _data(study: Study, page: TargetPage) -> Table:
         sizes = [int(bags.sizes.sum()) for bags in part if bags.sizes is not None]
         known = len(set().union(*groups)) if len(groups) == len(part) else None
         instances = Number(sum(sizes), ",.0f") if len(sizes) == len(part) else None
-        rows.append([name, len(values), *page.facts(values).values(), known, instances])
-    heads = ["part", "bags", *map(str, page.facts(study.tested.values)), "groups", "instances"]
+        rows.append([name, len(values), *_facts(study, values).values(), known, instances])
+    heads = ["part", "bags", *_facts(study, study.tested.values), "groups", "instances"]
     return Table("Bags of each part", heads, rows)
+
+
+def _facts(study: Study, values: NDArray[Any]) -> dict[str, Any]:
+    """Return facts about the labels of some bags; none if there are many classes."""
+    facts = label_facts(study.target, values)
+    return {name: Number(fact, ".4g") for name, fact in facts.items()} if len(facts) <= MOST_NAMES else {}
 
 
 def _training(study: Study) -> Part:

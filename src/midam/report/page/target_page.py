@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.target_labels import CODED
 from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.proportions import Estimate, estimate_of
@@ -82,14 +81,11 @@ class ScoredBags:
         """Whether the bags hold both of two classes."""
         return 0 < self.positives < len(self)
 
-    def counted(self, labels: str = "") -> str:
-        """Return counts of bags and known groups, with labels between them: "100 bags, 50 sick, of 40 groups"."""
+    def counted(self) -> str:
+        """Return counts of bags, of positive ones of two classes, and of known groups: "100 bags, 50 positive"."""
+        positive = f", {self.positives} positive" if self.values.ndim == 1 else ""
         groups = f", of {plural(len(np.unique(self.groups)), 'group')}" if self.groups is not None else ""
-        return f"{plural(len(self), 'bag')}{labels}{groups}"
-
-    def counts(self) -> str:
-        """Return counts of bags of two classes, such as "100 bags, 50 positive, of 40 groups"."""
-        return self.counted(f", {self.positives} positive")
+        return f"{plural(len(self), 'bag')}{positive}{groups}"
 
 
 @dataclass(frozen=True)
@@ -228,8 +224,6 @@ class TargetPage:
         What the validation bags are used for.
     missing : str
         Text in a forest plot for a level without the metric.
-    shift : sequence of str
-        What changes on other data.
     always_errors : bool
         Whether wrong bags are listed even if nothing can be ranked.
     """
@@ -239,7 +233,6 @@ class TargetPage:
     pairs: ClassVar[str] = "comparable pairs"
     validates: ClassVar[str] = "the model"
     missing: ClassVar[str] = "nothing to rank"
-    shift: Sequence[str] = ()
     always_errors: ClassVar[bool] = False
 
     def __init__(self, study: Study) -> None:
@@ -256,20 +249,9 @@ class TargetPage:
         """Position of the class or grade of each tested bag [N]."""
         return self.tested.values[:, 0].astype(np.int64)
 
-    def counted(self) -> str:
-        """Return the number of tested bags in words, with counts of their labels."""
-        return self.tested.counted()
-
     def second(self) -> str | None:
         """Return the second sentence of the page: what the predictions of the bags are worth."""
         return None
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return facts about the labels of some bags, by their heads in the table of the data."""
-        names = self.target.names
-        if self.target.name not in CODED or len(names) > MOST_NAMES:
-            return {}
-        return dict(zip(names, np.bincount(values[:, 0].astype(np.int64), minlength=len(names)).tolist()))
 
     def intervals(self) -> Mapping[str, Estimate | None]:
         """Return metrics of the summary with intervals that it does not hold, by their keys."""
@@ -288,7 +270,7 @@ class TargetPage:
                 head = capitalized(title.removesuffix(" (95% CI)"))
                 rows.append([head, Number(value, form, key), interval(estimate, form), _MEANS.get(name, "")])
         method = f"interval of the {self.study.metric_name}: {self.summary[f'{self.study.metric}_method']}"
-        return Table(f"Metrics of {self.counted()}; {method}", ["metric", "value", "95% interval", ""], rows)
+        return Table(f"Metrics of {self.tested.counted()}; {method}", ["metric", "value", "95% interval", ""], rows)
 
     def figures(self) -> list[Figure]:
         """Return the figures on how well the scores rank the bags."""
