@@ -56,7 +56,7 @@ PAGES = {
 def test_the_pages_are_there(made, capsys):
     for path in PAGES.values():
         assert (made / path).read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert "Site by site: site" in (made / PAGES["evaluation"]).read_text(encoding="utf-8")
+    assert "Subgroups: by site" in (made / PAGES["evaluation"]).read_text(encoding="utf-8")
 
 
 def test_a_page_can_be_made_again(made, capsys):

@@ -20,7 +20,7 @@ from midam.evaluate.proportions import operating_points
 from midam.evaluate.ranking import auroc
 from midam.report.page.render import render
 from midam.report.page.run_page import report_page
-from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
+from midam.report.page.target_page import ScoredBags, Study
 from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.data import SubgroupTable
 from midam.runs.fit import fit_run
@@ -264,7 +264,7 @@ def test_subgroups_of_a_table_of_bags_and_of_patients(made, tmp_path):
     pd.DataFrame({"who": patients, "sex": sexes}).to_csv(by_patient, index=False, sep="\t")
     path = write_run_report(run, out=tmp_path / "a.html", table=SubgroupTable(by_bag, ["site", "age"]))
     text = " ".join(Reader(path).text)
-    assert "Site by site: site" in text
+    assert "Subgroups: by site" in text
     assert "Subgroups: by age" in text
     test = rows[rows["split"] == "test"]
     count = int((sites[rows["split"] == "test"] == "north").sum())
@@ -302,7 +302,7 @@ def test_an_unfinished_run_has_no_page(made, tmp_path):
         write_run_report(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["summary.json", "explain/explain.json"])
+@pytest.mark.parametrize("name", ["summary.json"])
 @pytest.mark.parametrize("content", [b'{"test": ', b"[1, 2]", b"\xff\xfe"])
 def test_a_damaged_file_is_named(made, tmp_path, name, content):
     shutil.copytree(made[0], tmp_path / "run")
@@ -310,22 +310,6 @@ def test_a_damaged_file_is_named(made, tmp_path, name, content):
     (tmp_path / "run" / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=rf"got a damaged one \(in .*{name}\); copy it again"):
         write_run_report(tmp_path / "run")
-
-
-def test_explanations_are_linked(made, tmp_path):
-    run, _, _ = made
-    rows = pd.read_csv(run / "predictions.csv").query("split == 'test'")
-    threshold = json.loads((run / "summary.json").read_text())["test"]["at_threshold"]["threshold"]
-    wrong = rows[(rows["score"] >= threshold) != (rows["label"] == 1)]["bag"].iloc[0]
-    folder = run / "explain"
-    folder.mkdir()
-    entry = {"bag": wrong, "split": "test", "files": {"picture": "one.png"}}
-    (folder / "explain.json").write_text(json.dumps({"bags": [entry]}))
-    links = Reader(write_run_report(run, out=run / "linked.html")).links
-    assert {"explain/index.html", "explain/one.png"} <= set(links)
-    (folder / "explain.json").unlink()
-    folder.rmdir()
-    (run / "linked.html").unlink()
 
 
 def study(labels, scores, **changes):
@@ -397,17 +381,6 @@ def test_what_a_run_has_tried_and_its_budget_stand_on_its_page(made, tmp_path):
     assert page.numbers["auto.auroc"] == CHOSEN["auroc"]
     assert " --budget 90s" in "".join(page.text)
     assert "--budget" not in "".join(Reader(run / "report.html").text)
-
-
-@pytest.mark.parametrize(
-    ("column", "sites"),
-    [(BY_SIZE, False), (BY_GROUP, False), ("website_visits", False), ("clinic_id", True), ("Hospital", True)],
-)
-def test_subgroups_are_titled_by_what_their_column_is_about(column, sites):
-    levels = {column: np.array(["a", "b"] * 4)}
-    text = report_page(study([0, 0, 1, 1] * 2, np.arange(8), columns=levels))
-    heading = "Site by site:" if sites else "Subgroups: by"
-    assert f"{heading} {column}" in text
 
 
 def test_rows_of_charts_keep_the_end_of_long_names():

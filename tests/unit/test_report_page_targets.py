@@ -235,7 +235,7 @@ def test_an_evaluation_is_about_the_new_bags(made, target, tmp_path):
     assert all(value == value_at(found.result["new"], key) for key, value in page.numbers.items())
     said = [
         f"Trained on {target}.npz, tested on other.npz",
-        "Site by site: site",
+        "Subgroups: by site",
         "Subgroups: by age",
         "2 rows left out",
     ]

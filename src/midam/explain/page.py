@@ -12,7 +12,7 @@ from midam.errors import MidamError
 from midam.explain.explanation import instance_name, predicted_words
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
-from midam.report.pseudonyms import naming
+from midam.report.pseudonyms import NAMES
 from midam.report.words import form_apart, signed
 
 # Columns of facts about an instance from its file.
@@ -96,7 +96,7 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *,
     first = [
         *([unfinished] if left else []),
         Table("The bags", heads, rows, sorts=True),
-        Note(f"{naming(len(entries))} This page and the files next to it keep them."),
+        Note(f"{NAMES} This page and the files next to it keep them."),
         Part("How to read this page", legend, folded=True),
     ]
     bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(entries)]

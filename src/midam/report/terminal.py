@@ -1,10 +1,7 @@
 """Output of the command line: progress, results, data descriptions."""
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +14,6 @@ from rich.table import Column, Table
 
 from midam.data.bags import Bags
 from midam.evaluate.calibrate import Thresholds
-from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
 from midam.report.describe import BagDescription
@@ -26,11 +22,9 @@ from midam.report.program import remark
 
 _LINES = 10
 _EVERY_SECONDS = 30.0
-_PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
 _SIZE_BINS, _BAR = 8, 40
-_MOST_CLASSES = 30  # most listed classes
 # Figures of a part of a summary, for all targets.
 _FIGURES = {
     **{"auprc": "AUPRC", "at_threshold.sensitivity": "sens.", "at_threshold.specificity": "spec."},
@@ -44,8 +38,8 @@ _FIGURES = {
 class LiveProgress:
     """Context manager of a progress bar of `total` work, with `columns` and a state, shown only on a terminal.
 
-    Without a terminal, plain lines are due after each tenth of the work, and at least every half minute, whatever the
-    work does. An error removes the bar.
+    Without a terminal, plain lines are due after each tenth of the work, and half a minute after the last one. An error
+    removes the bar.
     """
 
     def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
@@ -56,16 +50,12 @@ class LiveProgress:
         self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
-        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         self._bar.start()
-        if not self._console.is_terminal:
-            threading.Thread(target=self._say_that_it_runs, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._over.set()
         if self._bar.disable:
             return  # rich 14 would print an empty line
         self._bar.live.transient = kind is not None
@@ -76,15 +66,6 @@ class LiveProgress:
         if not self._console.is_terminal:
             self._shown_at = time.monotonic()
             self._console.print(line, soft_wrap=True)
-
-    def _say_that_it_runs(self) -> None:
-        while not self._over.wait(_EVERY_SECONDS / 10):
-            if time.monotonic() - self._shown_at >= _EVERY_SECONDS:
-                task = self._bar.tasks[self._task]
-                done = f", {task.completed / task.total:.0%} done" if task.total else ""
-                left = f", {timedelta(seconds=task.time_remaining)} left" if task.time_remaining else ""
-                with suppress(OSError, ValueError):  # a stream that has been closed
-                    self._print(f"{task.description} {escape(task.fields['state'])}{done}{left}")
 
     def _due(self, done: float, total: float) -> bool:
         """Return whether a plain line is due."""
@@ -158,7 +139,6 @@ class BagProgress(LiveProgress):
         self._sizes = sizes
         self._total = int(sizes.sum())
         self._bags = self._rows = 0
-        self._lately = (0, time.monotonic())  # finished instances at the last line, and its time
         super().__init__(title, total=self._total, console=console)
 
     def update(self, bag: int) -> None:
@@ -171,20 +151,10 @@ class BagProgress(LiveProgress):
         self._rows += int(self._sizes[bags].sum())
         progress_text = f"{self._bags}/{len(self._sizes)} bags"
         if self._due(self._bags, len(self._sizes)):
-            self._print(f"{self._title} {progress_text}{self._left()}")
+            self._print(f"{self._title} {progress_text}")
         speed = self._bar.tasks[self._task].speed
         state = progress_text if speed is None else f"{progress_text}  {speed:,.0f} instances/s"
         self._bar.update(self._task, completed=self._rows, state=state)
-
-    def _left(self) -> str:
-        """Return the time left at the pace since the last line; "" at the end, or too soon after that line."""
-        rows, then = self._lately
-        now = time.monotonic()
-        self._lately = (self._rows, now)
-        if self._rows in (rows, self._total) or now - then < _PACE_SECONDS:
-            return ""
-        remaining = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
-        return f", {remaining} left"
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
@@ -328,7 +298,7 @@ def _shown(part: str) -> str:
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
-    """Print a row for each part; for the headline's part, also a row for each class or label, risk groups and notes."""
+    """Print a row for each part; for the headline's part, also its notes."""
     metric = words.metric_of_part(next(iter(parts.values())))
     keys = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
     counted = "n (+)" if "positives" in parts[headline] else "n"
@@ -338,19 +308,7 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
         figures = (_cell(_figure(part, key)) for key in keys)
         table.add_row(_shown(name), f"{part['bags']}{positives}", _cell(part[metric]), _range(part, metric), *figures)
     console.print(table)
-    part = parts[headline]
-    if part.get("per_class"):
-        table = Table(f"{_shown(headline)} bags of", "n (+)", "AUROC", "95% CI", "AP", box=None)
-        for name, entry in list(part["per_class"].items())[:_MOST_CLASSES]:
-            counts = f"{entry['positives'] + entry['negatives']} ({entry['positives']})"
-            table.add_row(escape(name), counts, _cell(entry["auroc"]), _range(entry, "auroc"), _cell(entry.get("ap")))
-        console.print(table)
-    if part.get("risk_groups"):
-        risks = ", ".join(f"{RISKS[row['group']]} {row['events']} of {row['bags']}" for row in part["risk_groups"])
-        p = part["log_rank_p"]
-        test = "" if p is None else f" (log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
-        console.print(f"{_shown(headline)} bags with the event, by risk: {risks}{test}")
-    for message in part.get("warnings", []):
+    for message in parts[headline].get("warnings", []):
         remark(console, f"{_shown(headline)}: {message}")
 
 

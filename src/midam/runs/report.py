@@ -1,13 +1,11 @@
 """Write the page about a run, or about its evaluation on other data, from its files by `midam.report.page`."""
 
 import hashlib
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,6 @@ from midam.files import write_text
 from midam.plain_files import open_plain
 from midam.reading import (
     ColumnForm,
-    Form,
     counts,
     ids,
     known_numbers,
@@ -28,11 +25,10 @@ from midam.reading import (
     one_of,
     positive_counts,
     read_columns,
-    read_json,
     texts,
 )
 from midam.report.page.run_page import report_page
-from midam.report.page.target_page import BY_GROUP, BY_SIZE, Explained, ScoredBags, Study
+from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import flag_words, value_text
 from midam.runs.apply import Evaluation
@@ -95,7 +91,7 @@ def write_run_report(
     run = _Run(folder, settings, data, method, summary, target)
     notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
     tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
-    write_text(path, run.page(path, table=table, key=key, thresholds=thresholds, **tested), typed=out is not None)
+    write_text(path, run.page(table=table, key=key, thresholds=thresholds, **tested), typed=out is not None)
     return path
 
 
@@ -134,7 +130,7 @@ def write_evaluation_report(
     thresholds = thresholds_of(evaluation.decision).get("thresholds")
     new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
     new |= {"data": data, "cautions": evaluation.notes, "thresholds": thresholds}
-    write_text(path, run.page(path, table=table, key=key, **new), typed=out is not None)
+    write_text(path, run.page(table=table, key=key, **new), typed=out is not None)
     return path
 
 
@@ -162,22 +158,6 @@ def _require_same_bags(
             )
 
 
-class _Files(Form):
-    picture: str
-
-
-class _Entry(Form):
-    bag: str
-    split: Literal["train", "val", "test"] | None
-    files: _Files
-
-
-class _Explanations(Form):
-    """Entries of ``explain.json`` to which a page links."""
-
-    bags: list[_Entry]
-
-
 @dataclass(frozen=True)
 class _Run:
     """A run on disk: its folder, settings, data, method, summary.json and target."""
@@ -191,7 +171,6 @@ class _Run:
 
     def page(
         self,
-        path: Path,
         *,
         table: SubgroupTable | None,
         key: Pseudonyms | None,
@@ -217,7 +196,6 @@ class _Run:
             cautions=[*notes, *cautions],
             columns=_columns(tested["tested"], table, None if external else about.get("sites")),
             baseline=self._baseline(tested["part"], tested["tested"]),
-            explained=_explanations(self.folder.root, path, external=external),
         )
         return report_page(study if key is None else key.hide(study))
 
@@ -298,18 +276,6 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
     return [{key: None if value != value else value for key, value in zip(columns, row)} for row in by_row]  # noqa: PLR0124
 
 
-def _explanations(root: Path, page: Path, *, external: bool) -> Explained | None:
-    """Return explanations in the run folder of the run's bags or, if `external`, of other bags; later folders win."""
-    pictures: dict[str, str] = {}
-    index = None
-    for file in sorted(root.glob("explain*/explain.json")):
-        for entry in read_json(file, _Explanations)["bags"]:
-            if (entry["split"] is None) == external:
-                index = _link(file.parent / "index.html", page)
-                pictures[entry["bag"]] = _link(file.parent / entry["files"]["picture"], page)
-    return None if index is None else Explained(index, pictures)
-
-
 def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) -> dict[str, Any]:
     """Return the default settings for the same encoder, instances and target."""
     shape = summary.get("data", {}).get("instance_shape")
@@ -319,14 +285,6 @@ def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) ->
         return with_objective(Settings(encoder=settings.model.encoder), target).resolve(tuple(shape)).flat()
     except MidamError:  # an encoder that is not installed here
         return with_objective(Settings(), target).resolve(tuple(shape)).flat()
-
-
-def _link(file: Path, page: Path) -> str:
-    """Return the address with which the page links to a file."""
-    try:
-        return quote(Path(os.path.relpath(file, page.parent)).as_posix())
-    except ValueError:  # another drive of Windows
-        return file.resolve().as_uri()
 
 
 def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:

@@ -3,9 +3,8 @@
 The answer; how well the model ranks; what to know before relying on it; the bags that were wrong; how it was made.
 """
 
-import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,14 +35,13 @@ from midam.report.page.render import (
 )
 from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
-from midam.report.pseudonyms import naming
+from midam.report.pseudonyms import NAMES, PSEUDONYMS
 from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
 # A validation with fewer bags of a class, or events, says little (Collins et al. 2016, Statistics in Medicine 35:214).
 _FEW = 100
 _ASKED = 4  # bags in the command `midam explain`
-_SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
 
 
 def page_class(target: Target) -> type[TargetPage]:
@@ -60,8 +58,8 @@ def report_page(study: Study) -> str:
         Section("bags", "The bags: which were wrong", _bags(study, page)),
         Section("made", "How it was made: data, training, settings, versions", _made(study)),
     ]
-    names = _names(study, [block for section in sections for block in section.blocks])
-    answer = Section("answer", "The answer", [*_answer(study, page), *([Note(names)] if names else [])])
+    names = PSEUDONYMS if study.pseudonyms else NAMES
+    answer = Section("answer", "The answer", [*_answer(study, page), Note(names)])
     kicker, title = "Report of a run", f"{study.data}: {study.method}"
     if study.external:
         kicker, title = "External evaluation", f"Trained on {study.trained_on}, tested on {study.data}"
@@ -98,16 +96,6 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
     if (baseline := study.compared.get("baseline")) is not None:
         blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict_words(baseline)}.")
     return [block for block in blocks if block]
-
-
-def _names(study: Study, blocks: Sequence[Any]) -> str:
-    """Return a caution about names on the page for readers who share it; "" if there are no names."""
-    if study.pseudonyms:
-        return "Names of bags, groups, levels and files are pseudonyms here; the author of this page has the key."
-    cells = {cell for table in tables_of(blocks) for row in table.rows for cell in row if isinstance(cell, str)}
-    bag_and_group_names = (study.tested.ids, study.tested.groups)
-    bags, groups = (0 if names is None else len(cells.intersection(names.tolist())) for names in bag_and_group_names)
-    return naming(bags, groups) if bags or groups else ""
 
 
 def _metrics(study: Study, page: TargetPage) -> list[Any]:
@@ -212,11 +200,6 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     return limits
 
 
-def names_sites(column: str) -> bool:
-    """Return whether the name of a column suggests sites."""
-    return _SITES.search(column.replace("_", " ")) is not None
-
-
 def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> Part:
     """Return the metrics of the levels of a column, and their differences to the largest level."""
     tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
@@ -228,8 +211,7 @@ def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_
     if len({group for group, _ in pairs}) < len(pairs):
         note += " Some groups have bags in several levels, so the levels are not independent."
     figure = Figure(forest, f"{metric} by {name}.", "The dashed line is that of all bags.")
-    title = f"Site by site: {name}" if names_sites(name) else f"Subgroups: by {name}"
-    return Part(title, [figure, table, Note(note)])
+    return Part(f"Subgroups: by {name}", [figure, table, Note(note)])
 
 
 def _features(study: Study) -> Part:
@@ -255,13 +237,9 @@ def _bags(study: Study, page: TargetPage) -> list[Any]:
     names = [row[0] for table in tables_of(parts) for row in table.rows]
     blocks: list[Any] = ["Look at the worst: labels can be wrong too.", *parts]
     if study.tested.scores.ndim == 1:  # the command explains one score per bag
-        if study.explained is not None and any(bag in study.pictures for bag in names):
-            link = Markup('The <a href="{}">explanations</a> are separate files: send them along with this page.')
-            blocks.append(Note(link.format(study.explained.page)))
-        unexplained = [bag for bag in dict.fromkeys(names) if bag not in study.pictures][:_ASKED]
-        if unexplained:
-            command = f"{study.explain_command} --bags {' '.join(map(shlex.quote, unexplained))}"
-            blocks.append(Note(Markup("<code>{}</code> shows which instances decided.").format(command)))
+        asked = " ".join(map(shlex.quote, list(dict.fromkeys(names))[:_ASKED]))
+        command = f"{study.explain_command} --bags {asked}"
+        blocks += [Note(Markup("<code>{}</code> shows which instances decided.").format(command))] if asked else []
     return blocks
 
 

@@ -11,7 +11,7 @@ from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.subgroups import Estimator, find_subgroups
-from midam.report.page.render import Figure, Link, Number, Part, Table, interval
+from midam.report.page.render import Figure, Number, Part, Table, interval
 from midam.report.plot_runs import Row
 from midam.report.words import METRIC_NAMES, capitalized, metric_of_history
 from midam.targets import Target
@@ -88,14 +88,6 @@ class ScoredBags:
         return f"{plural(len(self), 'bag')}{positive}{groups}"
 
 
-@dataclass(frozen=True)
-class Explained:
-    """Explanations of bags: their page, and a picture of each bag."""
-
-    page: str
-    pictures: Mapping[str, str]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """Content of a page about a run (`external` False), or about its evaluation on other data.
@@ -125,8 +117,8 @@ class Study:
         The entries of summary.json; empty if the run has none.
     baseline : array, shape [N], optional
         Scores of the tested bags by the run's baseline.
-    explained, explain_command : Explained or None, str
-        Explanations of tested bags, and the command that makes them.
+    explain_command : str
+        The command that explains bags, without their names.
     history : sequence of mapping
         Rows of metrics.csv.
     thresholds : Thresholds, optional
@@ -158,7 +150,6 @@ class Study:
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     baseline: NDArray[np.float64] | None = None
-    explained: Explained | None = None
     thresholds: Thresholds | None = None
     pseudonyms: bool = False
 
@@ -200,11 +191,6 @@ class Study:
         """Operating point of a run of two classes, chosen on validation bags."""
         at = self.summary.get("at_threshold")
         return None if at is None else float(at["threshold"])
-
-    @property
-    def pictures(self) -> Mapping[str, str]:
-        """Pictures of the explained bags."""
-        return {} if self.explained is None else self.explained.pictures
 
     def figure(self, name: str) -> Estimate | None:
         """Return a metric of the summary with its interval, or None."""
@@ -326,12 +312,10 @@ class TargetPage:
         every = plural(len(self.tested), "bag") if total is None else f"{total}"
         if not len(order):
             return Part(title, [f"None of {every}."])
-        pictures, worst = self.study.pictures, order[:WORST].tolist()
+        worst = order[:WORST].tolist()
         limit = f", the worst {len(worst)}" if len(worst) < len(order) else ""
         names = self.tested.ids[worst].tolist()
         more = {"instances": self.tested.sizes, "group": self.tested.groups}
         columns = {name: column[worst].tolist() for name, column in more.items() if column is not None}
-        links = [Link("explanation", pictures[bag]) if bag in pictures else None for bag in names]
-        columns |= {"why": links} if any(links) else {}
         rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, worst, *columns.values())]
         return Part(title, [Table(f"{len(order)} of {every}{limit}", ["bag", *heads, *columns], rows, sorts=True)])
