@@ -14,10 +14,9 @@ from tests import quick
 from tests.integration.commands import Moment, fitted, start, stop
 
 from midam.cli import main
-from midam.cli.explain import check_packages
 from midam.cli.outputs import keep_sources
 from midam.data.bags import Bags
-from midam.errors import ConfigError, MidamError, install
+from midam.errors import ConfigError, install
 
 h5py = pytest.importorskip("h5py")
 
@@ -108,16 +107,6 @@ def test_missing_packages_are_named_before_a_bag_is_scored(made, tmp_path, monke
     assert printed.err == f"midam: error: Expected the package h5py to write HDF5, got none; {install('hdf5')}.\n"
     assert printed.out == ""
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(("file", "module", "extra"), [("a.svs", "openslide", "wsi"), ("a.PNG", "PIL.Image", "images")])
-def test_packages_go_by_the_files_that_are_there(file, module, extra, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
-    files = [tmp_path / "gone" / file, tmp_path / file, tmp_path / "a.h5"]
-    check_packages(files)
-    (tmp_path / file).write_text("")
-    with pytest.raises(MidamError, match=rf"in .*{file}\); {re.escape(install(extra))}"):
-        check_packages(files)
 
 
 def test_the_default_folder_is_a_free_one_in_the_run(made):

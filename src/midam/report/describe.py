@@ -18,7 +18,6 @@ from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
 from midam.errors import LeakageError, given, listed, plural
-from midam.evaluate.ranking import FEW_BAGS
 from midam.report import label_facts
 from midam.settings import DataSettings
 from midam.targets import target_of
@@ -56,15 +55,16 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     Examples
     --------
     >>> bags = Bags.from_list([[[1.0, 5.0]], [[2.0, 5.0]], [[1.0, 5.0]]], labels=[0, 1, 1])
-    >>> for warning in describe_bags("toy", bags).warnings[:2]:
-    ...     print(warning)
-    few bags of a class: 1 negative; intervals will be wide
-    few bags of a class: 2 positive; intervals will be wide
+    >>> print(describe_bags("toy", bags).warnings[0])
+    few bags of a class: negative (1), positive (2); intervals will be wide
     """
     coder = ColumnCoder.fit(bags, data or DataSettings())
     text = missing_text(bags, f"need {given(impute='median')} to train")
     bags = bags if coder is None else coder.encode(bags)
-    notes, traps = [text] if text else [], [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    notes, traps = (
+        [text] if text else [],
+        [*label_facts.label_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)],
+    )
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
         traps += label_facts.feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)
@@ -170,18 +170,6 @@ def _split(bags: Bags, part: str) -> str:
     inside = bags.splits == part
     positives = "" if bags.labels is None else f" ({_positives(bags.labels[inside])})"
     return f"{part} {np.count_nonzero(inside)}{positives}"
-
-
-def _class_warnings(bags: Bags) -> Iterator[str]:
-    if bags.outcome is not None:
-        yield from label_facts.label_warnings(bags.outcome)
-    if bags.labels is None:
-        return
-    for name, count in (("negative", int((bags.labels == 0).sum())), ("positive", int(bags.labels.sum()))):
-        if count == 0:
-            yield f"no {name} bags: nothing can be trained or tested"
-        elif count < FEW_BAGS:
-            yield f"few bags of a class: {count} {name}; intervals will be wide"
 
 
 def _size_warnings(bags: Bags) -> Iterator[str]:

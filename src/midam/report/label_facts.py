@@ -83,10 +83,15 @@ def label_facts(target: Target, values: NDArray[Any]) -> dict[str, float | None]
     return counts | ({"entries unknown": unknown} if unknown else {})
 
 
-def label_warnings(outcome: TargetLabels) -> Iterator[str]:
+def label_warnings(bags: Bags) -> Iterator[str]:
     """Yield warnings of missing or rare classes, labels or events."""
-    if outcome.target in UNITS:
-        yield from _rare(outcome)
+    outcome = bags.outcome
+    if outcome is None:
+        if bags.labels is not None:
+            yield from _rare("class", ("negative", "positive"), one_against_rest(bags.labels, 2))
+    elif outcome.target in UNITS:
+        yield from _rare(UNITS[outcome.target], outcome.names, _columns(outcome))
+        yield from _alike(outcome) if outcome.target == "multilabel" else ()
     elif outcome.target == "survival":
         events = int(outcome.values[:, 1].sum())
         if events < FEW_BAGS:
@@ -94,8 +99,6 @@ def label_warnings(outcome: TargetLabels) -> Iterator[str]:
             yield few if events else "no events: nothing can be trained or tested"
     elif len(np.unique(outcome.values)) == 1:
         yield "one number alone: nothing can be trained or tested"
-    if outcome.target == "multilabel":
-        yield from _alike(outcome)
 
 
 def size_warnings(bags: Bags) -> Iterator[str]:
@@ -137,11 +140,11 @@ def _columns(outcome: TargetLabels) -> NDArray[np.float64]:
     return one_against_rest(values[:, 0], len(outcome.names)) if outcome.target in CODED else values
 
 
-def _rare(outcome: TargetLabels) -> Iterator[str]:
-    columns, unit = _columns(outcome), UNITS[outcome.target]
-    without = (columns == 0).sum(axis=0) if unit == "label" else np.full(len(outcome.names), len(outcome))
-    for counts, relation in (((columns == 1).sum(axis=0), "with" if unit == "label" else "of"), (without, "without")):
-        counts_by_name = list(zip(outcome.names, counts.tolist()))
+def _rare(unit: str, names: Sequence[str], columns: NDArray[np.float64]) -> Iterator[str]:
+    """Yield warnings of classes, grades or labels, columns [N, C] of 1 and 0, that few bags have, or lack."""
+    kinds = (("with", 1), ("without", 0)) if unit == "label" else (("of", 1),)
+    for relation, value in kinds:
+        counts_by_name = list(zip(names, (columns == value).sum(axis=0).tolist()))
         none = [name for name, count in counts_by_name if count == 0]
         few = [f"{name} ({count})" for name, count in counts_by_name if 0 < count < FEW_BAGS]
         if none:
