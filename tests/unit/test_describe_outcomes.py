@@ -11,8 +11,9 @@ from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.target_labels import TargetLabels
 from midam.report.describe import bag_facts, describe_bags
-from midam.report.label_facts import label_words, size_warnings
+from midam.report.label_facts import label_facts, label_words, size_warnings
 from midam.report.terminal import print_catalog, print_description
+from midam.targets import target_of
 
 pytestmark = pytest.mark.drawn
 
@@ -64,6 +65,13 @@ def test_labels_are_counted_and_unknown_ones_named():
     outcome = outcomes()["multilabel"]
     facts, with_it = bag_facts("x", bags_of(outcome)), (outcome.values == 1).sum(axis=0)
     assert facts["labels"] == f"tumor {with_it[0]}, fat {with_it[1]}, entries unknown 3"
+
+
+def test_parts_with_and_without_unknown_labels_have_the_same_facts():
+    bags = bags_of(outcomes()["multilabel"])
+    target, values = target_of(bags), target_of(bags).values(bags)
+    known = values[~np.isnan(values).any(axis=1)]
+    assert label_facts(target, known).keys() == label_facts(target, values).keys()
 
 
 def test_numbers_and_times_are_told_by_range_and_median():

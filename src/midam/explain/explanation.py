@@ -202,7 +202,7 @@ def explain_bag(
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     typical : sequence of float [D], optional
         Typical value of each feature; if given, the features of the `top` instances get contributions too. The features
-        of a category are replaced together if one of them is typical.
+        of a category are replaced together.
     top : int
         Number of top instances whose features get contributions.
     write_to : Path, optional
@@ -273,7 +273,7 @@ def _shares(
     shares: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
     if not len(at):
         return shares
-    columns = np.array(_columns(model, names, typical))
+    columns = np.array(_columns(model, names))
     at, first = np.unique([at, (columns == columns[feature, None]).argmax(axis=1)], axis=1)
     changed = np.where(columns == columns[first, None], typical.astype(rows.dtype), rows[at])
     alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
@@ -292,12 +292,11 @@ def _shares(
     return shares
 
 
-def _columns(model: BagScorer | BagEnsemble, names: Sequence[str], typical: NDArray[Any]) -> list[str]:
-    """Return the column of each feature; features of a category stay apart if none is typical, as in runs of before."""
+def _columns(model: BagScorer | BagEnsemble, names: Sequence[str]) -> list[str]:
+    """Return the column of each feature: a category has several features."""
     known = model.inputs if isinstance(model, BagEnsemble) else None
     categories = known.columns.of_categories if known is not None and known.columns is not None else {}
-    whole = {categories[name] for name, value in zip(names, typical) if value == 1 and name in categories}
-    return [categories[name] if categories.get(name) in whole else name for name in names]
+    return [categories.get(name, name) for name in names]
 
 
 def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:

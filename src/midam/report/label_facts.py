@@ -74,13 +74,25 @@ def label_facts(target: Target, values: NDArray[Any]) -> dict[str, float | None]
         time, event = values.T
         median = median_follow_up(time, event)  # by the reverse Kaplan-Meier estimator
         return {"events": int(event.sum()), "median follow-up": median, "longest time": float(time.max())}
-    if target.name not in UNITS:
+    if target.name == "continuous":
         heads = ("lowest", "quarter", "median", "three quarters", "highest")
         return dict(zip(heads, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()))
-    columns = values if target.name == "multilabel" else one_against_rest(values[:, 0], len(target.names))
+    if target.name not in UNITS:  # of a plug-in
+        return {}
+    several = target.name == "multilabel"
+    columns = values if several else one_against_rest(values[:, 0], len(target.names))
     counts: dict[str, float | None] = dict(zip(map(str, target.names), (columns == 1).sum(axis=0).tolist()))
-    unknown = int(np.isnan(values).sum())
-    return counts | ({"entries unknown": unknown} if unknown else {})
+    return counts | ({"entries unknown": int(np.isnan(values).sum())} if several else {})
+
+
+def rarest(target: Target, values: NDArray[Any]) -> int | None:
+    """Return the number of bags of the rarest class, grade or label, or with the event; None for numbers."""
+    facts = label_facts(target, values)
+    if target.name == "binary":
+        return int(min(values.sum(), len(values) - values.sum()))
+    if target.name == "survival":
+        return int(facts["events"] or 0)
+    return min(int(facts[str(name)] or 0) for name in target.names) if target.name in UNITS else None
 
 
 def label_warnings(bags: Bags) -> Iterator[str]:

@@ -194,10 +194,6 @@ class BinaryPage(TargetPage):
             parts.append(self.error_table(title, order, ["score", "probability"], cells, total=total))
         return parts
 
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of bags of the rarer class."""
-        return min(self.tested.positives, len(self.tested) - self.tested.positives), "bags of the rarer class"
-
     def subgroup_figures(self) -> dict[str, Estimator]:
         """Return AUROC, and sensitivity and specificity at the run's threshold."""
         return dict(zip(("AUROC", "sensitivity", "specificity"), binary_figures(self.study.threshold).values()))

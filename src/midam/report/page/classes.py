@@ -99,11 +99,6 @@ class ClassesPage(TargetPage):
         order = wrong[np.argsort(true_probabilities[wrong] - probabilities[wrong, called[wrong]], kind="stable")]
         return [self.error_table("Misclassified", order, heads, cells)]
 
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of bags of the rarest class or label."""
-        least = min(part["positives"] for part in self.summary["per_class"].values())
-        return least, f"bags of the rarest {self.one}"
-
 
 class LabelsPage(ClassesPage):
     """Several labels, any number for each bag."""

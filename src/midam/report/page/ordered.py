@@ -46,11 +46,6 @@ class GradesPage(TargetPage):
 
         return _off_both_ways(self, self.codes - called, scores, ["grade", "predicted", "score"], cells)
 
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of bags of the rarest grade."""
-        least = np.bincount(self.codes, minlength=len(self.target.names)).min()
-        return int(least), "bags of the rarest grade"
-
 
 class NumbersPage(TargetPage):
     """A number."""
@@ -170,10 +165,6 @@ class SurvivalPage(TargetPage):
             self.error_table(f"Event at {low} risk, the earliest first", early, heads, cells),
             self.error_table(f"No event at {high} risk, the longest time first", late, heads, cells),
         ]
-
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of events."""
-        return int(self.event.sum()), "events"
 
 
 def _off_both_ways(

@@ -15,7 +15,7 @@ from midam.errors import plural
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report import words
 from midam.report.figures import ORANGE
-from midam.report.label_facts import label_facts
+from midam.report.label_facts import label_facts, rarest
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
 from midam.report.page.ordered import GradesPage, NumbersPage, SurvivalPage
@@ -179,9 +179,10 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
         limits.append(f"These are {words.PART_NAMES[study.part]} bags: the results are too good, and not a test.")
     if page.of_target != "binary":  # whose intervals on the page, unlike those of the summary, respect groups
         limits += [message for message in study.summary.get("warnings", []) if message not in limits]
-    rarest = page.rarest()
-    if rarest is not None and rarest[0] < _FEW:
-        limits.append(f"{rarest[0]} {rarest[1]}: calibration, subgroups and all that involves them rest on few.")
+    fewest = rarest(study.target, study.tested.values)
+    if fewest is not None and fewest < _FEW:
+        of_them = "events" if page.of_target == "survival" else "bags of the rarest class or label"
+        limits.append(f"{fewest} {of_them}: calibration, subgroups and all that involves them rest on few.")
     kind = "Folds" if "out_of_fold" in study.parts else "One split"
     other = f"{kind} of one data set: `midam report RUN DATA` measures performance on other data."
     if study.folds and page.of_target == "binary":

@@ -274,10 +274,6 @@ class TargetPage:
         """Return tables of the most wrong bags, see `error_table`."""
         return []
 
-    def rarest(self) -> tuple[int, str] | None:
-        """Return the number of bags of the rarest class or grade, or of the events, and what is counted."""
-        return None
-
     def subgroup_table(
         self, name: str, bags: ScoredBags, levels: NDArray[np.str_], *, caption: str, reference: str | None = None
     ) -> tuple[Table, list[Row]]:
