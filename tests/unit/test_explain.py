@@ -251,7 +251,6 @@ def test_geojson_is_what_qupath_reads():
         assert properties["weight"] == properties["measurements"]["weight"] == float(found.instances.weight[i])
         assert properties["score"] == float(found.instances.score[i])
         assert all(0 <= part <= 255 and isinstance(part, int) for part in properties["color"])
-    assert read["features"][0]["properties"]["percentile"] == 100
     assert read["features"][0]["properties"]["classification"]["name"] == "top 1"
     assert len({feature["id"] for feature in read["features"]}) == 10
     assert len(json.loads(geojson_text(found, patches))["features"]) == 30
@@ -403,7 +402,7 @@ def test_scans_of_one_bag_are_told_apart_by_their_files(tmp_path):
     figure = new_figure((10, 4))
     draw_chart(figure.subfigures(1, 1), found, top=3, begins=[0, 5, 14])
     chart = figure.axes[0]
-    assert sorted(round(bar.get_x() + bar.get_width() / 2) for bar in chart.patches) == list(range(18))
+    assert chart.patches[0].get_data().edges.tolist() == [at - 0.5 for at in range(19)]
     parted = [line.get_xdata()[0] for line in chart.lines if list(line.get_ydata()) == [0, 1]]
     assert parted == [4.5, 13.5]
 
@@ -491,19 +490,17 @@ def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
     figure = new_figure((10, 3.4))
     draw_chart(figure.subfigures(1, 1), found, top=8)
     every, best = figure.axes
-    bars = [*every.patches, *best.patches]
+    above, below = every.patches
+    steps = above.get_data().values + below.get_data().values
+    if count <= 60:
+        np.testing.assert_allclose(steps, found.contribution[found.order])
+    assert above.get_facecolor()[0] > above.get_facecolor()[2]
+    assert below.get_facecolor()[2] > below.get_facecolor()[0]
     added = layers_of(found)[0]
-    scale = {round(float(value), 9): added.colors(added.scale(value)) for value in found.contribution}
-    assert len(bars) == min(count, 8) + (count if count <= 60 else 0)
-    for bar in bars:
-        value = bar.get_width() if bar.axes is best else bar.get_height()
-        np.testing.assert_allclose(bar.get_facecolor(), scale[round(float(value), 9)], atol=1e-6)
-        red, _, blue, _ = bar.get_facecolor()
-        assert (red >= blue) if value >= 0 else (blue >= red)
-    if count > 60:
-        above, below = (part.get_facecolor()[0] for part in every.collections)
-        assert above[0] > above[2]
-        assert below[2] > below[0]
+    assert len(best.patches) == min(count, 8)
+    for bar, value in zip(best.patches, found.contribution[found.order]):
+        assert bar.get_width() == pytest.approx(value)
+        np.testing.assert_allclose(bar.get_facecolor(), added.colors(added.scale(value)), atol=1e-6)
     assert [text.get_text() for text in every.get_legend().get_texts()] == ["raises the score", "lowers the score"]
     assert every.get_xlim()[0] > 0  # there is no rank 0
 

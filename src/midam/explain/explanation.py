@@ -120,13 +120,6 @@ class Explanation(BriefRepr):
         return None if stands_out else f"{weights.min():.2f} to {weights.max():.2f}"
 
     @property
-    def percentile(self) -> NDArray[np.float64]:
-        """Percentage of the instances that rank no higher, [n]: 100 for the top instance."""
-        percentiles = np.empty(len(self))
-        percentiles[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
-        return percentiles
-
-    @property
     def several_files(self) -> bool:
         """Whether the instances are known to come from several files."""
         return len(set(self.columns.get("file", ()))) > 1

@@ -41,7 +41,7 @@ def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP
     """Return the top patches of a bag as GeoJSON for QuPath (0.4 and later): at most `limit` polygons, one per line.
 
     Each patch is an annotation with the measurements `contribution` (to the score of the bag; it sets the color),
-    `score`, `weight`, `relative weight` (in multiples of 1/n) and `percentile` (100 for the top patch). For other
+    `score`, `weight` and `relative weight` (in multiples of 1/n). For other
     programs, these are also properties. If a bag has several slides, ranks are ranks in the whole bag.
 
     If the slide states the bounds of its scanned area, coordinates start at the corner of this area, as in QuPath.
@@ -52,7 +52,7 @@ def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP
 
 def _features(explanation: Explanation, patches: Patches, limit: int) -> Iterator[dict[str, Any]]:
     ranks, places = (part[:limit] for part in patches.ranked(explanation.order))
-    instances, percentile, added = explanation.order[ranks - 1], explanation.percentile, layers_of(explanation)[0]
+    instances, added = explanation.order[ranks - 1], layers_of(explanation)[0]
     sides = (patches.sides - np.array([*patches.corner, *patches.corner]))[places]
     colors = (255 * added.colors(np.asarray(added.scale(added.values[instances])))[:, :3]).astype(int).tolist()
     for at, (rank, i) in enumerate(zip(ranks.tolist(), instances.tolist())):
@@ -62,7 +62,6 @@ def _features(explanation: Explanation, patches: Patches, limit: int) -> Iterato
             "contribution": float(explanation.contribution[i]),
             "score": float(explanation.instances.score[i]),
             "weight": float(explanation.instances.weight[i]),
-            "percentile": float(percentile[i]),
         }
         yield {
             "type": "Feature",

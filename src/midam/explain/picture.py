@@ -249,20 +249,20 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
         every.plot(x[marked], np.maximum(explanation.contribution[marked], 0), "v", color="black", markersize=4)
         for begin in begins[1:]:
             every.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
-    if begins is not None or len(explanation) <= _MANY:
-        gaps = np.diff(np.unique(x))
-        width = 0.85 * (gaps.min() if len(gaps) else 1)
-        every.bar(x, added, width=width, color=colors[order], **_EDGE)
-        every.set_xlim(x.min() - 0.7 * width, x.max() + 0.7 * width)
-        every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    else:
-        # A curve needs at most one point for each pixel of the picture.
-        positions = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
-        for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
-            every.fill_between(x[positions], side(added[positions], 0), color=color, alpha=0.75, linewidth=0)
+    # Steps need at most one for each pixel of the picture; ranks of many instances are on a logarithmic scale.
+    many = begins is None and len(explanation) > _MANY
+    shown = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1 if many else np.argsort(x)
+    gap = np.diff(np.unique(x)).min() if len(explanation) > 1 else 1
+    edges = np.append(x[shown] - gap / 2, x[shown[-1]] + gap / 2)
+    for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
+        every.stairs(side(added[shown], 0), edges, fill=True, color=color, alpha=0.75)
+    every.set_xlim(edges[0], edges[-1])
+    if many:
         every.set_xscale("log")
         every.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
         every.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     every.axhline(0, color=GRAY, linewidth=1)
     every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, loc="upper right")
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)

@@ -321,7 +321,6 @@ def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
         "score": float(explanation.instances.score[instance]),
         "weight": float(explanation.instances.weight[instance]),
         "relative_weight": float(explanation.relative_weight[instance]),
-        "percentile": float(explanation.percentile[instance]),
         **({} if features is None else {"features": [feature._asdict() for feature in features]}),
     }
 

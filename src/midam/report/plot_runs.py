@@ -63,10 +63,8 @@ def plot_learning(history: History, panel: tuple[str, dict[str, str]], *, best_e
     return finish(figure)
 
 
-def plot_forest(
-    rows: Sequence[Row], label: str, *, reference: float | None = None, missing: str = "one class only"
-) -> Figure:
-    """Plot a row for each estimate, hollow without an interval; `missing` is the text without an estimate.
+def plot_forest(rows: Sequence[Row], label: str, *, reference: float | None = None) -> Figure:
+    """Plot a row for each estimate, hollow without an interval.
 
     A dashed line marks `reference`.
     """
@@ -78,7 +76,9 @@ def plot_forest(
         axes.axvline(reference, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, zorder=2)
     for y, row in enumerate(rows):
         if row.estimate is None:
-            axes.text(sum(axes.get_xlim()) / 2, y, missing, ha="center", va="center", color=GRAY, fontsize=8.5)
+            axes.text(
+                sum(axes.get_xlim()) / 2, y, "nothing to rank", ha="center", va="center", color=GRAY, fontsize=8.5
+            )
             continue
         value, low, high, _ = row.estimate
         whole = bool(np.isfinite(low))

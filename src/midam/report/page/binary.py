@@ -26,8 +26,6 @@ class BinaryPage(TargetPage):
     of_target = "binary"
     claim, pairs = ", a positive bag scored above a negative one", "pairs"
     validates = "threshold and calibration"
-    missing = "one class only"
-    always_errors = True
 
     @cached_property
     def _bands(self) -> Bands:

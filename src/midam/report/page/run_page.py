@@ -206,7 +206,7 @@ def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_
     tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
     table, rows = page.subgroup_table(name, tested, levels, caption=f"Metrics by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
-    forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
+    forest = plot_forest(rows, metric, reference=total and total.value)
     pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
     note = "Differences are to the largest level (Zou and Donner), not corrected for the number of subgroups."
     if len({group for group, _ in pairs}) < len(pairs):
@@ -232,7 +232,7 @@ def _features(study: Study) -> Part:
 
 def _bags(study: Study, page: TargetPage) -> list[Any]:
     """Return tables of the most wrong bags, and the command that explains their scores."""
-    parts = page.errors() if page.ranked or page.always_errors else []
+    parts = page.errors()
     if not parts:
         return ["No bag can be called wrong: this needs predictions, and the run has none."]
     names = [row[0] for table in tables_of(parts) for row in table.rows]

@@ -208,18 +208,12 @@ class TargetPage:
         What the share of the main metric is a share of, as "on 100 bags CLAIM in 80% of all PAIRS".
     validates : str
         What the validation bags are used for.
-    missing : str
-        Text in a forest plot for a level without the metric.
-    always_errors : bool
-        Whether wrong bags are listed even if nothing can be ranked.
     """
 
     of_target: ClassVar[str] = ""
     claim: ClassVar[str] = ": of two bags the one with the higher label had the higher score"
     pairs: ClassVar[str] = "comparable pairs"
     validates: ClassVar[str] = "the model"
-    missing: ClassVar[str] = "nothing to rank"
-    always_errors: ClassVar[bool] = False
 
     def __init__(self, study: Study) -> None:
         self.study, self.tested, self.summary = study, study.tested, study.summary
