@@ -146,7 +146,7 @@ def test_the_page_of_a_cross_validated_run_has_the_numbers_of_its_summary(target
     assert f"[{low:.1%}, {high:.1%}]" in text
     assert f"{len(rows)} bags" in text
     assert "each scored by a model that has not seen it" in text
-    assert f"it was trained {summary['folds']} times more" in text
+    assert f"cross-validated in {summary['folds']} folds" in text
     assert "compares bags of all folds" in text
     assert "bags of one fold" not in text
 

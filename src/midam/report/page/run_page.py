@@ -86,13 +86,8 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
     counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
     trained = [counts[part] for part in ("train", "val") if part in counts]
     on = f"{study.trained_on} ({' and '.join(trained)})" if trained else study.trained_on
-    done = f"What was done: {study.method}, trained on {on}."
-    if study.folds:
-        done = (
-            f"What was done: {study.method}, trained on all bags of {study.trained_on}. For the scores it was trained "
-            f"{study.folds} times more, each time without one of {study.folds} folds, which it then scored."
-        )
-    blocks.append(done)
+    done = words.fold_words(study.about) if study.folds else f"trained on {on}"
+    blocks.append(f"What was done: {study.method}, {done}.")
     if (baseline := study.compared.get("baseline")) is not None:
         blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict_words(baseline)}.")
     return [block for block in blocks if block]
