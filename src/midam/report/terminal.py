@@ -1,7 +1,10 @@
 """Output of the command line: progress, results, data descriptions."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +25,7 @@ from midam.report.program import remark
 
 _LINES = 10
 _EVERY_SECONDS = 30.0
+_PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
 _SIZE_BINS, _BAR = 8, 40
@@ -38,8 +42,8 @@ _FIGURES = {
 class LiveProgress:
     """Context manager of a progress bar of `total` work, with `columns` and a state, shown only on a terminal.
 
-    Without a terminal, plain lines are due after each tenth of the work, and half a minute after the last one. An error
-    removes the bar.
+    Without a terminal, plain lines are due after each tenth of the work, and at least every half minute, whatever the
+    work does. An error removes the bar.
     """
 
     def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
@@ -50,12 +54,16 @@ class LiveProgress:
         self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
+        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         self._bar.start()
+        if not self._console.is_terminal:
+            threading.Thread(target=self._say_that_it_runs, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
         if self._bar.disable:
             return  # rich 14 would print an empty line
         self._bar.live.transient = kind is not None
@@ -66,6 +74,15 @@ class LiveProgress:
         if not self._console.is_terminal:
             self._shown_at = time.monotonic()
             self._console.print(line, soft_wrap=True)
+
+    def _say_that_it_runs(self) -> None:
+        while not self._over.wait(_EVERY_SECONDS / 10):
+            if time.monotonic() - self._shown_at >= _EVERY_SECONDS:
+                task = self._bar.tasks[self._task]
+                done = f", {task.completed / task.total:.0%} done" if task.total else ""
+                left = f", {timedelta(seconds=task.time_remaining)} left" if task.time_remaining else ""
+                with suppress(OSError, ValueError):  # a stream that has been closed
+                    self._print(f"{task.description} {escape(task.fields['state'])}{done}{left}")
 
     def _due(self, done: float, total: float) -> bool:
         """Return whether a plain line is due."""
@@ -139,6 +156,7 @@ class BagProgress(LiveProgress):
         self._sizes = sizes
         self._total = int(sizes.sum())
         self._bags = self._rows = 0
+        self._lately = (0, time.monotonic())  # finished instances at the last line, and its time
         super().__init__(title, total=self._total, console=console)
 
     def update(self, bag: int) -> None:
@@ -151,10 +169,20 @@ class BagProgress(LiveProgress):
         self._rows += int(self._sizes[bags].sum())
         progress_text = f"{self._bags}/{len(self._sizes)} bags"
         if self._due(self._bags, len(self._sizes)):
-            self._print(f"{self._title} {progress_text}")
+            self._print(f"{self._title} {progress_text}{self._left()}")
         speed = self._bar.tasks[self._task].speed
         state = progress_text if speed is None else f"{progress_text}  {speed:,.0f} instances/s"
         self._bar.update(self._task, completed=self._rows, state=state)
+
+    def _left(self) -> str:
+        """Return the time left at the pace since the last line; "" at the end, or too soon after that line."""
+        rows, then = self._lately
+        now = time.monotonic()
+        self._lately = (self._rows, now)
+        if self._rows in (rows, self._total) or now - then < _PACE_SECONDS:
+            return ""
+        remaining = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
+        return f", {remaining} left"
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
