@@ -34,7 +34,7 @@ CORE = {
 }
 BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
 BELOW_TRAIN = BELOW_EVALUATE | {"evaluate"}
-BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "report"}
+BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "methods", "report"}
 TOP = BELOW_RUNS | {"runs"}
 ALLOWED: dict[str, set[str]] = {
     "_version": set(),
@@ -56,7 +56,8 @@ ALLOWED: dict[str, set[str]] = {
     "targets": BELOW_TRAIN,
     "imaging": CORE | {"functional", "nn", "data"},  # `data` and `nn` reach it by their registries alone
     "train": BELOW_TRAIN | {"targets"},
-    "report": BELOW_TRAIN | {"targets", "train"},
+    "report": BELOW_TRAIN | {"targets", "train", "methods"},
+    "methods": BELOW_TRAIN | {"targets", "train"},
     "runs": BELOW_RUNS | {"imaging"},
     "explain": TOP | {"imaging"},
     "export": TOP,
@@ -91,8 +92,8 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=32_440,
-    files=251,
+    lines=32_345,
+    files=256,
     function=60,
     circles=0,
     against_layers=0,
@@ -106,21 +107,22 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1527,
-    "cli": 1795,
-    "compare": 2585,
-    "data": 7886,
+    "cli": 1797,
+    "compare": 1531,
+    "data": 7880,
     "evaluate": 1895,
     "explain": 1530,
     "export": 540,
     "functional": 500,
-    "imaging": 2135,
-    "nn": 1975,
-    "report": 3021,
-    "runs": 2671,
+    "imaging": 2100,
+    "methods": 1291,
+    "nn": 1960,
+    "report": 3015,
+    "runs": 2455,
     "settings": 650,
-    "sklearn": 1095,
+    "sklearn": 1079,
     "targets": 980,
-    "train": 1710,
+    "train": 1656,
 }
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group, Row
+from midam.compare.engine import Group
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
+from midam.methods.store import Row
 from midam.report.figures import add_legend, new_figure
 from midam.settings import Settings
 from midam.train.modes import cpu_threads
@@ -32,7 +33,7 @@ class ImageArm:
     """A curve."""
 
     label: str  # In the legend
-    method: str  # A name of `midam.train.named_methods`
+    method: str  # A name of `midam.methods.names`
     recipe: Recipe  # Epochs, batch, learning rates to choose from, folds; its first margin is used
 
 

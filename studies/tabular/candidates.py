@@ -18,18 +18,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from midam.compare.auto.candidates import Candidate, limited
-from midam.compare.auto.search import areas_of, best_epochs
-from midam.compare.baselines import median_gamma, standardized_bags
-from midam.compare.engine import Group, Row
-from midam.compare.fitted import make_forest
-from midam.compare.folds import inner_folds
+from midam.compare.engine import Group
 from midam.compare.plan import single_threaded
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
-from midam.settings import ResolvedSettings, Settings
+from midam.methods.baselines import median_gamma, standardized_bags
+from midam.methods.inner_folds import inner_folds
+from midam.methods.statistics_models import make_forest
+from midam.methods.store import Row
 from midam.train.trials import Trial
 from studies.differences import holm, over_sets, paired
 from studies.engine import PACKED, Store, complete, take_published, trial_name

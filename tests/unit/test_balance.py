@@ -13,6 +13,7 @@ from midam.data.bags import Bags
 from midam.data.sampling import BagSampler, StrataSampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, RunStoppedError
 from midam.evaluate import auroc
+from midam.methods.method import Callbacks
 from midam.report.words import as_flags
 from midam.runs.apply import predict_run, read_for
 from midam.runs.fit import fit_run, resume_run
@@ -304,7 +305,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_with_the_same_sites_alone(run, da
 
     folder = RunFolder(tmp_path / "stopped")
     with pytest.raises(RunStoppedError, match="Continue with"):
-        fit_run(str(data), settings_of(), folder, on_epoch=stop)
+        fit_run(str(data), settings_of(), folder, callbacks=Callbacks(on_epoch=stop))
     parts = dict(np.load(data))
     np.savez(tmp_path / "other.npz", **{**parts, "site": parts["site"][::-1]})
     with pytest.raises(CheckpointError, match="got other bags"):

@@ -9,8 +9,6 @@ import torch
 
 from midam.cli.compare import parse_cv
 from midam.compare import Fold, known_methods, repeated_folds, run_comparison
-from midam.compare.baselines import MeanMapSVM, set_kernels
-from midam.compare.engine import TrialStore
 from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan, run_task
@@ -22,6 +20,8 @@ from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
+from midam.methods.baselines import MeanMapSVM, set_kernels
+from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
 from midam.train.trials import Trial, every_epoch, train_trials

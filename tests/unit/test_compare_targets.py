@@ -12,14 +12,15 @@ import midam
 from midam.cli.compare import _warn_of_unused
 from midam.cli.parser import Options
 from midam.compare import Fold, corrected_interval, deploy_method, fitted, repeated_folds, run_comparison
-from midam.compare.baselines import Baseline
-from midam.compare.folds import fold_remarks, inner_folds, validation_part
+from midam.compare.folds import fold_remarks, validation_part
 from midam.compare.methods import usual_methods
 from midam.compare.trials import open_trials
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
 from midam.evaluate import class_aurocs
+from midam.methods.inner_folds import inner_folds
+from midam.methods.method import Baseline
 from midam.registry import BASELINES
 from midam.runs.scoring import predict_run
 from midam.settings import Settings

@@ -14,6 +14,7 @@ from midam.data import Bags
 from midam.data.store.write import write_store
 from midam.errors import MidamError, RunStoppedError, StoreError
 from midam.files import free_room, require_space
+from midam.methods.method import Callbacks
 from midam.runs import scoring
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run, resume_run
@@ -142,7 +143,7 @@ def test_a_run_that_goes_on_needs_the_rest_alone(tmp_path, disk):
 
     disk.free = 1 << 30
     with pytest.raises(RunStoppedError):
-        fit_run("digits", SMALL, folder, on_epoch=stop)
+        fit_run("digits", SMALL, folder, callbacks=Callbacks(on_epoch=stop))
     before = files(tmp_path)
     disk.free = 1000
     with pytest.raises(MidamError, match="got 1000 bytes free"):

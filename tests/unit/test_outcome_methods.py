@@ -8,11 +8,11 @@ from sklearn.preprocessing import StandardScaler
 from tests.trainings import bags_with, outcome_bags
 
 from midam.compare import fitted
-from midam.compare.fitted import _residuals, tree_scores
-from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics
 from midam.data.target_labels import TargetLabels
+from midam.methods.inner_folds import inner_folds
+from midam.methods.statistics_models import _residuals, tree_scores
 from midam.registry import BASELINES
 from midam.targets import target_of
 from midam.targets.cox import choose_cox

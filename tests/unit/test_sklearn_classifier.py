@@ -15,7 +15,6 @@ from sklearn.model_selection import GridSearchCV
 
 import midam
 from midam import BagClassifier, MIDAMClassifier
-from midam.compare.auto.candidates import VECTORS
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.data.splits import split_bags
@@ -23,6 +22,7 @@ from midam.errors import BagDataError, ConfigError, OneClassError, RunExistsErro
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.explain import ExplainOptions, explain_bags
+from midam.methods.auto.candidates import VECTORS
 from midam.nn.ensemble import scorers_of
 from midam.runs.apply import evaluate_run
 from midam.runs.fit import fit_run
@@ -509,10 +509,10 @@ def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
 
 @pytest.mark.parametrize("method", ["auto", "bag-statistics-logistic"])
 def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("midam.compare.fitted._TREES", 5)
-    monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.ones(1))
-    monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
-    monkeypatch.setattr("midam.compare.auto.candidates._MOST_DRAWS", 400)
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 5)
+    monkeypatch.setattr("midam.methods.baselines._KERNEL_C", np.ones(1))
+    monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
+    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 400)
     train, test = data
     classifier = MIDAMClassifier(method=method, seed=3, show_progress=True).fit(train)
     assert ("bag-statistics-extratrees" in capsys.readouterr().err) == (method == "auto")

@@ -7,9 +7,9 @@ import pytest
 from tests import judging
 
 from midam.compare import fitted
-from midam.compare.fitted import tree_scores
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate import concordance_index_censored
+from midam.methods.statistics_models import tree_scores
 from midam.targets.cox import CoxRidge, _inner_folds, choose_cox
 
 

@@ -23,6 +23,8 @@ from midam.compare.workers import BACKENDS
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.imaging.kinds import usual_network
+from midam.methods.method import Callbacks
+from midam.methods.names import is_shorthand
 from midam.registry import BASELINES
 from midam.report.program import note_result, remark, say, stdout_console
 from midam.report.terminal import FitProgress, LiveProgress
@@ -30,7 +32,6 @@ from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder
 from midam.settings import DataSettings, Settings
-from midam.train.named_methods import is_shorthand
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
@@ -163,9 +164,8 @@ def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, arg
     name, epochs = best_method(comparison, arguments["method"]), arguments["settings"].training.epochs
     console.print(f"training {escape(name)} on all {len(bags)} bags")
     with FitProgress(epochs if find_method(name).baseline is None else 1, console=console) as bar:
-        summary = deploy_method(
-            bags, comparison, out, **arguments, on_epoch=bar.update, on_stage=bar.stage, on_bags=bar.scored
-        )
+        calls = Callbacks(on_epoch=lambda row, _: bar.update(row), on_stage=bar.stage, on_bags=bar.scored)
+        summary = deploy_method(bags, comparison, out, **arguments, callbacks=calls)
     say(summary["deployed"]["note"])
     note_result(run=out, deployed=summary["deployed"])
     say(f"run folder: {out}")

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midam.compare.baselines import Baseline
 from midam.data.bags import Bags
 from midam.errors import ConfigError, check_each, nearest
+from midam.methods.method import Baseline
+from midam.methods.names import DEFAULT, is_shorthand, known_methods, method_settings
 from midam.registry import BASELINES, OBJECTIVES, build
 from midam.runs.baseline import usual_baseline
 from midam.targets import target_of
-from midam.train.named_methods import DEFAULT, is_shorthand, known_methods, method_settings
 
 __all__ = ["DEFAULT", "ComparedMethod", "find_method", "find_methods", "known_methods"]
 

@@ -13,7 +13,7 @@ from warnings import warn
 
 import numpy as np
 
-from midam.compare.engine import Group, TrialStore, compute
+from midam.compare.engine import Group, compute
 from midam.compare.folds import Fold, Parts
 from midam.compare.methods import ComparedMethod
 from midam.compare.plan import Task, single_threaded
@@ -22,13 +22,15 @@ from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
 from midam.errors import DivergedError
+from midam.evaluate.predict import predict
+from midam.methods.store import TrialStore
+from midam.methods.trained import Trained
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
 from midam.runs.results import model_content, write_model
 from midam.settings import DataSettings, ResolvedSettings, Settings
 from midam.targets import target_of
-from midam.train.trainer import Trainer
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,18 +84,20 @@ def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None
     used = np.flatnonzero(names != "")
     with single_threaded():
         config: ResolvedSettings = task.config.resolve(bags.instance_shape)
-        trainer = Trainer(config.replace(seed=task.fold.repeat, select="last", patience=None), bags.subset(train))
+        config = config.replace(seed=task.fold.repeat, select="last", patience=None)
         try:
-            trainer.fit(epochs=task.epoch)
+            fitted = Trained(epochs=task.epoch).fit(bags.subset(train), None, config)
         except DivergedError:
             return None
         target = target_of(bags)
         decided = target.saved(None)
         if len(val):
             held = bags.subset(val)
-            decided = target.saved(target.decide(target.values(held), trainer.scores(held, trainer.reader(held))))
+            decided = target.saved(
+                target.decide(target.values(held), predict(fitted.model, held, chunk_size=config.run.chunk_size))
+            )
     origin = describe_origin(SplitBags(bags.subset(used), names[used], made.imputed, None, made.columns))
-    return model_content(trainer.config, trainer.reported, origin, decided=decided)
+    return model_content(fitted, origin, decided=decided)
 
 
 def unkept(methods: Sequence[ComparedMethod]) -> list[str]:

@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from midam.compare.engine import Group, Row
-from midam.compare.folds import Fold, Parts, Positions, validation_part
+from midam.compare.engine import Group
+from midam.compare.folds import Fold, Parts, validation_part
 from midam.compare.methods import ComparedMethod, has_margin
 from midam.compare.trials import Status, trial_name, trial_result
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import ConfigError, require_choice
 from midam.evaluate.metrics import auprc
-from midam.runs.folds import ranked, trainable
+from midam.methods.inner_folds import Positions, ranked, trainable
+from midam.methods.store import Row
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
 from midam.train.batch_size import choose_batch_size

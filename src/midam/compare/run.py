@@ -9,7 +9,7 @@ from typing import Any, Literal
 from warnings import warn
 
 from midam._version import __version__
-from midam.compare.engine import Group, TrialStore, compute
+from midam.compare.engine import Group, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import ComparedMethod, check_methods, find_methods
@@ -25,6 +25,7 @@ from midam.data.column_codes import needs_preparing, note_of_filled, prepare
 from midam.data.free_memory import free_memory
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, write_text
+from midam.methods.store import TrialStore
 from midam.plain_files import require_plain_folder, sweep
 from midam.runs.data import write_left_out
 from midam.settings import DataSettings, ResolvedSettings, Settings, yaml_text

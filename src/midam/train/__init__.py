@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from midam.train.estimators import encoded_sample as encoded_sample
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
-    from midam.train.named_methods import known_methods as known_methods
-    from midam.train.named_methods import method_names as method_names
-    from midam.train.named_methods import method_settings as method_settings
     from midam.train.step import make_optimizer as make_optimizer
     from midam.train.step import parameter_groups as parameter_groups
     from midam.train.step import train_step as train_step

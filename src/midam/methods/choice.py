@@ -1,21 +1,18 @@
 """Methods by name: a shorthand for settings, or a method that is fitted in one step and takes few settings."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from midam.errors import ConfigError, nearest
+from midam.methods.names import DEFAULT, is_shorthand, known_methods, method_settings
 from midam.registry import BASELINES, build
 from midam.settings import Settings
 from midam.settings.group import AUTO
 from midam.settings.method import are_pixels
-from midam.train.named_methods import DEFAULT, is_shorthand, known_methods, method_settings
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from midam.data.bags import Bags
-    from midam.nn.ensemble import BagEnsemble
 
 _OF_RUN = (
     "seed",
@@ -53,7 +50,7 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     refuse_settings(name, {key: value for key, value in settings.flat().items() if value != defaults[key]})
     if is_shorthand(name):
         return settings.replace(**method_settings(name)), None
-    make_baseline(name)
+    make_method(name)
     if settings.data.covariates:
         raise ConfigError(
             f"Expected no `covariates` with the method {name!r}, which uses only instances, got "
@@ -91,40 +88,24 @@ def refuse_settings(name: str, values: Mapping[str, Any]) -> None:
         raise ConfigError(f"Expected no `{key}` with the method {name!r}, got {values[key]!r}; {why}.")
 
 
-def make_baseline(name: str) -> Any:
-    """Return the `midam.compare.Baseline` of a name; raise a `ConfigError` if it cannot be a model."""
+def make_method(name: str, **options: Any) -> Any:
+    """Return the `midam.methods.method.Method` of a name; raise a `ConfigError` if it cannot be a model.
+
+    `options` are arguments that its constructor takes if it has parameters of these names: `auto` takes `budget` and
+    `journal`, see `midam.methods.auto.search.search`.
+    """
     if name not in known_methods() and "." not in name:
         raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
     kind = BASELINES.find(name)
     if kind.lacks is not None:
+        able = ", ".join(BASELINES.where(lambda method: method.lacks is None))
         raise ConfigError(
-            f"Expected a method that can be a model, got {name!r}: {kind.lacks}; choose one of "
-            f"{', '.join(baseline_names())}, or a method that midam trains, such as {DEFAULT}."
+            f"Expected a method that can be a model, got {name!r}: {kind.lacks}; choose one of {able}, or a method "
+            f"that midam trains, such as {DEFAULT}."
         )
-    return build(kind, part=f"the baseline {name!r}", offered={}, arguments={})
-
-
-def empty_model(
-    name: str,
-    instance_shape: tuple[int, ...],
-    weights: "Mapping[str, Tensor]",
-    parts: Sequence[Mapping[str, Any]] | None = None,
-) -> "BagEnsemble":
-    """Return a model of a baseline to be filled with these weights; raise an `Exception` if they do not fit it.
-
-    `parts` are the parts of a model that `auto` chose, as the model file has them.
-    """
-    from midam.nn.ensemble import BagEnsemble, all_weights
-
-    baseline = make_baseline(name)
-    if baseline.chooses:
-        return baseline.model(instance_shape, weights, parts or [])
-    return BagEnsemble([baseline.scorer(instance_shape, all_weights(weights)[0])])
-
-
-def baseline_names() -> list[str]:
-    """Return the names of the baselines that can be models."""
-    return BASELINES.where(lambda baseline: baseline.lacks is None)
+    method = build(kind, part=f"the baseline {name!r}", offered=options, arguments={})
+    method.name = name
+    return method
 
 
 def taken_settings(settings: Settings) -> dict[str, Any]:

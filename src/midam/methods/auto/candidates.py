@@ -12,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam._version import __version__
-from midam.compare.baselines import ModelBaseline
-from midam.compare.methods import find_method
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.methods.choice import make_method
+from midam.methods.method import ModelBaseline
+from midam.methods.names import DEFAULT, is_shorthand, method_settings
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
-from midam.train.named_methods import DEFAULT
 from midam.train.trainer import Trainer
 from midam.train.trials import Prepare, Trial, train_trials
 
@@ -113,7 +112,7 @@ class Candidate:
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
         """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers."""
         if self.baseline is not None:
-            return [self.baseline.fit(bags, seed=seed)]
+            return [self.baseline.scorer(bags, seed=seed)]
         return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit(epochs=epochs).reported)
 
     def refit(self, folds: int) -> float:
@@ -160,9 +159,7 @@ def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -
 
     Raises a `ConfigError` for a method that cannot be a model.
     """
-    method = find_method(name)
-    if method.baseline is None:
-        return Candidate(name, config=limited(Settings.from_flat(dict(method.settings)).resolve(instance_shape), count))
-    if not isinstance(method.baseline, ModelBaseline):
-        raise ConfigError(f"Expected a method that can be a model, got {name!r}: {method.baseline.lacks}.")
-    return Candidate(name, baseline=method.baseline)
+    if name == DEFAULT or is_shorthand(name):
+        settings = Settings.from_flat({} if name == DEFAULT else dict(method_settings(name)))
+        return Candidate(name, config=limited(settings.resolve(instance_shape), count))
+    return Candidate(name, baseline=make_method(name))
