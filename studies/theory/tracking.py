@@ -22,8 +22,9 @@ from midam.methods.store import Row
 from midam.nn.scorer import BagOutput
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.build import MethodParts, build_method, build_optimizer
-from midam.train.step import train_step
+from midam.train.build import MethodParts, build_method
+from midam.train.loop import train_step
+from midam.train.optimizers import build_optimizer
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page

@@ -27,7 +27,7 @@ from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
 from midam.train.build import fill_ensemble
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint, named_parts
-from midam.train.step import reported_weights
+from midam.train.optimizers import reported_weights
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from midam.registry import ESTIMATORS
 from midam.settings import ResolvedSettings
 from midam.targets import target_of
 from midam.train.build import build_model
+from midam.train.inputs import standardized_once
 from midam.train.members import CHECKPOINTED_PARTS
-from midam.train.training import standardized_once
 
 _ENOUGH_STEPS = 2400
 
