@@ -15,7 +15,7 @@ from midam.evaluate.ranking import auroc
 from midam.methods.store import Row
 from midam.report.figures import add_legend, new_figure
 from midam.settings import Settings
-from midam.train.modes import cpu_threads
+from midam.train.loop import cpu_threads
 from studies.drawing import COLORS, DASHES, MARKERS, save_figure
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import Recipe, choose_design, image_config

@@ -20,8 +20,8 @@ from midam.nn.standardizer import Standardizer
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
-from midam.train.modes import cpu_threads
-from midam.train.standardizing import fit_standardizers
+from midam.train.inputs import fit_standardizers
+from midam.train.loop import cpu_threads
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name

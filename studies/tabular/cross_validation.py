@@ -32,8 +32,8 @@ from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.methods.choice import make_method
 from midam.methods.method import Fitted, Folds
+from midam.methods.names import make_method
 from midam.methods.store import Row
 from midam.runs.folds import choose_folds, fold_trials
 from midam.settings import Settings

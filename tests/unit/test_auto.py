@@ -50,9 +50,9 @@ from midam.methods.auto.search import (
     prior_weights,
     search,
 )
-from midam.methods.choice import usual_method
 from midam.methods.inner_folds import inner_folds, inner_trials
 from midam.methods.method import ModelBaseline
+from midam.methods.names import usual_method
 from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
 from midam.runs.fit import fit_run
@@ -183,7 +183,7 @@ def test_inner_folds_hold_groups_together_and_the_choice_is_that_of_the_seed():
     for test in inner_folds(bags, np.arange(48), seed=1):
         assert not set(bags.groups[test]) & set(np.delete(bags.groups, test))
     first, again, other = (_choose(bags, seed) for seed in (1, 1, 2))
-    assert first.about["folds"] == 5
+    assert first.entries["auto"]["folds"] == 5
     assert predict(first.model, bags).tolist() == predict(again.model, bags).tolist()
     assert predict(first.model, bags).tolist() != predict(other.model, bags).tolist()
 
@@ -343,7 +343,7 @@ def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
     assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
     bags = make_bags(30)
     assert len(inner_trials(bags, np.arange(30), seed=0)) == 5
-    monkeypatch.setattr("midam.compare.folds.MANY", 29)
+    monkeypatch.setattr("midam.methods.inner_folds.MANY", 29)
     few = inner_trials(bags, np.arange(30), seed=0)
     assert len(few) == 3
     for trial in few:
@@ -699,7 +699,7 @@ def test_other_bags_are_trained_as_the_settings_say(kind, monkeypatch):
     elif kind == "covariates":
         bags = bags.replace(covariates={"age": np.arange(40.0)})
     elif kind == "wide":
-        monkeypatch.setattr("midam.methods.choice._MOST_NUMBERS", 4 * 40 * 5 - 1)
+        monkeypatch.setattr("midam.methods.names._MOST_NUMBERS", 4 * 40 * 5 - 1)
         assert usual_method(bags.subset(np.arange(10)), settings) == "auto"
     else:
         settings = Settings(epochs=99)

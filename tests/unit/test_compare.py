@@ -171,7 +171,7 @@ def test_the_set_kernel_equals_its_definition():
 def test_the_mean_map_is_close_to_the_set_kernel():
     rng, labels = np.random.default_rng(0), np.arange(12) % 2
     bags = Bags.from_list([rng.normal(size=(4, 3)) + label for label in labels], labels)
-    model = MeanMapSVM().fit(bags, seed=0)
+    model = MeanMapSVM().scorer(bags, seed=0)
     rows = np.split(model.standardized(torch.as_tensor(bags.instances)).double().numpy(), 12)
     gamma = float(model.pooling.scales[0]) ** 2 / 2
     mean = torch.stack([model.pooling(torch.as_tensor(x))[1].mean(dim=0) for x in rows])

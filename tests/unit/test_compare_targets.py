@@ -11,7 +11,7 @@ from tests.trainings import bags_with, outcome_bags
 import midam
 from midam.cli.compare import _warn_of_unused
 from midam.cli.parser import Options
-from midam.compare import Fold, corrected_interval, deploy_method, fitted, repeated_folds, run_comparison
+from midam.compare import Fold, corrected_interval, deploy_method, repeated_folds, run_comparison
 from midam.compare.folds import fold_remarks, validation_part
 from midam.compare.methods import usual_methods
 from midam.compare.trials import open_trials
@@ -37,7 +37,7 @@ ALONE = {"lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": Fa
 @pytest.fixture(scope="module", autouse=True)
 def few_trees():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitted, "_TREES", 25)
+        patch.setattr("midam.methods.statistics_models._TREES", 25)
         yield
 
 

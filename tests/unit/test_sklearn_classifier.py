@@ -30,6 +30,7 @@ from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
+from midam.train.trainer import Trainer
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
@@ -416,19 +417,21 @@ def test_a_second_fit_goes_on_only_with_warm_start(data):
     assert not np.array_equal(warm.bag_scores(test), scores)
 
 
-def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data):
+def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data, monkeypatch):
     train, _ = data
     classifier = MIDAMClassifier(epochs=3, **SETTINGS).fit(train)
     weights = {name: value.clone() for name, value in classifier.model_.state_dict().items()}
-    settings = classifier._settings()
-    trainer = classifier._trainer(settings, train.subset(np.arange(1, 200)), None, going_on=True)
+    rest, trainers = classifier._rest[0], []
+    monkeypatch.setattr(Trainer, "fit", lambda trainer, **_: trainers.append(trainer))
+    classifier.set_params(warm_start=True).fit(train.subset(np.arange(1, 200)))
+    (trainer,) = trainers
     assert all(torch.equal(value, weights[name]) for name, value in trainer.model.state_dict().items())
     objective = trainer.members[0].objective.state_dict()
-    assert float(objective["positive_center"]) == float(classifier._rest[0]["objective"]["positive_center"]) != 0
+    assert float(objective["positive_center"]) == float(rest["objective"]["positive_center"]) != 0
     momenta = trainer.members[0].optimizer.state_dict()
-    assert momenta["state"].keys() == classifier._rest[0]["optimizer"].keys() != set()
+    assert momenta["state"].keys() == rest["optimizer"].keys() != set()
     # Another call draws other instances.
-    assert trainer.config.run.seed != settings.run.seed
+    assert trainer.config.run.seed != classifier.settings_.run.seed
 
 
 @pytest.mark.parametrize("change", [{"objective": "bce"}, {"optimizer": "sgd"}, {"margin": 0.5}, {"lr": 0.01}], ids=str)

@@ -14,8 +14,7 @@ from midam.cli.parser import DATA, Options, Parser
 from midam.data.left_out import WHEN_MADE
 from midam.data.sets import catalog
 from midam.errors import ConfigError, plural
-from midam.methods.choice import choose_method
-from midam.methods.names import DEFAULT, is_shorthand
+from midam.methods.names import DEFAULT, choose_method, is_shorthand
 from midam.processes import LEADER, Processes
 from midam.registry import BASELINES, FINE_TUNED, NETWORKS
 from midam.report.program import note_result, say

@@ -16,8 +16,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser
 from midam.errors import ConfigError, MidamError
-from midam.methods.choice import TAKEN, choose_method, method_title, refuse_settings
-from midam.methods.names import DEFAULT
+from midam.methods.names import DEFAULT, TAKEN, choose_method, method_title, refuse_settings
 from midam.processes import Processes, restarted
 from midam.registry import is_network, take_known
 from midam.report.program import note_result, stdout_console

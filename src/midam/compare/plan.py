@@ -26,7 +26,7 @@ from midam.methods.store import Row
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
 from midam.train.batch_size import choose_batch_size
-from midam.train.modes import cpu_threads
+from midam.train.loop import cpu_threads
 from midam.train.trainer import make_fabric
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
 

@@ -58,7 +58,7 @@ from midam.nn.pooling.summary import (
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.targets import target_of
-from midam.train.standardizing import fit_standardizers, random_instances
+from midam.train.inputs import fit_standardizers, random_instances
 from midam.train.trials import Trial
 
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)

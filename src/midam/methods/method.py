@@ -14,13 +14,13 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import FEW_BAGS
-from midam.methods.choice import taken_settings
 from midam.methods.inner_folds import inner_trials
+from midam.methods.names import taken_settings
 from midam.nn.ensemble import BagEnsemble, all_weights
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import OutOfFold
-from midam.train.modes import cpu_threads
+from midam.train.loop import cpu_threads
 from midam.train.trials import Prepare, Trial
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Method:
         train, val : Bags
             Labeled bags, and validation bags, if any.
         settings : ResolvedSettings
-            Settings; a method without epochs takes few of them, see `midam.methods.choice.TAKEN`.
+            Settings; a method without epochs takes few of them, see `midam.methods.names.TAKEN`.
         callbacks : Callbacks
             Functions that are called meanwhile.
         folds : Folds, optional

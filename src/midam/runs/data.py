@@ -25,7 +25,7 @@ from midam.errors import BagDataError, Note, given
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.lazy_imports import pandas as pd
-from midam.methods.choice import usual_method
+from midam.methods.names import usual_method
 from midam.names import name_of
 from midam.registry import FINE_TUNED
 from midam.report.words import METRIC_NAMES
@@ -245,7 +245,7 @@ def typical_values(bags: Bags, columns: str | None = None) -> list[float] | None
     """
     if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
         return None
-    from midam.train.standardizing import random_instances
+    from midam.train.inputs import random_instances
 
     x = random_instances(bags, _TYPICAL_ROWS, np.random.default_rng(0)).numpy().astype(np.float64)
     typical, first = np.median(x, axis=0), 0

@@ -21,7 +21,7 @@ from midam.errors import (
     StaleStateError,
 )
 from midam.files import write_text
-from midam.methods.choice import choose_method, make_method, taken_settings
+from midam.methods.names import choose_method, make_method, taken_settings
 from midam.processes import Processes
 from midam.registry import plugin_entry
 from midam.runs.data import Reading, divided, read_data, split_parts, write_left_out
@@ -60,7 +60,7 @@ def fit_run(
         A folder without files; it is locked meanwhile, so that no other process writes into it.
     method : str, optional
         A method name of `midam compare`, which sets or replaces settings. Default: the method of the settings; if no
-        setting of training is changed, "auto" for the data that `midam.methods.choice.usual_method` describes.
+        setting of training is changed, "auto" for the data that `midam.methods.names.usual_method` describes.
     budget : float, optional
         Seconds that the method "auto" may take; default: no limit. Other methods ignore it.
     processes : Processes, optional

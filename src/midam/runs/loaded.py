@@ -16,7 +16,7 @@ from midam.errors import CheckpointError, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, saved_coder
-from midam.methods.choice import make_method, method_title
+from midam.methods.names import make_method, method_title
 from midam.names import nearby
 from midam.nn.ensemble import BagEnsemble, all_weights
 from midam.reading import read_text

@@ -17,7 +17,7 @@ from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import NO_DECISION, Thresholds
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
-from midam.methods.choice import method_title, taken_settings
+from midam.methods.names import method_title, taken_settings
 from midam.plain_files import open_plain
 from midam.reading import (
     ColumnForm,

@@ -20,6 +20,7 @@ from midam.errors import BagDataError, ConfigError, Note, given, listed
 from midam.files import size_text
 from midam.nn.encoders import batch_norms
 from midam.nn.objectives import Objective
+from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
 from midam.registry import OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
@@ -28,7 +29,6 @@ from midam.targets import Target, target_of
 from midam.targets.binary import Binary
 from midam.train.build import build_method
 from midam.train.estimators import Estimator
-from midam.train.modes import check_anneal
 
 _TRAINED, _COPIES = 3, 12  # memory of a network in a step, and with all copies, as multiples of its weights
 _NARROW = 128
@@ -92,7 +92,7 @@ def build_members(
             seed=seeded.run.seed,
             sites=sites,
         )
-        check_anneal(seeded, model.pooling)
+        _check_anneal(seeded, model.pooling)
         channels_last(model, instance_shape=shape)
         trained = training_scorer(model, seeded, standardized=standardized)
         members.append(Member(seeded, model, trained, estimator, method.objective.to(device), sampler, target))
@@ -215,6 +215,15 @@ def training_scorer(model: BagScorer, config: Settings, *, standardized: bool = 
     if encoder is model.encoder and standardizer is model.standardizer:
         return model
     return BagScorer(encoder, model.pooling, standardizer=standardizer, covariates=model.covariates)
+
+
+def _check_anneal(config: ResolvedSettings, pooling: Pooling) -> None:
+    """Refuse annealing if the pooling has no weights for it."""
+    if config.method.anneal and not pooling.anneals:
+        raise ConfigError(
+            f"Expected no `anneal` with the pooling {pooling.name!r}, which has no weights to sharpen, got "
+            f"{config.method.anneal:g}; leave it out, or use the pooling 'attention' or 'smoothed-max'."
+        )
 
 
 def channels_last(model: BagScorer, *, instance_shape: tuple[int, ...]) -> None:

@@ -34,11 +34,10 @@ from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
 from midam.train.batch_size import choose_batch_size
-from midam.train.inputs import labels_of, open_reader, standardized_once, weights_of
+from midam.train.inputs import fit_standardizers, labels_of, open_reader, standardized_once, weights_of
 from midam.train.loop import Training
 from midam.train.members import build_members, refuse_half_volumes, with_objective
 from midam.train.optimizers import weight_average
-from midam.train.standardizing import fit_standardizers
 from midam.train.state_check import StateError, state_error
 
 if TYPE_CHECKING:

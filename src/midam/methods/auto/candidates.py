@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.methods.choice import make_method
 from midam.methods.method import ModelBaseline
-from midam.methods.names import DEFAULT, is_shorthand, method_settings
+from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
