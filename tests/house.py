@@ -92,7 +92,7 @@ class Limits:
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 # Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=32_345,
+    lines=32_163,
     files=255,
     function=60,
     circles=0,
@@ -108,7 +108,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1527,
     "cli": 1797,
-    "compare": 1534,
+    "compare": 1505,
     "data": 7880,
     "evaluate": 1895,
     "explain": 1530,
@@ -118,11 +118,11 @@ PARTS = {
     "methods": 1287,
     "nn": 1960,
     "report": 3015,
-    "runs": 2455,
-    "settings": 650,
+    "runs": 2448,
+    "settings": 643,
     "sklearn": 1079,
     "targets": 980,
-    "train": 1608,
+    "train": 1532,
 }
 
 

@@ -57,8 +57,8 @@ def train(case, ranks):
     labels = torch.from_numpy(np.asarray(target_of(bags).values(bags), dtype=np.float64))
     training, found = Training(member, reader, labels, ranks=ranks), {}
     for epoch in range(epochs):
-        result = training.train_epoch(epoch)
-        found[f"loss-{epoch}"], found[f"metric-{epoch}"] = result.loss, np.array(result.metric)
+        loss, metric = training.train_epoch(epoch)
+        found[f"loss-{epoch}"], found[f"metric-{epoch}"] = loss, np.array(metric)
     found["scores"] = predict(member.model, bags, chunk_size=7, reader=reader, ranks=ranks)
     for part in ("model", "estimator", "objective"):
         for name, tensor in getattr(training, part).state_dict().items():

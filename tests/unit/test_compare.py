@@ -178,7 +178,7 @@ def test_the_mean_map_is_close_to_the_set_kernel():
     found = model.pooling.rows(mean).numpy()
     np.testing.assert_allclose(found @ found.T, set_kernels(rows, rows, gammas=[gamma])[0], rtol=0, atol=0.12)
     with pytest.raises(ConfigError, match="at most 2000 training bags for mean-map-svm, got 2002"):
-        MeanMapSVM().fit(Bags.from_list([np.zeros((1, 3))] * 2002, [0, 1] * 1001), seed=0)
+        MeanMapSVM().scorer(Bags.from_list([np.zeros((1, 3))] * 2002, [0, 1] * 1001), seed=0)
 
 
 @pytest.mark.parametrize(

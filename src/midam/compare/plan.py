@@ -3,7 +3,6 @@
 import threading
 import time
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,9 +24,7 @@ from midam.methods.inner_folds import Positions, ranked, trainable
 from midam.methods.store import Row
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
-from midam.train.batch_size import choose_batch_size
 from midam.train.loop import cpu_threads
-from midam.train.trainer import make_fabric
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
 
 # Initial weights use torch's global random state, so trainings in threads of a process run one after the other.
@@ -234,22 +231,6 @@ def group_results(
         seconds = sum(outcome.columns["seconds"] for outcome in of_fold)
         made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds, "peak_mib": None if i else peak}))
     return made
-
-
-def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
-    """Return a note for each method on the counts that are chosen for the training bags of each fold."""
-    by_method: dict[str, Counter[str]] = defaultdict(Counter)
-    for task in (group.tasks[0] for group in groups):
-        if task.config is not None and task.config.training.open:
-            config, fabric = task.config.resolve(bags.instance_shape), make_fabric(task.config)
-            for train, _ in task.parts:
-                choice = choose_batch_size(config, bags.subset(train), device=fabric.device, fabric=fabric)
-                by_method[task.method.name][choice.what] += 1
-    return [
-        f"{name}, chosen for the training bags of each fold: "
-        + "; ".join(f"{text} ({count} folds)" for text, count in counts.items())
-        for name, counts in by_method.items()
-    ]
 
 
 def _status(bags: Bags, fold: Fold, parts: Parts | None, *, validates: bool) -> str | None:

@@ -15,24 +15,21 @@ from midam.compare.memory import peaks_mib
 from midam.compare.methods import ComparedMethod, check_methods, find_methods
 from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
-from midam.compare.plan import Outcome, Selection, Task, chosen_counts, group_results, make_selection, plan, run_task
+from midam.compare.plan import Outcome, Selection, Task, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.trials import Status, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Workers
 from midam.data.bags import Bags
 from midam.data.column_codes import needs_preparing, note_of_filled, prepare
-from midam.data.free_memory import free_memory
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, write_text
 from midam.methods.store import TrialStore
 from midam.plain_files import require_plain_folder, sweep
 from midam.runs.data import write_left_out
-from midam.settings import DataSettings, ResolvedSettings, Settings, yaml_text
+from midam.settings import DataSettings, Settings, yaml_text
 from midam.targets import target_of
-from midam.train.batch_size import memory_share
 from midam.train.members import with_objective
-from midam.train.trainer import make_fabric
 
 OnProgress = Callable[[float, int], None]
 
@@ -122,8 +119,7 @@ def run_comparison(
     check_methods(compared, bags)
     checked = check_folds(bags, folds)
     folder, names = None if out is None else Path(out), [method.name for method in compared]
-    resolved = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
-    base = _with_memory_budget(resolved, folder, jobs=workers.here())
+    base = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
     data_settings = base.data if needs_preparing(bags, base.data) else None
     if base.data.impute != "none":
         note_of_filled(bags, base.data.impute, fitted_on="the training bags of each fold")
@@ -144,7 +140,6 @@ def run_comparison(
             run = partial(run_task, bags, data_settings=data_settings)
             compute(missing, run, keep=keeper, workers=workers, on_progress=progress)
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
-            remarks += chosen_counts(keeper.whole(), groups)
             comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
             if folder is not None:
                 _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
@@ -180,16 +175,6 @@ def _compared(
     made = make_comparison(bags, store.rows, [method.name for method in methods], folds, remarks=remarks)
     trained = [method.name for method in methods if method.baseline is None]
     return made.with_remarks(stopped_early(made.summary, trained, epochs, metric=target_of(bags).metric))
-
-
-def _with_memory_budget(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
-    """Return settings with one memory budget for all trials of all processes and calls, if counts are to be chosen."""
-    if not base.training.open or base.run.memory_budget is not None:
-        return base
-    path = None if folder is None else folder / "config.yaml"
-    kept = read_record(path.parent)[0]["settings"] if path is not None and path.exists() else {}
-    share = memory_share(free_memory(make_fabric(base).device)) / jobs / 2**30
-    return base.replace(memory_budget=kept.get("memory_budget") or share)
 
 
 def _write(comparison: Comparison, folder: Path, *, title: str) -> None:

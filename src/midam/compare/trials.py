@@ -148,7 +148,6 @@ def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> 
 class _Settings(Form):
     encoder: str
     target: str = "binary"
-    memory_budget: Number | None = None
 
 
 class Record(Form):

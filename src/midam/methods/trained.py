@@ -100,9 +100,6 @@ def _entries(trainer: Trainer, selected: str) -> dict[str, Any]:
         "members": trainer.config.training.members,
         "epochs": trainer.epoch,
     }
-    if trainer.chosen is not None:
-        counts = zip(("num_positive", "num_negative", "num_instances"), trainer.config.training.batch)
-        entries["chosen"] = {**dict(counts), "note": trainer.chosen}
     if trainer.states:
         # The tracked states of training bags next to the whole bags, means over the members.
         rows = [{key: value for key, value in asdict(state).items() if key != "enough"} for state in trainer.states]

@@ -15,7 +15,7 @@ from midam.process_group import Ranks, start
 from midam.processes import Processes
 from midam.registry import plugin_entry
 from midam.runs.data import Reading, write_left_out
-from midam.runs.folder import CHOSEN, RunFolder, read_chosen
+from midam.runs.folder import RunFolder
 from midam.runs.results import write_metrics
 from midam.runs.scoring import require_run_space
 from midam.settings import ResolvedSettings, yaml_text
@@ -137,7 +137,6 @@ class KeptTraining:
     def _begin(self, trainer: Trainer, calls: Callbacks) -> None:
         """Load the saved state; of a new run, write the settings, and the checkpoint of epoch 0."""
         self.trainer = trainer
-        trainer.chosen = trainer.chosen or read_chosen(self.folder)
         if self._saved is not None:
             with fitting(self.folder.last):
                 trainer.load_state_dict(self._saved["trainer"])
@@ -146,9 +145,8 @@ class KeptTraining:
             require_run_space(folder, bags, self.reading.origin, trainer=trainer)
             if self._saved is None:
                 write_left_out(bags, folder.left_out)
-                values, chosen = trainer.config.flat(), trainer.chosen
-                text = yaml_text({"data": self.data, **values, **plugin_entry(values)})
-                write_text(folder.config, text if chosen is None else f"{CHOSEN}{chosen}\n{text}")
+                values = trainer.config.flat()
+                write_text(folder.config, yaml_text({"data": self.data, **values, **plugin_entry(values)}))
                 self._save(trainer)
                 calls.on_start(trainer.config, None)
             if self._tracking is not None:

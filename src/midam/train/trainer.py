@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -93,8 +92,6 @@ class Trainer:
         The settings, with numbers instead of "auto".
     states : list of StateError
         After the last epoch of `fit`, the tracked state of each member beside whole training bags; empty without one.
-    chosen : str or None
-        A line about the chosen numbers, with the reason; None if no setting was "auto".
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
 
@@ -135,12 +132,9 @@ class Trainer:
         given, config = config.training, _resolved(config, train, val)
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
-        self.chosen: str | None = None
         self._ranks = ranks
         if config.training.open:
-            choose = partial(choose_batch_size, config, train, device=device, fabric=self.fabric)
-            choice = choose() if ranks is None else ranks.from_lead(choose)
-            config, self.chosen = choice.config, choice.tell()
+            config = choose_batch_size(config, train)
         self.config = config
         coder = None if start is None else saved_coder(start)
         once = standardized_once(config, train)
