@@ -90,14 +90,13 @@ class Limits:
 
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
-# Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
     lines=32_163,
     files=255,
     function=60,
     circles=0,
     against_layers=0,
-    parameters=16,
+    parameters=11,
     vague=0,
     pages=29,
     words=28_295,
@@ -108,7 +107,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1527,
     "cli": 1797,
-    "compare": 1505,
+    "compare": 1508,
     "data": 7880,
     "evaluate": 1895,
     "explain": 1530,

@@ -8,7 +8,7 @@ import yaml
 from tests.integration.commands import table
 
 from midam.cli import main, parse
-from midam.compare import Baseline, ModelBaseline, deploy_method, repeated_folds, run_comparison
+from midam.compare import Baseline, Grid, ModelBaseline, deploy_method, repeated_folds, run_comparison
 from midam.compare.deploy import best_method
 from midam.data.sources import read_bags
 from midam.errors import ConfigError
@@ -32,7 +32,7 @@ def compared(data):
     bags = read_bags(str(data))
     methods = ["dam-att", "instance-logistic-max", "bag-statistics-logistic", "mi-kernel-svm"]
     settings = Settings(epochs=4, members=1)
-    how = {"settings": settings, "lrs": [0.1, 0.01], "margins": [1.0], "measure_memory": False}
+    how = {"settings": settings, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
     return bags, settings, run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=3), **how)
 
 

@@ -8,7 +8,7 @@ import torch
 from tests.trainings import train, witness_bags
 
 from midam import MIDAMClassifier
-from midam.compare import repeated_folds, run_comparison
+from midam.compare import Grid, Workers, repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.data.free_memory import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
@@ -168,13 +168,15 @@ def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path):
     parts = [bags[i] for i in range(len(bags))]
     parts[folds[0].test[0]] = part
     bags = Bags.from_list(parts, bags.labels)
-    how = {"settings": Settings(num_instances="auto", epochs=1), "lrs": [0.05], "margins": [1.0], "select": "last"}
+    how = {"settings": Settings(num_instances="auto", epochs=1), "grid": Grid([0.05], [1.0], "last")}
     found = run_comparison(
         bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, keep_models=True
     )
     kept = [load_run(out / f"models/midam-att/repeat-0-fold-{fold}").settings.training.batch for fold in (0, 1)]
     assert kept == [(8, 8, 4), (8, 8, 16)]
-    again = run_comparison(bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, jobs=2)
+    again = run_comparison(
+        bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, workers=Workers(jobs=2)
+    )
     assert again.summary.equals(found.summary)
 
 

@@ -52,7 +52,7 @@ def keep_models(
     *,
     data_settings: DataSettings | None,
     workers: Workers,
-    on_progress: Callable[[float, int], None] | None = None,
+    on_progress: Callable[[float, int, str], None] | None = None,
 ) -> None:
     """Train and write the missing models of all trials that tested a trained model.
 
@@ -67,7 +67,7 @@ def keep_models(
             return
         write_model(RunFolder(task.folder), content)
 
-    report = None if on_progress is None else lambda done: on_progress(done, len(tasks))
+    report = None if on_progress is None else lambda done: on_progress(done, len(tasks), "models")
     made = [Group([{"folder": str(task.folder)}], [task]) for task in tasks]
     fit = partial(fit_model, bags, data_settings=data_settings)
     compute(made, fit, keep=write, workers=workers, on_progress=report)

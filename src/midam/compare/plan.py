@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,24 @@ def _metric(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -
 
 
 @dataclass(frozen=True)
+class Grid:
+    """What is chosen on validation bags, for methods of this library.
+
+    Parameters
+    ----------
+    lrs, margins : sequence of float
+        Candidates; ties go to the first, and only AUC objectives have a margin. Default of `lrs`:
+        `midam.compare.LEARNING_RATES` of the optimizer.
+    select : {"best", "last"}
+        Epoch that is tested.
+    """
+
+    lrs: Sequence[float] | None = None
+    margins: Sequence[float] = (0.1, 0.5, 1.0)
+    select: Literal["best", "last"] = "best"
+
+
+@dataclass(frozen=True)
 class Selection:
     """Choice of learning rate, margin and epoch; the order of the candidates decides between equals."""
 
@@ -179,18 +197,18 @@ def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
     return values if values["pooling"] == "smoothed-max" else values | {"temperature": None}
 
 
-def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
+def make_selection(base: Settings, grid: Grid) -> Selection:
     """Check the candidates; default learning rates depend on the optimizer."""
-    require_choice(("best", "last"), select=select)
-    lrs = LEARNING_RATES[base.training.optimizer] if lrs is None else lrs
-    for name, values in (("lr", lrs), ("margin", margins)):
+    require_choice(("best", "last"), select=grid.select)
+    lrs = LEARNING_RATES[base.training.optimizer] if grid.lrs is None else grid.lrs
+    for name, values in (("lr", lrs), ("margin", grid.margins)):
         if not len(values):
             raise ConfigError(f"Expected at least one {name}, got none; give one.")
         for value in values:
             Settings.from_flat({**base.flat(), name: value})
     # Training keeps the last epoch; the comparison selects the epoch.
     last = base.replace(select="last", patience=None)
-    return Selection(last, [float(x) for x in lrs], [float(x) for x in margins], select)
+    return Selection(last, [float(x) for x in lrs], [float(x) for x in grid.margins], grid.select)
 
 
 def plan(
