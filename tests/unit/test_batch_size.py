@@ -83,7 +83,7 @@ def test_the_estimator_has_a_say():
 
 def test_a_step_of_large_images_takes_fewer():
     assert choose(images(side=16)).training.batch == (6, 6, 8)
-    assert choose(images(side=64, largest=60)).training.batch == (6, 6, 16)
+    assert choose(images(side=64, largest=60)).training.batch == (2, 2, 16)
     assert choose(images(6, side=512, largest=3)).training.batch == (1, 1, 4)
 
 
