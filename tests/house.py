@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_163,
+    lines=32_157,
     files=255,
     function=60,
     circles=0,
@@ -107,17 +107,17 @@ LIMITS = Limits(
 PARTS = {
     "": 1527,
     "cli": 1797,
-    "compare": 1508,
+    "compare": 1506,
     "data": 7880,
     "evaluate": 1895,
     "explain": 1530,
     "export": 540,
     "functional": 500,
     "imaging": 2100,
-    "methods": 1287,
+    "methods": 1282,
     "nn": 1960,
     "report": 3015,
-    "runs": 2448,
+    "runs": 2446,
     "settings": 643,
     "sklearn": 1079,
     "targets": 980,

@@ -23,8 +23,9 @@ from midam.methods.trained import Trained
 from midam.registry import plugin_entry
 from midam.runs.data import Reading, SplitBags, describe_origin
 from midam.runs.folder import RunFolder
+from midam.runs.kept import write_metrics
 from midam.runs.report import write_run_report
-from midam.runs.results import write_metrics, write_results
+from midam.runs.results import write_results
 from midam.settings import ResolvedSettings, Settings, yaml_text
 
 

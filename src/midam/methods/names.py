@@ -82,6 +82,12 @@ def known_methods() -> list[str]:
     return [DEFAULT, *method_names(), *BASELINES.names()]
 
 
+def check_known(name: str) -> None:
+    """Refuse a name that is no method, shorthand or class path."""
+    if name not in known_methods() and "." not in name and "+" not in name:
+        raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
+
+
 def is_shorthand(name: str) -> bool:
     """Return whether `method_settings` may know a name."""
     return name in method_names() or "+" in name
@@ -167,8 +173,7 @@ def make_method(name: str, **options: Any) -> Any:
     `options` are arguments that its constructor takes if it has parameters of these names: `auto` takes `budget` and
     `journal`, see `midam.methods.auto.search.search`.
     """
-    if name not in known_methods() and "." not in name:
-        raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
+    check_known(name)
     kind = BASELINES.find(name)
     if kind.lacks is not None:
         able = ", ".join(BASELINES.where(lambda method: method.lacks is None))

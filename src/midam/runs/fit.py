@@ -244,8 +244,8 @@ class _Run:
         """Fit a method that has no epochs."""
         from midam.methods.method import Folds
         from midam.runs.cross_validation import preparing
+        from midam.runs.kept import require_run_space
         from midam.runs.results import write_results
-        from midam.runs.scoring import require_run_space
 
         parts, folder, name, ready = self.reading.parts, self.folder, self.reading.method, time.monotonic()
         method = make_method(str(name), budget=self.budget, journal=folder.candidates)

@@ -2,27 +2,32 @@
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from midam._version import __version__
-from midam.files import write_text
+from midam.data.bags import Bags
+from midam.files import require_space, write_text
 from midam.methods.method import Callbacks
 from midam.methods.trained import Trained
 from midam.process_group import Ranks, start
 from midam.processes import Processes
 from midam.registry import plugin_entry
+from midam.report.words import metric_of_history
 from midam.runs.data import Reading, write_left_out
-from midam.runs.folder import RunFolder
-from midam.runs.results import write_metrics
-from midam.runs.scoring import require_run_space
+from midam.runs.folder import RunFolder, csv_text
 from midam.settings import ResolvedSettings, yaml_text
 from midam.train.checkpoint import BestContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
 _WAITED, _TRAINED_S = 0.2, 5.0
+_ROW = 80  # bytes of a bag in predictions.csv besides its names
+_REPORT = 1 << 20  # bytes of the figures and the page of a run
+_TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint besides its letters
 
 
 def tell_waiting(waited_s: float, trained_s: float) -> bool:
@@ -178,3 +183,43 @@ class KeptTraining:
         best = read() if self.ranks is None else self.ranks.from_lead(read)
         with fitting(self.folder.best):
             trainer.reported.load_state_dict(best["model"])
+
+
+def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
+    """Write metrics.csv with a row for each epoch."""
+    metric = metric_of_history(history)
+    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
+    columns += [name for name in (history or [{}])[-1] if name not in columns]
+    write_text(folder.metrics, csv_text(columns, history))
+
+
+def require_run_space(
+    folder: RunFolder, bags: Bags, origin: Mapping[str, Any], *, trainer: Trainer | None = None
+) -> None:
+    """Refuse a disk without space for the remaining files of a run: checkpoints, model, predictions and report.
+
+    A new file is written next to the old one before it replaces it, so the last checkpoint counts twice. The model size
+    of a method of one step is unknown in advance, and left out.
+    """
+    of_bags = stored_bytes(origin)
+    needed = of_bags + len(bags) * (_ROW + bags.ids.itemsize // 4) + _REPORT
+    if trainer is not None:
+        weights = stored_bytes(trainer.model.state_dict())
+        needed += 2 * (stored_bytes(trainer.state_dict()) + of_bags) + 2 * weights
+        if not trainer.epoch:  # the optimizer has no state yet
+            trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
+            settings = trainer.config.training
+            needed += 2 * trained * (2 if settings.optimizer == "adam" else int(settings.momentum > 0))
+    written = sum(path.stat().st_size for path in folder.root.rglob("*") if path.is_file())
+    require_space({folder.root: max(0, needed - written)}, "checkpoints, predictions and report of the run")
+
+
+def stored_bytes(content: Any) -> int:
+    """Return the approximate bytes of a checkpoint with this content: tensors, texts and numbers, also nested."""
+    if isinstance(content, Tensor):
+        return content.nbytes
+    if isinstance(content, str):
+        return len(content) + _TEXT
+    if isinstance(content, Mapping):
+        return sum(stored_bytes(name) + stored_bytes(value) for name, value in content.items())
+    return sum(map(stored_bytes, content)) if isinstance(content, list | tuple) else _NUMBER

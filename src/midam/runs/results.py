@@ -28,7 +28,7 @@ from midam.methods.names import taken_settings
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.process_group import Ranks
 from midam.registry import plugin_entry
-from midam.report.words import data_options, metric_of_history
+from midam.report.words import data_options
 from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
 from midam.runs.cross_validation import preparing
 from midam.runs.data import Reading, SplitBags
@@ -285,14 +285,6 @@ def _of_data(
         **({} if parts.bags.groups is None else {"groups_from": group_origin(parts.bags)}),
         "notes": list(notes),
     }
-
-
-def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
-    """Write metrics.csv with a row for each epoch."""
-    metric = metric_of_history(history)
-    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
-    columns += [name for name in (history or [{}])[-1] if name not in columns]
-    write_text(folder.metrics, csv_text(columns, history))
 
 
 def model_content(fitted: Fitted, origin: Mapping[str, Any], *, decided: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.methods.auto.candidates import Candidate, make_candidate, usual_candidates
+from midam.methods.auto.candidates import Candidate, usual_candidates
 from midam.methods.auto.search import SearchResult, search
-from midam.methods.method import QUIET, Baseline, Callbacks, Fitted, Folds, ModelBaseline, Scores, by_bag, few_threads
+from midam.methods.method import QUIET, Baseline, Callbacks, Fitted, Folds, Scores, by_bag, few_threads
+from midam.methods.names import make_method
 from midam.nn.ensemble import BagEnsemble, all_weights, scorers_of
 from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
@@ -98,7 +99,7 @@ class Auto(Baseline):
                 inner = [_inner(state) for state in of_part]
                 scorers = scorers_of(fill_ensemble(settings, inner, instance_shape=instance_shape))
             else:
-                scorers = [_empty(part["method"], instance_shape, _inner(of_part[0]))]
+                scorers = [make_method(part["method"]).empty(instance_shape, _inner(of_part[0]))]
             for scorer, line in zip(scorers, of_part):
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:
@@ -153,14 +154,6 @@ def _check_rank(scorers: Sequence[BagScorer], bags: Bags, held_out: float | None
 def _rescaled(scorer: BagScorer, scale: float, offset: float) -> BagScorer:
     pooling = RescaledPooling(scorer.pooling, scale, offset)
     return BagScorer(scorer.encoder, pooling, standardizer=scorer.standardizer)
-
-
-def _empty(name: str, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-    """Return a model of a baseline to be filled with these weights."""
-    baseline = make_candidate(name, instance_shape).baseline
-    if not isinstance(baseline, ModelBaseline):
-        raise ValueError(f"{name} is no such method")
-    return baseline.empty(instance_shape, weights)
 
 
 def _inner(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
