@@ -91,8 +91,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_157,
-    files=255,
+    lines=32_167,
+    files=256,
     function=60,
     circles=0,
     against_layers=0,
@@ -114,7 +114,7 @@ PARTS = {
     "export": 540,
     "functional": 500,
     "imaging": 2100,
-    "methods": 1282,
+    "methods": 1292,
     "nn": 1960,
     "report": 3015,
     "runs": 2446,

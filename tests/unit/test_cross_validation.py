@@ -11,7 +11,7 @@ from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, RunStoppedError
 from midam.evaluate.ranking import auroc
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.runs import load_run
 from midam.runs.cross_validation import preparing, train_folds
 from midam.runs.data import SplitBags, read_data, split_data

@@ -23,7 +23,7 @@ from midam.compare.workers import BACKENDS, Workers
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.imaging.kinds import usual_network
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.methods.names import is_shorthand
 from midam.registry import BASELINES
 from midam.report.program import note_result, remark, say, stdout_console

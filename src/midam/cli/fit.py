@@ -16,6 +16,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser
 from midam.errors import ConfigError, MidamError
+from midam.methods.callbacks import Callbacks
 from midam.methods.names import DEFAULT, TAKEN, choose_method, method_title, refuse_settings
 from midam.processes import Processes, restarted
 from midam.registry import is_network, take_known
@@ -27,7 +28,6 @@ AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 if TYPE_CHECKING:
-    from midam.methods.method import Callbacks
     from midam.report.terminal import FitProgress
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
@@ -196,9 +196,8 @@ def _following(processes: Processes, console: Console) -> Iterator[None]:
         raise
 
 
-def _callbacks(bar: "FitProgress", log: RunLog) -> "Callbacks":
+def _callbacks(bar: "FitProgress", log: RunLog) -> Callbacks:
     """Return the callbacks that show the progress of a run and log it."""
-    from midam.methods.method import Callbacks
     from midam.report.terminal import epoch_words
 
     def epoch(row: Mapping[str, Any], trainer: Any) -> None:

@@ -162,6 +162,13 @@ class Grid:
         `midam.compare.LEARNING_RATES` of the optimizer.
     select : {"best", "last"}
         Epoch that is tested.
+
+    Examples
+    --------
+    Nothing to choose but the learning rate:
+
+    >>> Grid(lrs=[0.1, 0.01], margins=[1.0], select="last").lrs
+    [0.1, 0.01]
     """
 
     lrs: Sequence[float] | None = None

@@ -47,6 +47,11 @@ class Workers:
         Give each task a GPU: each process of this machine another one, on a cluster workers with the resource GPU.
     patience : float
         Seconds to wait for the first worker of a cluster.
+
+    Examples
+    --------
+    >>> Workers("threading", jobs=2).here()
+    2
     """
 
     backend: str = "loky"

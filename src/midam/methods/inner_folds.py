@@ -1,12 +1,16 @@
 """Inner folds of training bags, on which a method chooses; which bags can be ranked, and trained on."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.targets import target_of
-from midam.train.trials import Trial
+
+if TYPE_CHECKING:
+    from midam.train.trials import Trial
 
 MANY, _FEW_FOLDS = 500, 3  # for more bags, only three inner folds are used
 Positions = NDArray[np.int64]
@@ -46,7 +50,9 @@ def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
     return [fold for fold in tests if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
 
 
-def inner_trials(bags: Bags, train: Positions, *, seed: int) -> list[Trial]:
+def inner_trials(bags: Bags, train: Positions, *, seed: int) -> "list[Trial]":
     """Return trials of the inner folds of the training bags: all five, or three of them for more than 500 bags."""
+    from midam.train.trials import Trial  # imports torch
+
     folds = inner_folds(bags, train, seed=seed)[: _FEW_FOLDS if len(train) > MANY else None]
     return [Trial(np.setdiff1d(train, train[test]), train[test], seed) for test in folds]

@@ -1,10 +1,10 @@
-"""`Method`, the protocol of the trainer, the baselines and `auto`, with callbacks of a fit and its result."""
+"""`Method`, the protocol of the trainer, the baselines and `auto`, and `Fitted`, its result."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import FEW_BAGS
+from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.inner_folds import inner_trials
 from midam.methods.names import taken_settings
 from midam.nn.ensemble import BagEnsemble, all_weights
@@ -23,45 +24,7 @@ from midam.targets import OutOfFold
 from midam.train.loop import cpu_threads
 from midam.train.trials import Prepare, Trial
 
-if TYPE_CHECKING:
-    from midam.train.trainer import Trainer
-
 Scores = NDArray[np.float64]
-
-
-def _nothing(*_: Any) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """Functions that are called while a method is fitted; by default, nothing is done.
-
-    Attributes
-    ----------
-    on_start : callable
-        After all checks, with the settings and the name of a method without epochs, else None.
-    on_trainer : callable
-        With a trainer before its first step; it may load a state.
-    on_epoch : callable
-        After each epoch, with the new row of the history and the trainer.
-    on_candidate : callable
-        With the method that "auto" tries next, its number from 0, and the number of methods.
-    on_stage : callable
-        With the name of each stage that begins after the fit, and the number of bags that it processes, 0 for none.
-    on_bags : callable
-        With the positions of bags that the model has scored; each position once.
-    """
-
-    on_start: Callable[[Settings, str | None], None] = _nothing
-    on_trainer: Callable[["Trainer"], None] = _nothing
-    on_epoch: Callable[[dict[str, Any], "Trainer"], None] = _nothing
-    on_candidate: Callable[[str, int, int], None] = _nothing
-    on_stage: Callable[[str, int], None] = _nothing
-    on_bags: Callable[[Sequence[int]], None] = _nothing
-
-
-QUIET = Callbacks()
 
 
 class Folds(NamedTuple):

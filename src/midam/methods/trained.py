@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from midam.data.bags import Bags
-from midam.methods.method import QUIET, Callbacks, Fitted, Folds, Method
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import Fitted, Folds, Method
 from midam.process_group import Ranks
 from midam.settings import ResolvedSettings
 from midam.train.trainer import Trainer

@@ -21,6 +21,7 @@ from midam.errors import (
     StaleStateError,
 )
 from midam.files import write_text
+from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.names import choose_method, make_method, taken_settings
 from midam.processes import Processes
 from midam.registry import plugin_entry
@@ -33,7 +34,6 @@ from midam.settings.group import AUTO
 from midam.targets import target_of
 
 if TYPE_CHECKING:
-    from midam.methods.method import Callbacks
     from midam.runs.kept import KeptTraining
 
 _ALONE = Processes()
@@ -48,7 +48,7 @@ def fit_run(
     method: str | None = None,
     budget: float | None = None,
     processes: Processes = _ALONE,
-    callbacks: "Callbacks | None" = None,
+    callbacks: Callbacks = QUIET,
 ) -> Summary:
     """Fit a new run; returns its summary, as in summary.json.
 
@@ -110,7 +110,7 @@ def resume_run(
     *,
     logger_args: Mapping[str, Any] | None = None,
     processes: Processes = _ALONE,
-    callbacks: "Callbacks | None" = None,
+    callbacks: Callbacks = QUIET,
 ) -> Summary:
     """Continue a run in place, bit for bit; returns the summary.
 
@@ -205,7 +205,7 @@ class _Run:
     processes: Processes
     opened: float  # the time when reading the data began
     budget: float | None
-    callbacks: "Callbacks | None"
+    callbacks: Callbacks
     saved: Mapping[str, Any] | None = None
     kept: "KeptTraining | None" = None
 
@@ -217,12 +217,11 @@ class _Run:
     def fit(self) -> Summary:
         """Fit the method, score all bags, and write the results; returns the summary in the leading process."""
         # Slow to import, so imported only after errors in the data were raised.
-        from midam.methods.method import QUIET
         from midam.runs.report import write_run_report
         from midam.train.members import with_objective
 
         parts, settings = self.reading.parts, self.reading.settings
-        calls = QUIET if self.callbacks is None or self.processes.rank else self.callbacks
+        calls = QUIET if self.processes.rank else self.callbacks
         config = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         fit = self._train if self.reading.method is None else self._fit_at_once
@@ -240,7 +239,7 @@ class _Run:
                 raise
             raise RunStoppedError(f"stopped; {state}") from None
 
-    def _fit_at_once(self, train: Bags, val: Bags | None, config: ResolvedSettings, calls: "Callbacks") -> Summary:
+    def _fit_at_once(self, train: Bags, val: Bags | None, config: ResolvedSettings, calls: Callbacks) -> Summary:
         """Fit a method that has no epochs."""
         from midam.methods.method import Folds
         from midam.runs.cross_validation import preparing
@@ -262,7 +261,7 @@ class _Run:
         took = {"reading": ready - self.opened, "training": time.monotonic() - ready}
         return write_results(folder, fitted, self.reading, calls, data=self.data, took=took, until=until)
 
-    def _train(self, train: Bags, val: Bags | None, config: ResolvedSettings, calls: "Callbacks") -> Summary:
+    def _train(self, train: Bags, val: Bags | None, config: ResolvedSettings, calls: Callbacks) -> Summary:
         """Train in epochs, each of which is kept on disk."""
         from midam.runs.cross_validation import train_folds
         from midam.runs.kept import KeptTraining

@@ -12,7 +12,7 @@ from torch import Tensor
 from midam._version import __version__
 from midam.data.bags import Bags
 from midam.files import require_space, write_text
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.methods.trained import Trained
 from midam.process_group import Ranks, start
 from midam.processes import Processes

@@ -23,7 +23,8 @@ from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
 from midam.evaluate.subgroups import Estimator, binary_figures, find_subgroups
 from midam.files import write_text
-from midam.methods.method import Callbacks, Fitted
+from midam.methods.callbacks import Callbacks
+from midam.methods.method import Fitted
 from midam.methods.names import taken_settings
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.process_group import Ranks

@@ -17,7 +17,8 @@ from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
-from midam.methods.method import QUIET, Callbacks, Fitted
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import Fitted
 from midam.methods.names import DEFAULT, choose_method, is_shorthand, make_method, taken_settings, usual_method
 from midam.methods.trained import Trained
 from midam.nn.ensemble import BagEnsemble

@@ -104,7 +104,7 @@ class Training:
 
     Examples
     --------
-    >>> from midam import build_training
+    >>> from midam import Bags, Settings, build_training
     >>> bags = Bags.from_list([[[0.0], [1.0]], [[3.0], [0.5]]] * 8, labels=[0, 1] * 8)
     >>> training = build_training(Settings(num_positive=4, num_negative=4), bags)
     >>> loss, auroc = training.train_epoch(0)
