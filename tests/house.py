@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "targets": BELOW_TRAIN,
     "imaging": CORE | {"functional", "nn", "data"},  # `data` and `nn` reach it by their registries alone
     "train": BELOW_TRAIN | {"targets"},
-    "report": BELOW_TRAIN | {"targets", "train", "methods"},
+    "report": BELOW_TRAIN | {"targets", "train"},
     "methods": BELOW_TRAIN | {"targets", "train"},
     "runs": BELOW_RUNS | {"imaging"},
     "explain": TOP | {"imaging"},

@@ -231,7 +231,7 @@ class _Run:
                 write_run_report(self.folder.root)
             return summary
         except KeyboardInterrupt:
-            if self.kept is not None and self.kept.trainer is not None:
+            if self.folder.last.exists():
                 state = f"{self.folder.root} holds everything up to the last whole epoch. Continue with {self._command}"
             elif self.folder.candidates.exists():
                 state = f"continue with {self._command}, after the methods that were tried"

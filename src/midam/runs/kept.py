@@ -129,6 +129,7 @@ class KeptTraining:
 
         def begin(trainer: Trainer) -> None:
             self._begin(trainer, calls)
+            calls.on_trainer(trainer)
 
         def after_epoch(row: dict[str, Any], trainer: Trainer) -> None:
             if self._tracking is not None:
