@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_167,
+    lines=32_166,
     files=256,
     function=60,
     circles=0,
@@ -114,10 +114,10 @@ PARTS = {
     "export": 540,
     "functional": 500,
     "imaging": 2100,
-    "methods": 1292,
+    "methods": 1290,
     "nn": 1960,
     "report": 3015,
-    "runs": 2446,
+    "runs": 2447,
     "settings": 643,
     "sklearn": 1079,
     "targets": 980,

@@ -174,9 +174,9 @@ def _nested(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) 
     if candidate.baseline is not None:
         scores = iter(candidate.held_out(bags, trials).scores)
         return [[next(scores).tolist() for _ in part] for part in parts]
-    paths, labels = iter(candidate.paths(bags, trials)), bags.require_labels()
+    paths, labels = candidate.paths(bags, trials), bags.require_labels()
     outer = [part[-1] for part in parts]
-    members = [candidate.paths(bags, outer, member=member) for member in range(1, candidate.members)]
+    members = [list(candidate.paths(bags, outer, member=member)) for member in range(1, candidate.members)]
     rows: list[list[Any]] = []
     for number, part in enumerate(parts):
         *inner, last = (next(paths) for _ in part)

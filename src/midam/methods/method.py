@@ -1,7 +1,7 @@
 """`Method`, the protocol of the trainer, the baselines and `auto`, and `Fitted`, its result."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -32,6 +32,11 @@ class Folds(NamedTuple):
 
     trials: Sequence[Trial]
     prepare: Prepare | None = None
+
+    def parts(self, bags: Bags) -> Iterable[tuple[Bags, Sequence[Trial]]]:
+        """Return bags with the trials that take them: `bags` with all, or prepared bags with one each."""
+        prepare = self.prepare
+        return [(bags, self.trials)] if prepare is None else ((prepare(trial), [trial]) for trial in self.trials)
 
 
 @dataclass(eq=False)
@@ -199,14 +204,13 @@ class ModelBaseline(Baseline):
 
     def out_of_fold(self, bags: Bags, folds: Folds) -> OutOfFold | None:
         """Return scores of bags by models that hold them out; None if there are no folds."""
-        trials, held = folds.trials, self.held_out(bags, folds.trials)
+        trials = folds.trials
         if not trials:
             return None
-        if (prepare := folds.prepare) is not None:
-            held = (part for trial in trials for part in self.held_out(prepare(trial), [trial]))
+        held = [scores for some, part in folds.parts(bags) for scores in self.held_out(some, part)]
         index = np.concatenate([trial.score for trial in trials])
         numbers = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
-        return OutOfFold(bags.require_labels()[index], np.concatenate([*held]), numbers)
+        return OutOfFold(bags.require_labels()[index], np.concatenate(held), numbers)
 
 
 @contextmanager

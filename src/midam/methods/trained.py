@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,18 +17,8 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-class BestWeights(Protocol):
-    """Place for the weights of the best epoch."""
-
-    def keep(self, trainer: Trainer) -> None:
-        """Keep the reported weights."""
-
-    def load(self, trainer: Trainer) -> None:
-        """Give the reported model the weights that were kept."""
-
-
-class InMemory:
-    """The weights of the best epoch, in memory."""
+class BestWeights:
+    """The weights of the best epoch, in memory; a subclass may keep them elsewhere."""
 
     def keep(self, trainer: Trainer) -> None:
         """Keep a copy of the reported weights, if they may be selected."""
@@ -58,7 +48,7 @@ class Trained(Method):
     start: Mapping[str, Any] | None = None
     ranks: Ranks | None = None
     epochs: int | None = None
-    best: BestWeights = field(default_factory=InMemory)
+    best: BestWeights = field(default_factory=BestWeights)
 
     def fit(
         self,

@@ -13,7 +13,7 @@ from midam._version import __version__
 from midam.data.bags import Bags
 from midam.files import require_space, write_text
 from midam.methods.callbacks import Callbacks
-from midam.methods.trained import Trained
+from midam.methods.trained import BestWeights, Trained
 from midam.process_group import Ranks, start
 from midam.processes import Processes
 from midam.registry import plugin_entry
@@ -42,7 +42,7 @@ def tell_waiting(waited_s: float, trained_s: float) -> bool:
     return True
 
 
-class KeptTraining:
+class KeptTraining(BestWeights):
     """Settings, checkpoints, metrics and best weights of a training, which the leading process writes.
 
     Parameters

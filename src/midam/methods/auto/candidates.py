@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.methods.method import ModelBaseline
+from midam.methods.method import Folds, ModelBaseline
 from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
@@ -86,22 +86,21 @@ class Candidate:
     def _each_held_out(
         self, bags: Bags, trials: Sequence[Trial], prepare: Prepare | None
     ) -> Iterator[NDArray[np.float64]]:
-        if self.baseline is None:
-            for trial in trials:
-                yield self.paths(bags if prepare is None else prepare(trial), [trial])[0]
-            return
-        parts = [(bags, trials)] if prepare is None else ((prepare(trial), [trial]) for trial in trials)
-        for prepared, some in parts:
-            for scores in self.baseline.held_out(prepared, some):
-                yield scores[None]
+        for some, part in Folds(trials, prepare).parts(bags):
+            if self.baseline is None:
+                yield from self.paths(some, part)
+            else:
+                yield from (scores[None] for scores in self.baseline.held_out(some, part))
 
-    def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> list[NDArray[np.float64]]:
-        """Train a scorer in each trial, and return the scores [A, n] of its n bags after each of the `epochs`."""
-        seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
-            results = train_trials(self._settings.replace(members=1), bags, seeded, after=self.epochs)
-        return [result.scores for result in results]
+    def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> Iterator[NDArray[np.float64]]:
+        """Train a scorer in each trial, and yield the scores [A, n] of its n bags after each of the `epochs`."""
+        alone = self._settings.replace(members=1)
+        for trial in trials:
+            seeded = replace(trial, seed=member_seed(trial.seed, member))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
+                (result,) = train_trials(alone, bags, [seeded], after=self.epochs)
+            yield result.scores
 
     @property
     def epochs(self) -> list[int]:
