@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import MofNCompleteColumn
 
-from midam.compare.engine import Group, compute
+from midam.compare.workers import Group, compute
 from midam.data.bags import Bags
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes

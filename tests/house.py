@@ -91,8 +91,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_166,
-    files=256,
+    lines=32_157,
+    files=254,
     function=60,
     circles=0,
     against_layers=0,
@@ -107,7 +107,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1527,
     "cli": 1797,
-    "compare": 1506,
+    "compare": 1505,
     "data": 7880,
     "evaluate": 1895,
     "explain": 1530,
@@ -121,7 +121,7 @@ PARTS = {
     "settings": 643,
     "sklearn": 1079,
     "targets": 980,
-    "train": 1532,
+    "train": 1524,
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc

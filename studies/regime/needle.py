@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.evaluate.ranking import auroc
 from midam.methods.store import Row
 from midam.settings import Settings

@@ -47,7 +47,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.errors import ConfigError, DivergedError

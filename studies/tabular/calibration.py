@@ -26,7 +26,7 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale
 from midam.evaluate.predict import predict

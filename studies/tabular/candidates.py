@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from midam.compare.engine import Group
 from midam.compare.plan import single_threaded
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.errors import DataNotFoundError

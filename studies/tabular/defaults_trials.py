@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from midam.compare.engine import Group
 from midam.compare.plan import single_threaded
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc

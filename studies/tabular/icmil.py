@@ -14,8 +14,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group
 from midam.compare.plan import single_threaded
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.methods.store import Row
 from midam.train.trials import Trial

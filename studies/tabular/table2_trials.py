@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.methods.store import Row
 from midam.settings import Settings

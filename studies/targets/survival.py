@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.evaluate import concordance_index_censored
 from midam.methods.store import Row
 from midam.report.figures import new_figure

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
 from midam.data.sampling import BagSampler

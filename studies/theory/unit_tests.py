@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.methods.names import method_names, method_settings
 from midam.methods.store import Row

@@ -14,7 +14,7 @@ from midam.data.free_memory import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
 from midam.runs.loaded import load_run
 from midam.settings import Settings
-from midam.train.batch_size import batch_sizes, choose_batch_size
+from midam.train.members import batch_sizes, choose_batch_size
 from midam.train.trainer import Trainer, build_training
 from midam.train.trials import Trial, train_trials
 

@@ -1,7 +1,6 @@
 """The engine of trials: what is missing is computed, and kept once."""
 
-from midam.compare.engine import Group, compute
-from midam.compare.workers import Workers
+from midam.compare.workers import Group, Workers, compute
 from midam.methods.store import TrialStore
 
 

@@ -13,12 +13,11 @@ from warnings import warn
 
 import numpy as np
 
-from midam.compare.engine import Group, compute
 from midam.compare.folds import Fold, Parts
 from midam.compare.methods import ComparedMethod
 from midam.compare.plan import Task, single_threaded
 from midam.compare.trials import Status
-from midam.compare.workers import Workers
+from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
 from midam.errors import DivergedError

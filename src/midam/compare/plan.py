@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from midam.compare.engine import Group
 from midam.compare.folds import Fold, Parts, validation_part
 from midam.compare.methods import ComparedMethod, has_margin
 from midam.compare.trials import Status, trial_name, trial_result
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import ConfigError, require_choice

@@ -10,7 +10,6 @@ from typing import Any
 from warnings import warn
 
 from midam._version import __version__
-from midam.compare.engine import Group, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import ComparedMethod, check_methods, find_methods
@@ -20,7 +19,7 @@ from midam.compare.plan import Grid, Outcome, Selection, Task, group_results, ma
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
 from midam.compare.trials import Status, open_trials, read_record, safe_frame, write_trials
-from midam.compare.workers import Workers
+from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
 from midam.data.column_codes import needs_preparing, note_of_filled, prepare
 from midam.errors import BagDataError, ConfigError, RunStoppedError

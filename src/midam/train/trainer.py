@@ -32,10 +32,9 @@ from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
-from midam.train.batch_size import choose_batch_size
 from midam.train.inputs import fit_standardizers, labels_of, open_reader, standardized_once, weights_of
 from midam.train.loop import Training
-from midam.train.members import build_members, refuse_half_volumes, with_objective
+from midam.train.members import build_members, choose_batch_size, refuse_half_volumes, with_objective
 from midam.train.optimizers import weight_average
 from midam.train.state_check import StateError, state_error
 
