@@ -13,7 +13,7 @@ from rich.table import Table
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser, words
-from midam.compare.deploy import best_method, check_target, deploy_method, why_no_model
+from midam.compare.deploy import best_method, check_target, deploy_method
 from midam.compare.folds import Fold, repeated_folds, table_folds
 from midam.compare.methods import find_method, find_methods, usual_methods
 from midam.compare.plan import LEARNING_RATES, Grid
@@ -153,7 +153,7 @@ def _check_deploy(options: Options, methods: list[str]) -> None:
         raise ConfigError(f"Expected one of --methods with --deploy-method, got {got}; name one, and --deploy RUN.")
     if options.deploy is not None and methods:
         RunFolder(Path(options.deploy)).require_free()
-        reasons = {method: why_no_model(find_method(method)) for method in ([name] if name else methods)}
+        reasons = {method: find_method(method).lacks for method in ([name] if name else methods)}
         if None not in reasons.values():
             listed = "; ".join(f"{method}: {why}" for method, why in reasons.items())
             raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")

@@ -124,17 +124,12 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
     name = method or ranked[0]
     if name not in ranked:
         raise ConfigError(f"Expected a method of the comparison to deploy, got {name!r}; name one of {ranked}.")
-    why = why_no_model(find_method(name))
+    why = find_method(name).lacks
     if why is not None:
-        able = next((other for other in ranked if why_no_model(find_method(other)) is None), None)
+        able = next((other for other in ranked if find_method(other).lacks is None), None)
         advice = "compare others" if able is None else f"name the best that can, {able}, with `deploy_method`"
         raise ConfigError(f"Expected a method that can be deployed, got {name!r}: {why}; {advice}.")
     return name
-
-
-def why_no_model(method: ComparedMethod) -> str | None:
-    """Return why a method cannot be a model; None if it can."""
-    return None if method.baseline is None else method.baseline.lacks
 
 
 def _config(
