@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_157,
+    lines=32_153,
     files=254,
     function=60,
     circles=0,
@@ -106,22 +106,22 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1527,
-    "cli": 1797,
-    "compare": 1505,
+    "cli": 1791,
+    "compare": 1506,
     "data": 7880,
     "evaluate": 1895,
     "explain": 1530,
     "export": 540,
     "functional": 500,
     "imaging": 2100,
-    "methods": 1290,
+    "methods": 1286,
     "nn": 1960,
     "report": 3015,
     "runs": 2447,
     "settings": 643,
     "sklearn": 1079,
     "targets": 980,
-    "train": 1524,
+    "train": 1523,
 }
 
 

@@ -20,7 +20,7 @@ from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
 from midam.train.trainer import Trainer
-from midam.train.trials import Prepare, Trial, train_trials
+from midam.train.trials import Prepare, Trial, train_trial
 
 # In the order of the trials: cheap methods first, because a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
@@ -76,21 +76,13 @@ class Candidate:
         shows that all trials and `fit` take longer than `left` seconds.
         """
         started, scores = time.perf_counter(), list[NDArray[np.float64]]()
-        for part in self._each_held_out(bags, trials, prepare):
-            scores.append(part)
-            each = (time.perf_counter() - started) / len(scores)
-            if left is not None and each * len(trials) * (1 + self.refit(len(trials))) > left:
-                raise OverBudgetError
-        return HeldOut(scores, None if self.baseline is not None else self.epochs)
-
-    def _each_held_out(
-        self, bags: Bags, trials: Sequence[Trial], prepare: Prepare | None
-    ) -> Iterator[NDArray[np.float64]]:
         for some, part in Folds(trials, prepare).parts(bags):
-            if self.baseline is None:
-                yield from self.paths(some, part)
-            else:
-                yield from (scores[None] for scores in self.baseline.held_out(some, part))
+            for of_trial in self.paths(some, part) if self.baseline is None else self.baseline.held_out(some, part):
+                scores.append(np.atleast_2d(of_trial))
+                each = (time.perf_counter() - started) / len(scores)
+                if left is not None and each * len(trials) * (1 + self.refit(len(trials))) > left:
+                    raise OverBudgetError
+        return HeldOut(scores, None if self.baseline is not None else self.epochs)
 
     def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> Iterator[NDArray[np.float64]]:
         """Train a scorer in each trial, and yield the scores [A, n] of its n bags after each of the `epochs`."""
@@ -99,8 +91,8 @@ class Candidate:
             seeded = replace(trial, seed=member_seed(trial.seed, member))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
-                (result,) = train_trials(alone, bags, [seeded], after=self.epochs)
-            yield result.scores
+                scores = train_trial(alone, bags, seeded, after=self.epochs).scores
+            yield scores
 
     @property
     def epochs(self) -> list[int]:
@@ -125,13 +117,16 @@ class Candidate:
 
     def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
         """Estimate the seconds of `held_out` and `fit` from a few epochs or one fold."""
-        one, share = trials[:1], 1.0
+        share = 1.0
         if self.baseline is None:
             epochs, every = min(_FEW_EPOCHS, self._settings.training.epochs), self._settings.training.epochs
             alone, share = self._settings.replace(members=1), epochs / every
-            train_trials(alone.replace(epochs=1), bags, one)  # the first training of a process is slower
+            train_trial(alone.replace(epochs=1), bags, trials[0])  # the first training of a process is slower
         started = time.perf_counter()
-        train_trials(alone.replace(epochs=epochs), bags, one) if self.baseline is None else self.held_out(bags, one)
+        if self.baseline is None:
+            train_trial(alone.replace(epochs=epochs), bags, trials[0])
+        else:
+            self.held_out(bags, trials[:1])
         return (time.perf_counter() - started) / share * len(trials) * (1 + self.refit(len(trials)))
 
     @property
