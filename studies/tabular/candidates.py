@@ -24,10 +24,13 @@ from midam.data.bags import Bags
 from midam.data.sets import catalog
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
+from midam.methods.auto.candidates import Candidate, limited
+from midam.methods.auto.search import areas_of, best_epochs
 from midam.methods.baselines import median_gamma, standardized_bags
 from midam.methods.inner_folds import inner_folds
 from midam.methods.statistics_models import make_forest
 from midam.methods.store import Row
+from midam.settings import ResolvedSettings, Settings
 from midam.train.trials import Trial
 from studies.differences import holm, over_sets, paired
 from studies.engine import PACKED, Store, complete, take_published, trial_name
@@ -158,7 +161,7 @@ def _network_of(bags: Bags, args: Mapping[str, Any]) -> ResolvedSettings:
 def _trained(fit: Fit) -> list[Numbers]:
     """Return the scores of a network of midam after the number of epochs that the inner folds choose."""
     config = limited(_network_of(fit.bags, NETWORKS[fit.method]), len(fit.trials[-1].train))
-    paths = Candidate(fit.method, config=config).paths(fit.bags, fit.trials)
+    paths = list(Candidate(fit.method, config=config).paths(fit.bags, fit.trials))
     at = best_epochs(areas_of(fit.bags.require_labels(), fit.trials[:-1], paths[:-1]))
     return [own[at] for own in paths]
 

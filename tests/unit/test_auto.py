@@ -57,6 +57,7 @@ from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder, read_run_config
+from midam.runs.folds import fold_trials
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from midam import Bags, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
+from midam.cli import main
 from midam.compare import Grid
 from midam.compare.folds import Fold
 from midam.compare.methods import find_method
