@@ -40,7 +40,7 @@ from midam.files import write_text
 from midam.functional.objectives import class_weights
 from midam.settings import Settings
 from midam.train.build import MethodParts, build_method
-from midam.train.standardizing import fit_standardizers
+from midam.train.inputs import fit_standardizers
 
 PAGE = RESULTS / "image-memory.md"
 HALF, DRAWN, CHUNK, OTHER_CHUNK = 8, 16, 256, 512

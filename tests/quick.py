@@ -81,7 +81,7 @@ def _leave_unmeasured(memory: Any) -> None:
 
 # They take seconds to import: each is changed when somebody else imports it.
 _CHANGES: dict[str, Callable[[Any], None]] = {
-    "midam.compare.fitted": _plant_few_trees,
+    "midam.methods.statistics_models": _plant_few_trees,
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
     **{f"midam.report.{name}": _leave_unplotted for name in ("plot_runs", "plot_scores", "plot_order")},

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Row
+from midam.methods.store import Row
 from midam.report.figures import new_figure
 from studies.differences import left_after_holm
 from studies.drawing import COLORS, DASHES, add_legend, save_figure

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from midam.compare.engine import Row as StoredRow
 from midam.compare.summary import corrected_interval
 from midam.data.bags import Bags
+from midam.methods.store import Row as StoredRow
 from midam.report.figures import new_figure
 from studies.differences import holm
 from studies.drawing import COLORS, add_legend, plot_points, save_figure

@@ -9,10 +9,11 @@ from tests import quick
 from tests.integration.commands import stop_at, table
 
 from midam.cli import main
-from midam.compare.baselines import BagStatisticsTrees, Baseline
 from midam.data.sources import read_bags
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
+from midam.methods.baselines import BagStatisticsTrees
+from midam.methods.method import Baseline
 from midam.registry import BASELINES
 from midam.runs import results
 from midam.runs.loaded import load_run

@@ -18,6 +18,7 @@ import midam
 from midam.cli import main
 from midam.data.sets import catalog
 from midam.evaluate.predict import predict
+from midam.methods.callbacks import Callbacks
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
@@ -88,7 +89,8 @@ def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
     seen = []
     folder = RunFolder(tmp_path / "run")
     settings = Settings(epochs=4, lr=0.01, num_instances=8, members=1)
-    fit_run("digits", settings, folder, on_epoch=lambda row, _: seen.append((row["epoch"], rows(folder.metrics))))
+    calls = Callbacks(on_epoch=lambda row, _: seen.append((row["epoch"], rows(folder.metrics))))
+    fit_run("digits", settings, folder, callbacks=calls)
     assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 

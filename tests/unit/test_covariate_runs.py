@@ -13,6 +13,7 @@ from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunExistsError, RunStoppedError
 from midam.evaluate import auroc, concordance_index
 from midam.export import export_run
+from midam.methods.callbacks import Callbacks
 from midam.report.words import covariate_words
 from midam.runs.apply import evaluate_run, read_for
 from midam.runs.data import SplitBags
@@ -164,7 +165,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_with_the_same_covariates_alone(ru
 
     folder = RunFolder(tmp_path / "stopped")
     with pytest.raises(RunStoppedError, match="Continue with"):
-        fit_run(str(data), settings_of(), folder, on_epoch=stop)
+        fit_run(str(data), settings_of(), folder, callbacks=Callbacks(on_epoch=stop))
     with pytest.warns(UserWarning, match="did not finish"):
         unfinished = load_run(folder.root)
     assert unfinished.model.members[1].covariates.coder == load_run(run).model.members[0].covariates.coder

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from tests.trainings import make_scorers
 
-from midam.compare.baselines import BagStatisticsTrees
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
@@ -36,6 +35,7 @@ from midam.explain.picture import (
 )
 from midam.explain.run import find_bags
 from midam.explain.scans import picture_of
+from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
@@ -98,7 +98,7 @@ def test_a_feature_adds_what_the_score_loses_with_its_typical_value(pooling):
     bags = make_bags(labels=[0, 1, 0], feature_names=["a", "b", "c", "d"])
     bags = bags.replace(instances=bags.instances.astype(np.float64))
     many = Bags.from_list([np.random.default_rng(k).normal(size=(5, 4)) + k % 2 for k in range(12)], [0, 1] * 6)
-    model = BagStatisticsTrees().fit(many, seed=0) if pooling == "forest" else make_scorers(pooling, 2).double()
+    model = BagStatisticsTrees().scorer(many, seed=0) if pooling == "forest" else make_scorers(pooling, 2).double()
     typical = [0.5, 0.0, -0.5, float(bags[0][0, 3])]
     for index in (0, 1):
         found, x = explain_bag(model, bags, index, typical=typical, top=2), bags[index]

@@ -20,6 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 from midam import Bags, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
 from midam.cli import main
+from midam.compare import Grid
 from midam.compare.folds import Fold
 from midam.compare.methods import find_method
 from midam.compare.plan import Task, run_task
@@ -408,9 +409,7 @@ def test_a_comparison_takes_raw_columns(tmp_path):
     how = {
         "settings": Settings(epochs=1, members=1),
         "measure_memory": False,
-        "lrs": [0.1],
-        "margins": [1.0],
-        "select": "last",
+        "grid": Grid([0.1], [1.0], "last"),
     }
     found = run_comparison(bags, methods, folds, **how, out=tmp_path / "c", keep_models=True)
     assert found.trials["status"].eq("ok").all()

@@ -10,12 +10,12 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from midam.compare.engine import Row
 from midam.compare.folds import Fold
 from midam.compare.trials import Status, prediction_table, trial_columns
 from midam.data.bags import Bags
 from midam.data.brief import html_table
 from midam.evaluate.metrics import NEAR_CHANCE
+from midam.methods.store import Row
 from midam.report.words import METRIC_NAMES
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of

@@ -15,18 +15,18 @@ from midam.errors import CheckpointError, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, saved_coder
+from midam.methods.names import make_method, method_title
 from midam.names import nearby
 from midam.nn.ensemble import BagEnsemble, all_weights
 from midam.reading import read_text
 from midam.registry import take_known
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import SPLITS, RunFolder
-from midam.runs.method import empty_model, method_title
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
 from midam.train.build import fill_ensemble
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint, named_parts
-from midam.train.step import reported_weights
+from midam.train.optimizers import reported_weights
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def load_run(path: str | Path) -> LoadedRun:
             weights, coder = all_weights(content["model"]), saved_coder(content["model"])
             model = fill_ensemble(settings, weights, instance_shape=shape, columns=target.count, coder=coder)
         else:
-            model = empty_model(method, shape, content["model"], content.get("parts"))
+            model = make_method(method).model(shape, content["model"], content.get("parts") or [])
         model.load_state_dict(content["model"])
         decision = target.decision(content)
     return LoadedRun(

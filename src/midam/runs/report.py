@@ -15,6 +15,7 @@ from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import NO_DECISION, Thresholds
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
+from midam.methods.names import method_title, taken_settings
 from midam.plain_files import open_plain
 from midam.reading import (
     ColumnForm,
@@ -35,7 +36,6 @@ from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, read_budget, read_run_config
-from midam.runs.method import method_title, taken_settings
 from midam.runs.result import Result, described_target
 from midam.runs.results import MOST_FEATURES, thresholds_of
 from midam.settings import Settings
