@@ -94,6 +94,7 @@ def _images() -> Iterator[tuple[str, Commands]]:
 
 _COMPARED = ("midam", "midam-att", "midam-smx", "dam-mb-smx", "ce-mean", "ce-max", "bag-statistics-logistic")
 _COMPARED += ("bag-statistics-extratrees", "mi-kernel-svm", "instance-logistic-max")
+_AT_ONCE = ("bag-statistics-logistic", "mean-map-svm")
 
 
 def _commands() -> Iterator[tuple[str, Commands]]:
@@ -124,6 +125,16 @@ def _commands() -> Iterator[tuple[str, Commands]]:
     trials = ["--cv", "1x3", "--epochs", "3", "--lrs", "0.1,0.01", "--margins", "0.5,1.0"]
     trials += ["--jobs", "1", "--out", "trials"]
     yield "compare", [["compare", "../inputs/bags.csv", "--methods", ",".join(_COMPARED), *trials]]
+    few, once = ",".join((*_AT_ONCE[::-1], "midam-att")), trials[:-2]
+    models = ["--keep-models", "--deploy", "run", "--deploy-method"]
+    for name in ("midam-att", "auto"):
+        listed = f"{few},auto" if name == "auto" else few
+        compared = ["compare", "../inputs/bags.csv", "--methods", listed, *once]
+        yield f"deploy-{name}", [[*compared, *models, name, "--out", "trials"]]
+    for name in (*_AT_ONCE, "auto"):
+        held_out = ["fit", "../inputs/bags.csv", "--method", name, "--folds", "0", "--out", "held-out"]
+        yield f"method-{name}", [["fit", "../inputs/bags.csv", "--method", name, "--out", "run"], held_out]
+    yield "method-shorthand", [["fit", "../inputs/bags.csv", "--method", "ce-mb-mean", "--folds", "0", "--out", "run"]]
     deep = ["--methods", "midam-att,rgb-logistic", "--cv", "1x2", "--epochs", "2", "--jobs", "1", "--lrs", "0.001"]
     yield "compare-images", [["compare", "../inputs/patches.npz", *deep, "--margins", "1.0", *SMALL, "--out", "trials"]]
 

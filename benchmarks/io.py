@@ -55,10 +55,10 @@ from benchmarks.shared import RESULTS, forget, measured_on, resident_share
 from midam.data.bags import Bags
 from midam.data.on_disk import ReadsName, RowFile
 from midam.data.store import open_store, write_store
-from midam.report.figures import add_legend, new_figure
+from midam.report.figures import new_figure
 from midam.settings import Settings
 from midam.train.trainer import Trainer
-from studies.drawing import COLORS, MARKERS, save_figure
+from studies.drawing import COLORS, MARKERS, add_legend, save_figure
 
 PAGE = RESULTS / "io.md"
 WORKERS = (0, 2, 4)

@@ -46,8 +46,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.memory_members import BAGS, MEMBERS, USUAL, Member, child, make_files
 from benchmarks.shared import RESULTS, measured_on, memory_mib
 
-from midam.report.figures import add_legend, new_figure
-from studies.drawing import COLORS, DASHES, MARKERS, save_figure
+from midam.report.figures import new_figure
+from studies.drawing import COLORS, DASHES, MARKERS, add_legend, save_figure
 
 PAGE = RESULTS / "memory.md"
 SIZES = (10**2, 10**3, 10**4, 10**5, 10**6)

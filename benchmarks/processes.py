@@ -38,8 +38,8 @@ from benchmarks.shared import RESULTS, measured_on
 from midam.data.bags import Bags
 from midam.data.store import write_store
 from midam.files import write_text
-from midam.report.figures import add_legend, new_figure
-from studies.drawing import COLORS, MARKERS, save_figure
+from midam.report.figures import new_figure
+from studies.drawing import COLORS, MARKERS, add_legend, save_figure
 
 PAGE = RESULTS / "processes.md"
 BAGS_A_STEP, DRAWN = 16, 16

@@ -43,8 +43,9 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.process_group import Ranks
 from midam.settings import Settings
+from midam.train.inputs import labels_of, open_reader
+from midam.train.loop import Training
 from midam.train.members import build_members
-from midam.train.training import Training, labels_of, open_reader
 
 PAGE = RESULTS / "scaling-model.md"
 CASES: dict[str, tuple[str, tuple[int, ...]]] = {

@@ -35,7 +35,7 @@ def child(case: str) -> None:
 
     from midam.data.bags import Bags
     from midam.settings import Settings
-    from midam.train.step import train_step
+    from midam.train.loop import train_step
     from midam.train.trainer import build_training
 
     torch.set_num_threads(1)

@@ -40,9 +40,8 @@ from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.settings import Settings
 from midam.settings.training import TrainingSettings
-from midam.train.step import train_step
+from midam.train.loop import Training, train_step
 from midam.train.trainer import build_training
-from midam.train.training import Training
 from studies.peers import load_libauc
 
 PAGE = Path(__file__).parents[1] / "records" / "step_time.md"

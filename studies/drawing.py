@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from midam.report.figures import BLUE, ORANGE, add_legend, new_figure, write_figure
+from midam.report.figures import BLUE, ORANGE, new_figure, write_figure
 
 # Okabe and Ito's palette, safe for color-blind readers; lines also differ in dashes, points in markers.
 COLORS = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#56B4E9")
@@ -84,6 +84,14 @@ def plot_points(
         axes.errorbar(means, positions, xerr=[low, high], **options)
     else:
         axes.errorbar(positions, means, yerr=[low, high], **options)
+
+
+def add_legend(figure: Figure, *, columns: int) -> None:
+    """Add a legend below the panels, where no curve can run behind it."""
+    entries = {name: handle for axes in figure.axes for handle, name in zip(*axes.get_legend_handles_labels())}
+    if entries:
+        style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9}
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
 
 
 def save_figure(figure: Figure, path: Path, *, grid: bool = True) -> None:

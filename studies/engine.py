@@ -20,10 +20,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import MofNCompleteColumn
 
-from midam.compare.engine import Group, Row, TrialStore, compute
+from midam.compare.workers import Group, compute
 from midam.data.bags import Bags
 from midam.errors import BagDataError, DataNotFoundError
 from midam.files import write_bytes
+from midam.methods.store import Row, TrialStore
 from midam.report.terminal import LiveProgress
 from midam.settings import Settings
 from studies.options import StudyOptions

@@ -29,10 +29,11 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from midam.compare.baselines import Baseline, Scores, standardized_tensors
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError, install
+from midam.methods.baselines import standardized_tensors
+from midam.methods.method import Baseline, Scores
 from midam.registry import BASELINES
 from midam.train.trials import Trial
 

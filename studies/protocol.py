@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
+from midam.methods.names import method_settings
+from midam.methods.store import Row
 from midam.settings import Settings
-from midam.train.named_methods import method_settings
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
 from studies.engine import STATE_RATE
 from studies.splits import Split

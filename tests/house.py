@@ -34,7 +34,7 @@ CORE = {
 }
 BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
 BELOW_TRAIN = BELOW_EVALUATE | {"evaluate"}
-BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "report"}
+BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "methods", "report"}
 TOP = BELOW_RUNS | {"runs"}
 ALLOWED: dict[str, set[str]] = {
     "_version": set(),
@@ -57,6 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "imaging": CORE | {"functional", "nn", "data"},  # `data` and `nn` reach it by their registries alone
     "train": BELOW_TRAIN | {"targets"},
     "report": BELOW_TRAIN | {"targets", "train"},
+    "methods": BELOW_TRAIN | {"targets", "train"},
     "runs": BELOW_RUNS | {"imaging"},
     "explain": TOP | {"imaging"},
     "export": TOP,
@@ -89,38 +90,38 @@ class Limits:
 
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
-# Parameters: a comparison names its bags, methods, folds and workers; `Bags` takes a typed set of optional fields.
 LIMITS = Limits(
-    lines=31_715,
-    files=246,
+    lines=30_755,
+    files=248,
     function=60,
     circles=0,
     against_layers=0,
-    parameters=16,
+    parameters=11,
     vague=0,
     pages=29,
-    words=28_295,
+    words=28_197,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1526,
-    "cli": 1759,
-    "compare": 2585,
+    "cli": 1722,
+    "compare": 1473,
     "data": 7227,
-    "evaluate": 1895,
-    "explain": 1530,
-    "export": 540,
-    "functional": 500,
+    "evaluate": 1889,
+    "explain": 1384,
+    "export": 534,
+    "functional": 496,
     "imaging": 2127,
-    "nn": 1975,
-    "report": 2999,
-    "runs": 2670,
-    "settings": 650,
-    "sklearn": 1095,
-    "targets": 980,
-    "train": 1710,
+    "methods": 1335,
+    "nn": 1970,
+    "report": 2514,
+    "runs": 2347,
+    "settings": 643,
+    "sklearn": 1079,
+    "targets": 966,
+    "train": 1523,
 }
 
 

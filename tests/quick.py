@@ -7,7 +7,6 @@ for the disk, as tests kill programs, not the machine; but a command that is to 
 """
 
 import functools
-import inspect
 import os
 import sys
 import zlib
@@ -39,25 +38,16 @@ def _plant_few_trees(fitted: Any) -> None:
 
 
 def _leave_unplotted(plots: Any) -> None:
-    """Let figures of runs be an empty one, and a blank picture on disk, unless `drawing` is on."""
+    """Let figures of runs be an empty one, unless `drawing` is on."""
     from matplotlib.figure import Figure
-
-    from midam.files import write_bytes
 
     empty = Figure()
     empty.add_subplot()  # a page may look at the axes
 
     def blank(plot: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(plot)
-
         @functools.wraps(plot)
         def plotted(*args: Any, **options: Any) -> Any:
-            if is_drawn():
-                return plot(*args, **options)
-            path = signature.bind(*args, **options).arguments.get("path")
-            if path is not None:
-                write_bytes(Path(path), _BLANK)
-            return empty
+            return plot(*args, **options) if is_drawn() else empty
 
         return plotted
 
@@ -77,10 +67,8 @@ def _leave_undrawn(figures: Any) -> None:
     def png(figure: Any, path: Path, **options: Any) -> None:
         write_figure(figure, path, **options) if is_drawn() else figures.write_bytes(path, _BLANK)
 
-    def finished(figure: Any, path: str | Path | None = None, **options: Any) -> Any:
-        if not is_drawn() and path is not None:
-            png(figure, Path(path))
-        return finish(figure, path, **options) if is_drawn() else figure
+    def finished(figure: Any, **options: Any) -> Any:
+        return finish(figure, **options) if is_drawn() else figure
 
     figures.svg_text, figures.write_figure, figures.finish = svg, png, finished
 
@@ -93,7 +81,7 @@ def _leave_unmeasured(memory: Any) -> None:
 
 # They take seconds to import: each is changed when somebody else imports it.
 _CHANGES: dict[str, Callable[[Any], None]] = {
-    "midam.compare.fitted": _plant_few_trees,
+    "midam.methods.statistics_models": _plant_few_trees,
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
     **{f"midam.report.{name}": _leave_unplotted for name in ("plot_runs", "plot_scores", "plot_order")},

@@ -21,8 +21,9 @@ from midam.evaluate.predict import predict
 from midam.process_group import Ranks
 from midam.settings import Settings
 from midam.targets import target_of
+from midam.train.inputs import open_reader
+from midam.train.loop import Training
 from midam.train.members import build_members
-from midam.train.training import Training, open_reader
 
 USUAL = {"epochs": 3, "members": 1, "num_positive": 3, "num_negative": 4, "num_instances": 3, "standardize": False}
 
@@ -56,8 +57,8 @@ def train(case, ranks):
     labels = torch.from_numpy(np.asarray(target_of(bags).values(bags), dtype=np.float64))
     training, found = Training(member, reader, labels, ranks=ranks), {}
     for epoch in range(epochs):
-        result = training.train_epoch(epoch)
-        found[f"loss-{epoch}"], found[f"metric-{epoch}"] = result.loss, np.array(result.metric)
+        loss, metric = training.train_epoch(epoch)
+        found[f"loss-{epoch}"], found[f"metric-{epoch}"] = loss, np.array(metric)
     found["scores"] = predict(member.model, bags, chunk_size=7, reader=reader, ranks=ranks)
     for part in ("model", "estimator", "objective"):
         for name, tensor in getattr(training, part).state_dict().items():

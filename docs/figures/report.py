@@ -54,7 +54,6 @@ def pages(folder: Path) -> Iterator[tuple[str, Path]]:
     write_hospital(folder, "elsewhere", ["east", "north"], bags=160, share=0.3, digits=slice(1200, None))
     run, own, other = folder / "run", folder / "own.csv", folder / "elsewhere.csv"
     command(["fit", str(own), "--groups", "patient", "--num-instances", "4", "--epochs", "60", "--out", str(run)])
-    command(["explain", str(run), str(own)])
     for name, data in (("run", None), ("external", other)):
         table = str(folder / f"{(data or own).stem}-sites.csv")
         given = [] if data is None else [str(data)]

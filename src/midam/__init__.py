@@ -74,9 +74,9 @@ if TYPE_CHECKING:
     from midam.train.estimators import VarianceReduced as VarianceReduced
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
-    from midam.train.step import make_optimizer as make_optimizer
-    from midam.train.step import parameter_groups as parameter_groups
-    from midam.train.step import train_step as train_step
+    from midam.train.loop import train_step as train_step
+    from midam.train.optimizers import make_optimizer as make_optimizer
+    from midam.train.optimizers import parameter_groups as parameter_groups
     from midam.train.trainer import Trainer as Trainer
     from midam.train.trainer import build_training as build_training
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from midam.compare.engine import Row
+from midam.methods.store import Row
 from studies.engine import Store
 from studies.images.design import COLOR_BASELINES, DESIGNS, SMALLER, VOXEL_BASELINES, Design
 from studies.images.results import Key, Results, bounds, resolved, signed

@@ -9,13 +9,14 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
-from midam.report.figures import add_legend, new_figure
+from midam.methods.store import Row
+from midam.report.figures import new_figure
 from midam.settings import Settings
-from midam.train.modes import cpu_threads
-from studies.drawing import COLORS, DASHES, MARKERS, save_figure
+from midam.train.loop import cpu_threads
+from studies.drawing import COLORS, DASHES, MARKERS, add_legend, save_figure
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import Recipe, choose_design, image_config
 from studies.images.sets import image_splits, load_set
@@ -32,7 +33,7 @@ class ImageArm:
     """A curve."""
 
     label: str  # In the legend
-    method: str  # A name of `midam.train.named_methods`
+    method: str  # A name of `midam.methods.names`
     recipe: Recipe  # Epochs, batch, learning rates to choose from, folds; its first margin is used
 
 

@@ -9,8 +9,8 @@ import torch
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
+from midam.methods.names import method_settings
 from midam.settings import Settings
-from midam.train.named_methods import method_settings
 from studies.engine import STATE_RATE
 from studies.options import StudyOptions
 from studies.paper_tables import OURS

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.data.store import is_store, open_store
 from midam.errors import DataNotFoundError
@@ -22,9 +21,10 @@ from midam.evaluate.ranking import auroc
 from midam.imaging.embedding import embed_bags
 from midam.imaging.kinds import fitting_patch
 from midam.imaging.networks import load_network
+from midam.methods.names import DEFAULT
+from midam.methods.store import Row
 from midam.settings import Settings
 from midam.settings.data import CutSettings
-from midam.train.named_methods import DEFAULT
 from studies.engine import PACKED, Store, take_published
 from studies.images.design import EXACT, METHODS, Design, Recipe, limited
 from studies.images.results import Key, Results

@@ -24,7 +24,7 @@ from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
 from midam.settings import usual_chunk
-from midam.train.modes import cpu_threads
+from midam.train.loop import cpu_threads
 from studies.drawing import save_figure
 from studies.images.deletion import Deletion, measure_deletion
 from studies.images.design import Recipe, choose_design, fixed_settings, image_config

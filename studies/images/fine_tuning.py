@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.data.store import is_store, open_store, write_store
 from midam.errors import ConfigError
 from midam.imaging.embedding import embed_bags
+from midam.methods.store import Row
 from midam.settings.data import CutSettings
 from studies.engine import Store
 from studies.images.design import Design, Recipe, limited

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Row
 from midam.data.bags import Bags
 from midam.evaluate.ranking import group_numbers
+from midam.methods.store import Row
 from studies.images.design import MIDAM, STACKED, Recipe
 from studies.images.sets import ImageSet
 from studies.images.statistics import BagScores, Paired, compare_trials

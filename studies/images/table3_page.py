@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from midam.compare.engine import Row
 from midam.evaluate.ranking import auroc
+from midam.methods.store import Row
 from studies.images.cost import cost_table, row_costs
 from studies.images.design import COLOR_BASELINES, EXACT, METHODS, VOXEL_BASELINES, Design
 from studies.images.results import Key, Results, better_baseline, bounds, pairs, resolved, signed

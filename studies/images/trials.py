@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.errors import DivergedError
 from midam.evaluate.ranking import auroc
+from midam.methods.names import DEFAULT
+from midam.methods.store import Row
 from midam.nn.standardizer import Standardizer
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
-from midam.train.modes import cpu_threads
-from midam.train.named_methods import DEFAULT
-from midam.train.standardizing import fit_standardizers
+from midam.train.inputs import fit_standardizers
+from midam.train.loop import cpu_threads
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name

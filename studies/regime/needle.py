@@ -37,8 +37,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.evaluate.ranking import auroc
+from midam.methods.store import Row
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, trial_name

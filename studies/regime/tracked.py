@@ -47,12 +47,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.errors import ConfigError, DivergedError
 from midam.evaluate.ranking import auroc
 from midam.evaluate.stream import stream_instances
+from midam.methods.store import Row
 from midam.nn.ensemble import scorers_of
 from midam.settings import Settings
 from midam.train.trainer import Trainer

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from midam.compare.summary import corrected_interval
-from midam.report.figures import add_legend, new_figure
+from midam.report.figures import new_figure
 from studies.differences import Difference, holm
-from studies.drawing import COLORS, save_figure
+from studies.drawing import COLORS, add_legend, save_figure
 from studies.page import section, table
 from studies.split_statistics import mean_interval
 

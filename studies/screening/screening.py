@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Row
-from midam.report.figures import add_legend, new_figure
+from midam.methods.store import Row
+from midam.report.figures import new_figure
 from studies.differences import left_after_holm
-from studies.drawing import COLORS, DASHES, save_figure
+from studies.drawing import COLORS, DASHES, add_legend, save_figure
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, section, table, write_page

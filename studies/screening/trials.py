@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
+from midam.methods.store import Row
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name

@@ -26,15 +26,16 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
-from midam.compare.auto.candidates import usual_candidates
-from midam.compare.auto.search import Mixture, fit_mixture, prior_weights, search
-from midam.compare.engine import Group, Row
-from midam.compare.folds import inner_trials
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
+from midam.methods.auto.candidates import usual_candidates
+from midam.methods.auto.search import Mixture, fit_mixture, prior_weights, search
+from midam.methods.inner_folds import inner_trials
+from midam.methods.store import Row
 from midam.nn.ensemble import BagEnsemble
 from midam.targets import OutOfFold
 from studies.engine import Store, complete, trial_name

@@ -18,16 +18,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from midam.compare.auto.candidates import Candidate, limited
-from midam.compare.auto.search import areas_of, best_epochs
-from midam.compare.baselines import median_gamma, standardized_bags
-from midam.compare.engine import Group, Row
-from midam.compare.fitted import make_forest
-from midam.compare.folds import inner_folds
 from midam.compare.plan import single_threaded
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
+from midam.methods.auto.candidates import Candidate, limited
+from midam.methods.auto.search import areas_of, best_epochs
+from midam.methods.baselines import median_gamma, standardized_bags
+from midam.methods.inner_folds import inner_folds
+from midam.methods.statistics_models import make_forest
+from midam.methods.store import Row
 from midam.settings import ResolvedSettings, Settings
 from midam.train.trials import Trial
 from studies.differences import holm, over_sets, paired
@@ -160,7 +161,7 @@ def _network_of(bags: Bags, args: Mapping[str, Any]) -> ResolvedSettings:
 def _trained(fit: Fit) -> list[Numbers]:
     """Return the scores of a network of midam after the number of epochs that the inner folds choose."""
     config = limited(_network_of(fit.bags, NETWORKS[fit.method]), len(fit.trials[-1].train))
-    paths = Candidate(fit.method, config=config).paths(fit.bags, fit.trials)
+    paths = list(Candidate(fit.method, config=config).paths(fit.bags, fit.trials))
     at = best_epochs(areas_of(fit.bags.require_labels(), fit.trials[:-1], paths[:-1]))
     return [own[at] for own in paths]
 

@@ -25,16 +25,16 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.runs.data import SplitBags
-from midam.runs.fit_at_once import fit_baseline
-from midam.runs.folds import choose_folds
-from midam.runs.results import Fitted
+from midam.methods.method import Fitted, Folds
+from midam.methods.names import make_method
+from midam.methods.store import Row
+from midam.runs.folds import choose_folds, fold_trials
 from midam.settings import Settings
 from midam.targets import OutOfFold, target_of
 from studies.engine import Store, complete, trial_name
@@ -98,8 +98,9 @@ def cross_validated(bags: Bags, seed: int) -> tuple[Fitted, OutOfFold]:
     """Return the model of all bags, and the scores out of fold on one scale, as `midam fit` makes them."""
     settings = Settings(seed=seed)
     folds = choose_folds(bags, settings, at_once=True)
-    parts = SplitBags(bags, np.full(len(bags), "train"), folds=folds)
-    fitted = fit_baseline("auto", settings.resolve(bags.instance_shape), parts)
+    assert folds is not None, "enough bags for folds"
+    trials = Folds(fold_trials(folds, seed=seed))
+    fitted = make_method("auto").fit(bags, None, settings.resolve(bags.instance_shape), folds=trials)
     assert fitted.out_of_fold is not None, "enough bags for folds"
     return fitted, fitted.out_of_fold
 
@@ -129,7 +130,7 @@ def _on_new(kind: str, count: int, strength: float, seed: int) -> Row:
     row, fitted, scored = _reported(bags, seed)
     _, decision, own = target_of(bags).cross_decide(scored)
     assert decision is not None and own is not None, "bags of both classes in each fold"  # noqa: PT018
-    labels, scores = new.require_labels(), predict(fitted.reported, new)
+    labels, scores = new.require_labels(), predict(fitted.model, new)
     chance = decision.predict(scores)
     slopes = [calibration_line(y, p) for y, p in ((labels, chance), (scored.values, own.predicted))]
     called = scores >= decision.threshold  # type: ignore[attr-defined]
@@ -151,7 +152,7 @@ def _nested(bags: Bags, seed: int) -> Row:
     for fold in np.unique(scored.folds):
         inside = np.flatnonzero(scored.folds == fold)
         fitted, _ = cross_validated(bags.subset(np.flatnonzero(scored.folds != fold)), seed)
-        outer[inside] = predict(fitted.reported, bags.subset(inside))
+        outer[inside] = predict(fitted.model, bags.subset(inside))
     return {**row, "nested": auroc(scored.values, outer, folds=scored.folds)}
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
+from midam.methods.store import Row
 from midam.settings import Settings
 from midam.train.trials import Trial, every_epoch, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name

@@ -10,16 +10,18 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from midam.compare.auto.candidates import Candidate, limited, make_candidate
-from midam.compare.auto.search import SearchResult, areas_of, best_epochs, mix
-from midam.compare.baselines import MOST_BAGS, Baseline
-from midam.compare.engine import Group, Row
-from midam.compare.folds import inner_trials
 from midam.compare.plan import single_threaded
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
+from midam.methods.auto.candidates import Candidate, limited, make_candidate
+from midam.methods.auto.search import SearchResult, areas_of, best_epochs, mix
+from midam.methods.baselines import MOST_BAGS
+from midam.methods.inner_folds import inner_trials
+from midam.methods.method import Baseline
+from midam.methods.store import Row
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
@@ -172,9 +174,9 @@ def _nested(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) 
     if candidate.baseline is not None:
         scores = iter(candidate.held_out(bags, trials).scores)
         return [[next(scores).tolist() for _ in part] for part in parts]
-    paths, labels = iter(candidate.paths(bags, trials)), bags.require_labels()
+    paths, labels = candidate.paths(bags, trials), bags.require_labels()
     outer = [part[-1] for part in parts]
-    members = [candidate.paths(bags, outer, member=member) for member in range(1, candidate.members)]
+    members = [list(candidate.paths(bags, outer, member=member)) for member in range(1, candidate.members)]
     rows: list[list[Any]] = []
     for number, part in enumerate(parts):
         *inner, last = (next(paths) for _ in part)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from midam.data.bags import Bags
-from midam.report.figures import add_legend, new_figure
-from studies.drawing import Band, Panel, plot_panels, plot_points, save_figure
+from midam.report.figures import new_figure
+from studies.drawing import Band, Panel, add_legend, plot_panels, plot_points, save_figure
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page

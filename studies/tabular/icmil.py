@@ -14,13 +14,14 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.compare.auto.method import Auto
-from midam.compare.baselines import Baseline
-from midam.compare.engine import Group, Row
 from midam.compare.plan import single_threaded
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
+from midam.methods.auto.method import Auto
+from midam.methods.method import Baseline
+from midam.methods.store import Row
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials

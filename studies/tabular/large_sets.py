@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.data.statistics import bag_statistics
 from midam.evaluate.ranking import auroc
+from midam.methods.store import Row
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trials
 from studies.engine import Store, complete, trial_name

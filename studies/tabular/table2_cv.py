@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from midam.compare import Grid, Workers
 from midam.compare.folds import Fold, repeated_folds
 from midam.compare.run import run_comparison
 from midam.compare.summary import format_interval
@@ -96,15 +97,13 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                     plan.methods,
                     folds,
                     settings=plan.settings,
-                    lrs=[plan.settings.resolve(bags.instance_shape).training.lr],
-                    margins=[plan.settings.method.margin],
-                    select="last",
+                    grid=Grid(
+                        [plan.settings.resolve(bags.instance_shape).training.lr], [plan.settings.method.margin], "last"
+                    ),
                     out=folder,
-                    jobs=options.jobs,
-                    backend=options.backend,
-                    cluster=options.cluster,
+                    workers=Workers(options.backend, options.jobs, options.cluster),
                     measure_memory=False,
-                    on_progress=bar.update,
+                    on_progress=lambda done, total, _: bar.update(done, total),
                 )
         finally:
             if _size(folder / "trials.csv") > before:

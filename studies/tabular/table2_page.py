@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from midam.compare.engine import Row as StoredRow
 from midam.compare.summary import corrected_interval
 from midam.data.bags import Bags
-from midam.report.figures import add_legend, new_figure
+from midam.methods.store import Row as StoredRow
+from midam.report.figures import new_figure
 from studies.differences import holm
-from studies.drawing import COLORS, plot_points, save_figure
+from studies.drawing import COLORS, add_legend, plot_points, save_figure
 from studies.engine import Store
 from studies.page import section, table
 from studies.paper_tables import METHODS, SETS, label, printed

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
+from midam.methods.store import Row
 from midam.train.trials import Trial
 from studies.engine import Store, settings_hash
 from studies.page import duration, section, table

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
+from midam.methods.store import Row
 from midam.settings import Settings
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.evaluate.ranking import auroc
+from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings
 from midam.train.trainer import Trainer

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.evaluate import concordance_index_censored
+from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings
 from midam.train.trainer import Trainer

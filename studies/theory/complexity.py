@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
+from midam.methods.store import Row
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from midam.compare.engine import Row
-from midam.report.figures import GRAY, add_legend, new_figure
-from studies.drawing import COLORS, DASHES, MARKERS, save_figure
+from midam.methods.store import Row
+from midam.report.figures import GRAY, new_figure
+from studies.drawing import COLORS, DASHES, MARKERS, add_legend, save_figure
 from studies.page import table
 from studies.theory.exponents import TOLERANCE, Exponent, fit_exponent, verdict
 from studies.theory.stationary import NUM_BAGS, NUM_FEATURES, NUM_INSTANCES, STEP_SIZES, Cell

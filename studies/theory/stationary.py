@@ -21,7 +21,8 @@ from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import AsPrinted
-from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.loop import train_step
+from midam.train.optimizers import make_optimizer, parameter_groups
 
 NUM_BAGS = 8  # number of different bags of each class
 NUM_INSTANCES = 64

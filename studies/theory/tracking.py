@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
 from midam.data.digits import digit_bags
 from midam.data.sampling import BagSampler
 from midam.errors import DataNotFoundError
 from midam.evaluate.stream import stream_bags
+from midam.methods.store import Row
 from midam.nn.scorer import BagOutput
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.build import MethodParts, build_method, build_optimizer
-from midam.train.step import train_step
+from midam.train.build import MethodParts, build_method
+from midam.train.loop import train_step
+from midam.train.optimizers import build_optimizer
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from midam.compare.engine import Group, Row
+from midam.compare.workers import Group
 from midam.data.bags import Bags
+from midam.methods.names import method_names, method_settings
+from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings
-from midam.train.named_methods import method_names, method_settings
 from midam.train.trials import Trial, train_trials
 from studies.drawing import save_figure
 from studies.engine import Store, complete, settings_hash, trial_name

@@ -9,13 +9,13 @@ from midam import registry
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
+from midam.methods.names import method_settings
 from midam.nn import Pooling, ScorePooling
 from midam.nn.objectives import Objective
 from midam.nn.scorer import BagOutput
 from midam.settings import Settings
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.estimators import Estimator, encoded_sample
-from midam.train.named_methods import method_settings
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial, train_trials
 

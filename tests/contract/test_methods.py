@@ -22,7 +22,8 @@ from midam.nn.objectives import Objective
 from midam.nn.scorer import BagScorer
 from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
-from midam.train.step import make_optimizer, parameter_groups, train_step
+from midam.train.loop import train_step
+from midam.train.optimizers import make_optimizer, parameter_groups
 
 ESTIMATORS = ("minibatch", "vrsp", "exact", "exact-point")
 SIZES, LABELS = (6, 3, 9, 5, 2, 4), (1, 1, 1, 0, 0, 0)

@@ -23,14 +23,14 @@ from PIL import Image
 
 from midam import registry
 from midam.cli.app import main, parse
-from midam.compare.auto.candidates import Candidate, make_candidate
-from midam.compare.auto.search import search
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, verify_store
 from midam.errors import MidamError
 from midam.imaging import load_network
+from midam.methods.auto.candidates import Candidate, make_candidate
+from midam.methods.auto.search import search
 from midam.nn.encoders.custom import load_weights
 from midam.nn.encoders.mlp import MLP
 from midam.settings import Settings

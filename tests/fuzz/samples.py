@@ -508,6 +508,6 @@ def samples() -> dict[str, Sample]:
         Sample("scores", _scores, ("p.csv.part",), {"do": "predict"}, text=("*.part",)),
         Sample("import", _imported, (".imported.journal", ".imported.part/*"), {"do": "import"}, text=("*.journal",)),
         *_written(),
-        Sample("explanations", _explained, ("why/explain.json.part",), {"do": "explain"}, text=("*.json*",)),
+        Sample("explanations", _explained, ("why/explain.json",), {"do": "explain"}, text=("*.json*",)),
     ]
     return {sample.name: sample for sample in found}

@@ -8,16 +8,16 @@ import yaml
 from tests.integration.commands import table
 
 from midam.cli import main, parse
-from midam.compare import Baseline, ModelBaseline, deploy_method, repeated_folds, run_comparison
+from midam.compare import Baseline, Grid, ModelBaseline, deploy_method, repeated_folds, run_comparison
 from midam.compare.deploy import best_method
 from midam.data.sources import read_bags
 from midam.errors import ConfigError
 from midam.export import export_run
+from midam.methods.names import method_settings
 from midam.registry import BASELINES
 from midam.runs import fit_run, load_run
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
-from midam.train.named_methods import method_settings
 
 TREES = "bag-statistics-extratrees"
 
@@ -32,7 +32,7 @@ def compared(data):
     bags = read_bags(str(data))
     methods = ["dam-att", "instance-logistic-max", "bag-statistics-logistic", "mi-kernel-svm"]
     settings = Settings(epochs=4, members=1)
-    how = {"settings": settings, "lrs": [0.1, 0.01], "margins": [1.0], "measure_memory": False}
+    how = {"settings": settings, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
     return bags, settings, run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=3), **how)
 
 
@@ -201,11 +201,11 @@ class Doubled(ModelBaseline):
     def score(self, bags, trial):
         return BASELINES.find("instance-logistic-max")().score(bags, trial)
 
-    def fit(self, bags, *, seed):
-        return BASELINES.find("instance-logistic-max")().fit(bags, seed=seed)
+    def scorer(self, bags, *, seed):
+        return BASELINES.find("instance-logistic-max")().scorer(bags, seed=seed)
 
-    def scorer(self, instance_shape, weights):
-        return BASELINES.find("instance-logistic-max")().scorer(instance_shape, weights)
+    def empty(self, instance_shape, weights):
+        return BASELINES.find("instance-logistic-max")().empty(instance_shape, weights)
 
 
 def test_a_baseline_of_anybody_can_be_a_model(data, tmp_path, monkeypatch):

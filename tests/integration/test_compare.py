@@ -11,7 +11,7 @@ from tests.integration.commands import Moment, finish, start, stop, table
 
 import midam
 from midam.cli import main
-from midam.compare import repeated_folds, run_comparison
+from midam.compare import Grid, Workers, repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import ConfigError
 from midam.runs.scoring import predict_run
@@ -19,7 +19,7 @@ from midam.settings import Settings
 
 METHODS = ["midam-att", "bag-statistics-logistic"]
 TOTAL = 2 * 2 * 2
-FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md", "compare.png"}
+FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md"}
 FILES |= {"predictions.csv", "report.html"}
 
 
@@ -28,7 +28,7 @@ def uninterrupted(data, **options):
     folds = repeated_folds(bags, repeats=2, folds=2)
     settings = Settings(epochs=3)
     return run_comparison(
-        bags, METHODS, folds, settings=settings, lrs=[0.1, 0.01], margins=[1.0], measure_memory=False, **options
+        bags, METHODS, folds, settings=settings, grid=Grid([0.1, 0.01], [1.0]), measure_memory=False, **options
     )
 
 
@@ -131,7 +131,7 @@ def test_models_need_a_folder():
 
 @pytest.mark.parametrize("backend", [pytest.param("loky", marks=pytest.mark.long), "threading"])
 def test_tasks_at_the_same_time_find_the_same(backend, expected, tmp_path):
-    together = uninterrupted(table(tmp_path / "t.csv"), jobs=2, backend=backend)
+    together = uninterrupted(table(tmp_path / "t.csv"), workers=Workers(backend, 2))
     pd.testing.assert_frame_equal(results(expected.trials), results(together.trials), check_exact=True)
 
 

@@ -23,11 +23,11 @@ SAID = {
         "few bags of a class: brain (10)",
     ],
     "ordinal": ["grades: 1 14, 2 13, 3 13", "few bags of a grade: 1 (14)"],
-    "multilabel": ["labels: a 20, b 20", "unknown: b 1", "few bags without a label: b (19)"],
-    "continuous": ["bags: 40", "kind: -"],
+    "multilabel": ["labels: a 20, b 20, entries unknown 1", "few bags without a label: b (19)"],
+    "continuous": ["bags: 40", "lowest: -"],
     "survival": [
-        "events: 14 (35.0%), 26 censored",
-        "times: 1 to 40",
+        "events: 14",
+        "longest time: 40",
         "median follow-up: 27",
         "few events: 14",
     ],
@@ -45,10 +45,9 @@ def here(tmp_path, monkeypatch):
 def test_bags_are_described_imported_and_verified(here, capsys, target):
     data = str(table("t.csv", **{name: list(values) for name, values in COLUMNS[target].items()}))
     how = ["--target", target, "--ignore", "[label]", *HOW[target]]
-    assert main(["data", "describe", data, *how, "--out", "page"]) == 0
+    assert main(["data", "describe", data, *how]) == 0
     out = capsys.readouterr().out
     assert all(words in out for words in [f"target: {target}", *SAID[target]])
-    assert (here / "page" / "bag_sizes.png").stat().st_size > 10_000
     assert main(["data", "import", data, *how, "--out", "s"]) == 0
     assert "next: midam fit s" in capsys.readouterr().out
     assert open_store("s").outcome.target == target

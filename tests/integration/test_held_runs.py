@@ -128,10 +128,10 @@ def test_a_comparison_that_was_killed_as_it_began_goes_on(tmp_path):
 
 COMPARE = """
 from midam import read_bags
-from midam.compare import repeated_folds, run_comparison
+from midam.compare import Workers, repeated_folds, run_comparison
 from midam.settings import Settings
 bags = read_bags({data!r})
-how = dict(settings=Settings(epochs=300), jobs=2, out={out!r}, measure_memory={memory})
+how = dict(settings=Settings(epochs=300), workers=Workers(jobs=2), out={out!r}, measure_memory={memory})
 run_comparison(bags, ["midam-att", "midam-smx"], repeated_folds(bags, repeats=4, folds=2), **how)
 """
 

@@ -56,7 +56,7 @@ PAGES = {
 def test_the_pages_are_there(made, capsys):
     for path in PAGES.values():
         assert (made / path).read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert "Site by site: site" in (made / PAGES["evaluation"]).read_text(encoding="utf-8")
+    assert "Subgroups: by site" in (made / PAGES["evaluation"]).read_text(encoding="utf-8")
 
 
 def test_a_page_can_be_made_again(made, capsys):
@@ -106,7 +106,7 @@ def test_a_page_that_cannot_be_written_costs_no_figures(made, tmp_path, capsys):
         (["compared", "--subgroups", "site", "--table", "sites.csv"], "Expected no --subgroups for a comparison"),
         (["run", "--subgroups", "sitte", "--table", "sites.csv"], "did you mean 'site'?"),
         (["run", "--subgroups", "site", "--table", "sites.csv"], "or name it with --bag-column"),
-        (["nothing"], "without config.yaml"),
+        (["nothing"], "got nothing, which does not exist"),
         (["run", "other.csv", "--out", "own.csv"], "Expected an .html file for --out"),
     ],
 )

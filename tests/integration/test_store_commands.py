@@ -182,18 +182,15 @@ def test_verify_names_the_damaged_bags(here, source, capsys):
     assert "instances.npy" in capsys.readouterr().err
 
 
-@pytest.mark.drawn
 def test_describe_shows_sizes_and_warnings(here, capsys):
     digits = load("digits")
     order = np.argsort(digits.sizes, kind="stable")
     starts, sizes = digits.starts[order], digits.sizes[order]
     write_npz(Bags(digits.instances, starts=starts, sizes=sizes, labels=np.arange(360) // 180), here / "sorted.npz")
-    assert main(["data", "describe", "sorted.npz", "--out", "page"]) == 0
+    assert main(["data", "describe", "sorted.npz"]) == 0
     out = capsys.readouterr().out
     assert "warning: the bag size predicts the label" in out
     assert "warning: constant features: 3 of 64 (0, 32, 39)" in out
-    assert out.splitlines()[-1] == "figure: page/bag_sizes.png"
-    assert (here / "page" / "bag_sizes.png").stat().st_size > 10_000
     assert main(["data", "describe", "digits"]) == 0
     assert "bag size predicts" not in capsys.readouterr().out
 

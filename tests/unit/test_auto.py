@@ -15,9 +15,17 @@ from tests.integration.commands import stop_at
 from midam import MIDAMClassifier
 from midam.cli import main, parse
 from midam.compare import repeated_folds, run_comparison
-from midam.compare.auto import candidates
-from midam.compare.auto import search as searching
-from midam.compare.auto.candidates import (
+from midam.compare.deploy import deploy_method
+from midam.data.bags import Bags
+from midam.errors import CheckpointError, ConfigError, DivergedError
+from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.intervals import paired_delong
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.functional.poolings import bounded_logit
+from midam.methods.auto import candidates
+from midam.methods.auto import search as searching
+from midam.methods.auto.candidates import (
     PIXELS,
     PRIOR,
     VECTORS,
@@ -26,8 +34,8 @@ from midam.compare.auto.candidates import (
     make_candidate,
     usual_candidates,
 )
-from midam.compare.auto.method import Auto
-from midam.compare.auto.search import (
+from midam.methods.auto.method import Auto
+from midam.methods.auto.search import (
     DIVERGED,
     OVER,
     SETTLED,
@@ -41,22 +49,14 @@ from midam.compare.auto.search import (
     prior_weights,
     search,
 )
-from midam.compare.baselines import ModelBaseline
-from midam.compare.deploy import deploy_method
-from midam.compare.folds import inner_folds, inner_trials
-from midam.data.bags import Bags
-from midam.errors import CheckpointError, ConfigError, DivergedError
-from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.intervals import paired_delong
-from midam.evaluate.predict import predict
-from midam.evaluate.ranking import auroc
-from midam.functional.poolings import bounded_logit
+from midam.methods.inner_folds import inner_folds, inner_trials
+from midam.methods.method import ModelBaseline
+from midam.methods.names import usual_method
 from midam.nn.ensemble import BagEnsemble
 from midam.runs import load_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder, read_run_config
 from midam.runs.folds import fold_trials
-from midam.runs.method import usual_method
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial
@@ -76,11 +76,11 @@ def quick():
         return Candidate(name, config=config, baseline=found.baseline)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
-        patch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
-        patch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
-        patch.setattr("midam.compare.fitted._TREES", 5)
-        patch.setattr("midam.compare.auto.candidates.make_candidate", short)
+        patch.setattr("midam.methods.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
+        patch.setattr("midam.methods.baselines._KERNEL_C", np.array([1.0]))
+        patch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
+        patch.setattr("midam.methods.statistics_models._TREES", 5)
+        patch.setattr("midam.methods.auto.candidates.make_candidate", short)
         yield
 
 
@@ -90,6 +90,10 @@ def make_bags(count=40, *, seed=0, groups=False, shift=1.0):
     parts = [rng.normal(size=(int(rng.integers(2, 6)), 5)) + label * tells for label in labels]
     names = [f"patient-{i // 4}" for i in range(count)] if groups else None
     return Bags.from_list(parts, labels, groups=names)
+
+
+def _choose(bags, seed, **how):
+    return Auto(**how).fit(bags, None, Settings(seed=seed).resolve(bags.instance_shape))
 
 
 def logits_of(labels, gap, *, scorers=1, seed=0):
@@ -161,8 +165,8 @@ def test_groups_widen_the_doubt():
 
 def test_the_model_is_the_mixture_of_its_parts():
     bags = make_bags()
-    chosen = Auto().choose(bags, seed=3)
-    tried = {row["method"]: row["weight"] for row in chosen.about["tried"]}
+    chosen = _choose(bags, 3)
+    tried = {row["method"]: row["weight"] for row in chosen.entries["auto"]["tried"]}
     assert sum(tried.values()) == pytest.approx(1)
     at, wanted = 0, np.zeros(len(bags))
     for part in chosen.parts:
@@ -179,8 +183,8 @@ def test_inner_folds_hold_groups_together_and_the_choice_is_that_of_the_seed():
     bags = make_bags(48, groups=True)
     for test in inner_folds(bags, np.arange(48), seed=1):
         assert not set(bags.groups[test]) & set(np.delete(bags.groups, test))
-    first, again, other = (Auto().choose(bags, seed=seed) for seed in (1, 1, 2))
-    assert first.about["folds"] == 5
+    first, again, other = (_choose(bags, seed) for seed in (1, 1, 2))
+    assert first.entries["auto"]["folds"] == 5
     assert predict(first.model, bags).tolist() == predict(again.model, bags).tolist()
     assert predict(first.model, bags).tolist() != predict(other.model, bags).tolist()
 
@@ -340,7 +344,7 @@ def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
     assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
     bags = make_bags(30)
     assert len(inner_trials(bags, np.arange(30), seed=0)) == 5
-    monkeypatch.setattr("midam.compare.folds.MANY", 29)
+    monkeypatch.setattr("midam.methods.inner_folds.MANY", 29)
     few = inner_trials(bags, np.arange(30), seed=0)
     assert len(few) == 3
     for trial in few:
@@ -368,7 +372,7 @@ def test_a_candidate_that_diverges_is_left_out():
 
 def test_a_model_of_all_bags_that_contradicts_its_folds_is_left_out(monkeypatch):
     bags, fit = make_bags(shift=3.0), Candidate.fit
-    name = Auto().choose(bags, seed=0).parts[0]["method"]
+    name = _choose(bags, 0).parts[0]["method"]
 
     def turned(candidate, train, **how):
         """As if its labels had been exchanged when it was fitted again."""
@@ -377,13 +381,14 @@ def test_a_model_of_all_bags_that_contradicts_its_folds_is_left_out(monkeypatch)
 
     monkeypatch.setattr(Candidate, "fit", turned)
     wrong = {name}
-    chosen = Auto().choose(bags, seed=0)
+    chosen = _choose(bags, 0)
     assert name not in {part["method"] for part in chosen.parts}
-    assert f"{name} is left out: Expected an AUROC of the training bags near that of the inner" in chosen.about["note"]
+    note = chosen.entries["auto"]["note"]
+    assert f"{name} is left out: Expected an AUROC of the training bags near that of the inner" in note
     assert chosen.model.weights.sum().item() == pytest.approx(1)
     wrong = set(VECTORS)
     with pytest.raises(DivergedError, match=r"left out: .*left out: "):
-        Auto().choose(bags, seed=0)
+        _choose(bags, 0)
 
 
 def test_what_does_not_take_the_bags_is_left_out_with_its_reason():
@@ -406,11 +411,11 @@ def test_images_have_a_model_of_several_kinds(monkeypatch):
         config = None if found.config is None else found.config.replace(epochs=1, num_instances=2)
         return Candidate(name, config=config, baseline=found.baseline)
 
-    monkeypatch.setattr("midam.compare.auto.candidates.make_candidate", short)
+    monkeypatch.setattr("midam.methods.auto.candidates.make_candidate", short)
     rng, labels = np.random.default_rng(0), np.arange(20) % 2
     bags = Bags.from_list([rng.random((3, 3, 8, 8)) + 0.05 * label for label in labels], labels)
-    chosen = Auto().choose(bags, seed=0)
-    assert [row["method"] for row in chosen.about["tried"]] == list(PIXELS)
+    chosen = _choose(bags, 0)
+    assert [row["method"] for row in chosen.entries["auto"]["tried"]] == list(PIXELS)
     again = Auto().model((3, 8, 8), chosen.model.state_dict(), chosen.parts)
     again.load_state_dict(chosen.model.state_dict())
     assert predict(again, bags).tolist() == predict(chosen.model, bags).tolist()
@@ -419,11 +424,11 @@ def test_images_have_a_model_of_several_kinds(monkeypatch):
 @pytest.mark.filterwarnings("ignore:Expected at least 8 positive")
 def test_too_few_bags_for_inner_folds_are_trained_unseen():
     bags = make_bags(3)
-    chosen = Auto().choose(bags, seed=0)
-    assert chosen.about["folds"] == 0
-    assert chosen.about["auroc"] is None
-    assert "too few" in chosen.about["note"]
-    assert [row["weight"] for row in chosen.about["tried"]] == pytest.approx(
+    chosen = _choose(bags, 0)
+    assert chosen.entries["auto"]["folds"] == 0
+    assert chosen.entries["auto"]["auroc"] is None
+    assert "too few" in chosen.entries["auto"]["note"]
+    assert [row["weight"] for row in chosen.entries["auto"]["tried"]] == pytest.approx(
         [PRIOR[name] / sum(PRIOR.values()) for name in VECTORS]
     )
     assert np.isfinite(predict(chosen.model, bags)).all()
@@ -470,16 +475,16 @@ def test_test_bags_are_never_seen(tmp_path):
 @pytest.mark.long
 def test_a_comparison_chooses_inside_each_training_part(monkeypatch):
     bags, seen = make_bags(42), []
-    folds, real = repeated_folds(bags, repeats=1, folds=3), Auto.choose
+    folds, real = repeated_folds(bags, repeats=1, folds=3), Auto.fit
 
-    def watched(self, bags, **how):
+    def watched(self, bags, *how):
         seen.append(bags.ids.tolist())
-        return real(self, bags, **how)
+        return real(self, bags, *how)
 
-    monkeypatch.setattr(Auto, "choose", watched)
+    monkeypatch.setattr(Auto, "fit", watched)
     found = run_comparison(bags, ["auto", VECTORS[0]], folds, measure_memory=False)
     assert seen == [bags.ids[fold.train].tolist() for fold in folds]
-    model = Auto().choose(bags.subset(folds[0].train), seed=0).model
+    model = _choose(bags.subset(folds[0].train), 0).model
     own = found.trials.query("method == 'auto' and fold == 0")["auroc"].iloc[0]
     assert auroc(bags.labels[folds[0].test], predict(model, bags.subset(folds[0].test))) == own
 
@@ -489,8 +494,9 @@ def test_the_winner_of_a_comparison_is_deployed_as_it_is_fitted(tmp_path):
     bags = make_bags(42)
     found = run_comparison(bags, ["auto", VECTORS[0]], repeated_folds(bags, repeats=1, folds=2), measure_memory=False)
     summary = deploy_method(bags, found, tmp_path / "run", method="auto")
-    wanted = Auto().choose(bags, seed=0)
-    assert [row["weight"] for row in summary["auto"]["tried"]] == [row["weight"] for row in wanted.about["tried"]]
+    wanted = _choose(bags, 0)
+    weights = [[row["weight"] for row in tried["auto"]["tried"]] for tried in (summary, wanted.entries)]
+    assert weights[0] == weights[1]
     assert summary["deployed"]["method"] == "auto"
     assert summary["thresholds"]["out_of_fold"] == summary["thresholds"]["bags"] == 42
     assert "Probabilities and threshold come from inner folds" in summary["deployed"]["note"]
@@ -510,15 +516,15 @@ def test_bags_of_inner_folds_have_scores_of_mixtures_that_did_not_see_them():
 
 def test_a_method_without_epochs_scores_training_bags_by_inner_folds():
     bags, forest = make_bags(), make_candidate(VECTORS[0], (5,)).baseline
-    found = forest.out_of_fold(bags, seed=1)
+    found = forest.fit(bags, None, Settings(seed=1).resolve((5,))).out_of_fold
     first = inner_trials(bags, np.arange(40), seed=1)[0]
-    wanted = predict(forest.fit(bags.subset(first.train), seed=1), bags.subset(first.score))
+    wanted = predict(forest.scorer(bags.subset(first.train), seed=1), bags.subset(first.score))
     assert found.scores[: len(wanted)].tolist() == wanted.tolist()
-    assert forest.out_of_fold(make_bags(3), seed=0) is None
+    assert forest.fit(make_bags(3), None, Settings().resolve((5,))).out_of_fold is None
 
 
 def test_enough_validation_bags_need_no_inner_folds(tmp_path, monkeypatch):
-    for place in ("midam.targets.binary", "midam.runs.fit_at_once"):
+    for place in ("midam.targets.binary", "midam.methods.method"):
         monkeypatch.setattr(f"{place}.FEW_BAGS", 1)
     data = save_bags(make_bags(60), tmp_path)
     found = fit_run(str(data), Settings(test_fraction=0.2), RunFolder(tmp_path / "run"), method=VECTORS[0])[
@@ -694,7 +700,7 @@ def test_other_bags_are_trained_as_the_settings_say(kind, monkeypatch):
     elif kind == "covariates":
         bags = bags.replace(covariates={"age": np.arange(40.0)})
     elif kind == "wide":
-        monkeypatch.setattr("midam.runs.method._MOST_NUMBERS", 4 * 40 * 5 - 1)
+        monkeypatch.setattr("midam.methods.names._MOST_NUMBERS", 4 * 40 * 5 - 1)
         assert usual_method(bags.subset(np.arange(10)), settings) == "auto"
     else:
         settings = Settings(epochs=99)
@@ -731,7 +737,7 @@ def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
 def test_a_budget_is_kept_for_a_resume(run, tmp_path, monkeypatch):
     out, seen, real = tmp_path / "limited", [], searching.search
     monkeypatch.setattr(
-        "midam.compare.auto.method.search", lambda *a, **how: seen.append(how["budget"]) or real(*a, **how)
+        "midam.methods.auto.method.search", lambda *a, **how: seen.append(how["budget"]) or real(*a, **how)
     )
     data = str(run.parent / "bags.npz")
     assert main(["fit", data, "--method", "auto", "--budget", "1.5m", "--out", str(out)]) == 0
@@ -743,7 +749,7 @@ def test_a_budget_is_kept_for_a_resume(run, tmp_path, monkeypatch):
 
 def test_one_model_of_one_part_is_an_ensemble_too():
     bags = make_bags()
-    chosen = Auto().choose(bags, seed=0, budget=1e-9)
+    chosen = _choose(bags, 0, budget=1e-9)
     assert [part["method"] for part in chosen.parts] == [VECTORS[0]]
     assert isinstance(chosen.model, BagEnsemble)
     again = Auto().model((5,), chosen.model.state_dict(), chosen.parts)

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from midam.cli.compare import parse_cv
-from midam.compare import Fold, known_methods, repeated_folds, run_comparison
-from midam.compare.baselines import MeanMapSVM, set_kernels
-from midam.compare.engine import TrialStore
+from midam.compare import Fold, Grid, Workers, known_methods, repeated_folds, run_comparison
 from midam.compare.folds import check_folds, fold_remarks, validation_part
 from midam.compare.methods import find_methods
 from midam.compare.plan import LEARNING_RATES, Selection, group_results, plan, run_task
@@ -22,6 +20,8 @@ from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
+from midam.methods.baselines import MeanMapSVM, set_kernels
+from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
 from midam.train.trials import Trial, every_epoch, train_trials
@@ -171,14 +171,14 @@ def test_the_set_kernel_equals_its_definition():
 def test_the_mean_map_is_close_to_the_set_kernel():
     rng, labels = np.random.default_rng(0), np.arange(12) % 2
     bags = Bags.from_list([rng.normal(size=(4, 3)) + label for label in labels], labels)
-    model = MeanMapSVM().fit(bags, seed=0)
+    model = MeanMapSVM().scorer(bags, seed=0)
     rows = np.split(model.standardized(torch.as_tensor(bags.instances)).double().numpy(), 12)
     gamma = float(model.pooling.scales[0]) ** 2 / 2
     mean = torch.stack([model.pooling(torch.as_tensor(x))[1].mean(dim=0) for x in rows])
     found = model.pooling.rows(mean).numpy()
     np.testing.assert_allclose(found @ found.T, set_kernels(rows, rows, gammas=[gamma])[0], rtol=0, atol=0.12)
     with pytest.raises(ConfigError, match="at most 2000 training bags for mean-map-svm, got 2002"):
-        MeanMapSVM().fit(Bags.from_list([np.zeros((1, 3))] * 2002, [0, 1] * 1001), seed=0)
+        MeanMapSVM().scorer(Bags.from_list([np.zeros((1, 3))] * 2002, [0, 1] * 1001), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
 def test_with_nothing_to_choose_the_whole_training_part_trains():
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
-    options = {"settings": QUICK, "lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+    options = {"settings": QUICK, "grid": Grid([0.05], [1.0], "last"), "measure_memory": False}
     found = run_comparison(bags, ["midam-att", "midam"], folds, **options)
     trials = found.trials.set_index(["method", "fold"])
     for fold in folds:
@@ -274,12 +274,11 @@ def test_with_nothing_to_choose_the_whole_training_part_trains():
 def test_the_usual_learning_rates_go_by_the_optimizer():
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
-    options = {"margins": [1.0], "select": "last", "measure_memory": False}
     for optimizer, lrs in LEARNING_RATES.items():
         settings = QUICK.replace(optimizer=optimizer, lr=None)
         found, named = (
-            run_comparison(bags, ["midam-att", "midam"], folds, settings=settings, **options, **more)
-            for more in ({}, {"lrs": lrs})
+            run_comparison(bags, ["midam-att", "midam"], folds, settings=settings, grid=grid, measure_memory=False)
+            for grid in (Grid(margins=[1.0], select="last"), Grid(lrs, [1.0], "last"))
         )
         assert found.trials["lr"].isin([*lrs, settings.resolve(bags.instance_shape).training.lr]).all()
         assert found.trials["auroc"].equals(named.trials["auroc"])
@@ -319,7 +318,7 @@ def test_the_summary_is_of_folds_and_pairs():
 def test_methods_near_chance_after_few_epochs_are_said_to_be_stopped_early(tmp_path):
     alike = Bags.from_list([np.ones((2, 3))] * 40, [0, 1] * 20)  # all scores are equal, the AUROC is 1/2
     folds, methods = repeated_folds(alike, repeats=1, folds=2), ["instance-logistic-max", "midam-att", "midam"]
-    how = {"lrs": [0.1], "margins": [1.0], "select": "last", "measure_memory": False}
+    how = {"grid": Grid([0.1], [1.0], "last"), "measure_memory": False}
     found = run_comparison(alike, methods, folds, settings=Settings(epochs=2, members=1), out=tmp_path / "out", **how)
     said = "near chance after 2 epochs (100 are the default): midam-att, midam; train for longer"
     assert found.notes == [said]
@@ -441,7 +440,7 @@ def test_a_baseline_of_a_plug_in_is_known_to_the_workers(tmp_path, monkeypatch):
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
     path = "first-feature"
-    found = run_comparison(bags, ["instance-logistic-max", path], folds, measure_memory=False, jobs=2)
+    found = run_comparison(bags, ["instance-logistic-max", path], folds, measure_memory=False, workers=Workers(jobs=2))
     assert found.summary["method"].tolist() == ["instance-logistic-max", path]
     expected = [auroc(bags.labels[f.test], [bags[i][:, 0].max() for i in f.test]) for f in folds]
     assert found.trials.query("method == @path")["auroc"].tolist() == expected
@@ -455,17 +454,21 @@ def test_folds_without_room_for_validation_say_so():
         folds = repeated_folds(bags, repeats=1, folds=3)
     with pytest.raises(BagDataError, match=r"enough bags for validation bags.*nothing to choose"):
         run_comparison(bags, ["midam-att", "ce-att"], folds, settings=QUICK, measure_memory=False)
-    options = {"settings": QUICK, "lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+    options = {"settings": QUICK, "grid": Grid([0.05], [1.0], "last"), "measure_memory": False}
     assert run_comparison(bags, ["midam-att", "ce-att"], folds, **options).summary["folds"].tolist() == [2, 2]
 
 
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
-    options = {"settings": QUICK, "lrs": [0.05], "measure_memory": False, "out": tmp_path / "out"}
+    options = {"settings": QUICK, "grid": Grid([0.05]), "measure_memory": False, "out": tmp_path / "out"}
     first = run_comparison(bags, ["midam", "instance-logistic-max"], folds, **options)
     kept = (tmp_path / "out" / "trials.csv").read_text()
-    for changes in ({"settings": QUICK.replace(epochs=3)}, {"lrs": [0.1]}, {"select": "last"}):
+    for changes in (
+        {"settings": QUICK.replace(epochs=3)},
+        {"grid": Grid([0.1])},
+        {"grid": Grid([0.05], select="last")},
+    ):
         with pytest.raises(ConfigError, match="choose another folder"):
             run_comparison(bags, ["midam", "instance-logistic-max"], folds, **{**options, **changes})
     with pytest.raises(ConfigError, match="fingerprint"):
@@ -480,7 +483,7 @@ def test_missing_values_are_filled_from_the_training_bags_of_each_fold():
     rows = rng.normal(size=(48, 3)) + np.repeat(np.arange(24) % 2, 2)[:, None]
     rows[rng.random(rows.shape) < 0.2] = np.nan
     bags = Bags.from_arrays(rows, np.repeat(np.arange(24), 2), np.arange(24) % 2, missing=True)
-    how = {"lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+    how = {"grid": Grid([0.05], [1.0], "last"), "measure_memory": False}
     few = {"epochs": 2, "num_positive": 4, "num_negative": 4}
     methods, folds = ["ce-mean", "bag-statistics-extratrees"], repeated_folds(bags, repeats=1, folds=2)
     with pytest.warns(UserWarning, match="the mean of the training bags of each fold"):

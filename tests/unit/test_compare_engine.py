@@ -1,7 +1,7 @@
 """The engine of trials: what is missing is computed, and kept once."""
 
-from midam.compare.engine import Group, TrialStore, compute
-from midam.compare.workers import Workers
+from midam.compare.workers import Group, Workers, compute
+from midam.methods.store import TrialStore
 
 
 def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):

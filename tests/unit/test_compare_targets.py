@@ -11,15 +11,16 @@ from tests.trainings import bags_with, outcome_bags
 import midam
 from midam.cli.compare import _warn_of_unused
 from midam.cli.parser import Options
-from midam.compare import Fold, corrected_interval, deploy_method, fitted, repeated_folds, run_comparison
-from midam.compare.baselines import Baseline
-from midam.compare.folds import fold_remarks, inner_folds, validation_part
+from midam.compare import Fold, Grid, corrected_interval, deploy_method, repeated_folds, run_comparison
+from midam.compare.folds import fold_remarks, validation_part
 from midam.compare.methods import usual_methods
 from midam.compare.trials import open_trials
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
 from midam.evaluate import class_aurocs
+from midam.methods.inner_folds import inner_folds
+from midam.methods.method import Baseline
 from midam.registry import BASELINES
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
@@ -30,13 +31,13 @@ TREES, COX = "bag-statistics-extratrees", "bag-statistics-cox"
 TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
 KEPT = ("multiclass", "survival")
 FEW = Settings(epochs=2, members=1)
-ALONE = {"lrs": [0.05], "margins": [1.0], "select": "last", "measure_memory": False}
+ALONE = {"grid": Grid([0.05], [1.0], "last"), "measure_memory": False}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_trees():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitted, "_TREES", 25)
+        patch.setattr("midam.methods.statistics_models._TREES", 25)
         yield
 
 
@@ -140,7 +141,7 @@ def compared(tmp_path_factory, few_trees):
             bags = outcome_bags(target, groups=[f"g{i // 2}" for i in range(60)])
             folds, out = repeated_folds(bags, repeats=1, folds=2), tmp_path_factory.mktemp(target) / "out"
             trained = "cox+minibatch+mean" if target == "survival" else "pairwise+vrsp+mean"
-            how = {"settings": FEW, "lrs": [0.1, 0.01], "margins": [1.0], "measure_memory": False}
+            how = {"settings": FEW, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
             how["keep_models"] = target in KEPT
             with quick.drawing():
                 found[target] = bags, folds, run_comparison(bags, ["midam", trained, TREES], folds, out=out, **how), out
@@ -207,7 +208,7 @@ def test_a_second_call_computes_nothing_and_damage_is_refused(target, compared, 
     copy.mkdir()
     for name in ("trials.jsonl", "config.yaml"):
         (copy / name).write_bytes((out / name).read_bytes())
-    how = {"settings": FEW, "lrs": [0.1, 0.01], "margins": [1.0], "measure_memory": False}
+    how = {"settings": FEW, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
     run_comparison(bags, comparison.summary["method"].tolist(), folds, out=copy, **how)
     lines = (out / "trials.jsonl").read_text()
     assert (copy / "trials.jsonl").read_text() == lines

@@ -9,9 +9,9 @@ from multiprocessing import current_process
 
 import pytest
 
-from midam.compare.engine import Group, TrialStore, compute
-from midam.compare.workers import Workers, run_tasks, visible_devices
+from midam.compare.workers import Group, Workers, compute, run_tasks, visible_devices
 from midam.errors import ConfigError, MidamError, TrialsLostError
+from midam.methods.store import TrialStore
 
 
 def deadly(task):

@@ -11,9 +11,10 @@ from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, RunStoppedError
 from midam.evaluate.ranking import auroc
+from midam.methods.callbacks import Callbacks
 from midam.runs import load_run
 from midam.runs.cross_validation import preparing, train_folds
-from midam.runs.data import Callbacks, SplitBags, read_data, split_data
+from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
 from midam.runs.folds import choose_folds, fold_trials
@@ -201,10 +202,10 @@ def test_a_stopped_cross_validation_continues_to_the_same_bytes(tmp_path, table)
 
     folder = RunFolder(tmp_path / "stopped")
     with pytest.raises(RunStoppedError):
-        fit_run(str(table), config, folder, method="midam", on_bags=stop_after(2))
+        fit_run(str(table), config, folder, method="midam", callbacks=Callbacks(on_bags=stop_after(2)))
     assert len(folder.folds.read_text().splitlines()) == 2
     with pytest.raises(RunStoppedError):
-        resume_run(None, folder, on_bags=stop_after(4))
+        resume_run(None, folder, callbacks=Callbacks(on_bags=stop_after(4)))
     resume_run(None, folder)
     for name in ("predictions.csv", "folds.jsonl"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -6,7 +6,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.settings import Settings
-from midam.train.modes import denormals_flushed
+from midam.train.loop import denormals_flushed
 from midam.train.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(not torch.set_flush_denormal(False), reason="this processor cannot flush denormals")

@@ -14,7 +14,8 @@ from midam.data import Bags
 from midam.data.store.write import write_store
 from midam.errors import MidamError, RunStoppedError, StoreError
 from midam.files import free_room, require_space
-from midam.runs import scoring
+from midam.methods.callbacks import Callbacks
+from midam.runs import kept, scoring
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
@@ -126,12 +127,12 @@ def test_a_run_that_does_not_fit_is_refused(method, tmp_path, disk):
 
 def test_the_room_for_a_run_is_about_what_it_takes(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(scoring, "require_space", lambda needed, what: asked.append(sum(needed.values())))
+    monkeypatch.setattr(kept, "require_space", lambda needed, what: asked.append(sum(needed.values())))
     # Weights that outweigh the report.
     fit_run("digits", SMALL.replace(hidden=(1000, 500)), RunFolder(tmp_path / "run"))
     last = (tmp_path / "run" / "checkpoints" / "last.pt").stat().st_size
     written = sum(len(content) for content in files(tmp_path).values()) + last  # the old one beside the new one
-    assert 0.9 * written < asked[0] < 1.3 * written + scoring._REPORT
+    assert 0.9 * written < asked[0] < 1.3 * written + kept._REPORT
 
 
 def test_a_run_that_goes_on_needs_the_rest_alone(tmp_path, disk):
@@ -142,7 +143,7 @@ def test_a_run_that_goes_on_needs_the_rest_alone(tmp_path, disk):
 
     disk.free = 1 << 30
     with pytest.raises(RunStoppedError):
-        fit_run("digits", SMALL, folder, on_epoch=stop)
+        fit_run("digits", SMALL, folder, callbacks=Callbacks(on_epoch=stop))
     before = files(tmp_path)
     disk.free = 1000
     with pytest.raises(MidamError, match="got 1000 bytes free"):
@@ -154,5 +155,5 @@ def test_a_run_that_goes_on_needs_the_rest_alone(tmp_path, disk):
 
 def test_a_checkpoint_is_counted_by_its_tensors_and_texts():
     content = {"a": torch.zeros(10), "b": ["xy", 1.0, None], "c": {"d": (2, 3)}}
-    assert 40 <= scoring.stored_bytes(content) <= 400
-    assert scoring.stored_bytes({"a": torch.zeros(1000, dtype=torch.float64)}) >= 8000
+    assert 40 <= kept.stored_bytes(content) <= 400
+    assert kept.stored_bytes({"a": torch.zeros(1000, dtype=torch.float64)}) >= 8000

@@ -662,7 +662,7 @@ def test_a_step_on_a_gpu_never_waits_for_it(changes) -> None:
     trainer = Trainer(settings(encoder="resnet20", accelerator="cuda", **changes), bags)
     trainer.train_epoch()
     member = trainer.members[0]
-    from midam.train.step import train_step
+    from midam.train.loop import train_step
 
     batches = list(member.batches(trainer._reader, trainer._labels))
     torch.cuda.set_sync_debug_mode("error")

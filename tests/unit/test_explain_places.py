@@ -23,11 +23,11 @@ from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.explain.backdrop import ImageFolder, slide_facts
 from midam.explain.explanation import explain_bag
+from midam.explain.geojson import geojson_text, slide_names
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
 from midam.explain.picture import draw_explanation, map_of, placed_patches
 from midam.explain.run import note_lines
-from midam.explain.scans import scan_window, window_text
-from midam.explain.slide_files import bag_names, geojson_text
+from midam.explain.scans import scans_of
 from midam.runs.instance_files import file_name, file_names, write_instance_scores
 
 GRID = np.stack(np.meshgrid(np.arange(3), np.arange(2)), axis=-1).reshape(-1, 2) * 8  # x, y: fits into 8 bits
@@ -269,22 +269,19 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
         assert [file.name for file in files_of(these, 0)] == ["north/a.h5", "south; east/a.h5"]
         assert source_paths(these, 0) == [tmp_path / "north" / "a.h5", tmp_path / "south; east" / "a.h5"]
         assert [one.width for one in patches_of(these, 0)] == [8, 8]
-    (names,) = bag_names(stored, [0])
-    assert len(set(names.every())) == len(list(names.every()))
+    assert len(set(slide_names(stored, [0])[0])) == 2
 
 
 STAMP = {
     "2.1": {"unit": "um", "tile_size_um": 256.0, "tile_size_px": 224, "stamp_version": "2.1.0", "extractor": "uni"},
     "2.0": {"unit": "um", "tile_size": 256.0, "extractor": "ctranspath"},
-    "1": {"extractor": "xiyuewang-ctranspath"},
 }
 
 
 @pytest.mark.parametrize("version", STAMP)
 def test_places_of_stamp_in_micrometers_become_pixels_by_the_slide(version, tmp_path):
-    step = 224 if version == "1" else 256.0
     with h5py.File(tmp_path / "s0.h5", "w") as file:
-        file["feats"], file["coords"] = numbers(0), (GRID // 8 * step).astype("f4")
+        file["feats"], file["coords"] = numbers(0), (GRID // 8 * 256.0).astype("f4")
         file.attrs.update(STAMP[version])
     bags = read_bags(tmp_path, require_labels=False)
     (found,) = patches_of(bags, 0, lambda _: SlideFacts(0.5))
@@ -421,7 +418,9 @@ IDS = [
 
 def test_no_two_bags_write_a_file_of_one_name_and_none_outside(tmp_path):
     bags = Bags(np.ones((len(IDS), 2), np.float32), sizes=[1] * len(IDS), ids=IDS)
-    every = [name.lower() for names in bag_names(bags, range(len(IDS))) for name in names.every()]
+    stems, slides = file_names(bags), slide_names(bags, range(len(IDS)))
+    every = [f"{stem}{suffix}".lower() for stem in stems for suffix in (".png", ".h5", ".csv")]
+    every += [name.lower() for names in slides.values() for name in names]
     assert len(set(every)) == len(every)
     assert len({name.lower() for name in file_names(bags)}) == len(IDS)
     for name in every:
@@ -450,20 +449,20 @@ def test_what_cannot_be_drawn_is_a_line_a_reason():
     [
         ({}, None, "1st to 99th percentile of the intensities, "),
         ({"modality": "MR", "window": [1, 2]}, None, "1st to 99th percentile of the intensities, "),
-        ({"modality": "CT"}, None, "-160 to 240 HU (soft tissue: its files state no window)"),
-        ({"modality": "CT", "window": [-1350, 150]}, None, "-1350 to 150 HU (the window that its files state)"),
+        ({"modality": "CT"}, None, "soft tissue: its file has no window, -160 to 240 HU"),
+        ({"modality": "CT", "window": [-1350, 150]}, None, "the window of its file, -1350 to 150 HU"),
         ({"modality": "CT", "window": [3000, 4000]}, None, "1st to 99th percentile of the intensities, "),
-        ({"modality": "CT"}, {"window": [-100, 300]}, "-100 to 300 HU (the window that the data were read with)"),
-        ({}, {"window": [0, 5]}, "0 to 5 (the window that the data were read with)"),
+        ({"modality": "CT"}, {"window": [-100, 300]}, "the window that the data were read with, -100 to 300 HU"),
+        ({}, {"window": [0, 5]}, "the window that the data were read with, 0 to 5"),
     ],
 )
 def test_a_ct_is_drawn_in_a_window_of_hounsfield_units(said, cut, words):
     pixels = np.linspace(-1000, 1000, 3 * 64).reshape(3, 1, 8, 8).astype(np.float32)
     known = [json.dumps({"a.nii": {"file": said}})]
     bags = Bags(pixels, sizes=[3], coords=np.arange(3)[:, None], sources=["a.nii"], attributes=known, cut=cut)
-    windows = [scan_window(bags, 0, np.arange(3))]
-    assert window_text(windows).startswith(words)
+    (scan,) = set(scans_of(bags, 0, np.arange(3), sliced=True))
+    assert f"{scan.why}, {scan.shown}".startswith(words)
     if cut:
-        assert windows[0].ends == (0, 1)
+        assert scan.ends == (0, 1)
     elif "HU" in words:
-        assert "{:g} to {:g} HU".format(*windows[0].ends) in words
+        assert "{:g} to {:g} HU".format(*scan.ends) in words

@@ -12,12 +12,12 @@ import zarr
 from tests.pairs import each
 
 import midam
-from midam.compare.baselines import BagStatisticsTrees
 from midam.data.bags import Bags
 from midam.data.batch import instance_tensor
 from midam.data.statistics import bag_statistics, color_statistics
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, Note
+from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling.summary import FeatureSummary
 from midam.nn.standardizer import Standardizer
 from midam.train.trials import Trial
@@ -239,7 +239,7 @@ def test_the_baselines_see_what_float64_sees() -> None:
     trial = Trial(np.arange(12), np.arange(16), 0)
     found = [BagStatisticsTrees().score(own, trial) for own in bags]
     np.testing.assert_array_equal(found[0][:12], found[1][:12])
-    model = BagStatisticsTrees().fit(bags[1], seed=0)
+    model = BagStatisticsTrees().scorer(bags[1], seed=0)
     wanted = BagStatisticsTrees().score(bags[1], Trial(np.arange(16), np.arange(16), 0))
     np.testing.assert_allclose(midam.predict(model, bags[1]), wanted, atol=1e-12)
 

@@ -1,4 +1,4 @@
-"""Figures are written whole, as PNG, for every kind of run."""
+"""Figures are plotted whole, for every kind of run."""
 
 import sys
 
@@ -6,21 +6,22 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from midam.errors import BagDataError
 from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import operating_point
-from midam.report import plot_curves, plot_roc, plot_sizes
+from midam.report.figures import new_figure, save_figure, write_figure
+from midam.report.plot_runs import learning_panels, plot_learning
+from midam.report.plot_scores import plot_roc
 
 pytestmark = pytest.mark.drawn
 
 BLUE, ORANGE = np.array([0x00, 0x72, 0xB2]), np.array([0xD5, 0x5E, 0x00])
 GREEN = np.array([0x00, 0x9E, 0x73])
-GRAY = np.array([0x6E, 0x6E, 0x6E])
 
 
-def pixels(path, color):
+def pixels(folder, figure, color):
     """Number of pixels of exactly this color."""
-    image = np.rint(255 * matplotlib.image.imread(path)[..., :3]).astype(int)
+    write_figure(figure, folder / "figure.png")
+    image = np.rint(255 * matplotlib.image.imread(folder / "figure.png")[..., :3]).astype(int)
     assert image.shape[0] > 400
     return int((image == color).all(axis=-1).sum())
 
@@ -41,91 +42,65 @@ def history(epochs):
 def test_roc_shows_the_curve_and_the_operating_point(tmp_path, sample):
     labels, scores = sample
     threshold = operating_point(labels, scores)
-    plain, marked = tmp_path / "plain.png", tmp_path / "marked.png"
-    plot_roc(plain, labels=labels, scores=scores, summary=summarize(labels, scores), title="Test")
+    plain = plot_roc(labels=labels, scores=scores, summary=summarize(labels, scores))
     summary = summarize(labels, scores, threshold=threshold)
-    plot_roc(marked, labels=labels, scores=scores, summary=summary, title="Test", threshold=threshold)
-    assert pixels(plain, BLUE) > 1000
-    assert pixels(plain, ORANGE) == 0
-    assert pixels(marked, ORANGE) > 200
-    assert pixels(plain, GREEN) == 0
-    beside, baseline = tmp_path / "beside.png", np.asarray(scores)[::-1]
-    plot_roc(beside, labels=labels, scores=scores, summary=summary, title="Test", baseline=baseline)
-    assert pixels(beside, GREEN) > 200
-
-
-def test_roc_of_one_class_has_no_curve(tmp_path):
-    path = tmp_path / "roc.png"
-    summary = summarize([1, 1], [0.1, 0.2], threshold=0.15)
-    plot_roc(path, labels=[1, 1], scores=[0.1, 0.2], summary=summary, title="Test", threshold=0.15)
-    assert pixels(path, BLUE) == pixels(path, ORANGE) == 0
+    marked = plot_roc(labels=labels, scores=scores, summary=summary, threshold=threshold)
+    assert pixels(tmp_path, plain, BLUE) > 1000
+    assert pixels(tmp_path, plain, ORANGE) == 0
+    assert pixels(tmp_path, marked, ORANGE) > 200
+    assert pixels(tmp_path, plain, GREEN) == 0
+    both = plot_roc(labels=labels, scores=scores, summary=summary, baseline=scores[::-1])
+    assert pixels(tmp_path, both, GREEN) > 200
 
 
 @pytest.mark.parametrize("ends", [1, -1])
 def test_roc_of_perfect_and_reversed_scores(tmp_path, ends):
     labels, scores = np.repeat([0, 1], 8), ends * np.arange(16)
     summary = summarize(labels, scores, threshold=7.5)
-    plot_roc(tmp_path / "roc.png", labels=labels, scores=scores, summary=summary, title="Test", threshold=7.5)
-    assert pixels(tmp_path / "roc.png", BLUE) > 1000
+    figure = plot_roc(labels=labels, scores=scores, summary=summary, threshold=7.5)
+    assert pixels(tmp_path, figure, BLUE) > 1000
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 100])
 def test_curves_of_any_length(tmp_path, epochs):
-    path = tmp_path / "curves.png"
-    plot_curves(path, history(epochs), best_epoch=epochs)
-    assert pixels(path, BLUE) > 0
-    assert pixels(path, ORANGE) > 0
+    rows = history(epochs)
+    loss, auroc = (plot_learning(rows, panel, best_epoch=epochs) for panel in learning_panels(rows))
+    assert pixels(tmp_path, loss, BLUE) > 0
+    assert pixels(tmp_path, auroc, ORANGE) > 0
 
 
 def test_curves_leave_out_what_was_not_measured(tmp_path):
-    path = tmp_path / "curves.png"
     rows = [{"epoch": 1, "loss": 0.5, "val_auroc": None}, {"epoch": 2, "loss": 0.4, "train_auroc": None}]
-    plot_curves(path, rows)
-    assert pixels(path, BLUE) > 0
-    assert pixels(path, ORANGE) == 0
-    plot_curves(path, [])
-    assert pixels(path, BLUE) == 0
+    loss, auroc = (plot_learning(rows, panel) for panel in learning_panels(rows))
+    assert pixels(tmp_path, loss, BLUE) > 0
+    assert pixels(tmp_path, loss, ORANGE) == pixels(tmp_path, auroc, ORANGE) == 0
 
 
-def test_figures_are_replaced_in_one_step(tmp_path, sample):
-    labels, scores = sample
-    path = tmp_path / "roc.png"
+def test_figures_are_replaced_in_one_step(tmp_path):
+    path = tmp_path / "figure.png"
     path.write_bytes(b"old")
-    with pytest.raises(BagDataError):
-        plot_roc(path, labels=labels, scores=scores[:-1], summary=summarize(labels, scores), title="Test")
-    assert path.read_bytes() == b"old"
-    plot_roc(str(path), labels=labels, scores=scores, summary=summarize(labels, scores), title="Test")
+    save_figure(new_figure((4, 3)), path)
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["roc.png"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["figure.png"]
 
 
 def test_failed_write_leaves_nothing_behind(tmp_path):
-    target = tmp_path / "curves.png"
+    target = tmp_path / "figure.png"
     target.mkdir()
     (target / "kept").touch()
-    with pytest.raises(OSError, match="curves"):
-        plot_curves(target, history(2))
-    assert [entry.name for entry in tmp_path.iterdir()] == ["curves.png"]
+    with pytest.raises(OSError, match="figure"):
+        save_figure(new_figure((4, 3)), target)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["figure.png"]
 
 
 def test_same_input_same_bytes(tmp_path, sample):
     labels, scores = sample
     for name in ("a.png", "b.png"):
-        plot_roc(tmp_path / name, labels=labels, scores=scores, summary=summarize(labels, scores), title="Test")
+        write_figure(plot_roc(labels=labels, scores=scores, summary=summarize(labels, scores)), tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_pyplot_is_not_used(tmp_path, sample):
+def test_pyplot_is_not_used():
     before = "matplotlib.pyplot" in sys.modules
-    plot_curves(tmp_path / "curves.png", history(3))
+    plot_learning(history(3), learning_panels(history(3))[0])
     assert ("matplotlib.pyplot" in sys.modules) == before
-
-
-@pytest.mark.parametrize(("sizes", "ticks"), [([672] * 20, [672]), ([22] * 4 + [23], [22, 23]), ([1], [1])])
-def test_sizes_are_whole_numbers_also_of_equal_bags(sizes, ticks, tmp_path):
-    figure = plot_sizes(tmp_path / "p.png", sizes=np.array(sizes), labels=None, title="sizes")
-    (axes,) = figure.axes
-    for axis in (axes.xaxis, axes.yaxis):
-        found = axis.get_major_locator()()
-        assert (found == np.round(found)).all()
-    assert set(ticks) <= set(axes.get_xticks())

@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from midam.compare.fitted import summary_rows
 from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
@@ -19,6 +18,7 @@ from midam.data.statistics import bag_statistics, color_statistics, voxel_counts
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.ranking import auroc
+from midam.methods.statistics_models import summary_rows
 from midam.nn.encoders import PatchStatistics
 from midam.nn.pooling.summary import PatchSummary
 from midam.registry import BASELINES
@@ -307,7 +307,7 @@ def test_texture_tells_apart_what_color_cannot():
 
 @pytest.mark.parametrize("name", ["rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic"])
 def test_baselines_of_images_beat_chance_and_repeat(name, monkeypatch):
-    monkeypatch.setattr("midam.compare.fitted._TREES", 500)  # as users get
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 500)  # as users get
     bags = image_bags()
     if name == "voxel-logistic":
         volumes = (bags.instances[:, :1] > 99).astype(np.uint8)
@@ -320,6 +320,6 @@ def test_baselines_of_images_beat_chance_and_repeat(name, monkeypatch):
 
 
 def test_baselines_of_instances_refuse_images_that_do_not_fit(monkeypatch):
-    monkeypatch.setattr("midam.compare.baselines._MOST_NUMBERS", 100)
+    monkeypatch.setattr("midam.methods.baselines._MOST_NUMBERS", 100)
     with pytest.raises(ConfigError, match=r"rgb-logistic, rgb-trees, patch-statistics-extratrees"):
         BASELINES.find("instance-logistic-max")().score(image_bags(), Trial(np.arange(24), np.arange(24, 40), 0))

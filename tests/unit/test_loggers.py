@@ -8,6 +8,7 @@ from lightning_fabric.loggers.logger import Logger
 
 from midam import MidamError, Settings
 from midam.errors import ConfigError, RunStoppedError
+from midam.methods.callbacks import Callbacks
 from midam.registry import LOGGERS
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
@@ -51,7 +52,7 @@ def fit(tmp_path, *, stop=None, **settings):
 
     chosen = Settings(epochs=EPOCHS, members=1, test_fraction=0.2, **settings)
     folder = RunFolder(tmp_path / "run")
-    return fit_run(str(tmp_path / "bags.csv"), chosen, folder, on_epoch=on_epoch), folder
+    return fit_run(str(tmp_path / "bags.csv"), chosen, folder, callbacks=Callbacks(on_epoch=on_epoch)), folder
 
 
 @pytest.fixture

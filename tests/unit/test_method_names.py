@@ -3,9 +3,9 @@
 import pytest
 
 from midam.errors import ConfigError
+from midam.methods.names import method_names, method_settings
 from midam.settings import Settings
 from midam.train.build import build_method
-from midam.train.named_methods import method_names, method_settings
 
 PAPER = [
     f"{prefix}-{pool}" for prefix in ("ce", "dam", "ce-mb", "dam-mb") for pool in ("mean", "max", "smx", "att")

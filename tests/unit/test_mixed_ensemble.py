@@ -9,13 +9,13 @@ import torch
 from scipy.special import expit, logit, softmax
 from tests.trainings import make_scorers, witness_bags
 
-from midam.compare.baselines import BagStatisticsLogistic, BagStatisticsTrees
 from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
 from midam.errors import ConfigError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain.explanation import explain_bag
 from midam.functional.poolings import bounded_logit
+from midam.methods.baselines import BagStatisticsLogistic, BagStatisticsTrees
 from midam.nn.ensemble import BagEnsemble, without_standardizer
 from midam.nn.pooling import AttentionPooling, MaxPooling, NoisyOrPooling
 from midam.nn.pooling.rescaled import RescaledPooling
@@ -34,11 +34,11 @@ def bags():
 def parts(bags):
     """An attention scorer with its standardizer, a forest, and a regression on bag statistics."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midam.compare.fitted._TREES", 30)
-        trees = BagStatisticsTrees().fit(bags, seed=0)
+        patch.setattr("midam.methods.statistics_models._TREES", 30)
+        trees = BagStatisticsTrees().scorer(bags, seed=0)
     attention = make_scorers("attention", standardize=True).members[0]
     attention.standardizer.fit(torch.from_numpy(np.asarray(bags.instances)))
-    return [attention, trees, BagStatisticsLogistic().fit(bags, seed=0)]
+    return [attention, trees, BagStatisticsLogistic().scorer(bags, seed=0)]
 
 
 @pytest.fixture(scope="module")

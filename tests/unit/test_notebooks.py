@@ -39,7 +39,7 @@ def test_a_run_is_shown_with_its_figures_and_curve(tmp_path):
 @pytest.mark.drawn
 def test_a_comparison_is_shown_with_its_intervals_and_picture():
     bags, names = midam.read_bags("digits"), ["bag-statistics-logistic", "bag-statistics-extratrees"]
-    text = run_comparison(bags, names, repeated_folds(bags, repeats=1, folds=3), jobs=1)._repr_html_()
+    text = run_comparison(bags, names, repeated_folds(bags, repeats=1, folds=3))._repr_html_()
     assert text.count("data:image/png;base64,") == 1
     assert "<th>bag-statistics-logistic</th><td>0." in text
     assert ", difference " in text.partition("bag-statistics-extratrees")[2]

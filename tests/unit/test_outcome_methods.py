@@ -7,12 +7,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tests.trainings import bags_with, outcome_bags
 
-from midam.compare import fitted
-from midam.compare.fitted import _residuals, tree_scores
-from midam.compare.folds import inner_folds
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics
 from midam.data.target_labels import TargetLabels
+from midam.methods import statistics_models
+from midam.methods.inner_folds import inner_folds
+from midam.methods.statistics_models import _residuals, tree_scores
 from midam.registry import BASELINES
 from midam.targets import target_of
 from midam.targets.cox import choose_cox
@@ -30,7 +30,7 @@ LINEAR = {
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
-    monkeypatch.setattr(fitted, "_TREES", 25)
+    monkeypatch.setattr(statistics_models, "_TREES", 25)
 
 
 @pytest.mark.parametrize("target", LINEAR)

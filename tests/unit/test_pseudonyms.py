@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from midam.cli import main
-from midam.report.pseudonyms import naming
 
 pytestmark = pytest.mark.drawn
 
@@ -76,7 +75,7 @@ def require_hidden(page, data):
     assert not [secret for secret in SECRETS if secret in text]
     assert str(data.parent) not in text
     assert "pseudonyms here" in text
-    assert "This page shows" not in text
+    assert "This page names" not in text
 
 
 # Each target has figures of its own, which name bags; how a page of other bags and of subgroups names them is of no
@@ -96,7 +95,7 @@ def test_a_page_with_pseudonyms_holds_no_name(trained, target, kind, tmp_path):
     words = [str(data)] if kind == "data" else []
     words += ["--subgroups", "site,age", "--table", str(data.parent / "sites-Private.csv")] * (kind == "subgroups")
     assert main(["report", str(run), *words, "--out", str(plain)]) == 0
-    assert "This page shows" in texts(plain)
+    assert "This page names" in texts(plain)
     assert "Anna-Secret-" in texts(plain)
     assert not list(tmp_path.glob("*.csv"))
     page.with_name("page.pseudonyms.csv").write_text("of an earlier call, for all to read")
@@ -113,8 +112,8 @@ def test_a_page_with_pseudonyms_holds_no_name(trained, target, kind, tmp_path):
 
 def test_what_fit_and_explain_write_says_that_it_carries_names(trained):
     _, run = trained("binary")
-    assert "bags and" in texts(run / "report.html").partition("This page shows ")[2][:40]
-    assert "This page shows 2 bags by name." in texts(run / "explain" / "index.html")
+    assert "This page names bags and groups." in texts(run / "report.html")
+    assert "This page names bags and groups." in texts(run / "explain" / "index.html")
 
 
 @pytest.mark.long
@@ -127,8 +126,3 @@ def test_the_page_of_a_comparison_hides_its_files(trained, tmp_path):
     assert main(["report", str(tmp_path / "c"), "--pseudonyms"]) == 0
     assert not [secret for secret in SECRETS if secret in texts(page)]
     assert {kind for kind, _ in key_of(page)} == {"file"}
-
-
-def test_a_caution_counts_one_bag_as_one():
-    assert naming(1).startswith("This page shows 1 bag by name")
-    assert naming(2, 1).startswith("This page shows 2 bags and 1 group")

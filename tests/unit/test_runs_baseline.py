@@ -27,7 +27,7 @@ def entry(difference, low, high, **changes):
         ((0.05, -0.01, 0.11), "open", "it is unknown which of the two is better"),
         ((-0.05, -0.11, 0.01), "open", "it is unknown which of the two is better"),
         ((-0.05, -0.09, 0.0), "open", "it is unknown which of the two is better"),
-        ((-0.05, -0.09, -0.01), "behind", "the baseline is ahead"),
+        ((-0.05, -0.09, -0.01), "behind", "the model is behind"),
         ((0.0, 0.0, 0.0), "alike", "both rank these bags in the same way"),
     ],
 )

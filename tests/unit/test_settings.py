@@ -123,7 +123,6 @@ def test_numbers_take_the_type_of_their_setting():
         ("num_instances", 0, "`num_instances` >= 1, or auto, got 0;"),
         ("num_positive", 2.5, "`num_positive` as a whole number >= 1, or auto, got 2.5;"),
         ("num_negative", None, "`num_negative` as a whole number >= 1, or auto, got None;"),
-        ("memory_budget", 0.0, "`memory_budget` > 0, got 0.0;"),
         ("lr", 0.0, "`lr` > 0, got 0.0;"),
         ("lr", float("nan"), "`lr` > 0, got nan;"),
         ("lr", float("inf"), "`lr` > 0, got inf;"),

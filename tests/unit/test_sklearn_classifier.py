@@ -15,13 +15,13 @@ from sklearn.model_selection import GridSearchCV
 
 import midam
 from midam import BagClassifier, MIDAMClassifier
-from midam.compare.auto.candidates import VECTORS
 from midam.data.bags import Bags
 from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError, OneClassError, RunExistsError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.explain import ExplainOptions, explain_bags
+from midam.methods.auto.candidates import VECTORS
 from midam.nn.ensemble import scorers_of
 from midam.runs.apply import evaluate_run
 from midam.runs.fit import fit_run
@@ -29,6 +29,7 @@ from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
 from midam.settings import Settings
+from midam.train.trainer import Trainer
 from studies.sets import catalog
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
@@ -416,19 +417,21 @@ def test_a_second_fit_goes_on_only_with_warm_start(data):
     assert not np.array_equal(warm.bag_scores(test), scores)
 
 
-def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data):
+def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data, monkeypatch):
     train, _ = data
     classifier = MIDAMClassifier(epochs=3, **SETTINGS).fit(train)
     weights = {name: value.clone() for name, value in classifier.model_.state_dict().items()}
-    settings = classifier._settings()
-    trainer = classifier._trainer(settings, train.subset(np.arange(1, 200)), None, going_on=True)
+    rest, trainers = classifier._rest[0], []
+    monkeypatch.setattr(Trainer, "fit", lambda trainer, **_: trainers.append(trainer))
+    classifier.set_params(warm_start=True).fit(train.subset(np.arange(1, 200)))
+    (trainer,) = trainers
     assert all(torch.equal(value, weights[name]) for name, value in trainer.model.state_dict().items())
     objective = trainer.members[0].objective.state_dict()
-    assert float(objective["positive_center"]) == float(classifier._rest[0]["objective"]["positive_center"]) != 0
+    assert float(objective["positive_center"]) == float(rest["objective"]["positive_center"]) != 0
     momenta = trainer.members[0].optimizer.state_dict()
-    assert momenta["state"].keys() == classifier._rest[0]["optimizer"].keys() != set()
+    assert momenta["state"].keys() == rest["optimizer"].keys() != set()
     # Another call draws other instances.
-    assert trainer.config.run.seed != settings.run.seed
+    assert trainer.config.run.seed != classifier.settings_.run.seed
 
 
 @pytest.mark.parametrize("change", [{"objective": "bce"}, {"optimizer": "sgd"}, {"margin": 0.5}, {"lr": 0.01}], ids=str)
@@ -509,10 +512,10 @@ def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
 
 @pytest.mark.parametrize("method", ["auto", "bag-statistics-logistic"])
 def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("midam.compare.fitted._TREES", 5)
-    monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.ones(1))
-    monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
-    monkeypatch.setattr("midam.compare.auto.candidates._MOST_DRAWS", 400)
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 5)
+    monkeypatch.setattr("midam.methods.baselines._KERNEL_C", np.ones(1))
+    monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
+    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 400)
     train, test = data
     classifier = MIDAMClassifier(method=method, seed=3, show_progress=True).fit(train)
     assert ("bag-statistics-extratrees" in capsys.readouterr().err) == (method == "auto")

@@ -5,7 +5,8 @@ import pytest
 
 from midam.data.batch import InstanceReader
 from midam.errors import RunStoppedError
-from midam.runs import fit
+from midam.methods.callbacks import Callbacks
+from midam.runs import fit, kept
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
 from midam.train.checkpoint import TrainerContent, load_checkpoint
@@ -15,7 +16,7 @@ from midam.train.checkpoint import TrainerContent, load_checkpoint
 def test_a_fifth_of_some_seconds_is_told(waited, trained, told):
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        assert fit.tell_waiting(waited, trained) == told
+        assert kept.tell_waiting(waited, trained) == told
     assert len(shown) == told
 
 
@@ -27,7 +28,7 @@ def test_a_slow_reader_is_told_once(tmp_path, monkeypatch):
         return fetch(self, positions)
 
     monkeypatch.setattr(InstanceReader, "_fetch", slow)
-    monkeypatch.setattr(fit, "_TRAINED_S", 0.0)
+    monkeypatch.setattr(kept, "_TRAINED_S", 0.0)
     settings = Settings(epochs=3, members=1, num_instances=4, resident=False, baseline=False, workers=0)
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
@@ -52,7 +53,7 @@ def test_sessions_wait_together(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(RunStoppedError):
-        fit.fit_run("digits", settings, folder, on_epoch=stop)
+        fit.fit_run("digits", settings, folder, callbacks=Callbacks(on_epoch=stop))
     before = load_checkpoint(folder.last, TrainerContent)["waited"]
     seconds = fit.resume_run(None, folder)["seconds"]
     assert 0 < before < seconds["waiting"] < seconds["training"]

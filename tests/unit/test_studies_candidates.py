@@ -98,11 +98,11 @@ def test_each_method_ranks_bags_with_a_clear_witness(name):
 @pytest.mark.filterwarnings("ignore:Expected at least")
 @pytest.mark.long
 def test_a_small_study_of_methods_writes_its_page(tmp_path, monkeypatch, network):
-    monkeypatch.setattr("midam.compare.fitted._TREES", 10)
-    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", [1.0])
-    monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
-    monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
-    monkeypatch.setattr("midam.compare.auto.candidates._SHARES", (0.02,))
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 10)
+    monkeypatch.setattr("midam.methods.baselines._LOGISTIC_C", [1.0])
+    monkeypatch.setattr("midam.methods.baselines._KERNEL_C", np.array([1.0]))
+    monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
+    monkeypatch.setattr("midam.methods.auto.candidates._SHARES", (0.02,))
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets(bags=60)
     sets = {"musk1": bags["witness"], "fox": bags["sparse"], "colon_nuclei": bags["shift"]}

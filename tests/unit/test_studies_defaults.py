@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from midam.compare.auto.candidates import PRIOR, VECTORS
-from midam.compare.auto.method import Auto
 from midam.data.bags import Bags
+from midam.methods.auto.candidates import PRIOR, VECTORS
+from midam.methods.auto.method import Auto
 from midam.settings import Settings
 from midam.train.trials import train_trials
 from studies.engine import Store
@@ -62,7 +62,7 @@ def test_the_folds_part_the_bags_and_inner_folds_stay_inside():
 @pytest.mark.long
 def test_auto_in_the_study_is_auto(monkeypatch):
     """Scores of all folds, mixed afterwards, are those of the method inside each training part."""
-    monkeypatch.setattr("midam.compare.fitted._TREES", 10)
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 10)
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()["shift"]
     fold, parts = outer_folds(bags, 0)[0], {}
@@ -74,9 +74,10 @@ def test_auto_in_the_study_is_auto(monkeypatch):
         (row,) = train_fit(fits[method])
         parts[method] = [np.array(own) for own in row["scores"][0]]
     found = search_of(bags, fold, parts, PRIOR)
-    chosen = Auto().choose(bags.subset(fold.train), seed=fold.seed)
-    assert [row["method"] for row in chosen.about["tried"]] == list(VECTORS) == [TREES, LINEAR, KERNEL, DEFAULT]
-    weights = [row["weight"] for row in chosen.about["tried"]]
+    settings = Settings(seed=fold.seed).resolve(bags.instance_shape)
+    chosen = Auto().fit(bags.subset(fold.train), None, settings).entries["auto"]
+    assert [row["method"] for row in chosen["tried"]] == list(VECTORS) == [TREES, LINEAR, KERNEL, DEFAULT]
+    weights = [row["weight"] for row in chosen["tried"]]
     np.testing.assert_allclose([row.weight for row in found.tried], weights, rtol=0, atol=1e-3)
 
 
@@ -155,8 +156,8 @@ def test_vectors_of_images_join_the_kinds_and_each_kind_counts_once():
 @pytest.mark.filterwarnings("ignore:Expected at least")
 @pytest.mark.long
 def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr("midam.compare.fitted._TREES", 10)
-    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", [1.0])
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 10)
+    monkeypatch.setattr("midam.methods.baselines._LOGISTIC_C", [1.0])
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets()
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)

@@ -47,12 +47,12 @@ def test_the_splits_are_five_folds_of_each_set(data_root, monkeypatch):
 
 @pytest.mark.long
 def test_a_small_study_writes_its_page_and_computes_nothing_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr("midam.compare.fitted._TREES", 5)
-    monkeypatch.setattr("midam.compare.baselines._LOGISTIC_C", np.array([1.0]))
-    monkeypatch.setattr("midam.compare.baselines._KERNEL_C", np.array([1.0]))
-    monkeypatch.setattr("midam.compare.baselines._MAP_GAMMAS", np.ones(1))
-    monkeypatch.setattr("midam.compare.auto.candidates._SHARES", (0.02,))
-    monkeypatch.setattr("midam.compare.auto.candidates._MOST_DRAWS", 40)
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 5)
+    monkeypatch.setattr("midam.methods.baselines._LOGISTIC_C", np.array([1.0]))
+    monkeypatch.setattr("midam.methods.baselines._KERNEL_C", np.array([1.0]))
+    monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
+    monkeypatch.setattr("midam.methods.auto.candidates._SHARES", (0.02,))
+    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 40)
     options = StudyOptions(out=tmp_path / "out", cache=tmp_path / "cache", smaller=True)
     sets = {"fox": splits(0), "tiger": splits(1)}
     icmil.study(options, sets)

@@ -216,7 +216,7 @@ def test_a_divergence_is_a_row_without_scores(sets):
 
 @pytest.mark.long
 def test_table3_runs_each_row_and_goes_on_where_it_was(tmp_path, few, monkeypatch):
-    monkeypatch.setattr("midam.compare.fitted._TREES", 10)
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 10)
     table3.study(options(tmp_path), few)
     text = page(tmp_path, "table3")
     assert "No result" in text

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from midam.compare.engine import Group
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.on_disk import on_disk
 from midam.errors import CheckpointError, ConfigError

@@ -8,10 +8,10 @@ import pytest
 import torch
 from sklearn.ensemble import ExtraTreesClassifier
 
-from midam.compare.fitted import forest_scorer
 from midam.data.statistics import STATISTICS
 from midam.functional import summary as f
 from midam.functional.logmean import BagStatistic, identity
+from midam.methods.statistics_models import forest_scorer
 from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, Linear, VoxelSummary
 
 COLUMNS = {"reduce": partial(f.reduce_columns, kinds=f.KINDS), "merge": partial(f.merge_columns, kinds=f.KINDS)}

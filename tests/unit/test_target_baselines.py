@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests import judging
 
-from midam.compare import fitted
-from midam.compare.fitted import tree_scores
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate import concordance_index_censored
+from midam.methods import statistics_models
+from midam.methods.statistics_models import tree_scores
 from midam.targets.cox import CoxRidge, _inner_folds, choose_cox
 
 
@@ -41,7 +41,7 @@ def times(seed, bags, features, *, ties):
 
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
-    monkeypatch.setattr(fitted, "_TREES", 40)
+    monkeypatch.setattr(statistics_models, "_TREES", 40)
 
 
 @pytest.mark.parametrize("target", ["multiclass", "multilabel", "ordinal", "continuous", "survival"])

@@ -1,5 +1,6 @@
 import io
 import re
+import time
 
 import numpy as np
 import pytest
@@ -208,3 +209,15 @@ def test_a_console_shows_control_characters_of_names():
     assert text.count(r"b\x1b]0;title\x1b[2J\x9b\u202e\udcff") >= 4
     assert set(text) & {*name} == set(r"b]0;title[2J")
     assert "\nnext\n" in text
+
+
+def test_a_file_of_output_gets_a_line_at_least_every_half_minute_whatever_the_work_does(monkeypatch):
+    monkeypatch.setattr(terminal, "_EVERY_SECONDS", 0.1)
+    text = io.StringIO()
+    with terminal.BagProgress("scoring", np.array([5, 5]), console=Console(file=text, width=80)) as progress:
+        time.sleep(0.5)
+        progress.update(0)
+        time.sleep(0.5)
+    lines = text.getvalue().splitlines()
+    assert len(lines) >= 4
+    assert any("50% done" in line for line in lines)

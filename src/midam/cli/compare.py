@@ -13,16 +13,18 @@ from rich.table import Table
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser, words
-from midam.compare.deploy import best_method, check_target, deploy_method, why_no_model
+from midam.compare.deploy import best_method, check_target, deploy_method
 from midam.compare.folds import Fold, repeated_folds, table_folds
 from midam.compare.methods import find_method, find_methods, usual_methods
-from midam.compare.plan import LEARNING_RATES
+from midam.compare.plan import LEARNING_RATES, Grid
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, format_interval, format_number
-from midam.compare.workers import BACKENDS
+from midam.compare.workers import BACKENDS, Workers
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.imaging.kinds import usual_network
+from midam.methods.callbacks import Callbacks
+from midam.methods.names import is_shorthand
 from midam.registry import BASELINES
 from midam.report.program import note_result, remark, say, stdout_console
 from midam.report.terminal import FitProgress, LiveProgress
@@ -30,7 +32,6 @@ from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder
 from midam.settings import DataSettings, Settings
-from midam.train.named_methods import is_shorthand
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
 OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
@@ -83,7 +84,7 @@ def run(options: Options, console: Console) -> int:
         raise ConfigError("Expected --cv or --split-file, got both; leave one out.")
     repeats, folds = parse_cv(options.cv)
     lrs = None if options.lrs is None else _numbers("lrs", options.lrs)
-    margins = _numbers("margins", options.margins)
+    grid = Grid(lrs, _numbers("margins", options.margins), options.select)
     settings = options.settings()
     keep_folder(options, "out")
     keep_folder(options, "deploy")
@@ -105,11 +106,10 @@ def run(options: Options, console: Console) -> int:
     _warn_of_unused(options, methods)
     splits, notes = _folds(options, settings.data, bags, repeats=repeats, folds=folds)
     notes = [*reading_notes, *notes, *_unaware(methods, settings)]
-    choices: dict[str, Any] = {"lrs": lrs, "margins": margins, "select": options.select, "notes": notes, "out": out}
-    execution: dict[str, Any] = {"jobs": options.jobs, "backend": options.backend, "cluster": options.cluster}
+    more: dict[str, Any] = {"settings": settings, "grid": grid, "notes": notes, "keep_models": options.keep_models}
+    workers = Workers(options.backend, options.jobs, options.cluster)
     with CompareProgress(console) as bar:
-        execution |= {"keep_models": options.keep_models, "on_progress": bar.update, "on_model": bar.update_models}
-        comparison = run_comparison(bags, methods, splits, settings=settings, **choices, **execution)
+        comparison = run_comparison(bags, methods, splits, **more, out=out, workers=workers, on_progress=bar.update)
     print_comparison(stdout_console(), comparison, shown=reading_notes)
     note_result(comparison=out, metric=comparison.metric, methods=comparison.summary.to_dict("records"))
     note_result(remarks=comparison.remarks)
@@ -153,7 +153,7 @@ def _check_deploy(options: Options, methods: list[str]) -> None:
         raise ConfigError(f"Expected one of --methods with --deploy-method, got {got}; name one, and --deploy RUN.")
     if options.deploy is not None and methods:
         RunFolder(Path(options.deploy)).require_free()
-        reasons = {method: why_no_model(find_method(method)) for method in ([name] if name else methods)}
+        reasons = {method: find_method(method).lacks for method in ([name] if name else methods)}
         if None not in reasons.values():
             listed = "; ".join(f"{method}: {why}" for method, why in reasons.items())
             raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")
@@ -163,9 +163,8 @@ def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, arg
     name, epochs = best_method(comparison, arguments["method"]), arguments["settings"].training.epochs
     console.print(f"training {escape(name)} on all {len(bags)} bags")
     with FitProgress(epochs if find_method(name).baseline is None else 1, console=console) as bar:
-        summary = deploy_method(
-            bags, comparison, out, **arguments, on_epoch=bar.update, on_stage=bar.stage, on_bags=bar.scored
-        )
+        calls = Callbacks(on_epoch=lambda row, _: bar.update(row), on_stage=bar.stage, on_bags=bar.scored)
+        summary = deploy_method(bags, comparison, out, **arguments, callbacks=calls)
     say(summary["deployed"]["note"])
     note_result(run=out, deployed=summary["deployed"])
     say(f"run folder: {out}")
@@ -194,18 +193,14 @@ class CompareProgress(LiveProgress):
         super().__init__("comparing", console=console)
         self._tenths = -1
 
-    def update(self, done: float, total: int, unit: str = "trials") -> None:
-        """Show how many trials are done."""
+    def update(self, done: float, total: int, unit: str) -> None:
+        """Show how many trials are done, or models written."""
+        if unit == "models" and done == 1:
+            self._tenths = -1
         state = f"{int(done)}/{total} {unit}"
         self._bar.update(self._task, completed=done, total=total, state=state)
         if self._due(done, total):
             self._console.print(state, soft_wrap=True)
-
-    def update_models(self, done: float, total: int) -> None:
-        """Show how many models are written."""
-        if done == 1:
-            self._tenths = -1
-        self.update(done, total, "models")
 
 
 def print_comparison(console: Console, comparison: Comparison, *, shown: Collection[str] = ()) -> None:

@@ -35,8 +35,6 @@ def parser() -> Parser:
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     parsers = {name: actions.add_parser(name, help=short, text=text) for name, (text, short) in _ACTIONS.items()}
     parsers["describe"].add_argument("name", help=DATA)
-    text = "also plot DIR/bag_sizes.png, and list all features in DIR/features.csv"
-    parsers["describe"].add_text("--out", metavar="DIR", help=text)
     parsers["import"].add_argument("source", help=DATA)
     parsers["import"].add_text("--out", required=True, metavar="STORE", help="folder to write")
     parsers["verify"].add_argument("store", help="folder of a store")
@@ -57,15 +55,10 @@ def run(options: Options, console: Console) -> int:
 
 def _describe(options: Options, console: Console) -> int:
     from midam.data.sources.folder import NoLabelsError
-    from midam.files import write_text
-    from midam.report import plot_sizes
     from midam.report.describe import describe_bags
-    from midam.report.terminal import print_description, print_features, print_warnings
-    from midam.report.words import METRIC_NAMES, as_flags
-    from midam.runs.folder import csv_text
-    from midam.targets import target_of
+    from midam.report.terminal import print_description, print_warnings
+    from midam.report.words import as_flags
 
-    keep_folder(options, "out", data="name")
     settings = options.settings()
     reading: dict[str, Any] = {"impute": settings.data.impute != "none" or None, "looks": True}
     try:
@@ -74,22 +67,11 @@ def _describe(options: Options, console: Console) -> int:
         remark(console, "no labels found, the bags are described without; `labels` names a table of them")
         bags = read_bags_of(options.name, settings, unlabeled=True, **reading)
     description = describe_bags(options.name, bags, data=settings.data)
-    picture = None if options.out is None else Path(options.out) / "bag_sizes.png"
-    if picture is not None:
-        title = Path(options.name).name
-        plot_sizes(picture, sizes=bags.sizes, labels=bags.labels, title=title)
     out = stdout_console()
     print_description(out, options.name, description.facts, bags)
-    if description.features:
-        print_features(out, description.features, metric=METRIC_NAMES[target_of(bags).metric])
     print_warnings(out, description)
-    features = [feature._asdict() for feature in description.features]
     note_result(facts=dict(description.facts), warnings=[*map(as_flags, description.warnings)])
-    note_result(notes=[*map(as_flags, description.notes)], features=features)
-    if picture is not None:
-        say(f"figure: {picture}")
-        if features:
-            write_text(picture.with_name("features.csv"), csv_text(list(features[0]), features))
+    note_result(notes=[*map(as_flags, description.notes)])
     return 0
 
 

@@ -13,14 +13,13 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Options, Parser
 from midam.data.left_out import WHEN_MADE
 from midam.errors import ConfigError, plural
+from midam.methods.names import DEFAULT, choose_method, is_shorthand
 from midam.processes import LEADER, Processes
 from midam.registry import BASELINES, FINE_TUNED, NETWORKS
 from midam.report.program import note_result, say
 from midam.runs.folder import RunFolder
-from midam.runs.method import choose_method
 from midam.settings import Settings
 from midam.settings.group import AUTO
-from midam.train.named_methods import DEFAULT, is_shorthand
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags

@@ -1,7 +1,5 @@
 """`midam explain`: show which instances decided the score of a bag."""
 
-from collections.abc import Iterable
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,8 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
-from midam.data.sources.formats.open_file import need
-from midam.data.sources.request import file_suffix
 from midam.data.sources.table_readers import rows_of
 from midam.errors import ConfigError, plural, require_counts
-from midam.imaging.images import ImageReader
-from midam.imaging.slides import SlideReader
 from midam.report.program import note_result, say, stdout_console
 from midam.runs.instance_files import need_h5py
 
@@ -42,7 +36,6 @@ def parser() -> Parser:
 
 def run(options: Options, console: Console) -> int:
     """Explain bags; returns the exit code."""
-    from midam.data.bag_files import source_paths
     from midam.explain import run as explaining
     from midam.report.terminal import BagProgress
     from midam.runs.apply import settings_for
@@ -62,9 +55,8 @@ def run(options: Options, console: Console) -> int:
     explain_options = explaining.ExplainOptions(
         options.top, options.all, options.images, options.image_downsample, label
     )
-    explaining.images_of(explain_options, bags, range(len(bags)))
+    explaining.images_of(explain_options)
     index = explaining.find_bags(bags, options.bags)
-    check_packages(file for i in index or range(len(bags)) for file in source_paths(bags, i))
     if not index:
         test = explaining.own_test_bags(trained, bags)
         among = test or range(len(bags))
@@ -112,27 +104,7 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     )
     for share in best.get("features", ())[:3]:
         console.print(f"    its {escape(share_text(share))}, adds {share['adds']:+.3g}")
-    slides = [entry, *entry.get("slides", [])]
-    polygons = sum(slide.get("polygons", 0) for slide in slides)
+    slides, polygons = entry["slides"], sum(slide["polygons"] for slide in entry["slides"])
     if 0 < polygons < entry["instances"]:
-        on = f", on {len(entry['slides'])} slides" if "slides" in entry else ""
+        on = f", on {len(slides)} slides" if len(slides) > 1 else ""
         console.print(f"  GeoJSON of the {polygons} top patches of {entry['instances']}{on}")
-
-
-_IMAGES = {"module": "PIL.Image", "kind": "images", "extra": "images", "package": "pillow"}
-_SLIDES = {"module": "openslide", "kind": "slides", "extra": "wsi"}
-
-
-def check_packages(files: Iterable[Path]) -> None:
-    """Refuse to begin if the package that reads the image files is missing.
-
-    Raises
-    ------
-    MidamError
-        Names the package, and how to install it.
-    """
-    for suffix, paths in groupby(sorted(set(files), key=file_suffix), key=file_suffix):
-        package = _SLIDES if suffix in SlideReader.suffixes else _IMAGES if suffix in ImageReader.suffixes else None
-        existing = None if package is None else next((path for path in paths if path.exists()), None)
-        if package is not None and existing is not None:
-            need(path=existing, **package)

@@ -6,6 +6,7 @@ import shlex
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,13 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser
 from midam.errors import ConfigError, MidamError
+from midam.methods.callbacks import Callbacks
+from midam.methods.names import DEFAULT, TAKEN, choose_method, method_title, refuse_settings
 from midam.processes import Processes, restarted
 from midam.registry import is_network, take_known
 from midam.report.program import note_result, stdout_console
 from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config, require_repeated
-from midam.runs.method import TAKEN, choose_method, method_title, refuse_settings
 from midam.settings import Settings, read_yaml, refuse_unknown
-from midam.train.named_methods import DEFAULT
 
 AUTO, EVERY = "auto", "all"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -149,7 +150,7 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
                 folder,
                 logger_args=options.values.get("logger_args"),
                 processes=processes,
-                **_calls(bar, log),
+                callbacks=_callbacks(bar, log),
             )
     else:
         if options.data is None:
@@ -172,8 +173,9 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
 
         epochs = settings.training.epochs if method is None else 1
         with log, FitProgress(epochs, console=console) as bar:
-            calls = {"on_start": tell, "processes": processes, **_calls(bar, log)}
-            summary = fit_run(options.data, settings, folder, method=options.method, budget=budget, **calls)
+            fit: dict[str, Any] = {"method": options.method, "budget": budget, "processes": processes}
+            fit["callbacks"] = replace(_callbacks(bar, log), on_start=tell)
+            summary = fit_run(options.data, settings, folder, **fit)
     if not processes.rank:
         _log_summary(log, summary, folder)
         note_result(run=folder.root, summary=summary)
@@ -194,7 +196,7 @@ def _following(processes: Processes, console: Console) -> Iterator[None]:
         raise
 
 
-def _calls(bar: "FitProgress", log: RunLog) -> dict[str, Any]:
+def _callbacks(bar: "FitProgress", log: RunLog) -> Callbacks:
     """Return the callbacks that show the progress of a run and log it."""
     from midam.report.terminal import epoch_words
 
@@ -210,7 +212,7 @@ def _calls(bar: "FitProgress", log: RunLog) -> dict[str, Any]:
         bar.candidate(title, number, count)
         log.add(f"{number + 1}/{count} {title}")
 
-    return {"on_epoch": epoch, "on_stage": stage, "on_bags": bar.scored, "on_candidate": candidate}
+    return Callbacks(on_epoch=epoch, on_stage=stage, on_bags=bar.scored, on_candidate=candidate)
 
 
 def _log(folder: RunFolder, words: str) -> RunLog:

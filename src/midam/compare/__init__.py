@@ -1,14 +1,15 @@
 """Compare methods on the same folds of labeled bags: trials, intervals, a table and a picture."""
 
-from midam.compare.baselines import Baseline, ModelBaseline
 from midam.compare.deploy import deploy_method
 from midam.compare.folds import Fold, repeated_folds
-from midam.compare.methods import known_methods
-from midam.compare.plan import LEARNING_RATES
+from midam.compare.plan import LEARNING_RATES, Grid
 from midam.compare.report import write_comparison_report
 from midam.compare.run import run_comparison
 from midam.compare.summary import Comparison, CorrectedInterval, corrected_interval
+from midam.compare.workers import Workers
+from midam.methods.method import Baseline, ModelBaseline
+from midam.methods.names import known_methods
 
-__all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "ModelBaseline"]
-__all__ += ["corrected_interval", "deploy_method", "known_methods", "repeated_folds", "run_comparison"]
+__all__ = ["LEARNING_RATES", "Baseline", "Comparison", "CorrectedInterval", "Fold", "Grid", "ModelBaseline"]
+__all__ += ["Workers", "corrected_interval", "deploy_method", "known_methods", "repeated_folds", "run_comparison"]
 __all__ += ["write_comparison_report"]

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,17 @@ from midam.compare.trials import Status
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import ConfigError
-from midam.evaluate.predict import predict
 from midam.files import write_text
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.names import make_method
+from midam.methods.trained import Trained
 from midam.registry import plugin_entry
-from midam.runs.data import Callbacks, SplitBags, describe_origin
-from midam.runs.fit_at_once import fit_baseline
+from midam.runs.data import Reading, SplitBags, describe_origin
 from midam.runs.folder import RunFolder
-from midam.runs.method import taken_settings
+from midam.runs.kept import write_metrics
 from midam.runs.report import write_run_report
-from midam.runs.results import Fitted, write_metrics, write_results
+from midam.runs.results import write_results
 from midam.settings import ResolvedSettings, Settings, yaml_text
-from midam.train.trainer import Trainer
 
 
 def deploy_method(
@@ -38,9 +38,7 @@ def deploy_method(
     method: str | None = None,
     data: str | None = None,
     notes: Sequence[str] = (),
-    on_epoch: Callable[[dict[str, Any]], None] | None = None,
-    on_stage: Callable[[str, int], None] | None = None,
-    on_bags: Callable[[Sequence[int]], None] | None = None,
+    callbacks: Callbacks = QUIET,
 ) -> dict[str, Any]:
     """Train a method of a comparison on all bags, and write it as a run; returns its summary.
 
@@ -64,8 +62,8 @@ def deploy_method(
         Name of the data in the run; default: the source of the bags.
     notes : sequence of str
         Warnings from reading the bags.
-    on_epoch, on_stage, on_bags : callable, optional
-        As in `midam.runs.fit_run`.
+    callbacks : Callbacks, optional
+        Functions that are called meanwhile.
 
     Raises
     ------
@@ -86,39 +84,23 @@ def deploy_method(
     with folder.held():
         try:
             made = prepare(bags, config.data, train=range(len(bags)))
-            filled = made.bags
-            parts = SplitBags(filled, np.full(len(bags), "train", dtype="<U5"), made.imputed, None, made.columns)
-            origin = describe_origin(parts)
-            callbacks = [] if on_epoch is None else [lambda _, row: on_epoch(row)]
+            parts = SplitBags(made.bags, np.full(len(bags), "train", dtype="<U5"), made.imputed, None, made.columns)
+            reading = Reading(parts, describe_origin(parts), list(notes), config, None)
+            made_method = Trained(epochs=epochs) if compared.baseline is None else make_method(name)
+            fitted = made_method.fit(made.bags, None, config, callbacks)
+            decided = fitted.out_of_fold is not None
+            fitted.entries["deployed"] = _entries(comparison, name, chosen=method is not None, decided=decided)
             if compared.baseline is None:
-                trained: Trainer | Fitted = Trainer(config, filled).fit(epochs=epochs, callbacks=callbacks)
-            else:
-                trained = fit_baseline(name, config, parts)
-            ready = time.monotonic()
-            calls = Callbacks(on_stage=on_stage, on_bags=on_bags)
-            calls.stage("scoring", len(filled))
-            scores = predict(trained.reported, filled, chunk_size=config.run.chunk_size, on_bags=on_bags)
-
-            def seconds(baseline: float) -> dict[str, float]:  # noqa: ARG001
-                took = {"training": ready - started, "evaluation": time.monotonic() - ready}
-                return {key: round(value, 3) for key, value in {**took, "total": sum(took.values())}.items()}
-
-            options: dict[str, Any] = {"data": data, "origin": origin, "seconds": seconds, "notes": notes}
-            fitted = isinstance(trained, Fitted) and trained.out_of_fold is not None
-            options["about"] = {"deployed": _entries(comparison, name, chosen=method is not None, decided=fitted)}
-            if isinstance(trained, Fitted):
-                values = {"method": name, **taken_settings(trained.config)}
-            else:
-                values = trained.config.flat()
-                write_metrics(folder, trained.history)
-                options["choice"] = trained.chosen
-            write_text(folder.config, yaml_text({"data": data, **values, **plugin_entry(values)}))
-            summary = write_results(folder, trained, parts, scores, calls, selected="last", **options)
+                write_metrics(folder, fitted.history)
+            values = {"data": data, **fitted.values, **plugin_entry(fitted.values)}
+            write_text(folder.config, yaml_text(values))
+            took = {"training": time.monotonic() - started}
+            summary = write_results(folder, fitted, reading, callbacks, data=data, took=took)
             write_run_report(folder.root)
+            return summary
         except BaseException:
             folder.clear()
             raise
-    return summary
 
 
 def check_target(bags: Bags) -> None:
@@ -142,17 +124,12 @@ def best_method(comparison: Comparison, method: str | None = None) -> str:
     name = method or ranked[0]
     if name not in ranked:
         raise ConfigError(f"Expected a method of the comparison to deploy, got {name!r}; name one of {ranked}.")
-    why = why_no_model(find_method(name))
+    why = find_method(name).lacks
     if why is not None:
-        able = next((other for other in ranked if why_no_model(find_method(other)) is None), None)
+        able = next((other for other in ranked if find_method(other).lacks is None), None)
         advice = "compare others" if able is None else f"name the best that can, {able}, with `deploy_method`"
         raise ConfigError(f"Expected a method that can be deployed, got {name!r}: {why}; {advice}.")
     return name
-
-
-def why_no_model(method: ComparedMethod) -> str | None:
-    """Return why a method cannot be a model; None if it can."""
-    return None if method.baseline is None else method.baseline.lacks
 
 
 def _config(

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.sources.request import Request
 from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError, require_counts
-from midam.runs.folds import ranked, trainable, units_of_bags
+from midam.methods.inner_folds import Positions, ranked, trainable, units_of_bags
 from midam.targets import target_of
-from midam.train.trials import Trial
 
-MANY, _FEW_FOLDS = 500, 3  # for more bags, only three inner folds are used
-Positions = NDArray[np.int64]
 Parts = tuple[Positions, Positions]  # positions for training and for validation
 
 
@@ -160,26 +156,6 @@ def validation_part(bags: Bags, train: Positions, *, fraction: float, seed: int)
         return None
     inner, val = train[parts == "train"], train[parts == "val"]
     return (inner, val) if trainable(bags, inner) and (ranked(bags, val) or not len(val)) else None
-
-
-def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
-    """Return the test positions of up to five folds of the training bags; empty if two folds are impossible.
-
-    Only folds whose test bags can be ranked and whose other bags can be trained on are returned.
-    """
-    target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
-    values, units = target.values(bags)[train], units_of_bags(bags)[train]
-    if (count := min(5, target.most_folds(values, units))) < 2:
-        return []
-    numbers = target.folds(values, groups=groups, folds=count, seed=seed)
-    tests, every = [np.flatnonzero(numbers == fold) for fold in range(count)], np.arange(len(train))
-    return [fold for fold in tests if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
-
-
-def inner_trials(bags: Bags, train: Positions, *, seed: int) -> list[Trial]:
-    """Return trials of the inner folds of the training bags: all five, or three of them for more than 500 bags."""
-    folds = inner_folds(bags, train, seed=seed)[: _FEW_FOLDS if len(train) > MANY else None]
-    return [Trial(np.setdiff1d(train, train[test]), train[test], seed) for test in folds]
 
 
 def _most_folds(bags: Bags, unit: str) -> int:

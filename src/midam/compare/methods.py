@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from midam.compare.baselines import Baseline
 from midam.data.bags import Bags
-from midam.errors import ConfigError, check_each, nearest
+from midam.errors import ConfigError, check_each
+from midam.methods.method import Baseline
+from midam.methods.names import DEFAULT, check_known, is_shorthand, method_settings
 from midam.registry import BASELINES, OBJECTIVES, build
 from midam.runs.baseline import usual_baseline
 from midam.targets import target_of
-from midam.train.named_methods import DEFAULT, is_shorthand, known_methods, method_settings
-
-__all__ = ["DEFAULT", "ComparedMethod", "find_method", "find_methods", "known_methods"]
 
 _WITHOUT_MARGIN = ("bce", "cross-entropy", "cox")
 
@@ -25,14 +23,17 @@ class ComparedMethod:
     tuned: bool = False  # learning rate, margin and epoch are chosen on validation bags
     baseline: Baseline | None = None
 
+    @property
+    def lacks(self) -> str | None:
+        """Reason why it cannot be a model; None if it can."""
+        return None if self.baseline is None else self.baseline.lacks
+
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     """Return methods of at least two different names, ready to run."""
-    known = known_methods()
 
     def check(name: str) -> None:
-        if name not in known and "." not in name and "+" not in name:
-            raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known)}")
+        check_known(name)
         if list(names).count(name) > 1:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
 

@@ -13,22 +13,23 @@ from warnings import warn
 
 import numpy as np
 
-from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, Parts
 from midam.compare.methods import ComparedMethod
 from midam.compare.plan import Task, single_threaded
 from midam.compare.trials import Status
-from midam.compare.workers import Workers
+from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
 from midam.errors import DivergedError
+from midam.evaluate.predict import predict
+from midam.methods.store import TrialStore
+from midam.methods.trained import Trained
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
 from midam.runs.results import model_content, write_model
 from midam.settings import DataSettings, ResolvedSettings, Settings
 from midam.targets import target_of
-from midam.train.trainer import Trainer
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +51,7 @@ def keep_models(
     *,
     data_settings: DataSettings | None,
     workers: Workers,
-    on_progress: Callable[[float, int], None] | None = None,
+    on_progress: Callable[[float, int, str], None] | None = None,
 ) -> None:
     """Train and write the missing models of all trials that tested a trained model.
 
@@ -65,7 +66,7 @@ def keep_models(
             return
         write_model(RunFolder(task.folder), content)
 
-    report = None if on_progress is None else lambda done: on_progress(done, len(tasks))
+    report = None if on_progress is None else lambda done: on_progress(done, len(tasks), "models")
     made = [Group([{"folder": str(task.folder)}], [task]) for task in tasks]
     fit = partial(fit_model, bags, data_settings=data_settings)
     compute(made, fit, keep=write, workers=workers, on_progress=report)
@@ -82,18 +83,20 @@ def fit_model(bags: Bags, task: ModelTask, *, data_settings: DataSettings | None
     used = np.flatnonzero(names != "")
     with single_threaded():
         config: ResolvedSettings = task.config.resolve(bags.instance_shape)
-        trainer = Trainer(config.replace(seed=task.fold.repeat, select="last", patience=None), bags.subset(train))
+        config = config.replace(seed=task.fold.repeat, select="last", patience=None)
         try:
-            trainer.fit(epochs=task.epoch)
+            fitted = Trained(epochs=task.epoch).fit(bags.subset(train), None, config)
         except DivergedError:
             return None
         target = target_of(bags)
         decided = target.saved(None)
         if len(val):
             held = bags.subset(val)
-            decided = target.saved(target.decide(target.values(held), trainer.scores(held, trainer.reader(held))))
+            decided = target.saved(
+                target.decide(target.values(held), predict(fitted.model, held, chunk_size=config.run.chunk_size))
+            )
     origin = describe_origin(SplitBags(bags.subset(used), names[used], made.imputed, None, made.columns))
-    return model_content(trainer.config, trainer.reported, origin, decided=decided)
+    return model_content(fitted, origin, decided=decided)
 
 
 def unkept(methods: Sequence[ComparedMethod]) -> list[str]:

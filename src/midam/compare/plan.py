@@ -3,30 +3,28 @@
 import threading
 import time
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from midam.compare.engine import Group, Row
-from midam.compare.folds import Fold, Parts, Positions, validation_part
+from midam.compare.folds import Fold, Parts, validation_part
 from midam.compare.methods import ComparedMethod, has_margin
 from midam.compare.trials import Status, trial_name, trial_result
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import ConfigError, require_choice
 from midam.evaluate.metrics import auprc
-from midam.runs.folds import ranked, trainable
+from midam.methods.inner_folds import Positions, ranked, trainable
+from midam.methods.store import Row
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
-from midam.train.batch_size import choose_batch_size
-from midam.train.modes import cpu_threads
-from midam.train.trainer import make_fabric
+from midam.train.loop import cpu_threads
 from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
 
 # Initial weights use torch's global random state, so trainings in threads of a process run one after the other.
@@ -154,6 +152,31 @@ def _metric(target: Target, values: NDArray[Any], scores: NDArray[np.float64]) -
 
 
 @dataclass(frozen=True)
+class Grid:
+    """What is chosen on validation bags, for methods of this library.
+
+    Parameters
+    ----------
+    lrs, margins : sequence of float
+        Candidates; ties go to the first, and only AUC objectives have a margin. Default of `lrs`:
+        `midam.compare.LEARNING_RATES` of the optimizer.
+    select : {"best", "last"}
+        Epoch that is tested.
+
+    Examples
+    --------
+    Nothing to choose but the learning rate:
+
+    >>> Grid(lrs=[0.1, 0.01], margins=[1.0], select="last").lrs
+    [0.1, 0.01]
+    """
+
+    lrs: Sequence[float] | None = None
+    margins: Sequence[float] = (0.1, 0.5, 1.0)
+    select: Literal["best", "last"] = "best"
+
+
+@dataclass(frozen=True)
 class Selection:
     """Choice of learning rate, margin and epoch; the order of the candidates decides between equals."""
 
@@ -181,18 +204,18 @@ def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
     return values if values["pooling"] == "smoothed-max" else values | {"temperature": None}
 
 
-def make_selection(base: Settings, *, lrs: Sequence[float] | None, margins: Sequence[float], select: str) -> Selection:
+def make_selection(base: Settings, grid: Grid) -> Selection:
     """Check the candidates; default learning rates depend on the optimizer."""
-    require_choice(("best", "last"), select=select)
-    lrs = LEARNING_RATES[base.training.optimizer] if lrs is None else lrs
-    for name, values in (("lr", lrs), ("margin", margins)):
+    require_choice(("best", "last"), select=grid.select)
+    lrs = LEARNING_RATES[base.training.optimizer] if grid.lrs is None else grid.lrs
+    for name, values in (("lr", lrs), ("margin", grid.margins)):
         if not len(values):
             raise ConfigError(f"Expected at least one {name}, got none; give one.")
         for value in values:
             Settings.from_flat({**base.flat(), name: value})
     # Training keeps the last epoch; the comparison selects the epoch.
     last = base.replace(select="last", patience=None)
-    return Selection(last, [float(x) for x in lrs], [float(x) for x in margins], select)
+    return Selection(last, [float(x) for x in lrs], [float(x) for x in grid.margins], grid.select)
 
 
 def plan(
@@ -233,22 +256,6 @@ def group_results(
         seconds = sum(outcome.columns["seconds"] for outcome in of_fold)
         made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds, "peak_mib": None if i else peak}))
     return made
-
-
-def chosen_counts(bags: Bags, groups: Sequence[Group[Task]]) -> list[str]:
-    """Return a note for each method on the counts that are chosen for the training bags of each fold."""
-    by_method: dict[str, Counter[str]] = defaultdict(Counter)
-    for task in (group.tasks[0] for group in groups):
-        if task.config is not None and task.config.training.open:
-            config, fabric = task.config.resolve(bags.instance_shape), make_fabric(task.config)
-            for train, _ in task.parts:
-                choice = choose_batch_size(config, bags.subset(train), device=fabric.device, fabric=fabric)
-                by_method[task.method.name][choice.what] += 1
-    return [
-        f"{name}, chosen for the training bags of each fold: "
-        + "; ".join(f"{text} ({count} folds)" for text, count in counts.items())
-        for name, counts in by_method.items()
-    ]
 
 
 def _status(bags: Bags, fold: Fold, parts: Parts | None, *, validates: bool) -> str | None:

@@ -3,37 +3,36 @@
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from warnings import warn
 
 from midam._version import __version__
-from midam.compare.engine import Group, TrialStore, compute
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import ComparedMethod, check_methods, find_methods
 from midam.compare.models import keep_models as keep
 from midam.compare.models import unkept
-from midam.compare.plan import Outcome, Selection, Task, chosen_counts, group_results, make_selection, plan, run_task
+from midam.compare.plan import Grid, Outcome, Selection, Task, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
-from midam.compare.summary import Comparison, make_comparison, plot_comparison, stopped_early
+from midam.compare.summary import Comparison, make_comparison, stopped_early
 from midam.compare.trials import Status, open_trials, read_record, safe_frame, write_trials
-from midam.compare.workers import Workers
+from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
 from midam.data.column_codes import needs_preparing, note_of_filled, prepare
-from midam.data.free_memory import free_memory
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, write_text
+from midam.methods.store import TrialStore
 from midam.plain_files import require_plain_folder, sweep
 from midam.runs.data import write_left_out
-from midam.settings import DataSettings, ResolvedSettings, Settings, yaml_text
+from midam.settings import DataSettings, Settings, yaml_text
 from midam.targets import target_of
-from midam.train.batch_size import memory_share
 from midam.train.members import with_objective
-from midam.train.trainer import make_fabric
 
-OnProgress = Callable[[float, int], None]
+OnProgress = Callable[[float, int, str], None]
+_USUAL, _HERE = Grid(), Workers()
 
 
 def run_comparison(
@@ -42,23 +41,18 @@ def run_comparison(
     folds: Sequence[Fold],
     *,
     settings: Settings | None = None,
-    lrs: Sequence[float] | None = None,
-    margins: Sequence[float] = (0.1, 0.5, 1.0),
-    select: Literal["best", "last"] = "best",
+    grid: Grid = _USUAL,
     out: str | Path | None = None,
-    jobs: int | None = 1,
-    backend: str = "loky",
-    cluster: str | None = None,
+    workers: Workers = _HERE,
     measure_memory: bool = True,
     keep_models: bool = False,
     notes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
-    on_model: OnProgress | None = None,
 ) -> Comparison:
     """Compare methods on the same folds by the main metric of the target; for two classes, the AUROC.
 
     In each training part, a stratified, group-disjoint validation part (``settings.val_fraction``) chooses learning
-    rate, margin and epoch of the methods of this library. With one learning rate, one margin and ``select="last"``,
+    rate, margin and epoch of the methods of this library. With one learning rate, one margin and the last epoch,
     nothing is chosen, and the method trains on the whole training part. "midam" is trained with unchanged `settings`;
     baselines choose by their own inner folds.
 
@@ -73,17 +67,14 @@ def run_comparison(
         Result of `repeated_folds`, or your own ``(repeat, fold, train, test)``. The repeat is the seed.
     settings : Settings, optional
         All other settings of the methods of this library.
-    lrs, margins : sequence of float
-        Candidates; ties go to the first, and only AUC objectives have a margin. Default of `lrs`:
-        `midam.compare.LEARNING_RATES` of the optimizer.
-    select : {"best", "last"}
-        Epoch that is tested.
+    grid : Grid
+        Learning rates, margins and epochs to choose from.
     out : str or Path, optional
-        Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md, compare.png and report.html. A
+        Folder for the trials, trials.csv, predictions.csv, summary.csv, summary.md and report.html. A
         second call with the same arguments, or further methods, computes the missing trials.
-    jobs, backend, cluster : int or None, {"loky", "threading", "ray", "dask"}, str or None
-        Number of parallel tasks, their place, and the address of the cluster, see `midam.compare.workers.Workers`. If
-        the settings name the accelerator "cuda", each task gets its own GPU.
+    workers : Workers
+        Number of parallel tasks and their place; default: one at a time, here. If the settings name the accelerator
+        "cuda", each task gets its own GPU.
     measure_memory : bool
         Measure the peak memory of one trial of each method in a separate process.
     keep_models : bool
@@ -91,9 +82,9 @@ def run_comparison(
         ``out/models/METHOD/repeat-R-fold-F``, see `midam.compare.models`.
     notes : sequence of str
         Notes on bags and folds for the summary, such as left-out files.
-    on_progress, on_model : callable, optional
-        Called with the numbers of finished (candidates count in part) and of all trials, or of written and of all
-        models.
+    on_progress : callable, optional
+        Called with the numbers of finished (candidates count in part) and of all "trials", and this word; then with
+        those of written and of all "models".
 
     Raises
     ------
@@ -112,7 +103,7 @@ def run_comparison(
     np.True_
     """
     compared = find_methods(methods)
-    workers = Workers(backend, jobs, cluster, gpu=(settings or Settings()).run.accelerator == "cuda")
+    workers = replace(workers, gpu=workers.gpu or (settings or Settings()).run.accelerator == "cuda")
     workers.check()
     if keep_models and out is None:
         raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
@@ -121,12 +112,11 @@ def run_comparison(
     check_methods(compared, bags)
     checked = check_folds(bags, folds)
     folder, names = None if out is None else Path(out), [method.name for method in compared]
-    resolved = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
-    base = _with_memory_budget(resolved, folder, jobs=workers.here())
+    base = with_objective(settings or Settings(), target).resolve(bags.instance_shape)
     data_settings = base.data if needs_preparing(bags, base.data) else None
     if base.data.impute != "none":
         note_of_filled(bags, base.data.impute, fitted_on="the training bags of each fold")
-    selection = make_selection(base, lrs=lrs, margins=margins, select=select)
+    selection = make_selection(base, grid)
     if any(selection.validates(method) for method in compared) and selection.base.run.val_fraction == 0:
         raise ConfigError("Expected val_fraction > 0 to select by validation, got 0; set a share, or select nothing.")
     barred, groups = plan(bags, compared, checked, selection)
@@ -143,12 +133,11 @@ def run_comparison(
             run = partial(run_task, bags, data_settings=data_settings)
             compute(missing, run, keep=keeper, workers=workers, on_progress=progress)
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
-            remarks += chosen_counts(keeper.whole(), groups)
             comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
             if folder is not None:
-                _write(comparison, folder, title=f"{bags.source}: {len(checked)} folds")
+                _write(comparison, folder)
                 if keep_models:
-                    train = partial(keep, data_settings=data_settings, workers=workers, on_progress=on_model)
+                    train = partial(keep, data_settings=data_settings, workers=workers, on_progress=on_progress)
                     train(bags, folder, groups, store)
     return comparison
 
@@ -181,23 +170,11 @@ def _compared(
     return made.with_remarks(stopped_early(made.summary, trained, epochs, metric=target_of(bags).metric))
 
 
-def _with_memory_budget(base: ResolvedSettings, folder: Path | None, *, jobs: int) -> ResolvedSettings:
-    """Return settings with one memory budget for all trials of all processes and calls, if counts are to be chosen."""
-    if not base.training.open or base.run.memory_budget is not None:
-        return base
-    path = None if folder is None else folder / "config.yaml"
-    kept = read_record(path.parent)[0]["settings"] if path is not None and path.exists() else {}
-    share = memory_share(free_memory(make_fabric(base).device)) / jobs / 2**30
-    return base.replace(memory_budget=kept.get("memory_budget") or share)
-
-
-def _write(comparison: Comparison, folder: Path, *, title: str) -> None:
-    table = comparison.summary
-    for name, frame in (("summary", table), ("predictions", comparison.predictions)):
+def _write(comparison: Comparison, folder: Path) -> None:
+    for name, frame in (("summary", comparison.summary), ("predictions", comparison.predictions)):
         text = safe_frame(frame).to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_text(folder / f"{name}.csv", text)
     write_text(folder / "summary.md", comparison.markdown())
-    plot_comparison(folder / "compare.png", table, title=title, metric=comparison.metric)
     write_comparison_report(folder)
 
 
@@ -241,8 +218,8 @@ def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: 
     if report is None:
         return None
     there = total - sum(len(group.names) for group in missing)
-    report(there, total)
-    return lambda done: report(there + done, total)
+    report(there, total, "trials")
+    return lambda done: report(there + done, total, "trials")
 
 
 def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:

@@ -1,11 +1,8 @@
 """Turn trials into a table of methods and its plot, with notes on left-out folds."""
 
-from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,13 +10,12 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from midam.compare.engine import Row
 from midam.compare.folds import Fold
 from midam.compare.trials import Status, prediction_table, trial_columns
 from midam.data.bags import Bags
 from midam.data.brief import html_table
 from midam.evaluate.metrics import NEAR_CHANCE
-from midam.evaluate.proportions import Estimate
+from midam.methods.store import Row
 from midam.report.words import METRIC_NAMES
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
@@ -155,19 +151,14 @@ class Comparison:
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: each method with its intervals, their plot, and the notes."""
+        """Return HTML for notebooks: each method with its intervals, and the notes."""
         rows = {
             row["method"]: format_interval(row, self.metric)
             + ("" if number == 0 else f", difference {format_interval(row, 'difference', sign=True)}")
             for number, row in enumerate(self.summary.to_dict("records"))
         }
-        with TemporaryDirectory() as folder:
-            picture = Path(folder) / "compare.png"
-            plot_comparison(picture, self.summary, title="", metric=self.metric)
-            content = b64encode(picture.read_bytes()).decode()
-        image = f'<img width="720" alt="the same as a picture" src="data:image/png;base64,{content}">'
         notes = "".join(f"<p>{escape(note)}.</p>" for note in self.notes)
-        return html_table(f"Mean {METRIC_NAMES[self.metric]} over folds [95% interval]", rows, image + notes)
+        return html_table(f"Mean {METRIC_NAMES[self.metric]} over folds [95% interval]", rows, notes)
 
 
 def make_comparison(
@@ -292,28 +283,3 @@ def _on_test_bags(
 def _mean(values: Any) -> float:
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else float("nan")
-
-
-def plot_comparison(path: str | Path, summary: pd.DataFrame, *, title: str, metric: str = "auroc") -> None:
-    """Plot ``Comparison.summary`` as a forest plot (PNG); the first row is the reference."""
-    from midam.report.figures import GRAY, ORANGE, finish, new_figure
-    from midam.report.plot_runs import Row, draw_forest
-
-    records, names = summary.to_dict("records"), summary["method"].tolist()
-    figure = new_figure((9.2, 1.5 + 0.34 * len(names)))
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1))
-    draw_forest(left, [Row(row["method"], _estimate(row, metric)) for row in records], missing="")
-    gaps = [Row(row["method"], _estimate(row, "difference"), color=ORANGE) for row in records[1:]]
-    draw_forest(right, [Row(names[0], Estimate(0.0, np.nan, np.nan, 0), "D", GRAY), *gaps], reference=0.0, missing="")
-    left.set_xlabel(f"Mean {METRIC_NAMES[metric]} over folds, 95% interval")
-    left.set_yticks(range(len(names)), names)
-    left.set_ylim(len(names) - 0.4, -0.6)
-    right.set_xlabel(f"Paired difference to {names[0]}, 95% interval")
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=11)
-    finish(figure, path, grid="x")
-
-
-def _estimate(row: Mapping[Any, Any], name: str) -> Estimate | None:
-    """Return a metric of a summary row with its interval, or None."""
-    value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
-    return Estimate(value, low, high, 0) if np.isfinite(value) else None

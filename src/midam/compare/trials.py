@@ -16,11 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from midam.compare.engine import Row, TrialStore
 from midam.compare.folds import Fold
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, with_article
 from midam.files import write_text
+from midam.methods.store import Row, TrialStore
 from midam.names import safe_cell, visible
 from midam.reading import Form, Number, check_form, counts, ids, known_numbers, numbers, one_of, read_columns, texts
 from midam.runs.result import read_target
@@ -148,7 +148,6 @@ def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> 
 class _Settings(Form):
     encoder: str
     target: str = "binary"
-    memory_budget: Number | None = None
 
 
 class Record(Form):

@@ -1,7 +1,7 @@
 """The image below a map: the file of the bag, or for bags of features an image in a folder."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bag_files import BagFile, files_of
-from midam.data.bags import Bags
+from midam.data.bag_files import BagFile
 from midam.data.brief import BriefRepr
 from midam.data.sources.file_names import NameIndex, file_name, strip_suffix
 from midam.errors import ConfigError, DataNotFoundError, MidamError, listed
-from midam.explain.patches import Patches, SlideFacts, has_places, level0_width
+from midam.explain.patches import Patches, SlideFacts, level0_width
+from midam.explain.scans import as_rgb
 from midam.imaging.images import ImageReader, read_pixels
 from midam.imaging.pyramid import is_pyramid, open_pyramid
 from midam.imaging.slides import SlideReader, TiffReader
@@ -71,19 +71,6 @@ class ImageFolder:
         position = next((at for at in map(self._names.find, names) if at is not None), None)
         return None if position is None else self._paths[position]
 
-    def require(self, bags: Bags, index: Sequence[int]) -> None:
-        """Refuse bags that are not patches with coordinates, or bags without any image in the folder."""
-        if not has_places(bags):
-            raise ConfigError(
-                f"Expected bags of patches with coordinates in pixels for --images, got none (in {bags.source}); leave "
-                "--images out, or extract the features with coordinates."
-            )
-        if not any(self._has_image(bags, i) for i in index):
-            raise DataNotFoundError(
-                f"Expected images by the names of the bags, such as {bags.ids[index[0]]}.png, got "
-                f"{listed([path.name for path in self._paths])} (in {self._folder}); rename them."
-            )
-
     def read(self, bag: str, patches: Patches, meta: Mapping[str, Any], *, several: bool = False) -> Backdrop | None:
         """Return a small copy of the image for patches of a bag, whose file has the attributes `meta`.
 
@@ -110,10 +97,6 @@ class ImageFolder:
             return backdrop
         warnings.warn(f"no image is plotted: {reason} ({name}; in {self._folder})", stacklevel=2)
         return None
-
-    def _has_image(self, bags: Bags, index: int) -> bool:
-        files: list[BagFile | None] = [*files_of(bags, index)] or [None]
-        return any(self.find(str(bags.ids[index]), file, several=len(files) > 1) for file in files)
 
     def _scale(self, backdrop: Backdrop, meta: Mapping[str, Any], patches: Patches) -> float | None:
         """Return the pixels of the copy for a pixel of level 0; None if unknown."""
@@ -157,34 +140,12 @@ def _is_slide(path: Path) -> bool:
     return suffix in SlideReader.suffixes or (suffix in TiffReader.suffixes and is_pyramid(path))
 
 
-def as_rgb(pixels: NDArray[Any], *, low: float | None = None, high: float | None = None) -> NDArray[np.uint8]:
-    """Convert pixels [C, H, W] to uint8 [H, W, 3]; unless there are three channels, the first is shown in gray.
-
-    Values are stretched from `low` to `high`, by default minimum and maximum; uint8 only if both are given.
-
-    Examples
-    --------
-    >>> as_rgb(np.array([[[0.0, 0.5, 1.0]]]))[0, :, 0].tolist()
-    [0, 127, 255]
-    """
-    channels = pixels if len(pixels) == 3 else pixels[:1]
-    if channels.dtype != np.uint8 or (low is not None and high is not None):
-        values = channels.astype(np.float64)
-        low = float(values.min()) if low is None else low
-        high = float(values.max()) if high is None else high
-        channels = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
-    return np.ascontiguousarray(np.broadcast_to(channels, (3, *channels.shape[1:])).transpose(1, 2, 0))
-
-
 def _shrunk(pixels: NDArray[np.uint8]) -> Backdrop:
     from PIL import Image
 
-    full = max(pixels.shape[:2])
-    if full <= MAX_SIDE:
-        return Backdrop(pixels, 1.0)
     image = Image.fromarray(pixels)
-    image.thumbnail((MAX_SIDE, MAX_SIDE))
-    return Backdrop(np.asarray(image), max(image.size) / full)
+    image.thumbnail((MAX_SIDE, MAX_SIDE))  # which leaves a smaller image as it is
+    return Backdrop(np.asarray(image), max(image.size) / max(pixels.shape[:2]))
 
 
 def _thumbnail(path: Path) -> Backdrop:

@@ -120,13 +120,6 @@ class Explanation(BriefRepr):
         return None if stands_out else f"{weights.min():.2f} to {weights.max():.2f}"
 
     @property
-    def percentile(self) -> NDArray[np.float64]:
-        """Percentage of the instances that rank no higher, [n]: 100 for the top instance."""
-        percentiles = np.empty(len(self))
-        percentiles[self.order] = 100 * (1 - np.arange(len(self)) / len(self))
-        return percentiles
-
-    @property
     def several_files(self) -> bool:
         """Whether the instances are known to come from several files."""
         return len(set(self.columns.get("file", ()))) > 1
@@ -202,7 +195,7 @@ def explain_bag(
         Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
     typical : sequence of float [D], optional
         Typical value of each feature; if given, the features of the `top` instances get contributions too. The features
-        of a category are replaced together if one of them is typical.
+        of a category are replaced together.
     top : int
         Number of top instances whose features get contributions.
     write_to : Path, optional
@@ -273,7 +266,7 @@ def _shares(
     shares: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
     if not len(at):
         return shares
-    columns = np.array(_columns(model, names, typical))
+    columns = np.array(_columns(model, names))
     at, first = np.unique([at, (columns == columns[feature, None]).argmax(axis=1)], axis=1)
     changed = np.where(columns == columns[first, None], typical.astype(rows.dtype), rows[at])
     alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
@@ -292,12 +285,11 @@ def _shares(
     return shares
 
 
-def _columns(model: BagScorer | BagEnsemble, names: Sequence[str], typical: NDArray[Any]) -> list[str]:
-    """Return the column of each feature; features of a category stay apart if none is typical, as in runs of before."""
+def _columns(model: BagScorer | BagEnsemble, names: Sequence[str]) -> list[str]:
+    """Return the column of each feature: a category has several features."""
     known = model.inputs if isinstance(model, BagEnsemble) else None
     categories = known.columns.of_categories if known is not None and known.columns is not None else {}
-    whole = {categories[name] for name, value in zip(names, typical) if value == 1 and name in categories}
-    return [categories[name] if categories.get(name) in whole else name for name in names]
+    return [categories.get(name, name) for name in names]
 
 
 def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:
@@ -307,27 +299,14 @@ def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDAr
     return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")
 
 
-def column_scores(run: LoadedRun, bags: Bags, index: int, label: str | None) -> tuple[NDArray[np.float64], int] | None:
+def column_scores(
+    run: LoadedRun, bags: Bags, index: int, label: str | None
+) -> tuple[NDArray[np.float64] | None, int | None]:
     """Return scores [1, C] of a bag and the column to explain: of `label`, or the most probable; None if C is 1."""
     if run.target.count == 1:
-        return None
+        return None, None
     scores, _ = predict_run(run, bags.subset([index]))
     return scores, int(run.target.main_column(scores, run.decision)[0]) if label is None else run.target.column(label)
-
-
-def bag_entry(
-    run: LoadedRun, bags: Bags, explanation: Explanation, several: tuple[NDArray[np.float64], int] | None
-) -> dict[str, Any]:
-    """Return entries of explain.json for a bag; `several` is the result of `column_scores`."""
-    scores, column = (np.array([explanation.score]), None) if several is None else several
-    predicted = {name: values[0] for name, values in run.target.predictions(scores, run.decision).items()}
-    name = None if column is None else run.target.columns[column]
-    return {
-        "explained": name,
-        "label": None if bags.outcome is None else label_words(bags.outcome.subset([explanation.index])),
-        "probability": predicted.get(f"probability_{name}"),
-        "predicted": {key: value for key, value in predicted.items() if not key.startswith("probability_")},
-    }
 
 
 def label_words(outcome: TargetLabels) -> str:

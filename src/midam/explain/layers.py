@@ -29,13 +29,12 @@ _OPAQUE = 0.8
 class Layer(NamedTuple):
     """Values of a map."""
 
-    key: str  # "added", "weight" or "score"
     name: str
     values: NDArray[np.float64]  # [n], one for each instance
     opacity: NDArray[np.float64]  # [n], in [0, 1], on an image: unimportant instances are transparent
     scale: Normalize
     colors: Colormap
-    ends: tuple[str, str] = ("", "")  # meaning of the ends of the scale
+    meaning: str = ""  # of its colors
 
     def on_image(
         self, raster: Callable[[NDArray[Any]], NDArray[np.float64]], *, opaque: bool = False
@@ -66,14 +65,14 @@ def layers_of(explanation: Explanation) -> list[Layer]:
     added, relative = explanation.contribution.astype(np.float64), explanation.relative_weight.astype(np.float64)
     around = added_range(added)
     matters = np.clip(np.abs(added) / float(around.vmax or 1), 0, 1)
-    layers = [Layer("added", ADDED, added, matters, around, DIVERGING, (LOWERS, RAISES))]
+    layers = [Layer(ADDED, added, matters, around, DIVERGING, f"blue {LOWERS}, orange {RAISES}\n")]
     if explanation.weighted:
         scale = weight_range(relative)
         # Only weights above uniform are visible: a slide with equal weights stays clear.
         preferred = np.clip((relative - 1) / (float(scale.vmax or 0) - 1), 0, 1)
-        layers.append(Layer("weight", WEIGHT, relative, preferred, scale, colormaps[COLORS]))
+        layers.append(Layer(WEIGHT, relative, preferred, scale, colormaps[COLORS]))
     score = explanation.instances.score.astype(np.float64)
-    return [*layers, Layer("score", SCORE, score, matters, Normalize(0.0, 1.0), colormaps[COLORS])]
+    return [*layers, Layer(SCORE, score, matters, Normalize(0.0, 1.0), colormaps[COLORS])]
 
 
 def colors_of(explanation: Explanation) -> NDArray[np.float64]:
@@ -134,12 +133,6 @@ class PatchMap:
     def layers(self) -> list[Layer]:
         """Values of the maps."""
         return layers_of(self.explanation)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of panels."""
-        count = len(self.layers) + (self.backdrop is not None)
-        return (2, 2) if count == 4 else (1, count)
 
     @property
     def sides(self) -> NDArray[np.float64]:

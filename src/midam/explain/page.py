@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -11,7 +12,7 @@ from midam.errors import MidamError
 from midam.explain.explanation import instance_name, predicted_words
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
-from midam.report.pseudonyms import naming
+from midam.report.pseudonyms import NAMES
 from midam.report.words import form_apart, signed
 
 # Columns of facts about an instance from its file.
@@ -22,6 +23,8 @@ _OF_FILES = {
 }
 _NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}
 _OF_SHARES = ("value", "typical")
+_KNOWN = {"label": "label", "split": "split", "explained": "class"}
+_KINDS = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "table": "top instances (CSV)"}
 _DRAWN = {
     "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
     "map": "maps of what patches add, of their weights and scores",
@@ -42,27 +45,12 @@ _FEATURES = (
 )
 
 
-class Viewer(NamedTuple):
-    """Maps of a slide, one at a time over its image; `group` is unique on the page."""
-
-    name: str
-    group: str
-    image: str | None
-    layers: Sequence[Mapping[str, Any]]
-
-
 class Picture(NamedTuple):
     """An image that opens its file."""
 
     image: str
     file: str
     text: str
-
-
-class Files(NamedTuple):
-    """Links to files by kind."""
-
-    files: Mapping[str, str]
 
 
 def facts_text(entry: Mapping[str, Any]) -> str:
@@ -95,30 +83,20 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *,
 
     `left` is the number of bags that are not explained yet, because the command was stopped.
     """
-    several = any(entry.get("explained") is not None for entry in entries)
-    heads = [
-        "bag",
-        "label",
-        "split",
-        *(["class"] if several else []),
-        "score",
-        "probability",
-        "instances",
-        "top instance",
-    ]
+    known = [key for key in _KNOWN if any(entry[key] is not None for entry in entries)]
     rows = []
     for at, entry in enumerate(entries):
         best = entry["top"][0]
-        known = [entry["label"], entry["split"], *([entry.get("explained")] if several else [])]
         numbers = [Number(entry["score"], _form(entry)), Number(entry["probability"], ".4f"), entry["instances"]]
         top = f"#{best['instance']}, adds {signed(best['contribution'], '+#.3g')}"
-        rows.append([Link(entry["bag"], f"#bag-{at}"), *known, *numbers, top])
+        rows.append([Link(entry["bag"], f"#bag-{at}"), *(entry[key] for key in known), *numbers, top])
+    heads = ["bag", *(_KNOWN[key] for key in known), "score", "probability", "instances", "top instance"]
     unfinished = f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."
     legend = [*_LEGEND, *([_FEATURES] if any("features" in entry["top"][0] for entry in entries) else [])]
     first = [
         *([unfinished] if left else []),
         Table("The bags", heads, rows, sorts=True),
-        Note(f"{naming(len(entries))} This page and the files next to it keep them."),
+        Note(f"{NAMES} This page and the files next to it keep them."),
         Part("How to read this page", legend, folded=True),
     ]
     bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(entries)]
@@ -127,13 +105,12 @@ def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *,
 
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
-    """Return the blocks about a bag: facts, notes, maps, tables of its top instances, picture and files."""
+    """Return the blocks about a bag: facts, notes, picture, tables of its top instances, and files."""
     top, form = entry["top"], _form(entry)
     blocks: list[Any] = [Markup("score {}; {}").format(cell(Number(entry["score"], form)), facts_text(entry))]
     blocks += [Note(f"Note: {note}.") for note in entry["notes"]]
-    for at, slide in enumerate(entry.get("slides", [entry])):
-        maps = _maps(slide, slide.get("file", entry["bag"]), f"{entry['bag']} {at}", folder)
-        blocks += maps if slide is entry else [Part(slide["file"], [*maps, Files(slide["files"])])]
+    text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
+    blocks.append(Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text))
     columns = [name for name in _OF_FILES if any(name in instance for instance in top)]
     rows, shares = list[list[Any]](), list[list[Any]]()
     for instance in top:
@@ -151,18 +128,10 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
         heads = ["instance", "feature", "value", "typical", "adds"]
         title = "What the features of the top instances add"
         blocks.append(Part(title, [Table(title, heads, shares)], folded=True))
-    text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
-    picture = Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text)
-    return [*blocks, picture, Files(entry["files"])]
-
-
-def _maps(slide: Mapping[str, Any], name: str, group: str, folder: Path) -> list[Any]:
-    """Return the maps of a slide over its image, if it has some."""
-    files, layers = slide["files"], slide.get("layers", ())
-    if not layers:
-        return []
-    image = _data(folder, files["image"]) if "image" in files else None
-    return [Viewer(name, group, image, [{**layer, "picture": _data(folder, files[layer["key"]])} for layer in layers])]
+    polygons = [(f"patches {slide['file'] or ''} (GeoJSON)", slide["geojson"]) for slide in entry["slides"]]
+    files = [*((_KINDS[kind], name) for kind, name in entry["files"].items()), *polygons]
+    links = Markup(", ").join(cell(Link(text, quote(name))) for text, name in files)
+    return [*blocks, Markup("Files: {}").format(links)]
 
 
 def _data(folder: Path, name: str) -> str:
@@ -173,6 +142,5 @@ def _data(folder: Path, name: str) -> str:
             f"Expected pictures that midam wrote into {folder}, got {name!r}, which lies elsewhere; choose another "
             "folder, or remove this one."
         )
-    kind = "jpeg" if path.suffix == ".jpg" else "png"
     with open_plain(path) as file:
-        return f"data:image/{kind};base64,{base64.b64encode(file.read()).decode()}"
+        return f"data:image/png;base64,{base64.b64encode(file.read()).decode()}"

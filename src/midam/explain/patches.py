@@ -17,7 +17,6 @@ _SPACING_SAMPLE = 20_000
 _FARTHEST = 2.0**31  # pixels from the corner: no slide is as wide, so farther coordinates are invalid
 _WHOLE = 1e-3  # in pixels: tolerance for whole numbers that were stored as float32
 _MICROMETERS = ("um", "\u00b5m", "\u03bcm", "micron", "microns", "micrometer", "micrometers")
-_STAMP_STEP, _STAMP_MICROMETERS = 224, 256.0  # of the first version of STAMP, whose files do not state them
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Patches(BriefRepr):
     instances: NDArray[np.int64] | None = None  # [k], positions in the bag; None: all instances
     file: BagFile | None = None  # file of the patches, if known
     in_pixels: bool = True
-    corner: tuple[int, int] = (0, 0)  # origin of coordinates in viewers, see `midam.explain.slide_files`
+    corner: tuple[int, int] = (0, 0)  # origin of coordinates in viewers, see `midam.explain.geojson`
 
     @property
     def sides(self) -> NDArray[np.float64]:
@@ -160,9 +159,6 @@ def _micrometers(
     size = pair(meta.get("tile_size_um"))
     if size is not None or str(meta.get("unit", "")).lower() in _MICROMETERS:
         return xy, size or pair(meta.get("tile_size"))
-    if "extractor" in meta and _stated_size(meta) is None and round(_spacing(xy)) == _STAMP_STEP:
-        step = _STAMP_MICROMETERS / _STAMP_STEP  # micrometers per pixel in the first version of STAMP
-        return xy * step, (_STAMP_MICROMETERS, _STAMP_MICROMETERS)
     return None
 
 

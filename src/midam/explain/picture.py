@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
-from midam.explain import scans
 from midam.explain.backdrop import ImageFolder, read_backdrop, slide_facts
 from midam.explain.explanation import Explanation
 from midam.explain.layers import LOWERS, RAISES, PatchMap, colors_of
 from midam.explain.patches import Patches, SlideFacts, is_picture, patches_of
+from midam.explain.scans import picture_of, scans_of
 from midam.report.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from midam.report.words import shortened, signed
 
@@ -119,7 +119,7 @@ def _foremost(maps: Sequence[PatchMap]) -> list[PatchMap]:
     first = [int(patch_map.patches.ranked(patch_map.explanation.order)[0][0]) for patch_map in maps]
     positions = sorted(range(len(maps)), key=first.__getitem__)[:_MAPS]
     if len(maps) > _MAPS:
-        text = f"the picture shows the maps of {_MAPS} slides; the maps of the others are separate files"
+        text = f"the picture shows the maps of {_MAPS} slides; the GeoJSON files hold the patches of all"
         warnings.warn(f"{text} ({len(maps)} slides)", stacklevel=3)
     return [maps[at] for at in sorted(positions)]
 
@@ -163,9 +163,7 @@ def draw_map(part: SubFigure, view: PatchMap, *, top: int, named: bool = False) 
         colors = ScalarMappable(layer.scale, layer.colors)
         bar = part.colorbar(colors, ax=axes, orientation="horizontal", extend=layer.extend, aspect=40, pad=0.02)
         bar.ax.xaxis.set_major_locator(MaxNLocator(4))
-        low, high = layer.ends
-        meaning = f"blue {low}, orange {high}\n" if low else ""
-        bar.set_label(f"{meaning}{layer.here}", fontsize=8.5, color=GRAY)
+        bar.set_label(f"{layer.meaning}{layer.here}", fontsize=8.5, color=GRAY)
 
 
 def _sliced(explanation: Explanation) -> bool:
@@ -195,55 +193,27 @@ def draw_tiles(part: SubFigure, explanation: Explanation, bags: Bags, *, top: in
     """Plot some instances, the top ones framed; scans with their sides, and the range from black to white."""
     index, instances, volumes = explanation.index, tiled(explanation, top, sliced=sliced), len(bags.instance_shape) == 4
     ranks = {int(i): rank for rank, i in enumerate(explanation.order[:top], start=1)}
-    windows, views = _windows(explanation, bags, instances, sliced=sliced), [scans.View()]
-    if sliced or volumes:
-        count = max(1, len(files_of(bags, index))) if sliced else len(explanation)
-        views = scans.views_of(bags, index, count)
+    scans = scans_of(bags, index, instances, sliced=sliced)
     if sliced:
-        text = " / ".join(dict.fromkeys(map(scans.view_text, views)))
-        shown = list({id(window): window for window in windows}.values())
-        note = f"Slices: {text}.\nBlack to white: {scans.window_text(shown)}."
+        views, windows = (
+            " / ".join(dict.fromkeys(texts)) for texts in zip(*((s.view, f"{s.why}, {s.shown}") for s in scans))
+        )
+        note = f"Slices: {views}.\nBlack to white: {windows}."
         part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
     panels = list(part.subplots(math.ceil(len(instances) / _ACROSS), _ACROSS, squeeze=False).flat)
     for axes in panels:
         axes.set_axis_off()
-    scan_of = _scan_numbers(explanation, bags, sliced=sliced)
-    for axes, i, window in zip(panels, instances.tolist(), windows):
-        axes.imshow(scans.pictures_of(bags, index, np.array([i]), window.ends)[0])
-        title = _caption(explanation, i, ranks, sliced=sliced) + (f"\n{window.shown}" if volumes else "")
+    for axes, i, scan in zip(panels, instances.tolist(), scans):
+        axes.imshow(picture_of(bags, index, i, scan.ends))
+        title = _caption(explanation, i, ranks, sliced=sliced) + (f"\n{scan.shown}" if volumes else "")
         axes.set_title(title, fontsize=8, fontweight="bold" if i in ranks else "normal", pad=3)
-        for letter, (x, y, across, up) in zip(views[scan_of[i]].edges, _SIDES):
+        for letter, (x, y, across, up) in zip(scan.edges, _SIDES):
             side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
             side.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
         if i in ranks:
             color = BLUE if explanation.contribution[i] < 0 else ORANGE
             frame: dict[str, Any] = {"fill": False, "edgecolor": color, "linewidth": 3, "transform": axes.transAxes}
             axes.add_patch(Rectangle((0, 0), 1, 1, **frame))
-
-
-def _scan_numbers(explanation: Explanation, bags: Bags, *, sliced: bool) -> NDArray[np.int64]:
-    """Return the number of the scan of each instance [n]: of slices that of their file; other scans are instances."""
-    begins = [file.rows.start for file in files_of(bags, explanation.index)] if sliced else []
-    everything = np.arange(len(explanation))
-    if sliced:
-        return np.searchsorted(begins or [0], everything, side="right") - 1
-    return everything if len(bags.instance_shape) == 4 else np.zeros_like(everything)
-
-
-def _windows(
-    explanation: Explanation, bags: Bags, instances: NDArray[np.int64], *, sliced: bool
-) -> list[scans.ScanWindow]:
-    """Return black and white of each instance: scans differ in units, so each has its own; other pictures share one."""
-    if not sliced and len(bags.instance_shape) != 4:
-        ends = scans.window_of(bags, explanation.index, instances, percentiles=False)
-        return [scans.ScanWindow(ends, "", "")] * len(instances)
-    numbers, windows = _scan_numbers(explanation, bags, sliced=sliced), dict[int, scans.ScanWindow]()
-    for scan in np.unique(numbers[instances]).tolist():
-        inside = np.flatnonzero(numbers == scan)
-        spread = inside[np.linspace(0, len(inside) - 1, min(len(inside), 32)).round().astype(np.int64)]
-        group = np.union1d(spread, instances[numbers[instances] == scan])
-        windows[scan] = scans.scan_window(bags, explanation.index, group)
-    return [windows[scan] for scan in numbers[instances].tolist()]
 
 
 def _caption(explanation: Explanation, instance: int, ranks: dict[int, int], *, sliced: bool) -> str:
@@ -279,20 +249,20 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
         every.plot(x[marked], np.maximum(explanation.contribution[marked], 0), "v", color="black", markersize=4)
         for begin in begins[1:]:
             every.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
-    if begins is not None or len(explanation) <= _MANY:
-        gaps = np.diff(np.unique(x))
-        width = 0.85 * (gaps.min() if len(gaps) else 1)
-        every.bar(x, added, width=width, color=colors[order], **_EDGE)
-        every.set_xlim(x.min() - 0.7 * width, x.max() + 0.7 * width)
-        every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
-    else:
-        # A curve needs at most one point for each pixel of the picture.
-        positions = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1
-        for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
-            every.fill_between(x[positions], side(added[positions], 0), color=color, alpha=0.75, linewidth=0)
+    # Steps need at most one for each pixel of the picture; ranks of many instances are on a logarithmic scale.
+    many = begins is None and len(explanation) > _MANY
+    shown = np.unique(np.geomspace(1, len(explanation), _POINTS).astype(np.int64)) - 1 if many else np.argsort(x)
+    gap = np.diff(np.unique(x)).min() if len(explanation) > 1 else 1
+    edges = np.append(x[shown] - gap / 2, x[shown[-1]] + gap / 2)
+    for color, side in ((ORANGE, np.maximum), (BLUE, np.minimum)):
+        every.stairs(side(added[shown], 0), edges, fill=True, color=color, alpha=0.75)
+    every.set_xlim(edges[0], edges[-1])
+    if many:
         every.set_xscale("log")
         every.xaxis.set_major_formatter(FuncFormatter(lambda rank, _: f"{rank:,.0f}"))
         every.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     every.axhline(0, color=GRAY, linewidth=1)
     every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, loc="upper right")
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)

@@ -5,23 +5,26 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
-from midam.errors import BagDataError, ConfigError, RunExistsError, RunStoppedError, check_each, nearest
+from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, nearest
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.explanation import Explanation, bag_entry, column_scores, explain_bag, share_text
+from midam.explain.explanation import Explanation, column_scores, explain_bag, label_words, share_text
+from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation, map_of, placed_patches
-from midam.explain.slide_files import MOST, TOP, BagNames, bag_names, slide_stem, write_slide
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
@@ -29,14 +32,14 @@ from midam.plain_files import require_plain_folder, sweep
 from midam.reading import read_text
 from midam.report.words import form_apart
 from midam.runs.folder import csv_text, free_folder
-from midam.runs.journal import CallJournal
+from midam.runs.instance_files import file_names
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 
 PAGE = "index.html"
 SUMMARY = "explain.json"
-_PART = f"{SUMMARY}.part"
 _FOLDER = "explain"
+_OF_BAG = {"picture": ".png", "instances": ".h5", "table": ".csv"}
 
 
 @dataclass(frozen=True)
@@ -115,21 +118,17 @@ def extreme_bags(
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
-def images_of(options: ExplainOptions, bags: Bags, index: Sequence[int]) -> ImageFolder | None:
-    """Return the folder of images in the options; refuse a folder without an image of any of these bags."""
-    if options.images is None:
-        return None
-    images = ImageFolder(Path(options.images), options.image_downsample)
-    images.require(bags, index)
-    return images
+def images_of(options: ExplainOptions) -> ImageFolder | None:
+    """Return the folder of images in the options."""
+    return None if options.images is None else ImageFolder(Path(options.images), options.image_downsample)
 
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
     """Return the folder inside the run folder in which the same call was stopped, or a new one."""
-    call = json.dumps(_call(run, bags, index, options))
-    for part in sorted(run_folder.glob(f"{_FOLDER}*/{_PART}")):
-        if not part.parent.is_symlink() and read_text(part).partition("\n")[0] == call:
-            return part.parent
+    call = _call(run, bags, index, options)
+    for file in sorted(run_folder.glob(f"{_FOLDER}*/{SUMMARY}")):
+        if not file.parent.is_symlink() and _stopped(file.parent, call) is not None:
+            return file.parent
     return free_folder(run_folder, _FOLDER).root
 
 
@@ -145,8 +144,8 @@ def explain_bags(
 ) -> list[dict[str, Any]]:
     """Explain bags: write a picture, HDF5, CSV and, for coordinates in pixels, GeoJSON of each, and a page of all.
 
-    The image and the maps of patches are written as separate files too. If a bag has several slides, each has its map
-    and GeoJSON. Warnings at the end name bags that could not be drawn, one for each reason.
+    If a bag has several slides, each has its map and GeoJSON. Warnings at the end name bags that could not be drawn,
+    one for each reason.
 
     If the same call was stopped before, it continues: finished bags are kept, the others are written again.
 
@@ -177,35 +176,32 @@ def explain_bags(
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the finished bags.
     """
-    bags, images = prepared(run.model, bags), images_of(options, bags, index)
+    bags, images = prepared(run.model, bags), images_of(options)
     if options.label is not None:
         run.target.column(options.label)
-    names = bag_names(bags, index)
-    paths = [folder / file for name in names for file in name.every()]
-    call, entries = _call(run, bags, index, options), list[dict[str, Any]]()
-    with _open_journal(folder, call, bags, index, [*paths, folder / SUMMARY, folder / PAGE]) as journal:
-        require_plain_folder(folder, writes=True)
-        sweep(folder)
-        entries += journal.steps  # finished bags are the first ones, because bags are explained in order
-        try:
-            for at, (i, name) in enumerate(zip(index, names)):
-                if at >= len(entries):
-                    entries.append(
-                        _explain(run, bags, i, folder, names=name, options=options, images=images, origins=origins)
-                    )
-                    journal.add_steps(entries[-1:])
-                if on_bag is not None:
-                    on_bag(i)
-        except KeyboardInterrupt:
-            came = f"{len(entries)} of {len(index)} bags explained (in {folder})"
-            message = f"Expected to explain all bags, got a signal: {came}; repeat the command to continue."
-            raise RunStoppedError(message) from None
-        finally:
-            # After any stop, the page shows the finished bags.
-            write_json(folder / SUMMARY, {**call, "finished": len(entries) == len(index), "bags": entries})
-            title, left = f"Explanations: {bags.source}", len(index) - len(entries)
-            write_text(folder / PAGE, page_text(title, entries, folder, left=left))
-        journal.remove()
+    slides, stems = slide_names(bags, index), file_names(bags)
+    written = {i: {kind: stems[i] + suffix for kind, suffix in _OF_BAG.items()} for i in index}
+    call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
+    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE])
+    require_plain_folder(folder, writes=True)
+    sweep(folder)
+    try:
+        for at, i in enumerate(index):
+            if at >= len(entries):
+                write_json(folder / SUMMARY, _summary(call, entries, finished=False))
+                given: dict[str, Any] = {"options": options, "images": images, "origins": origins}
+                entries.append(_explain(run, bags, i, folder, files=written[i], slides=slides[i], **given))
+            if on_bag is not None:
+                on_bag(i)
+    except KeyboardInterrupt:
+        came = f"{len(entries)} of {len(index)} bags explained (in {folder})"
+        message = f"Expected to explain all bags, got a signal: {came}; repeat the command to continue."
+        raise RunStoppedError(message) from None
+    finally:
+        # After any stop, the page shows the finished bags.
+        left = len(index) - len(entries)
+        write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder, left=left))
+        write_json(folder / SUMMARY, _summary(call, entries, finished=not left))
     for line in note_lines(entries):
         warnings.warn(line, stacklevel=2)
     return entries
@@ -236,22 +232,23 @@ def _explain(
     index: int,
     folder: Path,
     *,
-    names: BagNames,
+    files: Mapping[str, str],
+    slides: Sequence[str],
     options: ExplainOptions,
     images: ImageFolder | None,
     origins: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, Any]:
-    files, several = names.of_bag(), column_scores(run, bags, index, options.label)
-    arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size}
-    if several is not None:
-        arguments |= {"column": several[1], "about": {"column": run.target.columns[several[1]]}}
+    """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
+    scores, column = column_scores(run, bags, index, options.label)
+    arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "column": column}
+    arguments |= {} if column is None else {"about": {"column": run.target.columns[column]}}
     arguments |= {"typical": run.data.get("typical"), "top": options.top}
     explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
     extra = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
     explanation = replace(explanation, columns={**explanation.columns, **extra})
-    entry = _entry(run, bags, explanation, options.top)
-    if run.target.name != "binary":
-        entry |= bag_entry(run, bags, explanation, several)
+    scores = np.array([explanation.score]) if scores is None else scores
+    entry = _entry(run, bags, explanation, scores, column=column, top=options.top)
+    limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patches = placed_patches(explanation, bags, images)
@@ -263,31 +260,43 @@ def _explain(
         shown["form"] = form_apart(explanation.score, entry["threshold"], least=3)
         entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
     entry["notes"] = list(dict.fromkeys(str(one.message) for one in caught))
-    limit = MOST if options.everything else TOP
-    slides = [
-        write_slide(folder, slide_stem(names, bags, slide, index), explanation, slide, drawn, limit=limit)
-        for slide, drawn in zip(patches, maps)
-    ]
-    if len(names.slides) > 1:
-        entry["slides"] = slides
-    elif slides:
-        files |= slides[0].pop("files")
-        entry |= {key: value for key, value in slides[0].items() if key != "file"}
+    known, entry["slides"] = files_of(bags, index), list[dict[str, Any]]()
+    for slide in (slide for slide in patches if slide.in_pixels):
+        name = slides[0 if slide.file is None or len(slides) < 2 else known.index(slide.file)]
+        write_text(folder / name, geojson_text(explanation, slide, limit=limit))
+        one = {"file": None if slide.file is None else slide.file.name, "polygons": min(limit, len(slide.corners))}
+        entry["slides"].append({**one, "geojson": name})
     rows = [{**row, "features": _feature_text(row["features"])} if "features" in row else row for row in entry["top"]]
     write_text(folder / files["table"], csv_text(list(rows[0]), rows))
-    return entry | {"files": files}
+    return entry | {"files": dict(files)}
 
 
-def _entry(run: LoadedRun, bags: Bags, explanation: Explanation, top: int) -> dict[str, Any]:
-    threshold, content = run.threshold, _content(bags, explanation.index)
-    probability = None if run.calibrator is None else float(run.calibrator.predict(np.array([explanation.score]))[0])
+def _entry(
+    run: LoadedRun,
+    bags: Bags,
+    explanation: Explanation,
+    scores: NDArray[np.float64],
+    *,
+    column: int | None,
+    top: int,
+) -> dict[str, Any]:
+    target, threshold, content = run.target, run.threshold, _content(bags, explanation.index)
+    predicted = {key: values[0] for key, values in target.predictions(scores, run.decision).items()}
+    explained = None if column is None else target.columns[column]
+    probability = predicted.get("probability" if explained is None else f"probability_{explained}")
+    label: Any = None if bags.labels is None else int(bags.labels[explanation.index])
+    if bags.outcome is not None:
+        label = label_words(bags.outcome.subset([explanation.index]))
+    shown = {} if target.name == "binary" else predicted
     return {
         "bag": explanation.bag,
         "content": content,
-        "label": None if bags.labels is None else int(bags.labels[explanation.index]),
+        "label": label,
         "split": run.contents.get(content),
         "score": explanation.score,
+        "explained": explained,
         "probability": probability,
+        "predicted": {key: value for key, value in shown.items() if not key.startswith("probability_")},
         "threshold": threshold,
         "called": None if threshold is None else "positive" if explanation.score >= threshold else "negative",
         "instances": len(explanation),
@@ -312,7 +321,6 @@ def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
         "score": float(explanation.instances.score[instance]),
         "weight": float(explanation.instances.weight[instance]),
         "relative_weight": float(explanation.relative_weight[instance]),
-        "percentile": float(explanation.percentile[instance]),
         **({} if features is None else {"features": [feature._asdict() for feature in features]}),
     }
 
@@ -330,40 +338,41 @@ def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
     """Return what identifies a call: model, calibration, options, ids and covariates, without the bags' content."""
-    settings = {name: value for name, value in asdict(options).items() if name != "label" or value is not None}
-    call = {"run": run.digest(), "options": settings, "wanted": [str(bags.ids[i]) for i in index]}
+    call = {"run": run.digest(), "options": asdict(options), "wanted": [str(bags.ids[i]) for i in index]}
     if bags.covariates is None:
         return call
     values = json.dumps(bags.covariates.subset(list(index)).values())
     return {**call, "covariates": hashlib.sha256(values.encode()).hexdigest()}
 
 
-def _open_journal(
-    folder: Path, call: dict[str, Any], bags: Bags, index: Sequence[int], files: Sequence[Path]
-) -> CallJournal:
-    """Open the journal of entries that this call has finished in a folder; a new journal is empty.
+def _summary(call: dict[str, Any], entries: Sequence[dict[str, Any]], *, finished: bool) -> dict[str, Any]:
+    """Return the content of explain.json, with a digest of the entries, which a repeated call takes from it."""
+    digest = hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+    return {**call, "finished": finished, "bags": entries, "digest": digest}
 
-    Raises a `RunExistsError` if one of the `files` that the call may write exists, unless the same call with the same
-    instances was stopped before, and a `ConfigError` if another process explains bags in this folder.
-    """
-    existing = [path for path in (*files, folder / _PART) if path.exists()]
-    other = RunExistsError(
-        f"Expected a folder without explanations of these bags, got {len(existing)} files of them (in {folder}, first "
-        f"{existing[0].name if existing else _PART}); choose another folder, or remove them."
-    )
-    if existing and not (folder / _PART).exists():
-        raise other
-    busy = f"Expected no other call that explains bags in {folder}, got one that is running; choose another folder."
-    journal = CallJournal(folder / _PART, call, busy=ConfigError(busy), other=other)
-    content_of = {entry["bag"]: entry["content"] for entry in journal.steps}
-    changed = [bag for i in index if (bag := str(bags.ids[i])) in content_of and content_of[bag] != _content(bags, i)]
-    if changed:
-        journal.close()
+
+def _stopped(folder: Path, call: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the entries that the same call had finished in a folder when it was stopped; None for any other folder."""
+    with suppress(MidamError, OSError, ValueError, RecursionError, TypeError, KeyError):
+        known = json.loads(read_text(folder / SUMMARY))
+        entries: list[dict[str, Any]] = known["bags"]
+        return entries if known == _summary(call, entries, finished=False) else None
+    return None
+
+
+def _known(
+    folder: Path, call: dict[str, Any], bags: Bags, index: Sequence[int], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the entries of a stopped call; refuse a folder with files of other calls, or of other instances."""
+    existing = [name for name in names if (folder / name).exists()]
+    entries = _stopped(folder, call) if existing else []
+    if entries is None or any(entry["content"] != _content(bags, i) for entry, i in zip(entries, index)):
         raise RunExistsError(
-            f"Expected the instances that were explained before, got others (in {bags.source}, bag {changed[0]}); "
-            f"choose another folder than {folder}."
+            f"Expected a folder without explanations of these bags, or with those of the same instances by the same "
+            f"call that was stopped, got {len(existing)} other files (in {folder}, first {existing[0]}); choose "
+            "another folder, or remove them."
         )
-    return journal
+    return entries
 
 
 def _content(bags: Bags, index: int) -> str:

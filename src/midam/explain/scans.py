@@ -1,6 +1,6 @@
 """How instances that are pictures are shown: their pixels, black and white of a scan, and which side is left."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,66 +8,81 @@ from numpy.typing import NDArray
 
 from midam.data.bag_files import files_of
 from midam.data.bags import Bags
-from midam.explain.backdrop import as_rgb
 
 Window = tuple[float, float]
 PERCENTILES = (1.0, 99.0)
-_PERCENTILES = "{:g}st to {:g}th percentile".format(*PERCENTILES)
 SOFT_TISSUE = (-160.0, 240.0)  # HU, for a CT whose files name no window
+_CONVENTIONS = {
+    "": "the files do not say which side is left",
+    "R": "radiological convention: the patient's right (R) is at the left",
+    "L": "the patient's left (L) is at the left, against the radiological convention",
+    "A": "front of the patient (A) at the left",
+    "P": "back of the patient (P) at the left",
+    "S": "head of the patient (S) at the left",
+    "I": "feet of the patient (I) at the left",
+}
 
 
-class ScanWindow(NamedTuple):
-    """Range of intensities that is plotted from black to white."""
+class Scan(NamedTuple):
+    """How the instances of a scan are shown.
 
-    ends: tuple[float, float]  # in the values of the instances
-    shown: str  # in the values of the scan, with unit
-    why: str  # source of the range
-
-
-def scan_window(bags: Bags, index: int, instances: NDArray[np.int64]) -> ScanWindow:
-    """Return the window of a scan of a bag, given some of its instances.
-
-    It is the window with which the data were read (scaled to 0 to 1); else, for CT, the window in its files
-    (WindowCenter and WindowWidth) or the soft-tissue window; else the 1st to the 99th percentile.
+    Examples
+    --------
+    >>> Scan((0, 1), plane="axial", edges="RLAP").view
+    "axial, radiological convention: the patient's right (R) is at the left"
+    >>> Scan((0, 1)).view
+    'the files do not say which side is left'
     """
-    file = next((file for file in files_of(bags, index) if int(instances[0]) in file.rows), None)
-    attributes: dict[str, Any] = {} if file is None else dict(file.attributes.get("file", {}))
-    ct, read_with = attributes.get("modality") == "CT", (bags.cut or {}).get("window")
+
+    ends: Window  # of black and white, in the values of the instances
+    shown: str = ""  # the same in the values of the scan, with unit
+    why: str = ""  # source of this range
+    plane: str = ""  # such as "axial"; empty if unknown
+    edges: str = ""  # letters of the sides at left, right, upper and lower edge, such as RLAP
+
+    @property
+    def view(self) -> str:
+        """Plane and convention in words."""
+        return ", ".join(filter(None, [self.plane, _CONVENTIONS[self.edges[:1]]]))
+
+
+def scans_of(bags: Bags, index: int, instances: NDArray[np.int64], *, sliced: bool) -> list[Scan]:
+    """Return the scan of each instance: that of its file or volume; other pictures share one without a view."""
+    volumes = len(bags.instance_shape) == 4
+    if not (sliced or volumes):
+        pixels = pixels_of(bags, index, instances)
+        return [Scan((float(pixels.min()), float(pixels.max())))] * len(instances)
+    files, groups = files_of(bags, index), dict[Any, list[int]]()
+    for i in instances.tolist():
+        at = next((at for at, file in enumerate(files) if i in file.rows), None)
+        groups.setdefault((at, i if volumes else None), []).append(i)
+    scans = dict[int, Scan]()
+    for (at, _), members in groups.items():
+        facts = {} if at is None else files[at].attributes.get("file", {})
+        scans |= dict.fromkeys(members, _scan(bags, index, np.array(members), facts))
+    return [scans[i] for i in instances.tolist()]
+
+
+def _scan(bags: Bags, index: int, instances: NDArray[np.int64], facts: Mapping[str, Any]) -> Scan:
+    """Return how a scan is shown, by some of its instances and the facts of its file.
+
+    The window is that with which the data were read (scaled to 0 to 1); else, for CT, that of its file (WindowCenter
+    and WindowWidth) or of soft tissue; else percentiles: one bright vessel would darken the whole scan.
+    """
+    view = {"plane": str(facts.get("plane", "")), "edges": str(facts.get("edges", ""))}
+    ct, read_with = facts.get("modality") == "CT", (bags.cut or {}).get("window")
     unit = " HU" if ct else ""
     if read_with:
         text = f"{read_with[0]:g} to {read_with[1]:g}{unit}"
-        return ScanWindow((0.0, 1.0), text, "the window that the data were read with")
-    low, high = window_of(bags, index, instances, percentiles=True)
-    if ct:
-        requested = attributes.get("window")
-        dark, bright = (float(end) for end in requested or SOFT_TISSUE)
-        if dark < high and bright > low:  # otherwise everything would be black or white
-            why = "the window that its files state" if requested else "soft tissue: its files state no window"
-            return ScanWindow((dark, bright), f"{dark:g} to {bright:g} HU", why)
-    return ScanWindow((low, high), f"{low:.4g} to {high:.4g}{unit}", _PERCENTILES)
-
-
-def window_text(windows: Sequence[ScanWindow]) -> str:
-    """Return a line on the windows of the scans of a bag, grouped by source."""
-    kinds: dict[str, list[str]] = {}
-    for window in windows:
-        ranges = kinds.setdefault(window.why, [])
-        ranges += [] if window.why != _PERCENTILES and window.shown in ranges else [window.shown]
-    parts = []
-    for why, ranges in kinds.items():
-        text = f"{why} of the intensities" + (" of each scan" if len(windows) > 1 else "")
-        parts.append(f"{text}, {'; '.join(ranges)}" if why == _PERCENTILES else f"{' / '.join(ranges)} ({why})")
-    return "; ".join(parts)
-
-
-def window_of(bags: Bags, index: int, instances: NDArray[np.int64], *, percentiles: bool) -> Window:
-    """Return the intensities of black and white for all instances: the minimum and the maximum.
-
-    With `percentiles`, the 1st and 99th if they differ: one bright vessel would otherwise darken the whole scan.
-    """
+        return Scan((0.0, 1.0), text, "the window that the data were read with", **view)
     pixels = pixels_of(bags, index, instances)
-    low, high = (float(x) for x in np.percentile(pixels, PERCENTILES))
-    return (low, high) if percentiles and low < high else (float(pixels.min()), float(pixels.max()))
+    low, high = (float(end) for end in np.percentile(pixels, PERCENTILES))
+    low, high = (low, high) if low < high else (float(pixels.min()), float(pixels.max()))
+    dark, bright = (float(end) for end in facts.get("window") or SOFT_TISSUE)
+    if ct and dark < high and bright > low:  # otherwise everything would be black or white
+        why = "the window of its file" if facts.get("window") else "soft tissue: its file has no window"
+        return Scan((dark, bright), f"{dark:g} to {bright:g} HU", why, **view)
+    return Scan((low, high), f"{low:.4g} to {high:.4g}{unit}", "1st to 99th percentile of the intensities", **view)
 
 
 def pixels_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[Any]:
@@ -80,52 +95,26 @@ def pixels_of(bags: Bags, index: int, instances: NDArray[np.int64]) -> NDArray[A
     return pixels
 
 
-def pictures_of(bags: Bags, index: int, instances: NDArray[np.int64], window: Window) -> list[NDArray[np.uint8]]:
-    """Return instances of a bag as [H, W, 3], of a volume the middle slice; uint8 colors stay unchanged."""
-    pixels = pixels_of(bags, index, instances)
-    if pixels.dtype == np.uint8 and pixels.shape[1] == 3:
-        return [as_rgb(image) for image in pixels]
-    return [as_rgb(image, low=window[0], high=window[1]) for image in pixels]
+def picture_of(bags: Bags, index: int, instance: int, window: Window) -> NDArray[np.uint8]:
+    """Return an instance of a bag as [H, W, 3], of a volume the middle slice; uint8 colors stay unchanged."""
+    (pixels,) = pixels_of(bags, index, np.array([instance]))
+    colors = pixels.dtype == np.uint8 and len(pixels) == 3
+    return as_rgb(pixels, None if colors else window)
 
 
-_UNKNOWN = "the files do not say which side is left"
+def as_rgb(pixels: NDArray[Any], window: Window | None = None) -> NDArray[np.uint8]:
+    """Convert pixels [C, H, W] to uint8 [H, W, 3]; unless there are three channels, the first is shown in gray.
 
-
-class View(NamedTuple):
-    """Geometry of a slice from the file of its scan."""
-
-    plane: str = ""  # such as "axial"; empty if unknown
-    edges: str = ""  # letters of the sides at left, right, upper and lower edge, such as RLAP
-
-
-def views_of(bags: Bags, index: int, count: int) -> list[View]:
-    """Return the view of each of `count` scans of a bag in their order; an empty view if the files do not state it."""
-    attributes: list[dict[str, Any]] = [facts.get("file", {}) for facts in bags.described(index).values()]
-    views = [View(str(facts.get("plane", "")), str(facts.get("edges", ""))) for facts in attributes]
-    if len(views) != count:  # files of the same name in several folders
-        views = [views[0] if len(set(views)) == 1 else View()] * count
-    return views
-
-
-def view_text(view: View) -> str:
-    """Return plane and convention in words.
+    Values are stretched from black to white of a window; without one, from minimum to maximum, or kept if uint8.
 
     Examples
     --------
-    >>> view_text(View("axial", "RLAP"))
-    "axial, radiological convention: the patient's right (R) is at the left"
-    >>> view_text(View("sagittal", "APSI"))
-    'sagittal, front of the patient (A) at the left'
-    >>> view_text(View())
-    'the files do not say which side is left'
+    >>> as_rgb(np.array([[[0.0, 0.5, 1.0]]]))[0, :, 0].tolist()
+    [0, 127, 255]
     """
-    conventions = {
-        "R": "radiological convention: the patient's right (R) is at the left",
-        "L": "the patient's left (L) is at the left, against the radiological convention",
-        "A": "front of the patient (A) at the left",
-        "P": "back of the patient (P) at the left",
-        "S": "head of the patient (S) at the left",
-        "I": "feet of the patient (I) at the left",
-    }
-    parts = [view.plane, conventions[view.edges[0]] if view.edges else _UNKNOWN]
-    return ", ".join(part for part in parts if part)
+    channels = pixels if len(pixels) == 3 else pixels[:1]
+    if channels.dtype != np.uint8 or window is not None:
+        values = channels.astype(np.float64)
+        low, high = (values.min(), values.max()) if window is None else window
+        channels = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(channels, (3, *channels.shape[1:])).transpose(1, 2, 0))

@@ -11,13 +11,13 @@ import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from midam.evaluate.decisions import RISKS
+from midam.methods.names import DEFAULT
 from midam.names import visible
 from midam.nn.ensemble import scorers_of
 from midam.report.words import METRIC_NAMES, PART_NAMES, as_flags, mean_words
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun
 from midam.settings import yaml_text
-from midam.train.named_methods import DEFAULT
 
 _REFERENCE = (
     "Dixian Zhu, Bokun Wang, Zhi Chen, Yaxing Wang, Milan Sonka, Xiaodong Wu and Tianbao Yang. *Provable "

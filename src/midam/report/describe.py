@@ -1,16 +1,15 @@
 """Facts about bags, and warnings of problems in the data that spoil a result before training begins."""
 
-import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.column_codes import ColumnCoder, missing_by_column, missing_text
+from midam.data.column_codes import ColumnCoder, missing_text
 from midam.data.digests import bag_digests
 from midam.data.missing import marked_missing
 from midam.data.sources.patients import group_origin
@@ -18,15 +17,13 @@ from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
 from midam.data.witnesses import counts_of
 from midam.errors import LeakageError, given, listed, plural
-from midam.evaluate.classes import class_aurocs
-from midam.evaluate.ranking import FEW_BAGS
 from midam.report import label_facts
 from midam.settings import DataSettings
-from midam.targets import Target, target_of
+from midam.targets import target_of
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
-_FEATURE_BAGS, _FEATURE_NUMBERS = 2000, 2**24
+_SHOWN = 30  # limit of listed classes
 
 
 @dataclass(frozen=True)
@@ -39,26 +36,11 @@ class BagDescription:
         Facts by name, in the order of display.
     warnings, notes : list of str
         Problems that can spoil a result; checks that were skipped, or made on a sample.
-    features : list of FeatureFacts
-        The features, those that rank the bags best first; empty for images.
     """
 
     facts: dict[str, Any]
     warnings: list[str]
     notes: list[str]
-    features: list["FeatureFacts"] = field(default_factory=list)
-
-
-class FeatureFacts(NamedTuple):
-    """Facts about a feature; `metric` is the main metric of its bag means, None if it cannot be computed."""
-
-    feature: str
-    kind: str  # "constant", "0 or 1", "whole numbers" or "numbers"
-    missing: float  # share of the values
-    low: float
-    median: float
-    high: float
-    metric: float | None
 
 
 def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) -> BagDescription:
@@ -72,20 +54,16 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     Examples
     --------
     >>> bags = Bags.from_list([[[1.0, 5.0]], [[2.0, 5.0]], [[1.0, 5.0]]], labels=[0, 1, 1])
-    >>> for warning in describe_bags("toy", bags).warnings[:2]:
-    ...     print(warning)
-    few bags of a class: 1 negative; intervals will be wide
-    few bags of a class: 2 positive; intervals will be wide
+    >>> print(describe_bags("toy", bags).warnings[0])
+    few bags of a class: negative (1), positive (2); intervals will be wide
     """
     coder = ColumnCoder.fit(bags, data or DataSettings())
-    (_, categories), text = missing_by_column(bags), missing_text(bags, f"need {given(impute='median')} to train")
+    text = missing_text(bags, f"need {given(impute='median')} to train")
     bags = bags if coder is None else coder.encode(bags)
-    features = feature_facts(bags) if len(bags.instance_shape) == 1 else []
-    for at, feature in enumerate(features):
-        column = None if coder is None else coder.of_categories.get(feature.feature)
-        if column in categories and feature.feature != f"{column} missing":
-            features[at] = feature._replace(missing=categories[column] / bags.num_instances)
-    notes, traps = [text] if text else [], [*_class_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    notes, traps = (
+        [text] if text else [],
+        [*label_facts.label_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)],
+    )
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
         traps += label_facts.feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)
@@ -99,60 +77,7 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
         traps += [line] if (line := marked_missing(bags)) else []
         if not exact:
             notes.append("constant features were searched in a sample of the instances")
-    if features and (len(bags) > _FEATURE_BAGS or bags.num_instances * len(features) > _FEATURE_NUMBERS):
-        notes.append("the features were described on a sample of the instances")
-    return BagDescription(bag_facts(name, bags), traps, notes, features)
-
-
-def feature_facts(bags: Bags) -> list[FeatureFacts]:
-    """Return facts about each feature of bags of vectors, from at most 2000 bags and 2**24 numbers.
-
-    Only the first instances of large bags are read. Missing values are NaN.
-    """
-    width = bags.instance_shape[0]
-    count = min(len(bags), _FEATURE_BAGS, max(2, _FEATURE_NUMBERS // width))
-    part = bags.subset(np.linspace(0, len(bags) - 1, count).round().astype(np.int64))
-    most = max(1, _FEATURE_NUMBERS // (len(part) * width))
-    target = target_of(part)
-    values = target.values(part) if part.labels is not None or part.outcome is not None else None
-    spans = zip(part.starts.tolist(), np.minimum(part.sizes, most).tolist())
-    rows = [np.asarray(part.instances[low : low + size], dtype=np.float64) for low, size in spans]
-    x = np.concatenate(rows)
-    absent = np.isnan(x)
-    names = part.feature_names or [f"feature {number}" for number in range(x.shape[1])]
-    facts = []
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of features without any value in a bag
-        means = np.array([np.nanmean(row, axis=0) for row in rows])
-        ends = np.nanquantile(x, [0, 0.5, 1], axis=0)
-    metrics = _metrics(target, values, means)
-    for at, name in enumerate(names):
-        low, median, high = ends[:, at].tolist()
-        kind = _kind(x[~absent[:, at], at])
-        facts.append(FeatureFacts(str(name), kind, float(absent[:, at].mean()), low, median, high, metrics[at]))
-    return sorted(facts, key=lambda feature: -abs((feature.metric or 0.5) - 0.5))
-
-
-def _metrics(target: Target, values: NDArray[Any] | None, means: NDArray[np.float64]) -> list[float | None]:
-    """Return the main metric of the mean of each feature; of two classes for all features at once."""
-    has = np.isfinite(means)
-    if values is None or target.count != 1:
-        return [None] * means.shape[1]
-    if target.name == "binary":
-        areas = class_aurocs(np.where(has, values[:, None], np.nan), np.where(has, means, 0.0))
-        return [None if np.isnan(area) else float(area) for area in areas]
-    return [
-        target.metric_value(values[rows], column[rows]) if rows.any() and target.has_metric(values[rows]) else None
-        for rows, column in zip(has.T, means.T)
-    ]
-
-
-def _kind(values: NDArray[np.float64]) -> str:
-    """Return the kind of the values of a feature."""
-    if len(values) < 2 or (values == values[0]).all():
-        return "constant"
-    if ((values == 0) | (values == 1)).all():
-        return "0 or 1"
-    return "whole numbers" if (values == np.round(values)).all() else "numbers"
+    return BagDescription(bag_facts(name, bags), traps, notes)
 
 
 def leaks(
@@ -187,7 +112,7 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if labels is not None and bags.classes is not None:
         facts["classes"] = f"{bags.classes[1]} is positive, {bags.classes[0]} negative"
     if bags.outcome is not None:
-        facts |= label_facts.label_facts(bags.outcome)
+        facts |= {"target": bags.outcome.target, **_label_facts(bags)}
     if bags.splits is not None:
         facts["splits"] = ", ".join(_split(bags, part) for part in SPLITS)
     if bags.groups is not None:
@@ -204,6 +129,16 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
     if place.exists():
         facts["on disk"] = format_bytes(stored_bytes(place))
     return facts
+
+
+def _label_facts(bags: Bags) -> dict[str, str]:
+    """Return the facts about labels in words: counts of classes in one line, and other facts one by one."""
+    target = target_of(bags)
+    facts = label_facts.label_facts(target, target.values(bags))
+    texts = {name: "not reached" if fact is None else f"{fact:.4g}" for name, fact in facts.items()}
+    if (unit := label_facts.UNITS.get(target.name)) is None:
+        return texts
+    return {label_facts.PLURALS[unit]: listed([f"{name} {text}" for name, text in texts.items()], most=_SHOWN)}
 
 
 def stored_bytes(path: Path) -> int:
@@ -225,43 +160,14 @@ def format_bytes(count: int) -> str:
     return f"{count / 1000**power:.1f} {'kMGT'[power - 1]}B" if power else f"{count} B"
 
 
-def size_edges(sizes: NDArray[np.int64], *, bins: int) -> NDArray[np.int64]:
-    """Return edges e_0 < e_1 < ... of at most `bins` bins, where bin k holds the sizes e_k to e_{k+1} - 1.
-
-    Bins are equally wide on the logarithmic scale if `is_wide` is true, else on the linear scale.
-    """
-    low, high = int(sizes.min()), int(sizes.max()) + 1
-    marks = np.geomspace(low, high, bins + 1) if is_wide(sizes) else np.linspace(low, high, bins + 1)
-    return np.unique(np.round(marks).astype(np.int64))
-
-
-def is_wide(sizes: NDArray[np.int64]) -> bool:
-    """Return whether the largest bag has at least ten times the instances of the smallest."""
-    return int(sizes.max()) >= 10 * int(sizes.min())
-
-
 def _positives(labels: NDArray[np.int64] | None) -> str:
     return "unlabeled" if labels is None else f"{int(labels.sum())} positive"
 
 
 def _split(bags: Bags, part: str) -> str:
     inside = bags.splits == part
-    counts = _positives(None if bags.labels is None else bags.labels[inside])
-    if bags.outcome is not None:
-        counts = label_facts.split_words(bags.outcome.subset(inside))
-    return f"{part} {np.count_nonzero(inside)} ({counts})"
-
-
-def _class_warnings(bags: Bags) -> Iterator[str]:
-    if bags.outcome is not None:
-        yield from label_facts.label_warnings(bags.outcome)
-    if bags.labels is None:
-        return
-    for name, count in (("negative", int((bags.labels == 0).sum())), ("positive", int(bags.labels.sum()))):
-        if count == 0:
-            yield f"no {name} bags: nothing can be trained or tested"
-        elif count < FEW_BAGS:
-            yield f"few bags of a class: {count} {name}; intervals will be wide"
+    positives = "" if bags.labels is None else f" ({_positives(bags.labels[inside])})"
+    return f"{part} {np.count_nonzero(inside)}{positives}"
 
 
 def _size_warnings(bags: Bags) -> Iterator[str]:

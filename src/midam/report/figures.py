@@ -24,7 +24,6 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from midam.files import write_bytes
-from midam.report.words import shortened
 
 # Okabe and Ito's palette, safe for color-blind readers; lines differ in dash and marker as well.
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#6E6E6E"
@@ -54,26 +53,20 @@ def new_chart(
     height: float = 2.9,
     left: float = 0.7,
     bottom: float = 0.5,
-    title: str = "",
-    note: str = "",
 ) -> tuple[Figure, Axes]:
     """Return a figure with one pair of axes of a size in inches; fixed margins make it fast to draw."""
-    top, right = (0.55 if title else 0.12), 0.16
+    top, right = 0.12, 0.16
     size = (left + width + right, bottom + height + top)
     figure = Figure(figsize=size)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((left / size[0], bottom / size[1], width / size[0], height / size[1]))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
-    if title:
-        style: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-        axes.annotate(shortened(title, int(size[0] / 0.095)), (0, 1), xytext=(0, 20), fontweight="bold", **style)
-        axes.annotate(note, (0, 1), xytext=(0, 6), color=GRAY, fontsize=8.5, **style)
     return figure, axes
 
 
-def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both") -> Figure:
-    """Style the axes with a thin grid, add a legend below them, and write a PNG if a path is given.
+def finish(figure: Figure, *, grid: str = "both") -> Figure:
+    """Style the axes with a thin grid, and add a legend below them.
 
     The grid runs along `grid`: "both", "x" or "".
     """
@@ -81,9 +74,6 @@ def finish(figure: Figure, path: str | Path | None = None, *, grid: str = "both"
     _add_legend_below(figure)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    if path is not None:
-        with mpl.rc_context(_NO_MATH):
-            write_figure(figure, Path(path))
     return figure
 
 
@@ -103,18 +93,8 @@ def add_dots(axes: Axes, x: Any, y: Any, **style: Any) -> None:
     axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
 
 
-def add_legend(figure: Figure, *, columns: int) -> None:
-    """Add a legend below the panels, where no curve can run behind it."""
-    entries = _entries(figure)
-    if entries:
-        style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9}
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
-
-
-def save_figure(figure: Figure, path: Path, *, columns: int = 0) -> None:
-    """Style the axes, add a legend with this number of columns unless it is 0, and write the PNG."""
-    if columns:
-        add_legend(figure, columns=columns)
+def save_figure(figure: Figure, path: Path) -> None:
+    """Style the axes, and write the PNG."""
     style_axes(figure)
     write_figure(figure, path)
 
@@ -166,17 +146,10 @@ def span(values: Sequence[float] | NDArray[np.float64], *, pad: float = 0.06) ->
     return low - margin, high + margin
 
 
-def _entries(figure: Figure) -> dict[str, Any]:
-    entries: dict[str, Any] = {}
-    for axes in figure.axes:
-        handles, names = axes.get_legend_handles_labels()
-        entries |= dict(zip(names, handles, strict=True))
-    return entries
-
-
 def _add_legend_below(figure: Figure) -> None:
     """Add the legend below the axes, and make the figure higher by its height."""
-    entries, (width, height) = _entries(figure), figure.get_size_inches()
+    entries = {name: handle for axes in figure.axes for handle, name in zip(*axes.get_legend_handles_labels())}
+    width, height = figure.get_size_inches()
     if not entries:
         return
     columns = max(1, int((width - 0.1) / (0.5 + _LETTER * max(map(len, entries)))))

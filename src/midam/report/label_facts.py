@@ -5,7 +5,7 @@ A leak is a feature, a covariate or the bag size that reveals the label.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -21,10 +21,9 @@ from midam.evaluate import class_aurocs, class_intervals, median_follow_up
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.ranking import FEW_BAGS, Pairs
 from midam.report.words import METRIC_NAMES
-from midam.targets import target_of
+from midam.targets import Target, target_of
 
-_SHOWN = 30  # limit of listed classes
-_UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
+UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
 _TELLS = {
     "binary": "the label",
     "survival": "who has the event first",
@@ -32,7 +31,7 @@ _TELLS = {
     "continuous": "the number",
 }
 MANY_BAGS = 20_000  # for more bags, a bootstrap of the groups takes minutes
-_PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
+PLURALS = {"class": "classes", "grade": "grades", "label": "labels"}
 MOST = 0.98  # a feature with a higher AUROC or C-index is reported
 _NUMBERS = 4_000_000  # limit of bags times features in the comparison
 _BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # most and fewest bags in the check, and most instances of each
@@ -53,68 +52,65 @@ def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str
     >>> label_words("multiclass", ["a", "b", "c"], []), label_words("survival", ["time", "event"], [47])
     ('3 classes', '47 events')
     """
-    if target in _UNITS:
-        return f"{len(names)} {_PLURALS[_UNITS[target]]}"
+    if target in UNITS:
+        return f"{len(names)} {PLURALS[UNITS[target]]}"
     return f"{counts[0]} events" if target == "survival" else "numbers"
 
 
-def label_counts(outcome: TargetLabels) -> NDArray[np.int64]:
-    """Return the number of bags of each class or grade or with each label [C], with the event [1], or nothing [0].
+def label_facts(target: Target, values: NDArray[Any]) -> dict[str, float | None]:
+    """Return the number of bags of each class, grade or label by its name, or else facts such as quartiles.
+
+    `values` [N] or [N, L] are those of `Target.values`. None is a median that is not reached.
 
     Examples
     --------
-    >>> label_counts(TargetLabels.of("ordinal", [0, 2, 2], names=["low", "mid", "high"])).tolist()
-    [1, 0, 2]
+    >>> from midam.targets import target_named
+    >>> label_facts(target_named(None), np.array([0, 1, 1]))
+    {'positive': 2}
     """
-    # Values of survival are time and event; numbers have one column, so nothing follows it.
-    columns = _columns(outcome) if outcome.target in _UNITS else outcome.values[:, 1:]
-    return (columns == 1).sum(axis=0, dtype=np.int64)
+    if target.name == "binary":
+        return {"positive": int(values.sum())}
+    if target.name == "survival":
+        time, event = values.T
+        median = median_follow_up(time, event)  # by the reverse Kaplan-Meier estimator
+        return {"events": int(event.sum()), "median follow-up": median, "longest time": float(time.max())}
+    if target.name == "continuous":
+        heads = ("lowest", "quarter", "median", "three quarters", "highest")
+        return dict(zip(heads, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()))
+    if target.name not in UNITS:  # of a plug-in
+        return {}
+    several = target.name == "multilabel"
+    columns = values if several else one_against_rest(values[:, 0], len(target.names))
+    counts: dict[str, float | None] = dict(zip(map(str, target.names), (columns == 1).sum(axis=0).tolist()))
+    return counts | ({"entries unknown": int(np.isnan(values).sum())} if several else {})
 
 
-def label_facts(outcome: TargetLabels) -> dict[str, str]:
-    """Return facts about an outcome by name."""
-    facts, count = {"target": outcome.target}, len(outcome)
-    if outcome.target == "survival":
-        (events,), time = label_counts(outcome).tolist(), outcome.values[:, 0]
-        facts["events"] = f"{events} ({events / count:.1%}), {count - events} censored"
-        facts["times"] = _spread(time)
-        median = median_follow_up(*outcome.values.T)
-        facts["median follow-up"] = "not reached" if median is None else f"{median:g} (reverse Kaplan-Meier)"
-        return facts
-    if outcome.target not in _UNITS:
-        return facts | {outcome.names[0]: _spread(outcome.values[:, 0])}
-    shares = [f"{name} {count}" for name, count in zip(outcome.names, label_counts(outcome).tolist())]
-    facts[_PLURALS[_UNITS[outcome.target]]] = listed(shares, most=_SHOWN)
-    if (gaps := np.isnan(outcome.values).sum(axis=0)).any():  # of several labels only
-        unknown = [f"{outcome.names[at]} {gaps[at]}" for at in np.flatnonzero(gaps).tolist()]
-        facts["unknown"] = listed(unknown, most=_SHOWN)
-    return facts
+def rarest(target: Target, values: NDArray[Any]) -> int | None:
+    """Return the number of bags of the rarest class, grade or label, or with the event; None for numbers."""
+    facts = label_facts(target, values)
+    if target.name == "binary":
+        return int(min(values.sum(), len(values) - values.sum()))
+    if target.name == "survival":
+        return int(facts["events"] or 0)
+    return min(int(facts[str(name)] or 0) for name in target.names) if target.name in UNITS else None
 
 
-def split_words(outcome: TargetLabels) -> str:
-    """Describe the labels of a split: smallest count of a class or label, number of events, or median."""
-    if not len(outcome):
-        return "none"
-    if outcome.target not in _UNITS:
-        counts = label_counts(outcome).tolist()
-        return f"{counts[0]} events" if counts else f"median {np.median(outcome.values):g}"
-    unit = _UNITS[outcome.target]
-    return f"at least {label_counts(outcome).min()} {'with' if unit == 'label' else 'of'} each {unit}"
-
-
-def label_warnings(outcome: TargetLabels) -> Iterator[str]:
+def label_warnings(bags: Bags) -> Iterator[str]:
     """Yield warnings of missing or rare classes, labels or events."""
-    if outcome.target in _UNITS:
-        yield from _rare(outcome)
+    outcome = bags.outcome
+    if outcome is None:
+        if bags.labels is not None:
+            yield from _rare("class", ("negative", "positive"), one_against_rest(bags.labels, 2))
+    elif outcome.target in UNITS:
+        yield from _rare(UNITS[outcome.target], outcome.names, _columns(outcome))
+        yield from _alike(outcome) if outcome.target == "multilabel" else ()
     elif outcome.target == "survival":
-        (events,) = label_counts(outcome).tolist()
+        events = int(outcome.values[:, 1].sum())
         if events < FEW_BAGS:
             few = f"few events: {events}; intervals will be wide"
             yield few if events else "no events: nothing can be trained or tested"
     elif len(np.unique(outcome.values)) == 1:
         yield "one number alone: nothing can be trained or tested"
-    if outcome.target == "multilabel":
-        yield from _alike(outcome)
 
 
 def size_warnings(bags: Bags) -> Iterator[str]:
@@ -132,7 +128,7 @@ def size_warnings(bags: Bags) -> Iterator[str]:
         telling = [at for at, ci in enumerate(intervals) if ci is not None and not ci.low <= 0.5 <= ci.high]
         telling.sort(key=lambda at: -abs(areas[at] - 0.5))
         if telling:
-            unit, texts = _UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
+            unit, texts = UNITS[outcome.target], [f"{areas[at]:.3f} for {outcome.names[at]}" for at in telling]
             alone = f"its AUROC alone is {listed(texts)} (intervals at 95% for all {len(intervals)} exclude 0.5)"
             yield f"the bag size predicts the {unit}: {alone}; {advice}"
         return
@@ -156,11 +152,11 @@ def _columns(outcome: TargetLabels) -> NDArray[np.float64]:
     return one_against_rest(values[:, 0], len(outcome.names)) if outcome.target in CODED else values
 
 
-def _rare(outcome: TargetLabels) -> Iterator[str]:
-    columns, unit = _columns(outcome), _UNITS[outcome.target]
-    without = (columns == 0).sum(axis=0) if unit == "label" else np.full(len(outcome.names), len(outcome))
-    for counts, relation in ((label_counts(outcome), "with" if unit == "label" else "of"), (without, "without")):
-        counts_by_name = list(zip(outcome.names, counts.tolist()))
+def _rare(unit: str, names: Sequence[str], columns: NDArray[np.float64]) -> Iterator[str]:
+    """Yield warnings of classes, grades or labels, columns [N, C] of 1 and 0, that few bags have, or lack."""
+    kinds = (("with", 1), ("without", 0)) if unit == "label" else (("of", 1),)
+    for relation, value in kinds:
+        counts_by_name = list(zip(names, (columns == value).sum(axis=0).tolist()))
         none = [name for name, count in counts_by_name if count == 0]
         few = [f"{name} ({count})" for name, count in counts_by_name if 0 < count < FEW_BAGS]
         if none:
@@ -177,11 +173,6 @@ def _alike(outcome: TargetLabels) -> Iterator[str]:
     for names in columns.values():
         if len(names) > 1:
             yield f"labels that are the same in all bags: {listed(names)}"
-
-
-def _spread(values: NDArray[np.float64]) -> str:
-    low, lower, median, upper, high = np.percentile(values, [0, 25, 50, 75, 100])
-    return f"{low:.4g} to {high:.4g}, median {median:.4g}, quartiles {lower:.4g} and {upper:.4g}"
 
 
 class _Single(NamedTuple):

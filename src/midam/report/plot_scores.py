@@ -1,7 +1,6 @@
 """Figures for two or several classes and labels: ranking curves, probabilities, confusion."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,76 +12,44 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
-from midam.errors import BagDataError, plural
 from midam.evaluate.bands import Band, Bands
 from midam.evaluate.calibrate import Bin, Line
-from midam.evaluate.classes import check_table
 from midam.evaluate.metrics import threshold_metrics
-from midam.evaluate.ranking import check_bags
 from midam.report.figures import BLUE, COLORS, DASHES, GRAY, GREEN, ORANGE, finish, new_chart, span, unit_axes
 from midam.report.words import shortened
 
 _BINS = 24
-_MOST_CURVES, _LONG_NAME = 10, 24
+_LONG_NAME = 24
 _DASH = "\N{EN DASH}"
 _FALL_OUT = "1 \N{MINUS SIGN} specificity"
 
 
 def plot_roc(
-    path: str | Path | None = None,
     *,
-    labels: ArrayLike,
-    scores: ArrayLike,
+    labels: NDArray[np.int64],
+    scores: NDArray[np.float64],
     summary: Mapping[str, Any],
-    title: str = "",
     threshold: float | None = None,
-    baseline: ArrayLike | None = None,
+    baseline: NDArray[np.float64] | None = None,
     band: Band | None = None,
 ) -> Figure:
-    """Plot the ROC curve of bags, with the AUROC and its interval, and the operating point with its intervals.
+    """Plot the ROC curve of bags of both classes with the AUROC of their summary.
 
-    Parameters
-    ----------
-    path : str or Path, optional
-        PNG file to write; replaced in one step.
-    labels, scores : array_like, shape [N]
-        Labels 0 or 1, and scores. With one class only, the figure is a text that there is no curve.
-    summary : mapping
-        Result of `midam.evaluate.metrics.summarize` on the same bags.
-    title : str
-        Title of the figure.
-    threshold : float, optional
-        Operating point chosen on validation bags.
-    baseline : array_like, shape [N], optional
-        Scores of a baseline, for a second curve.
-    band : Band, optional
-        Pointwise 95% band of the curve, see `midam.evaluate.bands.curve_bands`.
-
-    Raises
-    ------
-    BagDataError
-        The arrays do not fit together, or hold values that cannot be used.
+    The operating point, the curve of a baseline's scores and a 95% band are plotted if they are given.
     """
-    y, s = check_bags(labels, scores)
-    positives = int(y.sum())
-    note = f"{plural(y.size, 'bag')}: {positives} positive, {y.size - positives} negative"
-    figure, axes = new_chart(height=3.4, title=title, note=note)
-    if summary["auroc"] is None:
-        axes.text(0.5, 0.6, "No ROC curve: bags of one class", ha="center", color=GRAY)
-    else:
-        _band(axes, band, BLUE)
-        x, up, _ = roc_curve(y, s, drop_intermediate=False)
-        low, high = summary["auroc_ci95"]
-        name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}{_DASH}{high:.3f})"
-        axes.plot(x, up, color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3)
-        if baseline is not None:
-            x, up, _ = roc_curve(y, baseline, drop_intermediate=False)
-            name = "Baseline"
-            axes.plot(x, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label=name, zorder=2.5)
-        if threshold is not None:
-            _operating_point(axes, threshold_metrics(y, s, threshold))
+    figure, axes = new_chart(height=3.4)
+    _band(axes, band, BLUE)
+    x, up, _ = roc_curve(labels, scores, drop_intermediate=False)
+    low, high = summary["auroc_ci95"]
+    name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}{_DASH}{high:.3f})"
+    axes.plot(x, up, color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3)
+    if baseline is not None:
+        x, up, _ = roc_curve(labels, baseline, drop_intermediate=False)
+        axes.plot(x, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label="Baseline", zorder=2.5)
+    if threshold is not None:
+        _operating_point(axes, threshold_metrics(labels, scores, threshold))
     unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
-    return finish(figure, path)
+    return finish(figure)
 
 
 def _operating_point(axes: Axes, point: Mapping[str, Any]) -> None:
@@ -160,56 +127,23 @@ def plot_decision_curve(benefit: Band, everyone: NDArray[np.float64]) -> Figure:
 
 
 def plot_class_rocs(
-    path: str | Path | None = None,
-    *,
-    names: Sequence[str],
-    labels: ArrayLike,
-    scores: ArrayLike,
-    summary: Mapping[str, Any],
-    title: str = "",
+    *, names: Sequence[str], labels: NDArray[np.float64], scores: NDArray[np.float64], summary: Mapping[str, Any]
 ) -> Figure:
     """Plot the ROC curve of each class against the rest, or of each label, with AUROCs and intervals.
 
-    Parameters
-    ----------
-    path : str or Path, optional
-        PNG file to write; replaced in one step.
-    names : sequence of str
-        The C classes or labels. At most ten are plotted, those with the most positive bags.
-    labels, scores : array_like, shape [N, C]
-        As in `midam.evaluate.classes.class_aurocs`; NaN if a label is unknown.
-    summary : mapping
-        Result of `midam.targets.Target.summarize` on the same bags.
-    title : str
-        Title of the figure.
-
-    Raises
-    ------
-    BagDataError
-        The tables do not fit together, or hold values that cannot be used.
+    `labels` and `scores` [N, C] are as in `midam.evaluate.classes.class_aurocs`, with NaN for unknown labels.
     """
-    y, s = check_table(labels, scores)
-    parts = [summary["per_class"][str(name)] for name in names]
-    rankable = [column for column, part in enumerate(parts) if part["auroc"] is not None]
-    plotted = sorted(sorted(rankable, key=lambda column: -parts[column]["positives"])[:_MOST_CURVES])
-    note = plural(len(y), "bag")
-    if summary["auroc_macro"] is not None:
-        low, high = summary["auroc_macro_ci95"]
-        note += f", macro AUROC {summary['auroc_macro']:.3f} ({low:.3f}{_DASH}{high:.3f})"
-    if len(plotted) < len(rankable):
-        note += f"; {len(plotted)} of {len(rankable)} curves"
-    figure, axes = new_chart(height=3.4, title=title, note=note)
-    for place, column in enumerate(plotted):
-        inside, part = np.isfinite(y[:, column]), parts[column]
-        across, up, _ = roc_curve(y[inside, column], s[inside, column], drop_intermediate=False)
-        low, high = part["auroc_ci95"]
-        name = f"{shortened(str(names[column]), _LONG_NAME)}: {part['auroc']:.3f} ({low:.3f}{_DASH}{high:.3f})"
-        style: dict[str, Any] = {"color": COLORS[place % len(COLORS)], "linestyle": DASHES[place % len(DASHES)]}
-        axes.plot(across, up, **style, linewidth=1.8, label=name, solid_joinstyle="miter", zorder=3)
-    if not plotted:
-        axes.text(0.5, 0.6, "No ROC curve: no class has others to rank", ha="center", color=GRAY)
+    figure, axes = new_chart(height=3.4)
+    for column, name in enumerate(names):
+        inside, part = np.isfinite(labels[:, column]), summary["per_class"][str(name)]
+        if part["auroc"] is not None:
+            across, up, _ = roc_curve(labels[inside, column], scores[inside, column], drop_intermediate=False)
+            low, high = part["auroc_ci95"]
+            title = f"{shortened(str(name), _LONG_NAME)}: {part['auroc']:.3f} ({low:.3f}{_DASH}{high:.3f})"
+            style: dict[str, Any] = {"color": COLORS[column % len(COLORS)], "linestyle": DASHES[column % len(DASHES)]}
+            axes.plot(across, up, **style, linewidth=1.8, label=title, solid_joinstyle="miter", zorder=3)
     unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
-    return finish(figure, path)
+    return finish(figure)
 
 
 def plot_mean_curves(
@@ -224,39 +158,16 @@ def plot_mean_curves(
     return finish(figure)
 
 
-def plot_confusion(
-    path: str | Path | None = None, *, names: Sequence[str], confusion: ArrayLike, title: str = "", kind: str = "class"
-) -> Figure:
-    """Plot a confusion matrix: counts, shaded by their share of the bags of a class (row).
-
-    Parameters
-    ----------
-    path : str or Path, optional
-        PNG file to write; replaced in one step.
-    names : sequence of str
-        The C classes or grades.
-    confusion : array_like of int, shape [C, C]
-        Number of bags by true class (row) and predicted class (column).
-    title, kind : str
-        Title of the figure; the kind of the names, such as "grade".
-
-    Raises
-    ------
-    BagDataError
-        The table does not have a row and a column for each name.
-    """
-    table = np.asarray(confusion, dtype=np.int64)
-    count = len(names)
-    if table.shape != (count, count):
-        raise BagDataError(f"Expected a table [{count}, {count}], got {table.shape}; pass a row and column per class.")
+def plot_confusion(*, names: Sequence[str], confusion: ArrayLike, kind: str = "class") -> Figure:
+    """Plot bags by true class (row) and predicted class (column) [C, C], shaded by their share of the row."""
+    table, count = np.asarray(confusion, dtype=np.int64), len(names)
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     tick_names = [shortened(str(name), _LONG_NAME) for name in names]
     longest = max(map(len, tick_names))
     side = float(np.clip(0.38 * count, 2.6, 7))
-    note = f"{plural(int(table.sum()), 'bag')}, {int(np.trace(table))} called correctly"
     turned = longest * count * 0.08 > side * 1.15
     size = {"width": side * 1.15, "height": side * 0.8, "left": 0.5 + 0.075 * longest}
-    figure, axes = new_chart(**size, bottom=0.5 + 0.055 * longest if turned else 0.46, title=title, note=note)
+    figure, axes = new_chart(**size, bottom=0.5 + 0.055 * longest if turned else 0.46)
     font = float(np.clip(100 / count, 5, 11))
     for right, color in ((True, BLUE), (False, ORANGE)):
         for row, column in zip(*np.nonzero(np.eye(count, dtype=bool) == right)):
@@ -269,4 +180,4 @@ def plot_confusion(
     axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Predicted {kind}", ylabel=f"True {kind}")
     axes.set_xticks(range(count), tick_names, **turn)
     axes.set_yticks(range(count), tick_names)
-    return finish(figure, path, grid="")
+    return finish(figure, grid="")

@@ -12,15 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import plural
 from midam.evaluate.subgroups import MISSING
 from midam.names import safe_cell
 from midam.plain_files import replacing
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
+_ABOUT = {"auto", "data", "baseline_note"}  # entries of summary.json whose texts may name files
 _RANGE = re.compile(r"\S+ to \S+")  # a range of numbers as in `midam.evaluate.subgroups.make_levels`
 _LEFT_OUT = "{} notes that may hold names, such as of files that were left out, are not shown here"
+
+
+NAMES = (
+    "This page names bags and groups. Before you share it, check whether these are names of patients: "
+    "`midam report RUN --pseudonyms` writes a report without them."
+)
+PSEUDONYMS = "Names of bags, groups, levels and files are pseudonyms here; the author of this page has the key."
 
 
 class Pseudonyms:
@@ -62,10 +69,11 @@ class Pseudonyms:
         parts = {name: self._bags(part) for name, part in report.parts.items()}
         changes: dict[str, Any] = {"tested": self._bags(report.tested)}
         changes |= {"left_out": self.notes(report.left_out), "cautions": [self.text(note) for note in report.cautions]}
-        if report.baseline is not None and report.baseline.advice is not None:
-            advice = re.sub(r"`midam (\w+) .*?( --method)", r"`midam \1 DATA\2", report.baseline.advice)
-            changes["baseline"] = replace(report.baseline, advice=advice)
-        changes |= {"chosen": _changed(report.chosen, self.text), "explained": None, "pseudonyms": True}
+        about = {
+            **report.about,
+            **{key: _changed(report.about[key], self.text) for key in _ABOUT & report.about.keys()},
+        }
+        changes |= {"about": about, "pseudonyms": True}
         return replace(report, parts=parts, columns=columns, **changes)
 
     def write(self, page: Path) -> Path:
@@ -90,15 +98,6 @@ class Pseudonyms:
 
     def _names(self, kind: str, names: NDArray[np.str_]) -> NDArray[np.str_]:
         return np.array([self.of(kind, name) for name in names.tolist()], dtype=np.str_)
-
-
-def naming(bags: int, groups: int = 0) -> str:
-    """Return a caution for readers who share a page with these numbers of names of bags and groups."""
-    counts = plural(bags, "bag") + (f" and {plural(groups, 'group')}" if groups else "")
-    return (
-        f"This page shows {counts} by name. Before you share it, check whether these are names of patients: "
-        "`midam report RUN --pseudonyms` writes a report without them."
-    )
 
 
 def _changed(value: Any, change: Callable[[str], str]) -> Any:

@@ -17,10 +17,9 @@ from rich.table import Column, Table
 
 from midam.data.bags import Bags
 from midam.evaluate.calibrate import Thresholds
-from midam.evaluate.decisions import RISKS
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
-from midam.report.describe import BagDescription, FeatureFacts, size_edges
+from midam.report.describe import BagDescription
 from midam.report.program import remark
 
 _LINES = 10
@@ -28,9 +27,7 @@ _EVERY_SECONDS = 30.0
 _PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
-_FEATURES = 20
 _SIZE_BINS, _BAR = 8, 40
-_MOST_CLASSES = 30  # most listed classes
 # Figures of a part of a summary, for all targets.
 _FIGURES = {
     **{"auprc": "AUPRC", "at_threshold.sensitivity": "sens.", "at_threshold.specificity": "spec."},
@@ -246,7 +243,9 @@ def print_description(console: Console, name: str, facts: Mapping[str, Any], bag
     sizes, labels, names = bags.sizes, bags.labels, "+ positive, o negative"
     if bags.outcome is not None and bags.outcome.target == "survival":
         labels, names = bags.outcome.values[:, 1].astype(np.int64), "+ with the event, o without"
-    edges = size_edges(sizes, bins=_SIZE_BINS)
+    low, high = int(sizes.min()), int(sizes.max()) + 1
+    spaced = np.geomspace if high > 10 * low else np.linspace  # on a logarithmic scale if sizes differ much
+    edges = np.unique(spaced(low, high, _SIZE_BINS + 1).round().astype(np.int64))
     if len(edges) < 3:
         return
     positive = np.zeros(len(sizes), bool) if labels is None else labels == 1
@@ -260,20 +259,6 @@ def print_description(console: Console, name: str, facts: Mapping[str, Any], bag
         plus = int(np.round(width * positives / count)) if count else 0
         counts = f"{count}" if labels is None else f"{positives} + {count - positives} = {count}"
         console.print(f"    {label:>13} {'+' * plus}{'o' * (width - plus)} {counts}")
-
-
-def print_features(console: Console, features: Sequence[FeatureFacts], *, metric: str) -> None:
-    """Print a table of features, those that rank the bags best first."""
-    table = Table(box=None, pad_edge=False, title_justify="left")
-    for head in ("  feature", "kind", "missing", "least", "median", "greatest", f"{metric} of its mean"):
-        table.add_column(head, justify="left" if head in ("  feature", "kind") else "right")
-    for feature in features[:_FEATURES]:
-        numbers = [f"{value:.4g}" for value in (feature.low, feature.median, feature.high)]
-        area = "-" if feature.metric is None else f"{feature.metric:.3f}"
-        table.add_row(f"  {escape(feature.feature)}", feature.kind, f"{feature.missing:.1%}", *numbers, area)
-    console.print(table)
-    if len(features) > _FEATURES:
-        console.print(f"  and {len(features) - _FEATURES} more; --out DIR writes all into DIR/features.csv")
 
 
 def print_warnings(console: Console, description: BagDescription) -> None:
@@ -313,9 +298,9 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     if baseline is None:
         return
     console.print(escape(words.result_words(baseline)))
-    remark(console, words.caution(baseline, summary.get("selected", {})))
-    context = {"target": summary.get("target"), "options": summary["data"].get("options", ())}
-    remark(console, words.advice(baseline, summary["data"]["name"], **context), "warning")
+    hint, better = words.baseline_notes(summary)
+    remark(console, hint)
+    remark(console, better, "warning")
 
 
 def _shown(part: str) -> str:
@@ -324,7 +309,7 @@ def _shown(part: str) -> str:
 
 
 def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headline: str) -> None:
-    """Print a row for each part; for the headline's part, also a row for each class or label, risk groups and notes."""
+    """Print a row for each part; for the headline's part, also its notes."""
     metric = words.metric_of_part(next(iter(parts.values())))
     keys = [key for key in _FIGURES if any(_figure(part, key) is not None for part in parts.values())]
     counted = "n (+)" if "positives" in parts[headline] else "n"
@@ -334,19 +319,7 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
         figures = (_cell(_figure(part, key)) for key in keys)
         table.add_row(_shown(name), f"{part['bags']}{positives}", _cell(part[metric]), _range(part, metric), *figures)
     console.print(table)
-    part = parts[headline]
-    if part.get("per_class"):
-        table = Table(f"{_shown(headline)} bags of", "n (+)", "AUROC", "95% CI", "AP", box=None)
-        for name, entry in list(part["per_class"].items())[:_MOST_CLASSES]:
-            counts = f"{entry['positives'] + entry['negatives']} ({entry['positives']})"
-            table.add_row(escape(name), counts, _cell(entry["auroc"]), _range(entry, "auroc"), _cell(entry.get("ap")))
-        console.print(table)
-    if part.get("risk_groups"):
-        risks = ", ".join(f"{RISKS[row['group']]} {row['events']} of {row['bags']}" for row in part["risk_groups"])
-        p = part["log_rank_p"]
-        test = "" if p is None else f" (log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
-        console.print(f"{_shown(headline)} bags with the event, by risk: {risks}{test}")
-    for message in part.get("warnings", []):
+    for message in parts[headline].get("warnings", []):
         remark(console, f"{_shown(headline)}: {message}")
 
 

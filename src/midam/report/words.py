@@ -21,7 +21,7 @@ _RENAMED = {"site_column": "balance"}
 _FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
 _SAYS = {
     "ahead": "the model is ahead",
-    "behind": "the baseline is ahead",
+    "behind": "the model is behind",
     "open": "it is unknown which of the two is better",
     "alike": "both rank these bags in the same way",
 }
@@ -147,17 +147,18 @@ def verdict(baseline: Mapping[str, Any]) -> str:
     return "ahead" if low > 0 else "behind" if high < 0 else "open"
 
 
-def verdict_words(baseline: Mapping[str, Any]) -> str:
+def verdict_words(entry: Mapping[str, Any]) -> str:
     """Return the verdict in words."""
-    return _SAYS[verdict(baseline)]
+    return _SAYS[verdict(entry)]
 
 
-def result_words(baseline: Mapping[str, Any]) -> str:
-    """Return a console line with the baseline's metric, the difference with its interval, and the verdict."""
-    metric, bounds = metric_of_part(baseline), _interval(baseline["difference_ci95"], form="+.3f")
+def result_words(entry: Mapping[str, Any], name: str = "baseline") -> str:
+    """Return a console line with the metric of what a model is compared with, their difference, and the verdict."""
+    metric, bounds = metric_of_part(entry), _interval(entry["difference_ci95"], form="+.3f")
+    result = f": {verdict_words(entry)}" if entry["difference_ci95"] else ""
     return (
-        f"baseline {METRIC_NAMES[metric]} {baseline[metric]:.3f} ({baseline['method']}); model minus baseline "
-        f"{baseline['difference']:+.3f}{bounds}: {verdict_words(baseline)}"
+        f"{name} {METRIC_NAMES[metric]} {entry[metric]:.3f} ({entry['method']}); model minus {name} "
+        f"{entry['difference']:+.3f}{bounds}{result}"
     )
 
 
@@ -167,27 +168,18 @@ def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
     lines, alone = [f"covariates: {kinds}"], covariates["alone"]
     if alone is None:
         return [*lines, "covariates alone were not tested: there are no test or validation bags to do it on"]
-    metric = metric_of_part(alone)
-    words = f"covariates alone: {METRIC_NAMES[metric]} {alone[metric]:.3f}{_interval(alone[f'{metric}_ci95'])}"
-    gap = f"{alone['difference']:+.3f}{_interval(alone['difference_ci95'], form='+.3f')}"
-    verdict = f": {covariate_verdict(alone)}" if alone["difference_ci95"] else ""
-    return [*lines, f"{words} ({alone['method']}, {alone['part']} bags); model minus that {gap}{verdict}"]
-
-
-def covariate_verdict(alone: Mapping[str, Any]) -> str:
-    """Return in words whether a model ranks better than its covariates alone.
-
-    Examples
-    --------
-    >>> covariate_verdict({"difference_ci95": [0.01, 0.2]}), covariate_verdict({"difference_ci95": [-0.3, 0.01]})
-    ('the model is ahead', 'it is unknown whether the instances add to them')
-    """
-    verdicts = {"ahead": "the model is ahead", "behind": "covariates alone are ahead"}
-    return verdicts.get(verdict(alone), "it is unknown whether the instances add to them")
+    return [*lines, result_words(alone, "covariates alone")]
 
 
 def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
     return "" if bounds is None or bounds[0] == bounds[1] else f" (95% CI {bounds[0]:{form}} to {bounds[1]:{form}})"
+
+
+def baseline_notes(summary: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the caution and the advice on the baseline of a run, from its summary.json."""
+    baseline, data = summary["baseline"], summary["data"]
+    better = advice(baseline, data["name"], target=summary.get("target"), options=data.get("options", ()))
+    return caution(baseline, summary.get("selected", {})), better
 
 
 def caution(baseline: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:

@@ -12,8 +12,9 @@ from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.files import Journal
+from midam.methods.callbacks import Callbacks
 from midam.reading import Form, Share, check_form
-from midam.runs.data import Callbacks, SplitBags
+from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder
 from midam.runs.folds import fold_trials
 from midam.settings import ResolvedSettings, Settings
@@ -50,7 +51,7 @@ def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, c
         raise ConfigError("Expected bags with folds, got none; choose them first.")
     bags, folds = parts.bags, parts.folds
     trials, prepared = fold_trials(folds, seed=config.run.seed), preparing(parts, config)
-    calls.stage(f"cross-validation, {len(trials)} folds", len(bags))
+    calls.on_stage(f"cross-validation, {len(trials)} folds", len(bags))
     busy = ConfigError(f"Expected no other process that continues {folder.root}, got one; wait for its end.")
     scores: Scores | None = None
     with Journal(folder.folds, busy=busy) as journal:
@@ -63,8 +64,7 @@ def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, c
             if scores is None:
                 scores = np.empty((len(bags), *done[fold].shape[1:]))
             scores[trial.score] = done[fold]
-            if calls.on_bags is not None:
-                calls.on_bags(trial.score.tolist())
+            calls.on_bags(trial.score.tolist())
     return OutOfFold(target_of(bags).values(bags), np.asarray(scores), folds)
 
 
@@ -93,9 +93,3 @@ def _finished(journal: Journal, trials: list[Trial], folder: RunFolder) -> dict[
             )
         done[row["fold"]] = np.array(row["scores"], dtype=np.float64)
     return done
-
-
-def by_bag(scored: OutOfFold, trials: list[Trial]) -> OutOfFold:
-    """Return scores in the order of the trials as scores in the order of the bags."""
-    back = np.argsort(np.concatenate([trial.score for trial in trials]))
-    return OutOfFold(scored.values[back], scored.scores[back], scored.folds[back])

@@ -1,8 +1,7 @@
 """Read and split bags by the settings of a run, and read columns of a table about bags for subgroups."""
 
-import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,41 +25,20 @@ from midam.errors import BagDataError, Note, given
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.lazy_imports import pandas as pd
+from midam.methods.names import usual_method
 from midam.names import name_of
 from midam.registry import FINE_TUNED
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import csv_text
 from midam.runs.folds import choose_folds
-from midam.runs.method import usual_method
 from midam.settings import Settings
 from midam.targets import target_of
 
 if TYPE_CHECKING:
     from midam.imaging.network import Network
-    from midam.train.trainer import Trainer
 
 _MOST_FEATURES, _TYPICAL_ROWS = 512, 10_000
 _LOOKED = 224  # pixels of the side of slices that differ in size, for a look
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """Functions that are called as a run proceeds, see `midam.runs.fit_run`.
-
-    After the time `until` (`time.monotonic`), no optional step of the run begins.
-    """
-
-    on_start: Callable[[Settings, str | None], None] | None = None
-    on_epoch: Callable[[dict[str, Any], "Trainer"], None] | None = None
-    on_stage: Callable[[str, int], None] | None = None
-    on_bags: Callable[[Sequence[int]], None] | None = None
-    on_candidate: Callable[[str, int, int], None] | None = None
-    until: float = math.inf
-
-    def stage(self, name: str, bags: int = 0) -> None:
-        """Report that a stage begins, and the number of bags that it processes."""
-        if self.on_stage is not None:
-            self.on_stage(name, bags)
 
 
 @dataclass(frozen=True)
@@ -265,7 +243,7 @@ def typical_values(bags: Bags, columns: str | None = None) -> list[float] | None
     """
     if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
         return None
-    from midam.train.standardizing import random_instances
+    from midam.train.inputs import random_instances
 
     x = random_instances(bags, _TYPICAL_ROWS, np.random.default_rng(0)).numpy().astype(np.float64)
     typical, first = np.median(x, axis=0), 0

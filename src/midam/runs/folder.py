@@ -23,13 +23,12 @@ from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExis
 from midam.files import held, is_left
 from midam.names import advice_on, safe_cell, visible
 from midam.plain_files import open_own, open_plain, remove_own, require_plain_folder, sweep
-from midam.reading import Form, Number, check_form, read_text
+from midam.reading import Form, Number, check_form
 from midam.registry import take_known
 from midam.settings import Settings, read_yaml
 
 OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
-CHOSEN = "# chosen: "  # first line of config.yaml if midam chose counts
 _LOGGED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ midam ")
 
 
@@ -67,7 +66,6 @@ class RunFolder:
         self.last = root / "checkpoints/last.pt"
         self.best = root / "checkpoints/best.pt"
         self.model = root / "model.pt"
-        self.curves = root / "curves.png"
         self.log = root / "log.txt"
         self.left_out = root / "left-out.csv"
         self.was_held = False
@@ -202,12 +200,6 @@ def read_budget(folder: RunFolder) -> float | None:
     """Return the time limit of a run of `auto` in seconds; None without a limit."""
     budget = _read_config(folder).get("budget")
     return None if budget is None else float(budget)
-
-
-def read_chosen(folder: RunFolder) -> str | None:
-    """Return the line in config.yaml on counts that midam chose; None if it chose none."""
-    first = read_text(folder.config).partition("\n")[0] if folder.config.exists() else ""
-    return first.removeprefix(CHOSEN) if first.startswith(CHOSEN) else None
 
 
 def require_same_data(content: Mapping[str, Any], fingerprint: str, data: str, *, recorded: str) -> None:

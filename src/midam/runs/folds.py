@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError
+from midam.methods.inner_folds import ranked, trainable, units_of_bags
 from midam.settings import Settings
 from midam.settings.group import AUTO
 from midam.targets import target_of
@@ -93,26 +94,6 @@ def _by_site(bags: Bags, column: str) -> Folds:
             "another column, or a number of folds."
         )
     return folds.astype(np.int64)
-
-
-def units_of_bags(bags: Bags) -> NDArray[np.str_]:
-    """Return the group of each bag; without groups, each bag is its own."""
-    return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
-
-
-def ranked(bags: Bags, positions: NDArray[np.int64]) -> bool:
-    """Return whether the main metric of these bags can be computed: for two classes, whether they hold both."""
-    target = target_of(bags)
-    return target.has_metric(target.values(bags)[positions])
-
-
-def trainable(bags: Bags, positions: NDArray[np.int64]) -> bool:
-    """Return whether a model can be trained on these bags: for two classes, whether they hold both."""
-    try:
-        target_of(bags).check(bags.subset(positions))
-    except BagDataError:
-        return False
-    return True
 
 
 def fold_trials(folds: Folds, *, seed: int) -> "list[Trial]":

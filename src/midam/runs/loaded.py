@@ -3,7 +3,6 @@
 import hashlib
 import json
 import warnings
-from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,18 @@ from midam.errors import CheckpointError, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, saved_coder
+from midam.methods.names import make_method, method_title
 from midam.names import nearby
 from midam.nn.ensemble import BagEnsemble, all_weights
 from midam.reading import read_text
 from midam.registry import take_known
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import SPLITS, RunFolder
-from midam.runs.method import empty_model, method_title
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
 from midam.train.build import fill_ensemble
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint, named_parts
-from midam.train.step import reported_weights
+from midam.train.optimizers import reported_weights
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class LoadedRun:
         return None if self.model.inputs is None else self.model.inputs.columns
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: method and data and, if the run is finished, its metrics and the ROC curve."""
+        """Return HTML for notebooks: method and data and, if the run is finished, its metrics."""
         folder = RunFolder(Path(self.source))
         rows: dict[str, object] = {"method": method_title(self.method, self.settings), "data": self.data.get("source")}
         if not folder.summary.is_file():
@@ -104,12 +103,7 @@ class LoadedRun:
                 ends = part.get(f"{metric}_ci95")
                 interval = "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
                 rows[f"{METRIC_NAMES[metric]}, {name}"] = f"{part[metric]:.3f}{interval}, {count}"
-        picture = folder.root / "roc.png"
-        if not picture.is_file():
-            return html_table(self.source, rows)
-        content = b64encode(picture.read_bytes()).decode()
-        image = f'<img width="360" alt="ROC curve" src="data:image/png;base64,{content}">'
-        return html_table(self.source, rows, image)
+        return html_table(self.source, rows)
 
     def digest(self) -> str:
         """Return the SHA-256 of weights, calibration, threshold, imputed values and column encoder, as hexadecimal."""
@@ -179,7 +173,7 @@ def load_run(path: str | Path) -> LoadedRun:
             weights, coder = all_weights(content["model"]), saved_coder(content["model"])
             model = fill_ensemble(settings, weights, instance_shape=shape, columns=target.count, coder=coder)
         else:
-            model = empty_model(method, shape, content["model"], content.get("parts"))
+            model = make_method(method).model(shape, content["model"], content.get("parts") or [])
         model.load_state_dict(content["model"])
         decision = target.decision(content)
     return LoadedRun(

@@ -5,12 +5,11 @@ A logger is a function or class that returns a `lightning_fabric.loggers.Logger`
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
@@ -32,14 +31,14 @@ def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
 
 
 class Tracking:
-    """Send the metrics of a run to the loggers of its Fabric; if a logger fails, the training continues."""
+    """Send the metrics of a run to loggers; if one fails, the training continues."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self._fabric, self._failed = fabric, False
+    def __init__(self, loggers: Sequence[Logger]) -> None:
+        self._loggers, self._failed = loggers, False
 
     def start(self, settings: Settings) -> None:
         """Log the settings; raise a `MidamError` if a logger cannot be reached."""
-        for logger in self._fabric.loggers:
+        for logger in self._loggers:
             try:
                 logger.log_hyperparams(settings.flat())
             except Exception as error:  # a server may raise any error
@@ -51,7 +50,8 @@ class Tracking:
     def log(self, row: Mapping[str, Any], *, step: int) -> None:
         """Log the numbers of an epoch that are not None."""
         numbers = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
-        self._guarded(partial(self._fabric.log_dict, numbers, step=step))
+        for logger in self._loggers:
+            self._guarded(partial(logger.log_metrics, numbers, step=step))
 
     def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
         """Log AUROC, AUPRC and Brier score of each split of the finished run, and the baseline's AUROC."""
@@ -63,12 +63,10 @@ class Tracking:
         }
         self.log(figures, step=step)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for logger in self._fabric.loggers:
-            self._guarded(partial(logger.finalize, "success" if kind is None else "failed"))
+    def close(self, status: str) -> None:
+        """End the logs with a status, "success" or "failed"."""
+        for logger in self._loggers:
+            self._guarded(partial(logger.finalize, status))
 
     def _guarded(self, call: Callable[[], None]) -> None:
         if self._failed:

@@ -1,13 +1,11 @@
 """Write the page about a run, or about its evaluation on other data, from its files by `midam.report.page`."""
 
 import hashlib
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +15,10 @@ from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import NO_DECISION, Thresholds
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
+from midam.methods.names import method_title, taken_settings
 from midam.plain_files import open_plain
 from midam.reading import (
     ColumnForm,
-    Form,
     counts,
     ids,
     known_numbers,
@@ -28,18 +26,16 @@ from midam.reading import (
     one_of,
     positive_counts,
     read_columns,
-    read_json,
     texts,
 )
 from midam.report.page.run_page import report_page
-from midam.report.page.target_page import BY_GROUP, BY_SIZE, Baseline, Explained, ScoredBags, Study
+from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
-from midam.report.words import advice, caution, flag_words, value_text
+from midam.report.words import flag_words, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, read_budget, read_run_config
-from midam.runs.method import method_title, taken_settings
 from midam.runs.result import Result, described_target
 from midam.runs.results import MOST_FEATURES, thresholds_of
 from midam.settings import Settings
@@ -95,7 +91,7 @@ def write_run_report(
     run = _Run(folder, settings, data, method, summary, target)
     notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
     tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
-    write_text(path, run.page(path, table=table, key=key, thresholds=thresholds, **tested), typed=out is not None)
+    write_text(path, run.page(table=table, key=key, thresholds=thresholds, **tested), typed=out is not None)
     return path
 
 
@@ -134,7 +130,7 @@ def write_evaluation_report(
     thresholds = thresholds_of(evaluation.decision).get("thresholds")
     new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
     new |= {"data": data, "cautions": evaluation.notes, "thresholds": thresholds}
-    write_text(path, run.page(path, table=table, key=key, **new), typed=out is not None)
+    write_text(path, run.page(table=table, key=key, **new), typed=out is not None)
     return path
 
 
@@ -162,22 +158,6 @@ def _require_same_bags(
             )
 
 
-class _Files(Form):
-    picture: str
-
-
-class _Entry(Form):
-    bag: str
-    split: Literal["train", "val", "test"] | None
-    files: _Files
-
-
-class _Explanations(Form):
-    """Entries of ``explain.json`` to which a page links."""
-
-    bags: list[_Entry]
-
-
 @dataclass(frozen=True)
 class _Run:
     """A run on disk: its folder, settings, data, method, summary.json and target."""
@@ -191,7 +171,6 @@ class _Run:
 
     def page(
         self,
-        path: Path,
         *,
         table: SubgroupTable | None,
         key: Pseudonyms | None,
@@ -201,7 +180,7 @@ class _Run:
         **tested: Any,
     ) -> str:
         """Return the HTML page of the run or of its evaluation; `tested` holds fields of the page's `Study`."""
-        about, parts, external = self.summary, tested["parts"], tested["part"] == "new"
+        about, external = self.summary, tested["part"] == "new"
         # The page itself contains the other warnings of the summary.
         notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
         notes += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
@@ -211,37 +190,21 @@ class _Run:
             **self._how_made(data, key),
             **tested,
             target=self.target,
-            classes=about.get("data", {}).get("classes"),
+            about=about,
             thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
             external=external,
             cautions=[*notes, *cautions],
             columns=_columns(tested["tested"], table, None if external else about.get("sites")),
-            folds=about.get("folds", 0) if tested["part"] == OUT_OF_FOLD else 0,
-            baseline=None if external else self._baseline(tested["part"], parts),
-            covariates=None if external else about.get("covariates"),
-            explained=_explanations(self.folder.root, path, external=external),
+            baseline=self._baseline(tested["part"], tested["tested"]),
         )
         return report_page(study if key is None else key.hide(study))
 
-    def _baseline(self, tested: str, parts: Mapping[str, ScoredBags]) -> Baseline | None:
-        """Return the run's baseline or why it has none; None if it was not compared on bags of this page."""
-        about = self.summary
-        if "baseline" not in about:
+    def _baseline(self, part: str, tested: ScoredBags) -> NDArray[np.float64] | None:
+        """Return the baseline's scores of the tested bags for their ROC curve; None for other targets or other bags."""
+        entry = self.summary.get("baseline")
+        if entry is None or entry["part"] != part or self.target.name != "binary":
             return None
-        entry, note = about["baseline"], about.get("baseline_note")
-        if entry is None:
-            return None if self.settings.run.baseline and note is None else Baseline(note=note)
-        part, scores = entry["part"], None
-        if part not in parts:
-            return None
-        if self.target.name == "binary":  # the page plots the ROC curves of both
-            scores = read_scores(self.folder, parts[part].ids, parts[part].values)
-            if scores is None:
-                return None
-        scores, hidden = scores if part == tested else None, caution(entry, about.get("selected", {}))
-        options = about["data"].get("options", ())
-        better = advice(entry, about["data"]["name"], target=about.get("target"), options=options)
-        return Baseline(entry, model=about[part], scores=scores, caution=hidden, advice=better)
+        return read_scores(self.folder, tested.ids, tested.values)
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
         """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
@@ -259,10 +222,6 @@ class _Run:
             "method": method_title(method, settings),
             "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
             "history": _read_history(self.folder.metrics) if self.folder.metrics.exists() else [],
-            "best_epoch": summary.get("by_weights", {}).get("best", {}).get("epoch"),
-            "selected": {**summary.get("selected", {}), "state": summary.get("state")},
-            "chosen": summary.get("auto"),
-            "importance": summary.get("importance"),
             "changed": [(name, value_text(value), value_text(defaults[name])) for name, value in changed.items()],
             "settings": [(name, value_text(value)) for name, value in flat.items()],
             "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],
@@ -317,18 +276,6 @@ def _read_history(path: Path) -> list[dict[str, Any]]:
     return [{key: None if value != value else value for key, value in zip(columns, row)} for row in by_row]  # noqa: PLR0124
 
 
-def _explanations(root: Path, page: Path, *, external: bool) -> Explained | None:
-    """Return explanations in the run folder of the run's bags or, if `external`, of other bags; later folders win."""
-    pictures: dict[str, str] = {}
-    index = None
-    for file in sorted(root.glob("explain*/explain.json")):
-        for entry in read_json(file, _Explanations)["bags"]:
-            if (entry["split"] is None) == external:
-                index = _link(file.parent / "index.html", page)
-                pictures[entry["bag"]] = _link(file.parent / entry["files"]["picture"], page)
-    return None if index is None else Explained(index, pictures)
-
-
 def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) -> dict[str, Any]:
     """Return the default settings for the same encoder, instances and target."""
     shape = summary.get("data", {}).get("instance_shape")
@@ -338,14 +285,6 @@ def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) ->
         return with_objective(Settings(encoder=settings.model.encoder), target).resolve(tuple(shape)).flat()
     except MidamError:  # an encoder that is not installed here
         return with_objective(Settings(), target).resolve(tuple(shape)).flat()
-
-
-def _link(file: Path, page: Path) -> str:
-    """Return the address with which the page links to a file."""
-    try:
-        return quote(Path(os.path.relpath(file, page.parent)).as_posix())
-    except ValueError:  # another drive of Windows
-        return file.resolve().as_uri()
 
 
 def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:

@@ -36,9 +36,9 @@ class Result(Form):
         Tracked states of training bags next to the values of whole bags.
     baseline, baseline_note : dict or None, str
         The baseline next to the model, or why there is none; neither if the settings leave it out.
-    covariates, importance, auto, chosen, deployed : dict
-        Weights of covariates; drop of the metric by feature; methods that `auto` tried; counts that midam chose; the
-        comparison that chose the method.
+    covariates, importance, auto, deployed : dict
+        Weights of covariates; drop of the metric by feature; methods that `auto` tried; the comparison that chose the
+        method.
     thresholds : dict
         Choice of the threshold of two classes.
     target, names : str, list of str
@@ -70,7 +70,6 @@ class Result(Form):
     covariates: dict[str, Any] | None = None
     importance: dict[str, Any] | None = None
     auto: dict[str, Any] | None = None
-    chosen: dict[str, Any] | None = None
     deployed: dict[str, Any] | None = None
     thresholds: dict[str, Any] | None = None
     target: str | None = None

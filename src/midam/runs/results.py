@@ -3,11 +3,10 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,20 +22,22 @@ from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
 from midam.evaluate.subgroups import Estimator, binary_figures, find_subgroups
 from midam.files import write_text
+from midam.methods.callbacks import Callbacks
+from midam.methods.method import Fitted
+from midam.methods.names import taken_settings
 from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.process_group import Ranks
 from midam.registry import plugin_entry
-from midam.report.words import data_options, metric_of_history
-from midam.runs.baseline import COMPARED, BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
+from midam.report.words import data_options
+from midam.runs.baseline import BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
 from midam.runs.cross_validation import preparing
-from midam.runs.data import Callbacks, SplitBags
+from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
 from midam.runs.folds import fold_trials
-from midam.runs.method import taken_settings
 from midam.runs.result import Result
 from midam.settings import ResolvedSettings, yaml_text
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
-from midam.train.trainer import Trainer
 from midam.train.trials import Trial
 
 Scores = NDArray[np.float64]
@@ -90,20 +91,6 @@ class RunEvaluation:
                 entry |= {name: estimate and estimate.value, f"{name}_ci95": estimate and [estimate.low, estimate.high]}
             entries[part.level] = entry
         return entries
-
-    def draw(self, folder: RunFolder, summary: Mapping[str, Any], data: str, baseline: BaselineResult) -> None:
-        """Plot how well the scores of the test bags, or else of the validation bags, agree with the labels."""
-        metric = self.target.metric
-        part = next((name for name in COMPARED if summary.get(name, {}).get(metric) is not None), None)
-        if part is None:
-            return
-        from midam.report.page.run_page import page_class
-        from midam.report.page.target_page import ScoredPart
-
-        inside = self.splits == part
-        title, bags = f"{Path(data).name or data}: {part} bags", (self.values[inside], self.scores[inside])
-        scored = ScoredPart(*bags, summary[part], self.decision, title, baseline.scores)
-        page_class(self.target).draw(folder.root, self.target, scored)
 
 
 def predictions_text(
@@ -168,122 +155,96 @@ def thresholds_of(decision: Decision | None) -> dict[str, Any]:
     return {} if thresholds is None else {"thresholds": thresholds.model_dump()}
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """Model of a method that is fitted in one step, which `write_results` takes instead of a trainer.
-
-    Only the settings that such a method takes are written.
-    """
-
-    method: str
-    config: ResolvedSettings
-    reported: BagEnsemble
-    parts: list[dict[str, Any]] | None = None  # of a model that `auto` chose, as the model file has them
-    about: Mapping[str, Any] = field(default_factory=dict)  # summary entries about the choice
-    out_of_fold: OutOfFold | None = None  # training bags, scored by models of inner folds
-
-
 def write_results(
     folder: RunFolder,
-    trainer: Trainer | Fitted,
-    parts: SplitBags,
-    scores: NDArray[np.float64],
+    fitted: Fitted,
+    reading: Reading,
     calls: Callbacks,
     *,
     data: str,
-    selected: str,
-    origin: dict[str, Any],
-    seconds: Callable[[float], dict[str, float]],
-    notes: Sequence[str] = (),
-    choice: str | None = None,
-    out_of_fold: OutOfFold | None = None,
-    about: Mapping[str, Any] = MappingProxyType({}),
+    took: Mapping[str, float],
+    within: Mapping[str, float] = MappingProxyType({}),
+    ranks: Ranks | None = None,
+    until: float = math.inf,
 ) -> dict[str, Any]:
-    """Write model.pt, predictions.csv, summary.json, roc.png and, of a training, baseline.csv and curves.png.
+    """Score all bags, and write the files of a finished run; returns the summary in the leading process.
 
-    `scores` [N] of all bags come from the weights that `selected` names, "last" or "best", which the trainer reports.
-    `origin` is the entry of the model file about the data; `notes` are warnings from reading the data; `choice` is a
-    line on the batch counts that midam chose. `seconds` takes the seconds of the baseline and returns the seconds of
-    each part of the run; it is called last. `calls` reports stages. `about` holds further entries of the summary. The
-    model is written before the baseline is trained, and the summary last, so that a folder with a summary is complete.
-    Returns the summary.
+    These are model.pt, predictions.csv, summary.json, of a training also baseline.csv. Bags of folds have their scores
+    out of fold. The model is written before the baseline is trained, and the summary last, so that a folder with a
+    summary is complete.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The folder, which is held.
+    fitted, reading : Fitted, Reading
+        The fitted model, and the bags with their origin.
+    calls : Callbacks
+        Callbacks for stages and scored bags.
+    data : str
+        Name of the data.
+    took, within : Mapping
+        Seconds of the earlier parts of the run, and seconds that are part of these.
+    ranks : Ranks, optional
+        Processes that score the bags together, and leave then.
+    until : float
+        Time (`time.monotonic`) after which no optional step begins.
     """
-    out_of_fold = trainer.out_of_fold if isinstance(trainer, Fitted) else out_of_fold
-    evaluation = RunEvaluation(parts, scores, rule=trainer.config.run.threshold, out_of_fold=out_of_fold)
+    parts, config, model, started = reading.parts, fitted.config, fitted.model, time.monotonic()
+    if parts.folds is None:
+        weights = fitted.entries.get("selected", {}).get("weights")
+        calls.on_stage("scoring" if weights is None else f"scoring ({weights} weights)", len(parts.bags))
+        scores = predict(model, parts.bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags, ranks=ranks)
+    else:
+        scores = cast(OutOfFold, fitted.out_of_fold).scores
+    if ranks is not None:
+        ranks.leave()
+        if not ranks.leads:
+            return {}
+    evaluation = RunEvaluation(parts, scores, rule=config.run.threshold, out_of_fold=fitted.out_of_fold)
     bags, target, decision = parts.bags, evaluation.target, evaluation.decision
-    fields: dict[str, Any] = {"decided": target.saved(decision)}
-    fields |= {"method": trainer.method, "parts": trainer.parts} if isinstance(trainer, Fitted) else {}
-    save_checkpoint(folder.model, model_content(trainer.config, trainer.reported, origin, **fields))
+    save_checkpoint(folder.model, model_content(fitted, reading.origin, decided=target.saved(decision)))
     scores, shown = evaluation.scores, replace(parts, splits=evaluation.splits)
     options: dict[str, Any] = {"decision": evaluation.decided, "folds": evaluation.folds}
-    site = None if evaluation.folds is None else trainer.config.run.site
+    site = None if evaluation.folds is None else config.run.site
     names = {"splits": shown.splits, "folds": evaluation.folds if site is None else bags.sites}
     write_text(folder.predictions, predictions_text(bags, target, scores, **{**options, **names}))
     baseline = BaselineResult()
-    if trainer.config.run.baseline and not isinstance(trainer, Fitted):
-        calls.stage("training the baseline")
-        baseline = train_baseline(shown, scores, preparing(parts, trainer.config), seed=trainer.config.run.seed)
+    if config.run.baseline and fitted.method is None:
+        calls.on_stage("training the baseline", 0)
+        baseline = train_baseline(shown, scores, preparing(parts, config), seed=config.run.seed)
         write_scores(folder, shown, baseline)
-    calls.stage("writing results")
-    measured = summarize_parts(bags, target, shown.splits, scores, names=SPLITS, **options)
+    calls.on_stage("writing results", 0)
+    entries = summarize_parts(bags, target, shown.splits, scores, names=SPLITS, **options)
     if evaluation.folds is not None:
-        measured["folds"] = len(np.unique(evaluation.folds))
+        entries["folds"] = len(np.unique(evaluation.folds))
     if site is not None:
-        measured["sites"] = {"column": site, "by_site": evaluation.by_site(bags)}
-    entries = {**measured, **thresholds_of(decision), **target.description, **about}
-    if isinstance(trainer, Fitted):
-        entries |= {**trainer.about, "method": {"name": trainer.method}, "members": len(scorers_of(trainer.reported))}
-    else:
-        from midam.report import plot_curves
-
-        plot_curves(folder.curves, trainer.history, best_epoch=trainer.best_epoch)
-        entries |= _of_training(trainer, selected, evaluation, baseline)
-        if (covariates := summarize_covariates(trainer.reported, shown, scores)) is not None:
-            entries["covariates"] = covariates
-        if choice is not None:
-            counts = dict(zip(("num_positive", "num_negative", "num_instances"), trainer.config.training.batch))
-            entries["chosen"] = {**counts, "note": choice}
-    entries |= _importance(trainer.reported, parts, calls)
-    result = Result(**entries, data=_of_data(parts, data, trainer.config, origin, notes))
-    evaluation.draw(folder, result.entries(), data, baseline)
-    result.seconds = seconds(baseline.seconds)
+        entries["sites"] = {"column": site, "by_site": evaluation.by_site(bags)}
+    entries |= {**thresholds_of(decision), **target.description}
+    entries |= _of_method(fitted, evaluation, baseline)
+    if (covariates := summarize_covariates(model, shown, scores)) is not None:
+        entries["covariates"] = covariates
+    entries |= _importance(model, parts, calls, until=until)
+    result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
+    evaluated = time.monotonic() - started - baseline.seconds
+    durations = {**took, "evaluation": evaluated, "baseline": baseline.seconds}
+    durations |= {"total": sum(durations.values()), **within}
+    result.seconds = {name: round(value, 3) for name, value in durations.items()}
     return result.write(folder)
 
 
-def _of_training(
-    trainer: Trainer, selected: str, evaluation: RunEvaluation, baseline: BaselineResult
-) -> dict[str, Any]:
-    """Return the summary's entries about a training and its baseline."""
-    settings, epochs = trainer.config.flat(), {"last": trainer.epoch, "best": trainer.best_epoch}
-    by_weights: dict[str, dict[str, Any]] = {
-        name: {"epoch": epoch, trainer.validated: trainer.history[epoch - 1][trainer.validated]}
-        for name, epoch in epochs.items()
-        if epoch
-    }
+def _of_method(fitted: Fitted, evaluation: RunEvaluation, baseline: BaselineResult) -> dict[str, Any]:
+    """Return the summary's entries about the method."""
+    if fitted.method is not None:
+        return {**fitted.entries, "method": {"name": fitted.method}, "members": len(scorers_of(fitted.model))}
+    selected, target = fitted.entries["selected"]["weights"], evaluation.target
     for name in SPLITS:
-        inside, target = evaluation.splits == name, evaluation.target
+        inside = evaluation.splits == name
         if inside.any():
             metric = target.metric_value(evaluation.values[inside], evaluation.scores[inside])
-            by_weights[selected][f"{name}_{target.metric}"] = metric
-    return {
-        "selected": {"weights": selected, "epoch": by_weights[selected]["epoch"]},
-        "by_weights": by_weights,
-        "method": {key: settings[key] for key in ("pooling", "estimator", "objective")},
-        "members": trainer.config.training.members,
-        "epochs": trainer.epoch,
-        **_of_states(trainer),
-        "baseline": baseline.entry,
-        **({} if baseline.note is None else {"baseline_note": baseline.note}),
-    }
-
-
-def _of_states(trainer: Trainer) -> dict[str, Any]:
-    """Return the entry on the tracked states of training bags beside the bags, the mean over the members."""
-    if not trainer.states:
-        return {}
-    rows = [{key: value for key, value in asdict(state).items() if key != "enough"} for state in trainer.states]
-    means = {key: None if rows[0][key] is None else float(np.mean([row[key] for row in rows])) for key in rows[0]}
-    return {"state": {**means, "bags": rows[0]["bags"]}}
+            fitted.entries["by_weights"][selected][f"{name}_{target.metric}"] = metric
+    noted = {} if baseline.note is None else {"baseline_note": baseline.note}
+    return {**fitted.entries, "baseline": baseline.entry, **noted}
 
 
 def _of_data(
@@ -305,34 +266,18 @@ def _of_data(
     }
 
 
-def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
-    """Write metrics.csv with a row for each epoch."""
-    metric = metric_of_history(history)
-    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
-    columns += [name for name in (history or [{}])[-1] if name not in columns]
-    write_text(folder.metrics, csv_text(columns, history))
-
-
-def model_content(
-    config: ResolvedSettings,
-    model: BagEnsemble,
-    origin: Mapping[str, Any],
-    *,
-    decided: Mapping[str, Any],
-    method: str | None = None,
-    parts: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
+def model_content(fitted: Fitted, origin: Mapping[str, Any], *, decided: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of the model file of a run; `origin` is the result of `midam.runs.data.describe_origin`.
 
-    `decided` is the result of `Target.saved` for the decision. `method` names a method that is fitted in one step and
-    takes few settings; `parts` are the parts of a model that `auto` chose.
+    `decided` is the result of `Target.saved` for the decision.
     """
+    method = fitted.method
     return {
         "version": __version__,
-        "config": config.flat() if method is None else taken_settings(config),
+        "config": fitted.config.flat() if method is None else taken_settings(fitted.config),
         **({} if method is None else {"method": method}),
-        **({} if parts is None else {"parts": parts}),
-        "model": model.state_dict(),
+        **({} if fitted.parts is None else {"parts": fitted.parts}),
+        "model": fitted.model.state_dict(),
         **decided,
         **origin,
     }
@@ -346,7 +291,7 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     save_checkpoint(folder.model, content)
 
 
-def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[str, Any]:
+def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks, *, until: float) -> dict[str, Any]:
     """Return the summary's entry on named features of test or else validation bags; empty if it would take long."""
     bags, compared = parts.bags, compared_part(parts)
     if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
@@ -354,16 +299,16 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks) -> dict[
     part, tested = compared[0], bags.subset(compared[1])
     if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
         return {}
-    if calls.until < math.inf:
+    if until < math.inf:
         started = time.monotonic()
         predict(model, tested)
         seconds = time.monotonic() - started
-        if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > calls.until:
+        if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > until:
             warnings.warn(
                 "the budget leaves no time to shuffle the features: their importance is not known", Note, stacklevel=2
             )
             return {}
-    calls.stage("shuffling the features")
+    calls.on_stage("shuffling the features", 0)
     from midam.report.importance import permutation_importance
 
     columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).of_categories

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.digests import contents_digest
@@ -19,18 +18,13 @@ from midam.data.validate import row_chunks
 from midam.errors import ConfigError, RunExistsError
 from midam.evaluate.predict import bag_groups, covariates_of, predict, predict_each, prepared
 from midam.files import Journal, require_space
-from midam.runs.folder import RunFolder
 from midam.runs.instance_files import bytes_of_files, file_names, write_instance_scores
 from midam.runs.loaded import LoadedRun
 from midam.runs.results import predictions_text
-from midam.train.trainer import Trainer
 
 Scores = NDArray[np.float64]
 OnBags = Callable[[Sequence[int]], None]
 _GROUP_LINE = 128  # bytes of a group in a journal besides its scores
-_ROW = 80  # bytes of a bag in predictions.csv besides its names
-_REPORT = 1 << 20  # bytes of the figures and the page of a run
-_TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint besides its letters
 
 
 class ScoreTable:
@@ -246,35 +240,3 @@ def _bytes_of_scores(table: ScoreTable) -> int:
     row = len(table.text(table.part[:1], np.full(1 if columns == 1 else (1, columns), 1 / 3)).encode())
     left = 0 if table.journal is None else len(table.part) - table.done
     return row * (len(table.part) + left) + _GROUP_LINE * sum(1 for _ in table.groups())
-
-
-def require_run_space(
-    folder: RunFolder, bags: Bags, origin: Mapping[str, Any], *, trainer: Trainer | None = None
-) -> None:
-    """Refuse a disk without space for the remaining files of a run: checkpoints, model, predictions and report.
-
-    A new file is written next to the old one before it replaces it, so the last checkpoint counts twice. The model size
-    of a method of one step is unknown in advance, and left out.
-    """
-    of_bags = stored_bytes(origin)
-    needed = of_bags + len(bags) * (_ROW + bags.ids.itemsize // 4) + _REPORT
-    if trainer is not None:
-        weights = stored_bytes(trainer.model.state_dict())
-        needed += 2 * (stored_bytes(trainer.state_dict()) + of_bags) + 2 * weights
-        if not trainer.epoch:  # the optimizer has no state yet
-            trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
-            settings = trainer.config.training
-            needed += 2 * trained * (2 if settings.optimizer == "adam" else int(settings.momentum > 0))
-    written = sum(path.stat().st_size for path in folder.root.rglob("*") if path.is_file())
-    require_space({folder.root: max(0, needed - written)}, "checkpoints, predictions and report of the run")
-
-
-def stored_bytes(content: Any) -> int:
-    """Return the approximate bytes of a checkpoint with this content: tensors, texts and numbers, also nested."""
-    if isinstance(content, Tensor):
-        return content.nbytes
-    if isinstance(content, str):
-        return len(content) + _TEXT
-    if isinstance(content, Mapping):
-        return sum(stored_bytes(name) + stored_bytes(value) for name, value in content.items())
-    return sum(map(stored_bytes, content)) if isinstance(content, list | tuple) else _NUMBER

@@ -64,11 +64,6 @@ class Settings(SettingsGroup):
     def _go_together(self) -> Self:
         _refuse_untaken(POOLINGS, self.method.pooling, self.method, "temperature")
         _refuse_untaken(POOLINGS, self.method.pooling, self.method, "attention")
-        if self.run.memory_budget is not None and not self.training.open:
-            raise ConfigError(
-                f"Expected `num_instances='auto'` with `memory_budget`, got {self.training.num_instances}; set 'auto', "
-                "or leave the budget out."
-            )
         return self
 
     @classmethod

@@ -204,8 +204,6 @@ class RunSettings(SettingsGroup):
     chunk_size
         Instances encoded at a time when whole bags are streamed; default: 4096 feature vectors, or images and volumes
         with half a million numbers.
-    memory_budget
-        Memory in GiB that a step may use, for counts that are "auto"; default: half of the free memory.
     workers
         Threads that read instances ahead; batches do not change; default: 2 if instances stay on disk, else 0.
     resident
@@ -241,7 +239,6 @@ class RunSettings(SettingsGroup):
     checkpointing: bool = False
     threads: Threads | None = None
     chunk_size: Count | None = None
-    memory_budget: Positive | None = None
     workers: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] | None = None
     resident: bool | None = None
     reads: Literal["auto", "mmap", "pread"] = "auto"

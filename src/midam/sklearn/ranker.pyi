@@ -61,7 +61,6 @@ class MIDAMRanker(BagRanker):
         checkpointing: bool = False,
         threads: int | None = None,
         chunk_size: int | None = None,
-        memory_budget: float | None = None,
         workers: int | None = None,
         resident: bool | None = None,
         time_features: Sequence[Literal["since-first", "until-last", "hour", "weekday", "days"]] = (

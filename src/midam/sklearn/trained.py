@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,12 +17,14 @@ from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import Fitted
+from midam.methods.names import DEFAULT, choose_method, is_shorthand, make_method, taken_settings, usual_method
+from midam.methods.trained import Trained
 from midam.nn.ensemble import BagEnsemble
 from midam.runs.data import SplitBags, describe_origin
-from midam.runs.fit_at_once import fit_baseline
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
-from midam.runs.method import choose_method, taken_settings, usual_method
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import BagEstimator, chosen_settings
@@ -29,8 +32,7 @@ from midam.sklearn.inputs import PerBag, per_bag, warn_of_groups_for_bags, with_
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import OutOfFold, Target, target_named, target_of
 from midam.train.members import with_objective
-from midam.train.named_methods import DEFAULT, is_shorthand
-from midam.train.trainer import Callback, Trainer, make_fabric
+from midam.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
@@ -62,7 +64,7 @@ class TrainedEstimator(BagEstimator):
     decision_: Decision | None
     origin_: dict[str, Any]
     _calls: int
-    _fitted: tuple[str, list[dict[str, Any]] | None] | None = None  # the method and its parts, if it has no epochs
+    _fitted: tuple[str | None, list[dict[str, Any]] | None]  # the method, if it has no epochs, and its parts
     _rest: list[dict[str, Any]]
     _classes: NDArray[Any]  # names in y of the columns of the scores, or of the grades; empty for numbers
 
@@ -84,7 +86,7 @@ class TrainedEstimator(BagEstimator):
     def to_run(self) -> LoadedRun:
         """Return the fitted estimator as a run in memory, for functions such as `midam.explain.explain_bags`."""
         check_is_fitted(self)
-        method, parts = self._fitted or (None, None)
+        method, parts = self._fitted
         origin = {**self.origin_, "groups": set(self.origin_["groups"])}
         fields: dict[str, Any] = {"decision": self._decision(), "method": method, "parts": parts}
         return LoadedRun(model=self.model_, settings=self.settings_, **origin, **fields)
@@ -104,9 +106,8 @@ class TrainedEstimator(BagEstimator):
             )
         if not folder.is_model_alone():
             folder.require_free()
-        decided = run.target.saved(run.decision)
-        fields: dict[str, Any] = {"decided": decided, "method": run.method, "parts": run.parts}
-        write_model(folder, model_content(run.settings, run.model, self.origin_, **fields))
+        fitted = Fitted(run.model, run.settings, run.method, run.parts)
+        write_model(folder, model_content(fitted, self.origin_, decided=run.target.saved(run.decision)))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -137,7 +138,7 @@ class TrainedEstimator(BagEstimator):
         estimator.model_, estimator.settings_ = run.model, run.settings
         known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
         estimator.origin_, estimator.history_, estimator._rest, estimator._calls = known, [], [], 1
-        estimator._single, estimator._fitted = False, None if run.method is None else (run.method, run.parts)
+        estimator._single, estimator._fitted = False, (run.method, run.parts)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
         estimator._classes = np.array(outcome.get("values", outcome["names"]))
         estimator._restore(run)
@@ -230,25 +231,25 @@ class TrainedEstimator(BagEstimator):
         if going_on:
             self._require_epochs()
         name = usual_method(parts.bags, settings) if self.method is None else self.method
-        settings, method = choose_method(name, settings)
-        held: OutOfFold | None = None
-        if method is not None:
-            held = self._fit_at_once(method, settings, parts)
-        else:
-            trainer = self._trainer(with_objective(settings, target), parts.part("train"), val, going_on=going_on)
-            self.history_ = self._run(trainer, before=self.history_ if going_on else [])
-            self.model_, self.settings_ = trainer.reported.eval(), trainer.config.replace(seed=settings.run.seed)
-            self._fitted = None
-            self._rest = [
-                {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
-                for member in trainer.members
-            ]
+        settings, name = choose_method(name, settings)
+        config = with_objective(settings, target).resolve(parts.bags.instance_shape)
+        with ExitStack() as stack:
+            show = self.show_progress or bool(self.verbose)
+            bar = stack.enter_context(_progress(1 if name else config.training.epochs)) if show else None
+            if name is not None:
+                calls = QUIET if bar is None else Callbacks(on_candidate=bar.candidate)
+                fitted = make_method(name).fit(parts.part("train"), val, config, calls)
+                self.history_, self._rest, self._calls = list(fitted.entries.get("auto", {}).get("tried", ())), [], 1
+            else:
+                fitted = self._fit_epochs(config, parts.part("train"), val, bar, going_on=going_on)
+        self.model_, self._fitted = fitted.model.eval(), (fitted.method, fitted.parts)
+        self.settings_ = fitted.config.replace(seed=settings.run.seed)
         self._classes = labeled.classes
         origin = describe_origin(parts)
         if "outcome" in origin["data"] and len(labeled.classes):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
         self.origin_ = _joined(self.origin_ if going_on else {}, origin)
-        self._decide_on(val, held)
+        self._decide_on(val, fitted.out_of_fold)
         self.to_run()  # sets the features of the model
 
     def _require_epochs(self) -> None:
@@ -259,61 +260,45 @@ class TrainedEstimator(BagEstimator):
                 "warm_start=False."
             )
 
-    def _fit_at_once(self, method: str, settings: Settings, parts: SplitBags) -> OutOfFold | None:
-        """Fit a method that has no epochs; `show_progress` shows the search of `auto`."""
-        with ExitStack() as stack:
-            on_candidate = None
-            if self.show_progress or self.verbose:
-                on_candidate = stack.enter_context(_progress(1)).candidate
-            config = settings.resolve(parts.bags.instance_shape)
-            fitted = fit_baseline(method, config, parts, on_candidate=on_candidate)
-        self.model_, self.settings_, self._fitted = fitted.reported.eval(), fitted.config, (method, fitted.parts)
-        self.history_, self._rest, self._calls = list(fitted.about.get("auto", {}).get("tried", ())), [], 1
-        return fitted.out_of_fold
-
-    def _trainer(self, settings: Settings, train: Bags, val: Bags | None, *, going_on: bool) -> Trainer:
-        """Make a trainer of these bags, with the weights of the last call and, for the same method, its state."""
+    def _fit_epochs(
+        self, settings: ResolvedSettings, train: Bags, val: Bags | None, bar: "FitProgress | None", *, going_on: bool
+    ) -> Fitted:
+        """Train, with the weights of the last call and, for the same method, its state."""
         # Each call draws other instances, but holds out bags by the seed of the settings.
         seed = member_seed(settings.run.seed, _FIRST_CALL + self._calls) if going_on else settings.run.seed
-        resolved = settings.replace(seed=seed).resolve(train.instance_shape)
-        start = self.model_.state_dict() if going_on else None
+        config, before = settings.replace(seed=seed), self.history_ if going_on else []
+        alike = going_on and _method(self.settings_) == _method(config)
+        trainers: list[Trainer] = []
+
+        def continue_from(trainer: Trainer) -> None:
+            trainers.append(trainer)
+            for member, rest in zip(trainer.members, self._rest if alike else ()):
+                state = member.objective.state_dict()
+                # State with a row for each bag starts again, because the bags may have changed.
+                same = {name: value for name, value in rest["objective"].items() if value.shape == state[name].shape}
+                member.objective.load_state_dict({**state, **same})
+                groups = member.optimizer.state_dict()["param_groups"]
+                member.optimizer.load_state_dict({"state": rest["optimizer"], "param_groups": groups})
+
+        calls = Callbacks(on_trainer=continue_from)
+        if bar is not None:
+            calls = replace(calls, on_epoch=lambda row, _: bar.update(row))
+        method = Trained(start=self.model_.state_dict() if going_on else None)
         try:
-            trainer = Trainer(resolved, train, val, fabric=make_fabric(resolved), start=start)
+            fitted = method.fit(train, val, config, calls)
         except RuntimeError as error:
-            if start is None:
+            if not going_on or trainers:
                 raise
             raise ConfigError(
                 f"Expected the settings of the model to continue, got others ({error}); set warm_start=False."
             ) from None
         self._calls = self._calls + 1 if going_on else 1
-        alike = going_on and _method(self.settings_) == _method(resolved)
-        for member, rest in zip(trainer.members, self._rest if alike else ()):
-            state = member.objective.state_dict()
-            # State with a row for each bag starts again, because the bags may have changed.
-            same = {name: value for name, value in rest["objective"].items() if value.shape == state[name].shape}
-            member.objective.load_state_dict({**state, **same})
-            groups = member.optimizer.state_dict()["param_groups"]
-            member.optimizer.load_state_dict({"state": rest["optimizer"], "param_groups": groups})
-        return trainer
-
-    def _run(self, trainer: Trainer, *, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Train to the end and load the selected weights; return the rows of the epochs, after those `before`."""
-        best: dict[str, Any] | None = None
-
-        def keep_best(trainer: Trainer, _: dict[str, Any]) -> None:
-            nonlocal best
-            if trainer.config.training.select == "best" and trainer.best_epoch == trainer.epoch:
-                best = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
-
-        callbacks: list[Callback] = [keep_best]
-        with ExitStack() as stack:
-            if self.show_progress or self.verbose:
-                progress = stack.enter_context(_progress(trainer.config.training.epochs))
-                callbacks.insert(0, lambda _, row: progress.update(row))
-            trainer.fit(callbacks=callbacks)
-        if best is not None:
-            trainer.reported.load_state_dict(best)
-        return before + [{**row, "epoch": len(before) + row["epoch"]} for row in trainer.history]
+        self.history_ = before + [{**row, "epoch": len(before) + row["epoch"]} for row in fitted.history]
+        self._rest = [
+            {"objective": member.objective.state_dict(), "optimizer": member.optimizer.state_dict()["state"]}
+            for member in trainers[0].members
+        ]
+        return fitted
 
 
 def _progress(epochs: int) -> "FitProgress":

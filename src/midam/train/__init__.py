@@ -12,16 +12,13 @@ if TYPE_CHECKING:
     from midam.train.estimators import encoded_sample as encoded_sample
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
-    from midam.train.named_methods import known_methods as known_methods
-    from midam.train.named_methods import method_names as method_names
-    from midam.train.named_methods import method_settings as method_settings
-    from midam.train.step import make_optimizer as make_optimizer
-    from midam.train.step import parameter_groups as parameter_groups
-    from midam.train.step import train_step as train_step
+    from midam.train.loop import Training as Training
+    from midam.train.loop import train_step as train_step
+    from midam.train.optimizers import make_optimizer as make_optimizer
+    from midam.train.optimizers import parameter_groups as parameter_groups
     from midam.train.trainer import Trainer as Trainer
     from midam.train.trainer import build_training as build_training
     from midam.train.trainer import make_fabric as make_fabric
-    from midam.train.training import Training as Training
     from midam.train.trials import Trial as Trial
     from midam.train.trials import TrialResult as TrialResult
     from midam.train.trials import train_trials as train_trials

@@ -1,4 +1,4 @@
-"""From settings to parts: encoder, scorer, estimator, objective and optimizer, each by its name."""
+"""From settings to parts: encoder, scorer, estimator and objective, each by its name."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,6 @@ from midam.nn.standardizer import Intensities, Standardizer
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build
 from midam.settings import ResolvedSettings, Settings
 from midam.train.estimators import Estimator
-from midam.train.step import make_optimizer, parameter_groups
 
 # Settings of encoders only.
 _OF_ENCODERS = ("hidden", "dropout", "norm")
@@ -147,13 +146,6 @@ def build_encoder(config: Settings, *, instance_shape: tuple[int, ...], pretrain
         advice = "name their file in encoder_weights"
         warnings.warn(f"freeze={list(freeze)} keeps the random weights of {name}: {advice}", stacklevel=2)
     return encoder
-
-
-def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Module) -> torch.optim.Optimizer:
-    """Build the primal optimizer for the parameters of a model, on its device, and of its objective."""
-    chosen = config.training
-    groups = parameter_groups(model, objective, weight_decay=chosen.decay)
-    return make_optimizer(chosen.optimizer, groups, lr=chosen.lr, momentum=chosen.momentum)
 
 
 def build_part(registry: Registry, config: ResolvedSettings, **offered: Any) -> Any:

@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -21,7 +20,6 @@ from midam.errors import (
     BagDataError,
     CheckpointError,
     ConfigError,
-    DivergedError,
     StaleStateError,
     require,
     require_counts_if_given,
@@ -34,19 +32,11 @@ from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
-from midam.train.batch_size import choose_batch_size
-from midam.train.members import build_members, refuse_half_volumes, with_objective
-from midam.train.standardizing import fit_standardizers
-from midam.train.step import WeightAverage
-from midam.train.training import (
-    EpochResult,
-    StateError,
-    Training,
-    labels_of,
-    open_reader,
-    standardized_once,
-    weights_of,
-)
+from midam.train.inputs import fit_standardizers, labels_of, open_reader, standardized_once, weights_of
+from midam.train.loop import Training
+from midam.train.members import build_members, choose_batch_size, refuse_half_volumes, with_objective
+from midam.train.optimizers import weight_average
+from midam.train.state_check import StateError, state_error
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -101,8 +91,6 @@ class Trainer:
         The settings, with numbers instead of "auto".
     states : list of StateError
         After the last epoch of `fit`, the tracked state of each member beside whole training bags; empty without one.
-    chosen : str or None
-        A line about the chosen numbers, with the reason; None if no setting was "auto".
     trained_s : float
         Seconds spent on training since the trainer was made, without validation.
 
@@ -143,19 +131,16 @@ class Trainer:
         given, config = config.training, _resolved(config, train, val)
         self.fabric = fabric or make_fabric(config)
         device = self.fabric.device
-        self.chosen: str | None = None
         self._ranks = ranks
         if config.training.open:
-            choose = partial(choose_batch_size, config, train, device=device, fabric=self.fabric)
-            choice = choose() if ranks is None else ranks.from_lead(choose)
-            config, self.chosen = choice.config, choice.tell()
+            config = choose_batch_size(config, train)
         self.config = config
         coder = None if start is None else saved_coder(start)
         once = standardized_once(config, train)
         members = build_members(config, train, device=device, standardized=once, coder=coder)
         self.model = BagEnsemble([member.model for member in members])
         self.model.inputs = Inputs(train.instance_shape, train.feature_names)
-        self._average = WeightAverage(config, self.model)
+        self._average = weight_average(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
         self._val_every = 1 if val is None else _validation_interval(config, given, train, val)
@@ -180,7 +165,9 @@ class Trainer:
     @property
     def reported(self) -> BagEnsemble:
         """Model that is validated and reported: `model`, or the mean of its weights once averaging has started."""
-        return self._average.reported
+        if self._average is None or not int(self._average.n_averaged):
+            return self.model
+        return cast(BagEnsemble, self._average.module)
 
     def reader(self, bags: Bags) -> InstanceReader:
         """Open bags for `scores`; bags of the same set as the training bags share its instances in memory."""
@@ -261,17 +248,18 @@ class Trainer:
         rates = self.members[0].rates(self.config.training.decays(self.epoch))
         self.model.train()
         started = time.perf_counter()
-        results = [self._train_member(member, lr=rates["lr"]) for member in self.members]
+        results = [member.train_epoch(self.epoch) for member in self.members]
         self._copy_leading_weights()
-        self._average.update(self.epoch)
+        if self._average is not None and self.config.training.averages(self.epoch):
+            self._average.update_parameters(self.model)
         self.trained_s += time.perf_counter() - started
         self.epoch += 1
         row: dict[str, Any] = {
             "epoch": self.epoch,
             **rates,
             **self.members[0].state_rate(),
-            "loss": float(np.mean([result.loss for result in results])),
-            f"train_{self.target.metric}": float(np.mean([result.metric for result in results])),
+            "loss": float(np.mean([loss for loss, _ in results])),
+            f"train_{self.target.metric}": float(np.mean([metric for _, metric in results])),
             self.validated: self._validate(),
         }
         self.history.append(row)
@@ -281,7 +269,7 @@ class Trainer:
         """Return everything that a resume needs: only tensors, numbers, strings, lists and dictionaries."""
         return {
             "model": self.model.state_dict(),
-            "average": self._average.state_dict(),
+            "average": None if self._average is None else self._average.state_dict(),
             "members": [member.state_dict() for member in self.members],
             "bag_ids": [str(i) for i in self._train.ids],
             "epoch": self.epoch,
@@ -296,14 +284,15 @@ class Trainer:
                 "Expected the state of these training bags, got one of other bags; resume with the data of the run."
             )
         self.model.load_state_dict(state["model"])
-        self._average.load_state_dict(state["average"])
+        if self._average is not None:
+            self._average.load_state_dict(state["average"])
         for member, part in zip(self.members, state["members"], strict=True):
             member.load_state_dict(part)
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
 
     def _check_states(self) -> None:
-        errors = [member.state_error() for member in self.members]
+        errors = [state_error(member) for member in self.members]
         self.states = [state for state in errors if state is not None]
         for member, state in zip(self.members, errors, strict=True):
             if state is not None and state.wrong and self.config.training.select == "last":
@@ -322,17 +311,6 @@ class Trainer:
     def _open(self, bags: Bags, *, once: bool) -> InstanceReader:
         transform = self._standardizer if once else None
         return open_reader(self.config, bags, transform=transform, device=self.fabric.device)
-
-    def _train_member(self, member: Training, *, lr: float) -> EpochResult:
-        result = member.train_epoch(self.epoch)
-        if not result.finite:
-            loss = result.loss
-            problem = "weights that are not" if np.isfinite(loss) else f"the loss {loss:g}"
-            raise DivergedError(
-                f"Expected a finite loss and finite weights, got {problem} in epoch {self.epoch + 1}; lower lr (now "
-                f"{lr:g}) or standardize the features."
-            )
-        return result
 
     def _validate(self) -> float | None:
         due = self.epoch % self._val_every == 0 or self.epoch >= self.config.training.epochs
@@ -356,9 +334,7 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     on_cpu = config.run.accelerator == "cpu" or not torch.accelerator.is_available()
     if on_cpu and config.run.precision == "32-true" and processes.count == 1 and not loggers:
-        # A CPU needs only these parts of a Fabric, which takes seconds to import.
-        plain = {"autocast": nullcontext, "backward": torch.autograd.backward}
-        return cast("Fabric", SimpleNamespace(device=torch.device("cpu"), loggers=[], **plain))
+        return _plain_fabric(torch.device("cpu"))
     # Fabric logs the precision at each training, and a study has hundreds of trainings.
     for name in ("rank_zero", "distributed"):
         logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
@@ -367,6 +343,12 @@ def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes |
 
     strategy = processes.strategy()
     return Fabric(accelerator=config.run.accelerator, precision=config.run.precision, strategy=strategy, **options)
+
+
+def _plain_fabric(device: torch.device) -> "Fabric":
+    """Return the parts of a Fabric that float32 on one device needs; a Fabric takes seconds to import."""
+    plain = {"autocast": nullcontext, "backward": torch.autograd.backward}
+    return cast("Fabric", SimpleNamespace(device=device, loggers=[], **plain))
 
 
 def _resolved(config: Settings, train: Bags, val: Bags | None) -> ResolvedSettings:
@@ -420,18 +402,5 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     >>> output.score.shape
     torch.Size([16])
     """
-    require(config, Settings, "config", "make them with `midam.Settings(...)`")
-    require(train, Bags, "train", "read them with `midam.read_bags`")
-    device = usable_device(device)
-    config = with_objective(config, target_of(train)).resolve(train.instance_shape).replace(members=1)
-    if config.training.open:
-        choice = choose_batch_size(config, train, device=device)
-        choice.tell()
-        config = choice.config
-    once = standardized_once(config, train)
-    (member,) = build_members(config, train, device=device, standardized=once)
-    if config.model.standardize:
-        fit_standardizers([member.model.standardizer], train, seed=config.run.seed)
-    reader = open_reader(config, train, transform=member.model.standardizer if once else None, device=device)
-    known, weights = covariates_of(member.model, train), weights_of(train, reader)
-    return Training(member, reader, labels_of(train, reader), covariates=known, weights=weights)
+    fabric = _plain_fabric(usable_device(device))
+    return Trainer(config.replace(members=1, select="last", patience=None), train, fabric=fabric).members[0]

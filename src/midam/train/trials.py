@@ -75,19 +75,21 @@ def train_trials(
 ) -> list[TrialResult]:
     """Train a `Trainer` for each trial, all with the settings of `config`; it raises the same errors.
 
-    The seed of a trial replaces ``config.seed``. No epoch is selected: all epochs are trained, and the bags of a trial
-    are scored after the last epoch, or after each of the epochs `after`, from 1. The results are in the order of
-    `trials`.
+    The results are in the order of `trials`; see `train_trial`.
     """
     require(config, Settings, "config", "make them with `midam.Settings(...)`")
     require(bags, Bags, "bags", "read them with `midam.read_bags`")
-    config = config.replace(select="last", patience=None)
+    return [train_trial(config, bags, trial, after=after) for trial in trials]
+
+
+def train_trial(config: Settings, bags: Bags, trial: Trial, *, after: Collection[int] | None = None) -> TrialResult:
+    """Train on the bags of a trial, and score its others; its seed replaces ``config.seed``.
+
+    No epoch is selected: all epochs are trained, and the bags are scored after the last epoch, or after each of the
+    epochs `after`, from 1.
+    """
+    started, config = time.perf_counter(), config.replace(select="last", patience=None)
     after = (config.training.epochs,) if after is None else after
-    return [_train(config, bags, trial, after=after) for trial in trials]
-
-
-def _train(config: Settings, bags: Bags, trial: Trial, *, after: Collection[int]) -> TrialResult:
-    started = time.perf_counter()
     with warnings.catch_warnings():
         if config.training.open:  # no note about the choice in each trial
             warnings.simplefilter("ignore", Note)

@@ -1,7 +1,6 @@
 """What two classes, one of them positive, add to the page: curves with bands, calibration, operating points."""
 
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,16 +8,14 @@ from numpy.typing import NDArray
 
 from midam.errors import plural
 from midam.evaluate import calibrate
-from midam.evaluate.bands import Bands, curve_bands, net_benefit, net_benefit_of_all
+from midam.evaluate.bands import Bands, curve_bands, net_benefit_of_all
 from midam.evaluate.proportions import Estimate, called_right, operating_points, proportion
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
-from midam.report.page.target_page import ScoredPart, TargetPage
+from midam.report.page.target_page import TargetPage
 from midam.report.words import form_apart
-from midam.targets import Target
 
-_SHOWN_BENEFIT = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 _UNDECIDED = "This needs validation bags of both classes, and the run has none."
 _KINDS = ((1, "Missed: positive bags called negative"), (0, "False alarms: negative bags called positive"))
 
@@ -29,14 +26,6 @@ class BinaryPage(TargetPage):
     of_target = "binary"
     claim, pairs = ", a positive bag scored above a negative one", "pairs"
     validates = "threshold and calibration"
-    missing = "one class only"
-    always_errors = True
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
-        """Plot the ROC curves of the model and the baseline."""
-        marks: dict[str, Any] = {"threshold": part.fitted.get("threshold"), "baseline": part.baseline}
-        plot_scores.plot_roc(folder / "roc.png", labels=part.values, **part.shown, **marks)
 
     @cached_property
     def _bands(self) -> Bands:
@@ -48,18 +37,6 @@ class BinaryPage(TargetPage):
     def ranked(self) -> bool:
         """Whether the tested bags hold both classes."""
         return self.tested.both_classes
-
-    @property
-    def shift(self) -> list[str]:  # type: ignore[override]
-        """What changes on other data."""
-        return [
-            f"{self.tested.positives / len(self.tested):.0%} of these bags are positive. Where the share differs, PPV, "
-            "NPV, average precision and net benefit differ, and probabilities need to be calibrated again."
-        ]
-
-    def counted(self) -> str:
-        """Return the counts of bags and positive bags."""
-        return self.tested.counts()
 
     def second(self) -> str | None:
         """Return how many bags of each class are classified correctly."""
@@ -73,10 +50,6 @@ class BinaryPage(TargetPage):
             f"bags and cleared {cleared} of {negatives} negative ones."
         )
 
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return positive bags and their share."""
-        return {"positive": int(values.sum()), "share": Number(float(values.mean()) if len(values) else None, ".1%")}
-
     def intervals(self) -> dict[str, Estimate | None]:
         """Return average precision, and rates at the threshold with intervals that respect groups."""
         rates = {
@@ -88,8 +61,7 @@ class BinaryPage(TargetPage):
         """Return the curves with bands, and the scores of both classes."""
         study, tested, bands = self.study, self.tested, self._bands
         bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores, "threshold": study.threshold}
-        baseline = None if study.baseline is None else study.baseline.scores
-        roc = plot_scores.plot_roc(**bags, summary=self.summary, baseline=baseline, band=bands.roc)
+        roc = plot_scores.plot_roc(**bags, summary=self.summary, baseline=study.baseline, band=bands.roc)
         precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
         unit = "groups" if tested.grouped else "bags"
         return [
@@ -100,7 +72,7 @@ class BinaryPage(TargetPage):
 
     def tables(self) -> list[Any]:
         """Return which class is positive."""
-        classes = self.study.classes
+        classes = self.study.about.get("data", {}).get("classes")
         return [Note(f"Positive is {classes[1]}, negative {classes[0]}.")] if classes else []
 
     def checks(self) -> list[Part]:
@@ -144,7 +116,7 @@ class BinaryPage(TargetPage):
         on = f"the {'validation' if known is None else known.kind} bags" if tested.folds is None else "the other folds"
         then = "" if known is None else f" That share was {known.positives / known.bags:.1%}; here it is {share:.1%}."
         return [
-            Pair([Figure(curve, "Reliability.", text), Table(f"Calibration of {tested.counts()}", (), rows)]),
+            Pair([Figure(curve, "Reliability.", text), Table(f"Calibration of {tested.counted()}", (), rows)]),
             Note(f"Probabilities come from Platt scaling on {on}, and apply to their share of positive bags.{then}"),
         ]
 
@@ -153,18 +125,11 @@ class BinaryPage(TargetPage):
         if benefit is None or p is None:
             return ["Net benefit needs probabilities, and this run has none."]
         curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
-        model = net_benefit(tested.values, p, _SHOWN_BENEFIT)
-        everyone = net_benefit_of_all(tested.values, _SHOWN_BENEFIT)
-        rows = [
-            [Number(t, ".0%"), Number(a, key=f"net_benefit.{t:g}"), Number(b), Number(a - max(b, 0.0), "+.3f")]
-            for t, a, b in zip(_SHOWN_BENEFIT, model.tolist(), everyone.tolist())
-        ]
-        heads = ["act from", "model", "act on all", "model minus the better of all and none"]
         return [
             "Net benefit is the true positives per bag minus the false positives per bag, weighted by the odds of the "
             "threshold probability: at 10%, nine false alarms weigh as much as one case found. The model is worth "
             "using where its curve is above both others, at thresholds that clinicians name for the decision.",
-            Pair([Figure(curve, "Decision curve.", f"n = {tested.counts()}."), Table("Net benefit", heads, rows)]),
+            Pair([Figure(curve, "Decision curve.", f"n = {tested.counted()}.")]),
         ]
 
     def _operating(self) -> list[Any]:
@@ -195,7 +160,7 @@ class BinaryPage(TargetPage):
             f"Each threshold was chosen on {choice.bags} {choice.kind} bags ({choice.positives} positive"
             f"{pooled}); {then}. Here a rule may miss its goal. PPV and NPV apply to a "
             f"share of {tested.positives / len(tested):.1%} positive bags.",
-            Table(f"Operating points on {tested.counts()}. 95% {unit}.", heads, rows),
+            Table(f"Operating points on {tested.counted()}. 95% {unit}.", heads, rows),
             *(Note(f"* {point.note}") for point in choice.points if point.note),
         ]
 
@@ -226,10 +191,6 @@ class BinaryPage(TargetPage):
             title = f"{name}, at the threshold {threshold:{form}}"
             parts.append(self.error_table(title, order, ["score", "probability"], cells, total=total))
         return parts
-
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of bags of the rarer class."""
-        return min(self.tested.positives, len(self.tested) - self.tested.positives), "bags of the rarer class"
 
     def subgroup_figures(self) -> dict[str, Estimator]:
         """Return AUROC, and sensitivity and specificity at the run's threshold."""

@@ -1,7 +1,5 @@
 """What several classes (one for each bag) and several labels (any number for each bag) add to the page."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,12 +9,11 @@ from midam.errors import plural
 from midam.evaluate.calibrate import Bin, reliability_bins
 from midam.evaluate.proportions import estimate_of, proportion
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
-from midam.report.page.target_page import MOST_NAMES, UNDECIDED, ScoredBags, ScoredPart, TargetPage
+from midam.report.page.target_page import MOST_NAMES, UNDECIDED, ScoredBags, TargetPage
 from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
-from midam.targets import Target
 from midam.targets.columns import ColumnTarget
 
-_CURVES, _CONFUSIONS = 10, 15  # most classes with ROC curves, and most confusions in the list
+_CURVES = 10  # most classes with ROC curves
 _KINDS = ((1, "Missed: with the label, least probable"), (0, "False alarms: without it, most probable"))
 
 
@@ -27,17 +24,7 @@ class ClassesPage(TargetPage):
     claim = ", a bag of a class scored above a bag of another, by the score of that class,"
     pairs = "such pairs, averaged over the classes"
     validates = "probabilities"
-    shift = (
-        "Where the classes have other shares, accuracy, average precision and probabilities differ; with other classes "
-        "in the rest, every AUROC differs too.",
-    )
     scaled = "temperature scaling with an offset of each class"
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot the ROC curve of each class or label."""
-        labels = cast(ColumnTarget, target).table(part.values)
-        plot_class_rocs(folder / "roc.png", names=target.names, labels=labels, **part.shown)
 
     def columns(self, bags: ScoredBags) -> NDArray[np.float64]:
         """Return labels [N, C] of 0 and 1, with NaN if unknown."""
@@ -51,15 +38,6 @@ class ClassesPage(TargetPage):
     def _measure(self) -> str:
         return "score" if self.tested.predicted is None else "probability"
 
-    def counted(self) -> str:
-        """Return the counts of bags and classes."""
-        return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'class')}")
-
-    def second(self) -> str | None:
-        """Return how many bags are classified correctly."""
-        correct = np.trace(self.summary["confusion"])
-        return f"By the largest {self._measure}, {correct} of {len(self.tested)} bags were classified correctly."
-
     def figures(self) -> list[Figure]:
         """Return ROC curves, unless there are many, and of classes also the confusion."""
         names, tested = self.target.names, self.tested
@@ -71,7 +49,7 @@ class ClassesPage(TargetPage):
         return [Figure(rocs, "ROC curves.", text), *confusion(self, "class")]
 
     def tables(self) -> list[Any]:
-        """Return a table of the classes, and of the most frequent confusions of many."""
+        """Return tables of the classes and of their predictions."""
         names, rows = list(self.target.names), list[list[Any]]()
         for name in names:
             part, key = self.summary["per_class"][str(name)], f"per_class.{name}"
@@ -121,11 +99,6 @@ class ClassesPage(TargetPage):
         order = wrong[np.argsort(true_probabilities[wrong] - probabilities[wrong, called[wrong]], kind="stable")]
         return [self.error_table("Misclassified", order, heads, cells)]
 
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of bags of the rarest class or label."""
-        least = min(part["positives"] for part in self.summary["per_class"].values())
-        return least, f"bags of the rarest {self.one}"
-
 
 class LabelsPage(ClassesPage):
     """Several labels, any number for each bag."""
@@ -133,27 +106,7 @@ class LabelsPage(ClassesPage):
     of_target, one, against = "multilabel", "label", "bags without it"
     claim = ", a bag with a label scored above a bag without it, by the score of that label,"
     pairs = "such pairs, averaged over the labels"
-    shift = ("Where labels have other shares, average precision and probabilities differ.",)
     scaled = "Platt scaling of each label"
-
-    def counted(self) -> str:
-        """Return the counts of bags and labels."""
-        return self.tested.counted(f" with {plural(len(self.target.names), 'label')}")
-
-    def second(self) -> str | None:
-        """Return the lowest and the highest AUROC of a label."""
-        parts = self.summary["per_class"]
-        known = sorted((part["auroc"], name) for name, part in parts.items() if part["auroc"] is not None)
-        if len(known) < 2:
-            return None
-        (low, lowest), (high, highest) = known[0], known[-1]
-        return f"The labels range from {low:.1%} ({lowest}) to {high:.1%} ({highest})."
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return the number of bags with each label, and how many entries are unknown."""
-        names = self.target.names
-        counts = dict(zip(names, (values == 1).sum(axis=0).tolist())) if len(names) <= MOST_NAMES else {}
-        return counts | {"entries unknown": int(np.isnan(values).sum())}
 
     def figures(self) -> list[Figure]:
         """Return ROC curves, unless there are many."""
@@ -200,20 +153,11 @@ def confusion(page: TargetPage, kind: str) -> list[Figure]:
 
 
 def decisions(page: TargetPage, called: ArrayLike, kind: str) -> list[Table]:
-    """Return recall and precision of each class or grade with intervals; of many, the most frequent confusions too."""
+    """Return recall and precision of each class or grade with intervals."""
     names, groups, rows, right = page.target.names, page.tested.groups, list[list[Any]](), page.codes == called
     for code, name in enumerate(names):
         parts = [page.codes == code, np.asarray(called) == code]
         shares = [proportion(right, groups=groups, among=part) for part in parts]
         rows.append([name, *(int(part.sum()) for part in parts), *shares])
     heads = [kind, "bags", "predicted", "recall", "precision"]
-    each = Table(f"Predictions of each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)
-    return [each, *([_confusions(page.summary["confusion"], names, kind)] if len(names) > MOST_NAMES else [])]
-
-
-def _confusions(confusion: ArrayLike, names: Sequence[str], kind: str) -> Table:
-    counts = np.asarray(confusion, dtype=np.int64)
-    wrong = sorted((-count, i, j) for (i, j), count in np.ndenumerate(counts) if i != j and count)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    rows = [[names[i], names[j], -int(less), Number(float(shares[i, j]), ".0%")] for less, i, j in wrong[:_CONFUSIONS]]
-    return Table("The most frequent confusions", [kind, "predicted", "bags", f"share of this {kind}"], rows, sorts=True)
+    return [Table(f"Predictions of each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)]

@@ -1,19 +1,19 @@
 """The page of a comparison: methods on the same folds, their paired differences, curves and folds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
-from sklearn.metrics import precision_recall_curve, roc_curve
+from sklearn.metrics import roc_curve
 
 from midam.errors import plural
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import ORANGE
 from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
-from midam.report.plot_runs import Row, plot_fold_strip, plot_forest
+from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_mean_curves
 from midam.report.words import METRIC_NAMES, capitalized
 
@@ -140,14 +140,11 @@ def _curves(study: MethodsStudy) -> list[Figure]:
     if study.metric != "auroc":
         return []
 
-    def means(curve: Callable[[Tested], NDArray[np.float64]]) -> dict[str, tuple[Any, Any]]:
-        tested = (method for method in study.methods if method.tested)
-        return {method.name: (_GRID, np.mean([curve(part) for part in method.tested], axis=0)) for method in tested}
-
-    roc = plot_mean_curves(means(_sensitivity), "1 \N{MINUS SIGN} specificity", "Sensitivity", diagonal="Chance")
-    precision = plot_mean_curves(means(_precision), "Recall (sensitivity)", "Precision (PPV)")
+    tested = (method for method in study.methods if method.tested)
+    means = {method.name: (_GRID, np.mean([*map(_sensitivity, method.tested)], axis=0)) for method in tested}
+    roc = plot_mean_curves(means, "1 \N{MINUS SIGN} specificity", "Sensitivity", diagonal="Chance")
     text = "Mean over the folds; scores are never pooled across folds, each of which has a scale of its own."
-    return [Figure(roc, "ROC curves.", text), Figure(precision, "Precision and recall.", "Mean over the folds.")]
+    return [Figure(roc, "ROC curves.", text)]
 
 
 def _sensitivity(part: Tested) -> NDArray[np.float64]:
@@ -155,28 +152,17 @@ def _sensitivity(part: Tested) -> NDArray[np.float64]:
     return np.asarray(np.interp(_GRID, fall, recall))
 
 
-def _precision(part: Tested) -> NDArray[np.float64]:
-    share, recall, _ = precision_recall_curve(part.labels, part.scores)
-    # Recall falls as the threshold rises: take the precision at the highest threshold that reaches each recall.
-    at = recall.size - 1 - np.searchsorted(recall[::-1], np.maximum(_GRID, 1e-12) - 1e-12)
-    return np.asarray(share[at])
-
-
 def _folds(study: MethodsStudy) -> Part:
-    """Return the metric of each fold, and how many bags the folds test."""
+    """Return how many bags the folds test."""
     first = next((method for method in study.methods if method.tested), None)
     if first is None:
         return Part("Folds", ["No fold could be used."])
-    folds = {method.name: [part.metric for part in method.tested] for method in study.methods}
-    estimates = {method.name: method.estimate(study.metric) for method in study.methods}
-    means = {name: None if estimate is None else estimate.value for name, estimate in estimates.items()}
     repeats = len({part.repeat for part in first.tested})
     positives = _range([int(part.labels.sum()) for part in first.tested])
     of_them = f", {positives} of them positive" if study.metric == "auroc" else ""
     count, sizes = len(first.tested) // repeats, _range([len(part.ids) for part in first.tested])
     text = f"{plural(repeats, 'repeat')} of {count} folds; each tests {sizes} bags{of_them}."
-    strip = Figure(plot_fold_strip(study.title, folds, means), f"{study.title} of each fold.")
-    return Part("Folds", [text, Pair([strip])])
+    return Part("Folds", [text])
 
 
 def _range(values: Sequence[int]) -> str:

@@ -1,20 +1,16 @@
 """What labels with an order add to the page: grades, numbers, and times to an event."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import plural
-from midam.evaluate.survival import median_follow_up
 from midam.report import plot_order
 from midam.report.page.classes import confusion, decisions
 from midam.report.page.render import Figure, Number, Part, Table
-from midam.report.page.target_page import UNDECIDED, Cells, ScoredPart, TargetPage
+from midam.report.page.target_page import UNDECIDED, Cells, TargetPage
 from midam.report.words import signed
-from midam.targets import Target
 
 _PARTS = 5
 
@@ -26,36 +22,11 @@ class GradesPage(TargetPage):
     claim = ": of two bags of different grades, the one with the higher grade had the higher score"
     pairs = "such pairs"
     validates = "cuts between grades"
-    shift = (
-        "Kappa, accuracy and C-index depend on the shares of the grades: neighboring grades are harder to distinguish "
-        "than distant ones.",
-    )
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot the scores of each grade with the cuts between grades."""
-        options: dict[str, Any] = {"names": target.names, "grades": part.values[:, 0]}
-        plot_order.plot_grade_scores(folder / "scores.png", **options, cuts=part.fitted.get("cuts", ()), **part.shown)
-
-    def counted(self) -> str:
-        """Return the counts of bags and grades."""
-        return self.tested.counted(f" of {plural(len(np.unique(self.codes)), 'grade')}")
-
-    def second(self) -> str | None:
-        """Return how many bags get their true grade, and how many this or a neighboring grade."""
-        if "confusion" not in self.summary:
-            return None
-        matrix = np.asarray(self.summary["confusion"])
-        below, correct, above = (int(np.trace(matrix, offset)) for offset in (-1, 0, 1))
-        return (
-            f"By cuts chosen on validation bags, {correct} of {len(self.tested)} bags got their true grade, and "
-            f"{below + correct + above} the true or a neighboring grade."
-        )
 
     def figures(self) -> list[Figure]:
         """Return the scores of each grade, and the confusion."""
         bags: dict[str, Any] = {"grades": self.codes, "scores": self.tested.scores}
-        figure = plot_order.plot_grade_scores(names=self.target.names, summary=self.summary, **bags)
+        figure = plot_order.plot_grade_scores(names=self.target.names, **bags)
         return [Figure(figure, "Score by grade."), *confusion(self, "grade")]
 
     def tables(self) -> list[Any]:
@@ -75,11 +46,6 @@ class GradesPage(TargetPage):
 
         return _off_both_ways(self, self.codes - called, scores, ["grade", "predicted", "score"], cells)
 
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of bags of the rarest grade."""
-        least = np.bincount(self.codes, minlength=len(self.target.names)).min()
-        return int(least), "bags of the rarest grade"
-
 
 class NumbersPage(TargetPage):
     """A number."""
@@ -88,43 +54,17 @@ class NumbersPage(TargetPage):
     claim = ": of two bags, the one with the larger number had the higher score"
     pairs = "pairs of different numbers"
     validates = "numbers for scores"
-    shift = (
-        "Among bags with more similar numbers, the C-index is lower. Predicted numbers are pulled toward those of "
-        "the validation bags.",
-    )
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot the scores against the numbers, with the predicted number of each score."""
-        knots = (part.fitted["scores"], part.fitted["numbers"]) if part.fitted else None
-        options: dict[str, Any] = {"name": target.names[0], "values": part.values[:, 0], "knots": knots}
-        plot_order.plot_number_scores(folder / "scores.png", **options, **part.shown)
 
     @property
     def numbers(self) -> NDArray[np.float64]:
         """The true numbers [N]."""
         return self.tested.values[:, 0]
 
-    def second(self) -> str | None:
-        """Return the mean error of the prediction and of a constant."""
-        if self.summary.get("mae") is None:
-            return None
-        error, constant = (signed(self.summary[name]) for name in ("mae", "mae_constant"))
-        return (
-            f"The predicted {self.target.names[0]} was off by {error} on average; predicting the median for all bags "
-            f"would be off by {constant}."
-        )
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return minimum, quartiles and maximum."""
-        heads = ("lowest", "quarter", "median", "three quarters", "highest")
-        return {head: Number(x, ".3g") for head, x in zip(heads, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist())}
-
     def figures(self) -> list[Figure]:
         """Return the scores against the numbers, with the predicted number of each score."""
         scores, predicted, name = self.tested.scores, self.tested.predicted, self.target.names[0]
         order = np.argsort(scores, kind="stable")
-        bags: dict[str, Any] = {"values": self.numbers, "scores": scores, "summary": self.summary}
+        bags: dict[str, Any] = {"values": self.numbers, "scores": scores}
         bags["knots"] = None if predicted is None else (scores[order], predicted[order])
         return [Figure(plot_order.plot_number_scores(name=name, **bags), "Score and number.", "A dot is a bag.")]
 
@@ -169,44 +109,11 @@ class SurvivalPage(TargetPage):
     of_target = "survival"
     claim = ": of two bags, the one with the earlier event had the higher risk"
     validates = "risk groups"
-    shift = (
-        "The C-index depends on how long bags were followed, and on which were lost: both differ elsewhere.",
-        "Censoring is assumed to be unrelated to the risk. If it is related, or if another event, such as death from "
-        "other causes, was recorded as no event, curves and metrics are biased.",
-    )
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:  # noqa: ARG003
-        """Plot the survival of each risk group."""
-        if part.decision is not None:
-            time, event = part.values.T
-            groups = part.decision.predict(part.scores)
-            plot_order.plot_survival(folder / "scores.png", time=time, event=event, groups=groups, title=part.title)
 
     @property
     def event(self) -> NDArray[np.bool_]:
         """Whether the event was seen [N]."""
         return np.asarray(self.tested.values[:, 1] == 1)
-
-    def counted(self) -> str:
-        """Return the counts of bags and events."""
-        return self.tested.counted(f", {int(self.event.sum())} with the event")
-
-    def second(self) -> str | None:
-        """Return the events in the risk groups."""
-        names, rows = self.target.predicted_names, self.summary.get("risk_groups")
-        parts = [f"{row['events']} of {row['bags']} bags of {names[row['group']]} risk" for row in rows or ()]
-        return f"The event was seen in {', in '.join(parts)}." if parts else None
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return events, follow-up and longest time."""
-        time, event = values.T
-        median = median_follow_up(time, event)
-        return {
-            "events": int(event.sum()),
-            "median follow-up": "not reached" if median is None else signed(median, ".4g"),
-            "longest time": Number(float(time.max()), ".4g"),
-        }
 
     def figures(self) -> list[Figure]:
         """Return the Kaplan-Meier curves of the risk groups."""
@@ -216,8 +123,13 @@ class SurvivalPage(TargetPage):
         finite = np.isfinite(predicted)
         time, event = self.tested.values[finite].T
         curves = plot_order.plot_survival(time=time, event=event, groups=predicted[finite].astype(np.int64))
-        text = "Bands are pointwise 95% intervals (Greenwood); ticks are censored bags. The log-rank test assumes "
-        return [Figure(curves, "Kaplan-Meier curves.", f"{text}independent bags.")]
+        p, text = (
+            self.summary.get("log_rank_p"),
+            "Bands are pointwise 95% intervals (Greenwood); ticks are censored bags.",
+        )
+        if p is not None:
+            text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, if the bags are independent."
+        return [Figure(curves, "Kaplan-Meier curves.", text)]
 
     def tables(self) -> list[Any]:
         """Return a table of the risk groups."""
@@ -253,10 +165,6 @@ class SurvivalPage(TargetPage):
             self.error_table(f"Event at {low} risk, the earliest first", early, heads, cells),
             self.error_table(f"No event at {high} risk, the longest time first", late, heads, cells),
         ]
-
-    def rarest(self) -> tuple[int, str]:
-        """Return the number of events."""
-        return int(self.event.sum()), "events"
 
 
 def _off_both_ways(

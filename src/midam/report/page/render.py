@@ -191,7 +191,7 @@ def _environment() -> Environment:
     """Return the environment of the templates, which escape every text that is not `Markup`."""
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
     environment = Environment(loader=PackageLoader("midam.report.page"), autoescape=True, **blocks)
-    filters: dict[str, Callable[..., Any]] = {"cell": cell, "prose": prose, "signed": signed}
+    filters: dict[str, Callable[..., Any]] = {"cell": cell, "prose": prose}
     filters["kind"] = lambda block: "str" if isinstance(block, str) else type(block).__name__
     filters["svg"] = lambda figure, description: Markup(svg_text(figure, description))
     environment.filters.update(filters)

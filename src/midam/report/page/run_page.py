@@ -3,9 +3,8 @@
 The answer; how well the model ranks; what to know before relying on it; the bags that were wrong; how it was made.
 """
 
-import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from midam.errors import plural
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report import words
 from midam.report.figures import ORANGE
+from midam.report.label_facts import label_facts, rarest
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
 from midam.report.page.ordered import GradesPage, NumbersPage, SurvivalPage
@@ -33,16 +33,15 @@ from midam.report.page.render import (
     render,
     tables_of,
 )
-from midam.report.page.target_page import ScoredBags, Study, TargetPage
+from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage
 from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
-from midam.report.pseudonyms import naming
+from midam.report.pseudonyms import NAMES, PSEUDONYMS
 from midam.targets import Target
 
 _PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
 # A validation with fewer bags of a class, or events, says little (Collins et al. 2016, Statistics in Medicine 35:214).
 _FEW = 100
 _ASKED = 4  # bags in the command `midam explain`
-_SITES = re.compile(r"\b(site|center|centre|hospital|clinic|institution|institute|scanner|vendor)s?\b", re.IGNORECASE)
 
 
 def page_class(target: Target) -> type[TargetPage]:
@@ -57,10 +56,10 @@ def report_page(study: Study) -> str:
         Section("metrics", "How well it ranks", _metrics(study, page)),
         Section("caution", "Before you rely on it", _cautions(study, page)),
         Section("bags", "The bags: which were wrong", _bags(study, page)),
-        Section("made", "How it was made: data, training, settings, versions", _made(study, page)),
+        Section("made", "How it was made: data, training, settings, versions", _made(study)),
     ]
-    names = _names(study, [block for section in sections for block in section.blocks])
-    answer = Section("answer", "The answer", [*_answer(study, page), *([Note(names)] if names else [])])
+    names = PSEUDONYMS if study.pseudonyms else NAMES
+    answer = Section("answer", "The answer", [*_answer(study, page), Note(names)])
     kicker, title = "Report of a run", f"{study.data}: {study.method}"
     if study.external:
         kicker, title = "External evaluation", f"Trained on {study.trained_on}, tested on {study.data}"
@@ -77,37 +76,21 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
         "val": f"which chose {page.validates}, so that this is no test",
         "train": "which trained the model, so that this is no test",
     }
-    lead = f"Of the {words.PART_NAMES[study.part]} bags ({page.counted()}), the labels order no two: "
+    lead = f"Of the {words.PART_NAMES[study.part]} bags ({study.tested.counted()}), the labels order no two: "
     blocks: list[Any] = [f"{lead}ranking cannot be measured."]
     if page.ranked and estimate:
         pairs = f"{page.pairs} within a fold" if study.folds and page.of_target == "binary" else page.pairs
         share = Markup("<strong>{:.1%}</strong> of all {} {}").format(estimate.value, pairs, interval(estimate, ".1%"))
-        lead = f"On {page.counted()}, {roles[study.part]}{page.claim} in "
+        lead = f"On {study.tested.counted()}, {roles[study.part]}{page.claim} in "
         blocks = [Markup("{}{}.").format(lead, share), page.second()]
     counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
     trained = [counts[part] for part in ("train", "val") if part in counts]
     on = f"{study.trained_on} ({' and '.join(trained)})" if trained else study.trained_on
-    done = f"What was done: {study.method}, trained on {on}."
-    if study.folds:
-        done = (
-            f"What was done: {study.method}, trained on all bags of {study.trained_on}. For the scores it was trained "
-            f"{study.folds} times more, each time without one of {study.folds} folds, which it then scored."
-        )
-    blocks.append(done)
-    baseline = None if study.baseline is None else study.baseline.entry
-    if baseline is not None:
+    done = words.fold_words(study.about) if study.folds else f"trained on {on}"
+    blocks.append(f"What was done: {study.method}, {done}.")
+    if (baseline := study.compared.get("baseline")) is not None:
         blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict_words(baseline)}.")
     return [block for block in blocks if block]
-
-
-def _names(study: Study, blocks: Sequence[Any]) -> str:
-    """Return a caution about names on the page for readers who share it; "" if there are no names."""
-    if study.pseudonyms:
-        return "Names of bags, groups, levels and files are pseudonyms here; the author of this page has the key."
-    cells = {cell for table in tables_of(blocks) for row in table.rows for cell in row if isinstance(cell, str)}
-    bag_and_group_names = (study.tested.ids, study.tested.groups)
-    bags, groups = (0 if names is None else len(cells.intersection(names.tolist())) for names in bag_and_group_names)
-    return naming(bags, groups) if bags or groups else ""
 
 
 def _metrics(study: Study, page: TargetPage) -> list[Any]:
@@ -137,41 +120,35 @@ def _own_test(study: Study, page: TargetPage) -> Table | None:
 
 def _compared(study: Study) -> list[Any]:
     """Return a table of the model, its baseline and its covariates alone on the same bags, and remarks on it."""
-    baseline, covariates, notes = study.baseline, study.covariates, list[Any]()
-    entry, alone = None if baseline is None else baseline.entry, None if covariates is None else covariates["alone"]
-    rows, known = list[list[Any]](), next((one for one in (entry, alone) if one is not None), None)
-    if baseline is not None and entry is None:
-        why = baseline.note or "this run was trained with `--no-baseline`"
+    about, compared, notes, rows = study.about, study.compared, list[Any](), list[list[Any]]()
+    covariates = ", ".join(about.get("covariates", {}).get("names", ()))
+    titles = {"baseline": "baseline", "covariates.alone": f"{covariates} alone"}
+    if not study.external and "baseline" in about and about["baseline"] is None:
+        why = about.get("baseline_note") or "this run was trained with `--no-baseline`"
         notes.append(Note(f"There is no baseline to compare the model with: {why}."))
-    if covariates is not None and alone is None:
-        notes.append(
-            Note(f"The score takes the covariates {', '.join(covariates['names'])}, which were not tested alone.")
-        )
-    if known is None:
+    if not study.external and covariates and "covariates.alone" not in compared:
+        notes.append(Note(f"The score takes the covariates {covariates}, which were not tested alone."))
+    if not compared:
         return notes
-    metric, bags = words.metric_of_part(known), len(study.parts[known["part"]])
-    if baseline is not None and entry is not None:
-        rows.append(["this model", _estimate(baseline.model, metric, bags), None])
-        rows.append([f"baseline: {entry['method']}", *_with_difference(entry, bags, "baseline")])
-        fitted = "Cox regression" if entry["method"].endswith("-cox") else "500 trees, with nothing tuned"
+    part = next(iter(compared.values()))["part"]
+    metric, bags = study.metric, len(study.parts[part])
+    for key, entry in compared.items():
+        difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{key}.difference")
+        area = Number(_estimate(entry, metric, bags), key=f"{key}.{metric}")
+        rows.append([f"{titles[key]}: {entry['method']}", area, difference])
+    if "covariates.alone" in compared:
+        notes.append(Note(f"Next to {covariates} alone: {words.verdict_words(compared['covariates.alone'])}."))
+    if "baseline" in compared:
+        rows.insert(0, ["this model", _estimate(about[part], metric, bags), None])
+        fitted = (
+            "Cox regression" if compared["baseline"]["method"].endswith("-cox") else "500 trees, with nothing tuned"
+        )
         notes.append(
             Note(f"The baseline is simple: a few statistics of each bag in {fitted}, on the same training bags.")
         )
-        notes += [f"{words.capitalized(text)}." for text in (baseline.caution, baseline.advice) if text]
-    if covariates is not None and alone is not None:
-        names = ", ".join(covariates["names"])
-        rows.append([f"{names} alone: {alone['method']}", *_with_difference(alone, bags, "covariates.alone")])
-        notes.append(Note(f"What the instances add to the covariates: {words.covariate_verdict(alone)}."))
-    caption = f"Compared on the same {bags} {words.PART_NAMES[known['part']]} bags"
-    table = Table(caption, ["method", words.METRIC_NAMES[metric], "this model minus it"], rows)
-    return [table, *notes]
-
-
-def _with_difference(entry: Mapping[str, Any], bags: int, place: str) -> list[Number]:
-    """Return the main metric and the difference of an entry of summary.json; `place` is the entry's key."""
-    metric = words.metric_of_part(entry)
-    difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{place}.difference")
-    return [Number(_estimate(entry, metric, bags), key=f"{place}.{metric}"), difference]
+        notes += [f"{words.capitalized(text)}." for text in words.baseline_notes(about) if text]
+    caption = f"Compared on the same {bags} {words.PART_NAMES[part]} bags"
+    return [Table(caption, ["method", words.METRIC_NAMES[metric], "this model minus it"], rows), *notes]
 
 
 def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
@@ -188,7 +165,7 @@ def _cautions(study: Study, page: TargetPage) -> list[Any]:
         blocks += [_subgroup(study, page, name, levels) for name, levels in study.columns.items()]
         if not study.columns:
             blocks.append(Note("`--subgroups COLUMN --table FILE` of `midam report` shows subgroups of any table."))
-    return blocks + ([] if study.importance is None else [_features(study)])
+    return blocks + ([_features(study)] if "importance" in study.about else [])
 
 
 def _limits(study: Study, page: TargetPage) -> list[str]:
@@ -197,9 +174,10 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
         limits.append(f"These are {words.PART_NAMES[study.part]} bags: the results are too good, and not a test.")
     if page.of_target != "binary":  # whose intervals on the page, unlike those of the summary, respect groups
         limits += [message for message in study.summary.get("warnings", []) if message not in limits]
-    rarest = page.rarest()
-    if rarest is not None and rarest[0] < _FEW:
-        limits.append(f"{rarest[0]} {rarest[1]}: calibration, subgroups and all that involves them rest on few.")
+    fewest = rarest(study.target, study.tested.values)
+    if fewest is not None and fewest < _FEW:
+        of_them = "events" if page.of_target == "survival" else "bags of the rarest class or label"
+        limits.append(f"{fewest} {of_them}: calibration, subgroups and all that involves them rest on few.")
     kind = "Folds" if "out_of_fold" in study.parts else "One split"
     other = f"{kind} of one data set: `midam report RUN DATA` measures performance on other data."
     if study.folds and page.of_target == "binary":
@@ -209,16 +187,13 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     limits.append("These results apply to this other data, not to a third site." if study.external else other)
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
-    limits += page.shift
-    if study.selected.get("weights") == "best":
+    limits.append(
+        "Where the labels have other shares or another range, all but the ranking differs: check and calibrate again."
+    )
+    if study.about.get("selected", {}).get("weights") == "best":
         metric = study.training_metric
         limits.append(f"The epoch was chosen by its validation {metric}: results on the validation bags are too good.")
     return limits
-
-
-def names_sites(column: str) -> bool:
-    """Return whether the name of a column suggests sites."""
-    return _SITES.search(column.replace("_", " ")) is not None
 
 
 def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> Part:
@@ -226,20 +201,18 @@ def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_
     tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
     table, rows = page.subgroup_table(name, tested, levels, caption=f"Metrics by {name}, with 95% intervals")
     rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
-    forest = plot_forest(rows, metric, reference=total and total.value, missing=page.missing)
+    forest = plot_forest(rows, metric, reference=total and total.value)
     pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
     note = "Differences are to the largest level (Zou and Donner), not corrected for the number of subgroups."
     if len({group for group, _ in pairs}) < len(pairs):
         note += " Some groups have bags in several levels, so the levels are not independent."
     figure = Figure(forest, f"{metric} by {name}.", "The dashed line is that of all bags.")
-    title = f"Site by site: {name}" if names_sites(name) else f"Subgroups: by {name}"
-    return Part(title, [figure, table, Note(note)])
+    return Part(f"Subgroups: by {name}", [figure, table, Note(note)])
 
 
 def _features(study: Study) -> Part:
     """Return the importance of the features for the run's bags."""
-    importance: Mapping[str, Any] = study.importance or {}
-    metric, rows = words.METRIC_NAMES[study.metric], list[list[Any]]()
+    importance, metric, rows = study.about["importance"], words.METRIC_NAMES[study.metric], list[list[Any]]()
     for at, row in enumerate(importance["features"]):
         drop = Estimate(row["drop"], row["low"], row["high"], 0)
         rows.append([row["feature"], Number(drop, "+.3f", f"importance.features.{at}.drop")])
@@ -254,32 +227,28 @@ def _features(study: Study) -> Part:
 
 def _bags(study: Study, page: TargetPage) -> list[Any]:
     """Return tables of the most wrong bags, and the command that explains their scores."""
-    parts = page.errors() if page.ranked or page.always_errors else []
+    parts = page.errors()
     if not parts:
         return ["No bag can be called wrong: this needs predictions, and the run has none."]
     names = [row[0] for table in tables_of(parts) for row in table.rows]
     blocks: list[Any] = ["Look at the worst: labels can be wrong too.", *parts]
     if study.tested.scores.ndim == 1:  # the command explains one score per bag
-        if study.explained is not None and any(bag in study.pictures for bag in names):
-            link = Markup('The <a href="{}">explanations</a> are separate files: send them along with this page.')
-            blocks.append(Note(link.format(study.explained.page)))
-        unexplained = [bag for bag in dict.fromkeys(names) if bag not in study.pictures][:_ASKED]
-        if unexplained:
-            command = f"{study.explain_command} --bags {' '.join(map(shlex.quote, unexplained))}"
-            blocks.append(Note(Markup("<code>{}</code> shows which instances decided.").format(command)))
+        asked = " ".join(map(shlex.quote, list(dict.fromkeys(names))[:_ASKED]))
+        command = f"{study.explain_command} --bags {asked}"
+        blocks += [Note(Markup("<code>{}</code> shows which instances decided.").format(command))] if asked else []
     return blocks
 
 
-def _made(study: Study, page: TargetPage) -> list[Any]:
+def _made(study: Study) -> list[Any]:
     """Return the data, the training, and the settings."""
     left_out = [Box("Left out, or warned of, when the data was read", study.left_out)]
     nothing = [Note("Reading the data left nothing out and warned of nothing.")]
-    data = Part("Data", [_data(study, page), *(left_out if study.left_out else nothing)])
-    training = _training(study) if study.chosen is None else _tried(study.chosen)
+    data = Part("Data", [_data(study), *(left_out if study.left_out else nothing)])
+    training = _tried(study.about["auto"]) if "auto" in study.about else _training(study)
     return [data, training, Part("Settings and versions", made(study.facts, study.changed, study.settings))]
 
 
-def _data(study: Study, page: TargetPage) -> Table:
+def _data(study: Study) -> Table:
     """Return a table of the bags of each part, and of all parts of the run; None for unknown counts."""
     parts = {words.PART_NAMES[name]: [bags] for name, bags in study.parts.items()}
     of_run = [bags for name, bags in study.parts.items() if name != "new"]
@@ -290,9 +259,15 @@ def _data(study: Study, page: TargetPage) -> Table:
         sizes = [int(bags.sizes.sum()) for bags in part if bags.sizes is not None]
         known = len(set().union(*groups)) if len(groups) == len(part) else None
         instances = Number(sum(sizes), ",.0f") if len(sizes) == len(part) else None
-        rows.append([name, len(values), *page.facts(values).values(), known, instances])
-    heads = ["part", "bags", *map(str, page.facts(study.tested.values)), "groups", "instances"]
+        rows.append([name, len(values), *_facts(study, values).values(), known, instances])
+    heads = ["part", "bags", *_facts(study, study.tested.values), "groups", "instances"]
     return Table("Bags of each part", heads, rows)
+
+
+def _facts(study: Study, values: NDArray[Any]) -> dict[str, Any]:
+    """Return facts about the labels of some bags; none if there are many classes."""
+    facts = label_facts(study.target, values)
+    return {name: Number(fact, ".4g") for name, fact in facts.items()} if len(facts) <= MOST_NAMES else {}
 
 
 def _training(study: Study) -> Part:
@@ -302,15 +277,15 @@ def _training(study: Study) -> Part:
         return Part("Training", ["The model was fitted in one step: there are no epochs to plot."])
     for title, lines in learning_panels(history):
         if any(row.get(key) is not None for key in lines for row in history):
-            curve = plot_learning(history, (title, lines), best_epoch=study.best_epoch)
+            best = study.about.get("by_weights", {}).get("best", {}).get("epoch")
+            curve = plot_learning(history, (title, lines), best_epoch=best)
             figures.append(Figure(curve, f"{title} along the epochs."))
-    selected, metric = study.selected, study.training_metric
+    selected, metric = study.about.get("selected", {}), study.training_metric
     text = (
         f"The weights are those of epoch {selected.get('epoch')} ({selected.get('weights')}) of {len(history)}. "
         f"The training {metric} is computed from the scores of the training steps: a rough signal, not an evaluation."
     )
-    state = selected.get("state")
-    if state:
+    if (state := study.about.get("state")) is not None:
         text += (
             f" What the training remembers of {state['bags']} training bags ranks them with an {metric} of "
             f"{state['tracked']:.3f}; the whole bags have {state['whole']:.3f}."

@@ -2,19 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.target_labels import CODED
 from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
-from midam.evaluate.decisions import Decision
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.subgroups import Estimator, find_subgroups
-from midam.report.page.render import Figure, Link, Number, Part, Table, interval
+from midam.report.page.render import Figure, Number, Part, Table, interval
 from midam.report.plot_runs import Row
 from midam.report.words import METRIC_NAMES, capitalized, metric_of_history
 from midam.targets import Target
@@ -84,48 +81,11 @@ class ScoredBags:
         """Whether the bags hold both of two classes."""
         return 0 < self.positives < len(self)
 
-    def counted(self, labels: str = "") -> str:
-        """Return counts of bags and known groups, with labels between them: "100 bags, 50 sick, of 40 groups"."""
+    def counted(self) -> str:
+        """Return counts of bags, of positive ones of two classes, and of known groups: "100 bags, 50 positive"."""
+        positive = f", {self.positives} positive" if self.values.ndim == 1 else ""
         groups = f", of {plural(len(np.unique(self.groups)), 'group')}" if self.groups is not None else ""
-        return f"{plural(len(self), 'bag')}{labels}{groups}"
-
-    def counts(self) -> str:
-        """Return counts of bags of two classes, such as "100 bags, 50 positive, of 40 groups"."""
-        return self.counted(f", {self.positives} positive")
-
-
-@dataclass(frozen=True)
-class Explained:
-    """Explanations of bags: their page, and a picture of each bag."""
-
-    page: str
-    pictures: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """The baseline that was trained with the run, or the reason why there is none.
-
-    Attributes
-    ----------
-    entry : mapping, optional
-        Entry of the baseline in summary.json.
-    note : str, optional
-        Reason why there is no baseline.
-    model : mapping
-        Entry of summary.json for the compared bags.
-    scores : array, shape [N], optional
-        Baseline scores of the tested bags; None if other bags were compared.
-    caution, advice : str, optional
-        Caution about the comparison; advice if the baseline is better.
-    """
-
-    entry: Mapping[str, Any] | None = None
-    note: str | None = None
-    model: Mapping[str, Any] = field(default_factory=dict)
-    scores: NDArray[np.float64] | None = None
-    caution: str | None = None
-    advice: str | None = None
+        return f"{plural(len(self), 'bag')}{positive}{groups}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +98,10 @@ class Study:
         Names of the tested data, of the data that the run was trained on, and of its method.
     target : Target
         Target of the run, which gives the main metric and the names of the labels.
-    classes : sequence of str, optional
-        Names of the labels 0 and 1.
     external : bool
         Whether the tested bags come from other data than the run.
     part : str
         Part of the tested bags: "test", "out_of_fold", "val", "train" or "new".
-    folds : int
-        Number of folds that scored the tested bags; 0 if they were not cross-validated.
     tested : ScoredBags
         Reported bags.
     summary : mapping
@@ -157,18 +113,14 @@ class Study:
         probabilities mean nothing.
     columns : mapping of str to array of str [N]
         Level of each tested bag, by name of the column.
-    baseline : Baseline, optional
-        Baseline of the run.
-    covariates : mapping, optional
-        The entry `covariates` of summary.json.
-    explained, explain_command : Explained or None, str
-        Explanations of tested bags, and the command that makes them.
-    history, best_epoch, selected : sequence of mapping, int or None, mapping
-        Rows of metrics.csv; the epoch with the best validation metric; epoch and kind of the reported weights.
-    chosen : mapping, optional
-        Methods that `auto` tried and its choice: its entry in summary.json.
-    importance : mapping, optional
-        Permutation importance of the features: its entry in summary.json.
+    about : mapping
+        The entries of summary.json; empty if the run has none.
+    baseline : array, shape [N], optional
+        Scores of the tested bags by the run's baseline.
+    explain_command : str
+        The command that explains bags, without their names.
+    history : sequence of mapping
+        Rows of metrics.csv.
     thresholds : Thresholds, optional
         For two classes, the choice of the threshold, and thresholds of other rules; None if unknown.
     changed, settings : sequence
@@ -183,7 +135,6 @@ class Study:
     trained_on: str
     method: str
     target: Target
-    classes: Sequence[object] | None = None
     external: bool
     part: str
     tested: ScoredBags
@@ -191,21 +142,15 @@ class Study:
     parts: Mapping[str, ScoredBags]
     explain_command: str
     history: Sequence[Mapping[str, float | None]]
-    best_epoch: int | None
-    selected: Mapping[str, Any]
     changed: Sequence[tuple[str, str, str]]
     settings: Sequence[tuple[str, str]]
     facts: Sequence[tuple[str, str]]
     left_out: Sequence[str] = ()
     cautions: Sequence[str] = ()
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
-    baseline: Baseline | None = None
-    covariates: Mapping[str, Any] | None = None
-    explained: Explained | None = None
-    chosen: Mapping[str, Any] | None = None
-    importance: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    baseline: NDArray[np.float64] | None = None
     thresholds: Thresholds | None = None
-    folds: int = 0
     pseudonyms: bool = False
 
     @property
@@ -224,40 +169,32 @@ class Study:
         return METRIC_NAMES[metric_of_history(self.history)]
 
     @property
+    def folds(self) -> int:
+        """Number of folds that scored the tested bags; 0 if they were not cross-validated."""
+        return int(self.about.get("folds", 0)) if self.part == "out_of_fold" else 0
+
+    @property
+    def compared(self) -> dict[str, Mapping[str, Any]]:
+        """Baseline and covariates alone, if they were compared on bags of this page, by their keys in summary.json."""
+        entries = {
+            "baseline": self.about.get("baseline"),
+            "covariates.alone": self.about.get("covariates", {}).get("alone"),
+        }
+        return (
+            {}
+            if self.external
+            else {key: entry for key, entry in entries.items() if entry and entry["part"] in self.parts}
+        )
+
+    @property
     def threshold(self) -> float | None:
         """Operating point of a run of two classes, chosen on validation bags."""
         at = self.summary.get("at_threshold")
         return None if at is None else float(at["threshold"])
 
-    @property
-    def pictures(self) -> Mapping[str, str]:
-        """Pictures of the explained bags."""
-        return {} if self.explained is None else self.explained.pictures
-
     def figure(self, name: str) -> Estimate | None:
         """Return a metric of the summary with its interval, or None."""
         return estimate_of(self.summary.get(name), self.summary.get(f"{name}_ci95"), len(self.tested))
-
-
-class ScoredPart(NamedTuple):
-    """Bags of a part of a run for a plot of their scores: labels, scores, summary, decision and baseline."""
-
-    values: NDArray[Any]
-    scores: NDArray[np.float64]
-    summary: Mapping[str, Any]
-    decision: Decision | None
-    title: str
-    baseline: NDArray[np.float64] | None
-
-    @property
-    def fitted(self) -> Mapping[str, Any]:
-        """Numbers of the decision; empty without a decision."""
-        return {} if self.decision is None else self.decision.to_dict()
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Arguments that the plots of all targets take."""
-        return {"scores": self.scores, "summary": self.summary, "title": self.title}
 
 
 class TargetPage:
@@ -271,25 +208,12 @@ class TargetPage:
         What the share of the main metric is a share of, as "on 100 bags CLAIM in 80% of all PAIRS".
     validates : str
         What the validation bags are used for.
-    missing : str
-        Text in a forest plot for a level without the metric.
-    shift : sequence of str
-        What changes on other data.
-    always_errors : bool
-        Whether wrong bags are listed even if nothing can be ranked.
     """
 
     of_target: ClassVar[str] = ""
     claim: ClassVar[str] = ": of two bags the one with the higher label had the higher score"
     pairs: ClassVar[str] = "comparable pairs"
     validates: ClassVar[str] = "the model"
-    missing: ClassVar[str] = "nothing to rank"
-    shift: Sequence[str] = ()
-    always_errors: ClassVar[bool] = False
-
-    @classmethod
-    def draw(cls, folder: Path, target: Target, part: ScoredPart) -> None:
-        """Plot how well scores agree with the labels into a run folder; nothing for a target without a page."""
 
     def __init__(self, study: Study) -> None:
         self.study, self.tested, self.summary = study, study.tested, study.summary
@@ -305,20 +229,9 @@ class TargetPage:
         """Position of the class or grade of each tested bag [N]."""
         return self.tested.values[:, 0].astype(np.int64)
 
-    def counted(self) -> str:
-        """Return the number of tested bags in words, with counts of their labels."""
-        return self.tested.counted()
-
     def second(self) -> str | None:
         """Return the second sentence of the page: what the predictions of the bags are worth."""
         return None
-
-    def facts(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Return facts about the labels of some bags, by their heads in the table of the data."""
-        names = self.target.names
-        if self.target.name not in CODED or len(names) > MOST_NAMES:
-            return {}
-        return dict(zip(names, np.bincount(values[:, 0].astype(np.int64), minlength=len(names)).tolist()))
 
     def intervals(self) -> Mapping[str, Estimate | None]:
         """Return metrics of the summary with intervals that it does not hold, by their keys."""
@@ -337,7 +250,7 @@ class TargetPage:
                 head = capitalized(title.removesuffix(" (95% CI)"))
                 rows.append([head, Number(value, form, key), interval(estimate, form), _MEANS.get(name, "")])
         method = f"interval of the {self.study.metric_name}: {self.summary[f'{self.study.metric}_method']}"
-        return Table(f"Metrics of {self.counted()}; {method}", ["metric", "value", "95% interval", ""], rows)
+        return Table(f"Metrics of {self.tested.counted()}; {method}", ["metric", "value", "95% interval", ""], rows)
 
     def figures(self) -> list[Figure]:
         """Return the figures on how well the scores rank the bags."""
@@ -354,10 +267,6 @@ class TargetPage:
     def errors(self) -> list[Part]:
         """Return tables of the most wrong bags, see `error_table`."""
         return []
-
-    def rarest(self) -> tuple[int, str] | None:
-        """Return the number of bags of the rarest class or grade, or of the events, and what is counted."""
-        return None
 
     def subgroup_table(
         self, name: str, bags: ScoredBags, levels: NDArray[np.str_], *, caption: str, reference: str | None = None
@@ -393,12 +302,10 @@ class TargetPage:
         every = plural(len(self.tested), "bag") if total is None else f"{total}"
         if not len(order):
             return Part(title, [f"None of {every}."])
-        pictures, worst = self.study.pictures, order[:WORST].tolist()
+        worst = order[:WORST].tolist()
         limit = f", the worst {len(worst)}" if len(worst) < len(order) else ""
         names = self.tested.ids[worst].tolist()
         more = {"instances": self.tested.sizes, "group": self.tested.groups}
         columns = {name: column[worst].tolist() for name, column in more.items() if column is not None}
-        links = [Link("explanation", pictures[bag]) if bag in pictures else None for bag in names]
-        columns |= {"why": links} if any(links) else {}
         rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, worst, *columns.values())]
         return Part(title, [Table(f"{len(order)} of {every}{limit}", ["bag", *heads, *columns], rows, sorts=True)])

@@ -26,9 +26,3 @@ addEventListener("beforeprint", () => {
   for (const part of document.querySelectorAll("details:not([open])")) { part.open = true; closed.push(part); }
 });
 addEventListener("afterprint", () => { while (closed.length) closed.pop().open = false; });
-for (const viewer of document.querySelectorAll(".viewer")) {
-  viewer.addEventListener("input", ({ target }) => {
-    if (target.type === "radio") viewer.dataset.map = target.value;
-    else viewer.style.setProperty("--strength", target.value / 100);
-  });
-}

@@ -17,12 +17,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from midam.compare.folds import Positions, inner_folds
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.statistics import coarse
 from midam.evaluate import kaplan_meier
 from midam.evaluate.predict import predict
+from midam.methods.inner_folds import Positions, inner_folds
 from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of

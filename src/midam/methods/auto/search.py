@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import expit
 
-from midam.compare.auto.candidates import PRIOR, Candidate, OverBudgetError
-from midam.compare.engine import Row, TrialStore
-from midam.compare.folds import MANY, inner_trials
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import fold_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
+from midam.methods.auto.candidates import PRIOR, Candidate, OverBudgetError
+from midam.methods.inner_folds import MANY, inner_trials
+from midam.methods.store import Row, TrialStore
 from midam.reading import Form, Number, Share, check_form
 from midam.targets import OutOfFold
 from midam.train.trials import Prepare, Trial

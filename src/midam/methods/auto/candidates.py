@@ -12,17 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam._version import __version__
-from midam.compare.baselines import ModelBaseline
-from midam.compare.methods import find_method
 from midam.data.bags import Bags
-from midam.errors import ConfigError
+from midam.methods.method import Folds, ModelBaseline
+from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
-from midam.train.named_methods import DEFAULT
 from midam.train.trainer import Trainer
-from midam.train.trials import Prepare, Trial, train_trials
+from midam.train.trials import Prepare, Trial, train_trial
 
 # In the order of the trials: cheap methods first, because a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", DEFAULT)
@@ -78,32 +76,23 @@ class Candidate:
         shows that all trials and `fit` take longer than `left` seconds.
         """
         started, scores = time.perf_counter(), list[NDArray[np.float64]]()
-        for part in self._each_held_out(bags, trials, prepare):
-            scores.append(part)
-            each = (time.perf_counter() - started) / len(scores)
-            if left is not None and each * len(trials) * (1 + self.refit(len(trials))) > left:
-                raise OverBudgetError
+        for some, part in Folds(trials, prepare).parts(bags):
+            for of_trial in self.paths(some, part) if self.baseline is None else self.baseline.held_out(some, part):
+                scores.append(np.atleast_2d(of_trial))
+                each = (time.perf_counter() - started) / len(scores)
+                if left is not None and each * len(trials) * (1 + self.refit(len(trials))) > left:
+                    raise OverBudgetError
         return HeldOut(scores, None if self.baseline is not None else self.epochs)
 
-    def _each_held_out(
-        self, bags: Bags, trials: Sequence[Trial], prepare: Prepare | None
-    ) -> Iterator[NDArray[np.float64]]:
-        if self.baseline is None:
-            for trial in trials:
-                yield self.paths(bags if prepare is None else prepare(trial), [trial])[0]
-            return
-        parts = [(bags, trials)] if prepare is None else ((prepare(trial), [trial]) for trial in trials)
-        for prepared, some in parts:
-            for scores in self.baseline.held_out(prepared, some):
-                yield scores[None]
-
-    def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> list[NDArray[np.float64]]:
-        """Train a scorer in each trial, and return the scores [A, n] of its n bags after each of the `epochs`."""
-        seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
-            results = train_trials(self._settings.replace(members=1), bags, seeded, after=self.epochs)
-        return [result.scores for result in results]
+    def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> Iterator[NDArray[np.float64]]:
+        """Train a scorer in each trial, and yield the scores [A, n] of its n bags after each of the `epochs`."""
+        alone = self._settings.replace(members=1)
+        for trial in trials:
+            seeded = replace(trial, seed=member_seed(trial.seed, member))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
+                scores = train_trial(alone, bags, seeded, after=self.epochs).scores
+            yield scores
 
     @property
     def epochs(self) -> list[int]:
@@ -113,7 +102,7 @@ class Candidate:
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
         """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers."""
         if self.baseline is not None:
-            return [self.baseline.fit(bags, seed=seed)]
+            return [self.baseline.scorer(bags, seed=seed)]
         return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit(epochs=epochs).reported)
 
     def refit(self, folds: int) -> float:
@@ -128,13 +117,16 @@ class Candidate:
 
     def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
         """Estimate the seconds of `held_out` and `fit` from a few epochs or one fold."""
-        one, share = trials[:1], 1.0
+        share = 1.0
         if self.baseline is None:
             epochs, every = min(_FEW_EPOCHS, self._settings.training.epochs), self._settings.training.epochs
             alone, share = self._settings.replace(members=1), epochs / every
-            train_trials(alone.replace(epochs=1), bags, one)  # the first training of a process is slower
+            train_trial(alone.replace(epochs=1), bags, trials[0])  # the first training of a process is slower
         started = time.perf_counter()
-        train_trials(alone.replace(epochs=epochs), bags, one) if self.baseline is None else self.held_out(bags, one)
+        if self.baseline is None:
+            train_trial(alone.replace(epochs=epochs), bags, trials[0])
+        else:
+            self.held_out(bags, trials[:1])
         return (time.perf_counter() - started) / share * len(trials) * (1 + self.refit(len(trials)))
 
     @property
@@ -160,9 +152,7 @@ def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -
 
     Raises a `ConfigError` for a method that cannot be a model.
     """
-    method = find_method(name)
-    if method.baseline is None:
-        return Candidate(name, config=limited(Settings.from_flat(dict(method.settings)).resolve(instance_shape), count))
-    if not isinstance(method.baseline, ModelBaseline):
-        raise ConfigError(f"Expected a method that can be a model, got {name!r}: {method.baseline.lacks}.")
-    return Candidate(name, baseline=method.baseline)
+    if name == DEFAULT or is_shorthand(name):
+        settings = Settings.from_flat({} if name == DEFAULT else dict(method_settings(name)))
+        return Candidate(name, config=limited(settings.resolve(instance_shape), count))
+    return Candidate(name, baseline=make_method(name))

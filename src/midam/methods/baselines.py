@@ -5,11 +5,11 @@ stratified and disjoint by group; ties go to the first candidate.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
-from midam.compare.fitted import (
+from midam.data.bags import Bags
+from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
+from midam.errors import ConfigError
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.methods.inner_folds import Positions, inner_folds
+from midam.methods.method import Baseline, ModelBaseline, Scores
+from midam.methods.statistics_models import (
     cox_scores,
     empty_forest_scorer,
     fill,
@@ -37,12 +44,6 @@ from midam.compare.fitted import (
     tree_scores,
     unscaled,
 )
-from midam.compare.folds import Positions, inner_folds, inner_trials
-from midam.data.bags import Bags
-from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
-from midam.errors import ConfigError
-from midam.evaluate.predict import predict
-from midam.evaluate.ranking import auroc
 from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.summary import (
     ChannelSummary,
@@ -56,11 +57,9 @@ from midam.nn.pooling.summary import (
 )
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
-from midam.targets import OutOfFold, target_of
-from midam.train.standardizing import fit_standardizers, random_instances
-from midam.train.trials import Prepare, Trial
-
-Scores = NDArray[np.float64]
+from midam.targets import target_of
+from midam.train.inputs import fit_standardizers, random_instances
+from midam.train.trials import Trial
 
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
 _KERNEL_C = 10.0 ** np.arange(-1, 4)
@@ -72,98 +71,6 @@ _MAX_ITERATIONS = 5000
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
 _CHUNK_ENTRIES = 4_000_000
 _MEDIAN_ROWS = 500
-
-
-class Baseline(ABC):
-    """A method of a comparison that trains and scores in its own way.
-
-    It is constructed before anything runs; the constructor raises a `ConfigError` if a required package is missing.
-
-    Examples
-    --------
-    A custom baseline, the number of instances of a bag:
-
-    >>> class BagSize(Baseline):
-    ...     def score(self, bags, trial):
-    ...         return bags.sizes[trial.score].astype(np.float64)
-    >>> bags = Bags.from_list([[[0.0]], [[0.0], [0.0]], [[0.0]], [[0.0]] * 3], [0, 1, 0, 1])
-    >>> BagSize().score(bags, Trial(train=np.array([0, 1]), score=np.array([2, 3]), seed=0)).tolist()
-    [1.0, 3.0]
-    """
-
-    serves: ClassVar[frozenset[str]] = frozenset({"binary"})
-    """Kinds of targets that it serves, by `pairs` of `midam.targets.Target`. Default: two classes."""
-    pixels: ClassVar[bool] = False
-    """Whether it needs pixels of images and cannot use vectors."""
-    uses_torch = False
-    """Whether it uses torch's global random state; threads of a process run such methods one after the other."""
-    lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
-    """Reason why it cannot be a model that scores new bags; None if it can."""
-    chooses: ClassVar[bool] = False
-    """Whether it is `auto`, whose `choose` returns a model of several parts."""
-
-    @abstractmethod
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Train on the bags ``trial.train`` with ``trial.seed``, and score the bags ``trial.score``: float64 [n].
-
-        Positive bags score higher. For several score columns, the shape is [n, C]. Only labels of the training bags may
-        be used.
-        """
-
-
-class ModelBaseline(Baseline):
-    """A baseline that can be a model, which is written as a run and scores new bags.
-
-    Examples
-    --------
-    >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(12)], [0, 1] * 6)
-    >>> model = InstanceLogisticMax().fit(bags, seed=0)
-    >>> predict(model, bags.subset([0, 1])).round(1).tolist()
-    [0.2, 0.8]
-    """
-
-    lacks = None
-
-    @abstractmethod
-    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
-        """Train on all these bags as `score` does, and return a model with scores in [0, 1] of the same ranking.
-
-        Its state dictionary holds everything that it learned, as tensors of finite numbers.
-        """
-
-    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
-        """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
-        for trial in trials:
-            yield predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
-
-    def out_of_fold(
-        self,
-        bags: Bags,
-        *,
-        seed: int,
-        trials: Sequence[Trial] | None = None,
-        prepare: Prepare | None = None,
-    ) -> OutOfFold | None:
-        """Return scores of bags by models that hold them out, of these trials; None if bags are too few for folds.
-
-        The default of `trials` are inner folds; `prepare` returns the bags for a trial, if they differ from `bags`.
-        """
-        trials = inner_trials(bags, np.arange(len(bags)), seed=seed) if trials is None else trials
-        if not trials:
-            return None
-        held = self.held_out(bags, trials)
-        if prepare is not None:
-            held = (part for trial in trials for part in self.held_out(prepare(trial), [trial]))
-        index = np.concatenate([trial.score for trial in trials])
-        folds = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
-        return OutOfFold(bags.require_labels()[index], np.concatenate([*held]), folds)
-
-    @abstractmethod
-    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-        """Make a model like the result of `fit` for instances of this shape, to be filled with `weights`.
-
-        Raises a `ValueError` or `KeyError` if `weights`, a state dictionary from a file, do not fit such a model.
-        """
 
 
 def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
@@ -196,7 +103,7 @@ class _OfStatistics(ModelBaseline):
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
     summary: type[SummaryPooling] = FeatureSummary
 
-    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+    def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Fit the baseline as a model."""
         return self._fit_rows(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
 
@@ -228,7 +135,7 @@ class BagStatisticsTrees(_OfStatistics):
         forest.fit(rows if offset is None else rows - offset, bags.require_labels(), bags.weights)
         return forest_scorer(self.summary, bags.instance_shape, forest, offset)
 
-    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
+    def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Return a model to be filled, with as many trees and nodes as the weights."""
         return empty_forest_scorer(self.summary, instance_shape, weights)
 
@@ -251,7 +158,7 @@ class BagStatisticsLogistic(_OfStatistics):
         fill_linear(model.pooling.head, *unscaled(fitted["logisticregression"], fitted["standardscaler"]))
         return model
 
-    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+    def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
         """Return a model to be filled."""
         return summary_scorer(self.summary, instance_shape, Linear)
 
@@ -339,9 +246,9 @@ class MeanMapSVM(ModelBaseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the machine."""
-        return logit(predict(self.fit(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
+        return logit(predict(self.scorer(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
 
-    def fit(self, bags: Bags, *, seed: int) -> BagScorer:
+    def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Fit the machine as a linear model, whose weights sum up the support vectors."""
         if len(bags) > MOST_BAGS:
             raise ConfigError(
@@ -372,7 +279,7 @@ class MeanMapSVM(ModelBaseline):
         fill_linear(filled_pooling.head, machine.dual_coef_[0] @ rows[machine.support_], machine.intercept_)
         return filled
 
-    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+    def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
         """Return a model to be filled."""
         return _mean_map(instance_shape, Linear)[0]
 
@@ -402,18 +309,18 @@ class InstanceLogisticMax(ModelBaseline):
         model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
         return np.array([model.decision_function(x).max() for x in score])
 
-    def fit(self, bags: Bags, *, seed: int) -> BagScorer:  # noqa: ARG002
+    def scorer(self, bags: Bags, *, seed: int) -> BagScorer:  # noqa: ARG002
         """Fit the regression as a model: the maximum of instance scores."""
         rows, scaler = _standardized(bags, np.arange(len(bags)))
         labels, weights = np.repeat(bags.require_labels(), bags.sizes), None
         if bags.weights is not None:
             weights = np.repeat(bags.weights, bags.sizes)
         fitted = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(rows), labels, weights)
-        model = self.scorer(bags.instance_shape, {})
+        model = self.empty(bags.instance_shape, {})
         fill_linear(cast(MaxPooling, model.pooling).scorer, *unscaled(fitted, scaler))
         return model
 
-    def scorer(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+    def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
         """Return a model to be filled."""
         return BagScorer(Widened(), MaxPooling(math.prod(instance_shape), squash=False).double())
 

@@ -1,0 +1,1 @@
+"""Methods: the trainer, the baselines and `auto`, behind one protocol."""

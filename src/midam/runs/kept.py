@@ -1,0 +1,226 @@
+"""What a run that is trained in epochs keeps on disk after each of them, and how it goes on from there."""
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from midam._version import __version__
+from midam.data.bags import Bags
+from midam.files import require_space, write_text
+from midam.methods.callbacks import Callbacks
+from midam.methods.trained import BestWeights, Trained
+from midam.process_group import Ranks, start
+from midam.processes import Processes
+from midam.registry import plugin_entry
+from midam.report.words import metric_of_history
+from midam.runs.data import Reading, write_left_out
+from midam.runs.folder import RunFolder, csv_text
+from midam.settings import ResolvedSettings, yaml_text
+from midam.train.checkpoint import BestContent, fitting, load_checkpoint, save_checkpoint
+from midam.train.trainer import Trainer, make_fabric
+
+_WAITED, _TRAINED_S = 0.2, 5.0
+_ROW = 80  # bytes of a bag in predictions.csv besides its names
+_REPORT = 1 << 20  # bytes of the figures and the page of a run
+_TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint besides its letters
+
+
+def tell_waiting(waited_s: float, trained_s: float) -> bool:
+    """Warn if a training has spent more than a fifth of its time waiting for data; returns whether it has warned."""
+    if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
+        return False
+    warnings.warn(
+        f"{waited_s / trained_s:.0%} of the training time so far was spent waiting for instances; read ahead with more "
+        "`workers`, import the data into a store with `midam data import`, or keep them in memory by `resident=True`",
+        stacklevel=2,
+    )
+    return True
+
+
+class KeptTraining(BestWeights):
+    """Settings, checkpoints, metrics and best weights of a training, which the leading process writes.
+
+    Parameters
+    ----------
+    data, folder, reading : str, RunFolder, Reading
+        Name of the data, the folder, which is held, and the bags.
+    settings : ResolvedSettings
+        Settings of the training.
+    processes : Processes
+        Processes that train together; the others are started, and joined, here.
+    saved : Mapping, optional
+        Content of the checkpoint from which the training goes on.
+
+    Attributes
+    ----------
+    ranks : Ranks or None
+        The processes that train together, if they are several.
+    trainer : Trainer or None
+        The trainer, once it is made.
+    seconds, waited : float
+        Seconds of training in all sessions, and of them, seconds of waiting for instances.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        folder: RunFolder,
+        reading: Reading,
+        *,
+        settings: ResolvedSettings,
+        processes: Processes,
+        saved: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.data, self.folder, self.reading, self.settings, self._saved = data, folder, reading, settings, saved
+        self.trainer: Trainer | None = None
+        before: Mapping[str, float] = saved or {"seconds": 0.0, "waited": 0.0}
+        self.seconds, self.waited = self._before = before["seconds"], before["waited"]
+        self.started, self._slow = time.monotonic(), False
+        loggers, self._tracking = None, None
+        if settings.run.logger != "none" and not processes.rank:
+            from midam.runs.loggers import Tracking, make_loggers  # imports Lightning Fabric
+
+            loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
+            self._tracking = Tracking(loggers)
+        self.fabric = make_fabric(settings, loggers=loggers, processes=processes)
+        self.ranks: Ranks | None = start(processes, self.fabric)
+
+    def __enter__(self) -> "KeptTraining":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._tracking is not None and self.trainer is not None:
+            self._tracking.close("success" if kind is None else "failed")
+        if self.ranks is not None:
+            self.ranks.abandon()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads, and so writes the files."""
+        return self.ranks is None or self.ranks.leads
+
+    @property
+    def method(self) -> Trained:
+        """The method, whose best weights are in the folder."""
+        return Trained(fabric=self.fabric, ranks=self.ranks, best=self)
+
+    @property
+    def epoch(self) -> int:
+        """Number of finished epochs."""
+        return 0 if self.trainer is None else self.trainer.epoch
+
+    @property
+    def within(self) -> dict[str, float]:
+        """Parts of the training time: exchanges between the processes, and waiting for instances."""
+        return {**({} if self.ranks is None else {"exchanges": self.ranks.exchanged_s}), "waiting": self.waited}
+
+    def summarize(self, summary: Mapping[str, Any]) -> None:
+        """Send the results to the loggers."""
+        if self._tracking is not None:
+            self._tracking.summarize(summary, step=self.epoch)
+
+    def callbacks(self, calls: Callbacks) -> Callbacks:
+        """Return the callbacks of the training, which also call `calls`."""
+
+        def begin(trainer: Trainer) -> None:
+            self._begin(trainer, calls)
+            calls.on_trainer(trainer)
+
+        def after_epoch(row: dict[str, Any], trainer: Trainer) -> None:
+            if self._tracking is not None:
+                self._tracking.log(row, step=row["epoch"])
+            self._keep_epoch(trainer)
+            if self.leads:
+                calls.on_epoch(row, trainer)
+
+        return replace(calls, on_trainer=begin, on_epoch=after_epoch)
+
+    def _begin(self, trainer: Trainer, calls: Callbacks) -> None:
+        """Load the saved state; of a new run, write the settings, and the checkpoint of epoch 0."""
+        self.trainer = trainer
+        if self._saved is not None:
+            with fitting(self.folder.last):
+                trainer.load_state_dict(self._saved["trainer"])
+        if self.leads:
+            bags, folder = self.reading.parts.bags, self.folder
+            require_run_space(folder, bags, self.reading.origin, trainer=trainer)
+            if self._saved is None:
+                write_left_out(bags, folder.left_out)
+                values = trainer.config.flat()
+                write_text(folder.config, yaml_text({"data": self.data, **values, **plugin_entry(values)}))
+                self._save(trainer)
+                calls.on_start(trainer.config, None)
+            if self._tracking is not None:
+                self._tracking.start(trainer.config)
+            write_metrics(folder, trainer.history)
+        self.started = time.monotonic()
+
+    def _keep_epoch(self, trainer: Trainer) -> None:
+        self.seconds = self._before[0] + time.monotonic() - self.started
+        self.waited = self._before[1] + trainer.waited_s
+        if self.leads:
+            self._slow = self._slow or tell_waiting(trainer.waited_s, trainer.trained_s)
+            self._save(trainer)
+            write_metrics(self.folder, trainer.history)
+
+    def _save(self, trainer: Trainer) -> None:
+        content = {"version": __version__, "config": trainer.config.flat(), "trainer": trainer.state_dict()}
+        times = {"seconds": self.seconds, "waited": self.waited}
+        save_checkpoint(self.folder.last, {**content, **self.reading.origin, **times})
+
+    def keep(self, trainer: Trainer) -> None:
+        """Write the weights of the best epoch so far."""
+        if self.leads:
+            save_checkpoint(self.folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
+
+    def load(self, trainer: Trainer) -> None:
+        """Load the weights of the best epoch."""
+        read = partial(load_checkpoint, self.folder.best, BestContent)
+        best = read() if self.ranks is None else self.ranks.from_lead(read)
+        with fitting(self.folder.best):
+            trainer.reported.load_state_dict(best["model"])
+
+
+def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
+    """Write metrics.csv with a row for each epoch."""
+    metric = metric_of_history(history)
+    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
+    columns += [name for name in (history or [{}])[-1] if name not in columns]
+    write_text(folder.metrics, csv_text(columns, history))
+
+
+def require_run_space(
+    folder: RunFolder, bags: Bags, origin: Mapping[str, Any], *, trainer: Trainer | None = None
+) -> None:
+    """Refuse a disk without space for the remaining files of a run: checkpoints, model, predictions and report.
+
+    A new file is written next to the old one before it replaces it, so the last checkpoint counts twice. The model size
+    of a method of one step is unknown in advance, and left out.
+    """
+    of_bags = stored_bytes(origin)
+    needed = of_bags + len(bags) * (_ROW + bags.ids.itemsize // 4) + _REPORT
+    if trainer is not None:
+        weights = stored_bytes(trainer.model.state_dict())
+        needed += 2 * (stored_bytes(trainer.state_dict()) + of_bags) + 2 * weights
+        if not trainer.epoch:  # the optimizer has no state yet
+            trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
+            settings = trainer.config.training
+            needed += 2 * trained * (2 if settings.optimizer == "adam" else int(settings.momentum > 0))
+    written = sum(path.stat().st_size for path in folder.root.rglob("*") if path.is_file())
+    require_space({folder.root: max(0, needed - written)}, "checkpoints, predictions and report of the run")
+
+
+def stored_bytes(content: Any) -> int:
+    """Return the approximate bytes of a checkpoint with this content: tensors, texts and numbers, also nested."""
+    if isinstance(content, Tensor):
+        return content.nbytes
+    if isinstance(content, str):
+        return len(content) + _TEXT
+    if isinstance(content, Mapping):
+        return sum(stored_bytes(name) + stored_bytes(value) for name, value in content.items())
+    return sum(map(stored_bytes, content)) if isinstance(content, list | tuple) else _NUMBER
