@@ -139,12 +139,12 @@ def _is_formula(text: str) -> bool:
     return False
 
 
-def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the path.") -> str:
-    """Return advice on a missing path: similar names in its folder, or similar `known` names; else `otherwise`."""
+def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the path.", alike: float = _ALIKE) -> str:
+    """Return advice on a missing path: names in its folder, or `known` names, that are `alike`; else `otherwise`."""
     names = [] if path.exists() else _listed(path.parent)[:_MOST]
     plain, wanted = {name.casefold(): name for name in sorted([*names, *known])}, path.name.casefold()
-    near = difflib.get_close_matches(wanted, plain, n=3, cutoff=_ALIKE)
-    near = near or [name for name in plain if wanted and name.startswith(wanted)][:3]
+    near = difflib.get_close_matches(wanted, plain, n=3, cutoff=alike)
+    near = near or [name for name in plain if wanted and alike == _ALIKE and name.startswith(wanted)][:3]
     return f"did you mean {' or '.join(repr(plain[name]) for name in near)}?" if near else otherwise
 
 

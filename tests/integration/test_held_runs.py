@@ -77,12 +77,12 @@ def test_killed_before_its_settings_were_written_the_command_is_given_again(left
 
 
 def test_a_folder_that_does_not_exist_is_not_taken_for_another_run(whole, tmp_path, capsys, monkeypatch):
-    shutil.copytree(whole[1], tmp_path / "runs-1")
+    shutil.copytree(whole[1], tmp_path / "kref")
     monkeypatch.chdir(tmp_path)
-    assert main(["fit", "--resume", "runs-2"]) == 2
+    assert main(["fit", "--resume", "kr"]) == 2
     error = capsys.readouterr().err
-    assert "got runs-2, which does not exist; start the run with `midam fit DATA --out runs-2`" in error
-    assert "runs-1" not in error
+    assert "got kr, which does not exist; start the run with `midam fit DATA --out kr`" in error
+    assert "kref" not in error
 
 
 @pytest.mark.parametrize("left", [[], [".lock"], [".lock", f"checkpoints/{PARTIAL}"]])

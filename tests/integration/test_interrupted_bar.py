@@ -54,7 +54,7 @@ def test_ctrl_c_leaves_no_bar(tmp_path):
 def test_ctrl_c_after_the_last_line_changes_nothing():
     code = (
         "import atexit, os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "atexit.register(os.kill, os.getpid(), signal.SIGINT); sys.argv[1:] = ['data', 'list']; "
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT); sys.argv[1:] = ['completion', 'bash']; "
         "from midam.cli import main; sys.exit(main())"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(midam.__file__).parents[1])}

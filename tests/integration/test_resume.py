@@ -217,7 +217,7 @@ def test_a_run_from_before_a_setting_goes_on_with_its_default(tmp_path, capsys):
 
 def test_no_run_to_resume(tmp_path, capsys):
     assert main(["fit", "digits", "--resume", str(tmp_path / "none")]) == 2
-    assert "none without config.yaml" in capsys.readouterr().err
+    assert "none, which does not exist; start the run" in capsys.readouterr().err
 
 
 @pytest.mark.slow

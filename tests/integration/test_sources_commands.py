@@ -160,7 +160,6 @@ def test_mistakes_end_in_one_line(study, tmp_path, options, message):
         ("fit", "slides"),
         ("compare", "slides", "--methods", "bag-statistics-logistic,mi-kernel-svm", "--cv", "1x2"),
         ("data", "import", "slides"),
-        ("data", "describe", "slides"),
     ],
 )
 def test_nothing_is_put_where_it_would_pass_for_data(command, tmp_path, monkeypatch, capsys):

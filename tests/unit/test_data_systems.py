@@ -61,7 +61,6 @@ import midam.data
 assert "torch" not in sys.modules and "numpy" not in sys.modules
 for name in midam.data.__all__:
     getattr(midam.data, name)
-from studies.sets import catalog
 from midam.data.sources.file_names import file_readers
 from midam.data.sources.reader import bag_readers
 bag_readers(), file_readers()

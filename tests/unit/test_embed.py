@@ -230,7 +230,7 @@ def test_images_of_one_bag_pass_one_by_one(images):
     np.testing.assert_array_equal(both[0], np.concatenate([one[0], one[6]]))
 
 
-@pytest.mark.parametrize(("bag_by", "first"), [(None, ["i00.png"]), ("patient", ["i00.png", "i06.png"])])
+@pytest.mark.parametrize(("bag_by", "first"), [("slide", ["i00.png"]), ("patient", ["i00.png", "i06.png"])])
 def test_each_image_is_decoded_once_and_the_first_bag_also_for_its_depth(images, monkeypatch, bag_by, first):
     decoded = []
     bags, decode = read(bag_by=bag_by), read_pixels

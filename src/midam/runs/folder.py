@@ -21,7 +21,7 @@ from pydantic import Field
 from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
 from midam.files import held, is_left
-from midam.names import advice_on, safe_cell, visible
+from midam.names import advice_on, nearby, safe_cell, visible
 from midam.plain_files import open_own, open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form
 from midam.registry import take_known
@@ -29,6 +29,7 @@ from midam.settings import Settings, read_yaml
 
 OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
+_SPELLED = 0.85  # similarity of the name of a run that is misspelled
 _LOGGED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ midam ")
 
 
@@ -163,10 +164,9 @@ def read_run_config(folder: RunFolder) -> tuple[Settings, str, str | None]:
     """Return the settings of a run, the name of its data, and its method if that is fitted in one step."""
     if not folder.root.exists() or (folder.root.is_dir() and not folder.contents()):
         state = "holds nothing yet" if folder.root.exists() else "does not exist"
-        raise CheckpointError(
-            f"Expected a run folder, got {folder.root}, which {state}; start the run with `midam fit DATA --out "
-            f"{shlex.quote(str(folder.root))}`."
-        )
+        start = f"start the run with `midam fit DATA --out {shlex.quote(str(folder.root))}`."
+        advice = nearby(folder.root, otherwise=start, alike=_SPELLED)
+        raise CheckpointError(f"Expected a run folder, got {folder.root}, which {state}; {advice}")
     if not folder.config.exists():
         raise CheckpointError(
             f"Expected a run folder, got {folder.root} without config.yaml; {advice_on(folder.config)}"
