@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=28_197,
+    words=28_203,
     readme=700,
     long=0,
 )
