@@ -100,7 +100,7 @@ def run_code(folder: Path, rng: Random) -> str:
 
 
 def checkpoint_types(folder: Path, rng: Random) -> str:
-    path = folder / "run/checkpoints" / rng.choice(["last.pt", "last.pt", "best.pt"])
+    path = rng.choice(sorted((folder / "run/checkpoints").glob("*.pt")))
     torch.save(_strange_tree(torch.load(path, weights_only=True), rng, plain=False), path)
     return ANY
 

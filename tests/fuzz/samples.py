@@ -196,6 +196,13 @@ def _run(folder: Path) -> None:
         _quietly(["explain", "run", "bags.csv", "--bags", "b00", "--top", "2"])
 
 
+def _stopped_folds(folder: Path) -> None:
+    """A cross-validated run that was stopped after its folds."""
+    _run(folder)
+    for name in ("summary.json", "model.pt", "predictions.csv"):
+        (folder / "run" / name).unlink()
+
+
 def _outcomes(**columns: Any) -> Callable[[Path], None]:
     """A run of another target than two classes."""
 
@@ -420,6 +427,7 @@ def _written() -> list[Sample]:
         Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
         Sample("auto", _candidates, ("candidates.jsonl",), {"do": "candidates"}, text=("*.jsonl",)),
         Sample("folds", _folds, ("folds/folds.yaml", "folds/fold-*/summary.json"), folds, **bags),
+        Sample("stopped folds", _stopped_folds, ("run/folds.jsonl",), finished, text=("*.jsonl",)),
         Sample("finished", _run, ("run/summary.json", "run/config.yaml"), finished, **bags),
         Sample("saved", _run, ("run/model.pt",), {"do": "saved"}, ("*.pt",)),
         Sample("subgroups", _subgroups, ("patients.csv",), {**report, "words": subgroups}, **bags),

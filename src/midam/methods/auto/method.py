@@ -170,8 +170,8 @@ def _summary_entries(result: SearchResult) -> dict[str, Any]:
     if result.folds:
         note = (
             f"Chosen by the mean AUROC over {result.folds} inner folds of the training bags: a mean of "
-            f"{', '.join(names)}, weighted by closeness to the best; the mean, with the weights of the other folds for "
-            f"each, has {result.auroc:.3f}."
+            f"{', '.join(names)}, weighted by closeness to the best; the mean, chosen for each fold without it, has "
+            f"{result.auroc:.3f}."
         )
     else:
         note = f"The training bags are too few for inner folds: the mean of {', '.join(names)}, untested."

@@ -305,7 +305,7 @@ def _tried(auto: Mapping[str, Any]) -> Part:
     notes = []
     if auto["auroc"] is not None:
         mixed = Number(auto["auroc"], key="auto.auroc")
-        rows.append(["the model", mixed, None, None, "for each fold with the weights of the others"])
+        rows.append(["the model", mixed, None, None, "for each fold chosen without it"])
         notes = [Note("Each method was trained on all inner folds but one and scored the remaining one.")]
     table = Table("What was tried", ["method", "AUROC, inner folds", "weight", "seconds", "result"], rows)
     return Part("What was tried: each method, and why this was taken", [auto["note"], table, *notes])
