@@ -176,6 +176,7 @@ def test_what_is_no_image_is_left_alone(tree):
     report = pydicom.dcmread(next((tree / "p1").rglob("*.dcm")))
     del report.PixelData, report.Rows, report.Columns
     report.SeriesInstanceUID, report.Modality = "1.2.9", "SR"
+    report.SOPClassUID = report.file_meta.MediaStorageSOPClassUID = pydicom.uid.BasicTextSRStorage
     (tree / "p1" / "2020 head" / "SR").mkdir()
     report.save_as(tree / "p1" / "2020 head" / "SR" / "report.dcm")
     assert probe(tree / "p1").rows == 6
@@ -224,3 +225,11 @@ def test_oblique_slices_say_so_and_slices_of_an_axis_are_seen_as_that_axis(tmp_p
     for axis, (plane, edges) in enumerate((("sagittal", "APSI"), ("coronal", "RLSI"), ("axial", "RLAP"))):
         said = probe(nifti, ImageOptions(axis=axis)).attributes["file"]
         assert (said["plane"], said["edges"]) == (plane, edges)
+
+
+@pytest.mark.parametrize("kept", [300, 427, 500])
+def test_a_slice_that_was_cut_in_its_header_is_refused(tmp_path, kept):
+    path = save_series(tmp_path / "a", body()) / "001.dcm"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(BagDataError, match=r"001\.dcm"):
+        open_file(tmp_path / "a", ImageOptions())

@@ -306,3 +306,21 @@ def test_a_real_slide(data_root):
     assert pale > kept.features[np.arange(0, n, 40)].mean() + 40
     coarse = open_file(path, ImageOptions(magnification=5))
     assert coarse.attributes["coords"]["patch_size_level0"] == 128
+
+
+def test_strips_that_overlap_in_part_are_refused_and_equal_ones_are_not(tmp_path):
+    path = write_pyramid(tmp_path / "a.tif", scene(), tile=None, rowsperstrip=16)
+    with tifffile.TiffFile(path) as file:
+        tag = file.pages[0].tags["StripOffsets"]
+        size, offsets = {3: 2, 4: 4, 16: 8}[int(tag.dtype)], file.pages[0].dataoffsets
+    content = bytearray(path.read_bytes())
+
+    def moved(offset):
+        place = tag.valueoffset + size
+        content[place : place + size] = offset.to_bytes(size, "little")
+        path.write_bytes(content)
+        tiff_pyramid(path).close()
+
+    moved(offsets[2])
+    with pytest.raises(BagDataError, match=r"Expected a whole slide, got parts that overlap \(in .*a.tif\)"):
+        moved(offsets[1] + 1536)

@@ -58,7 +58,10 @@ def read_file(path: Path, *, tags: Sequence[str] | None = None) -> Any:
     pydicom = need("pydicom", "DICOM", path, extra="medical")
     with sound("a whole DICOM file", path, advice="copy the series again"):
         file = pydicom.dcmread(path, stop_before_pixels=tags is not None, specific_tags=tags)
-    if not len(file):  # a report or a plan, which is no slice, is in a series too
+    # A report or a plan, which is no slice, is in a series too.
+    stated = getattr(getattr(file, "file_meta", None), "MediaStorageSOPClassUID", None)
+    is_image = stated is not None and "Image Storage" in stated.name and (tags is None or "Rows" in tags)
+    if not len(file) or (is_image and "Rows" not in file):
         raise BagDataError(f"Expected a whole DICOM file, got a header alone (in {path}); copy the series again.")
     return file
 

@@ -197,7 +197,20 @@ def _opened(path: Path) -> tuple[Any, Any]:
     need("zarr", "this TIFF", path, extra="wsi")
     tifffile = need("tifffile", "this TIFF", path, extra="wsi")
     with whole_slide(path):
-        return tifffile.TiffFile(path), tifffile
+        file = tifffile.TiffFile(path)
+        for level in file.series[0].levels if file.series else ():
+            for page in level.pages:
+                if page is not None:
+                    _check_parts(page.dataoffsets, page.databytecounts, path)
+        return file, tifffile
+
+
+def _check_parts(offsets: Sequence[int], counts: Sequence[int], path: Path) -> None:
+    """Refuse strips or tiles that overlap in part, by a damaged offset; equal tiles may share their bytes."""
+    parts = np.unique(np.array([offsets, counts], dtype=np.int64).T, axis=0)
+    parts = parts[parts[:, 1] > 0]
+    if (parts[1:, 0] < parts[:-1].sum(axis=1)).any():
+        raise BagDataError(f"Expected a whole slide, got parts that overlap (in {path}); {_AGAIN}.")
 
 
 def _require_color(series: Any, path: Path) -> None:
