@@ -198,6 +198,7 @@ def _opened(path: Path) -> tuple[Any, Any]:
     tifffile = need("tifffile", "this TIFF", path, extra="wsi")
     with whole_slide(path):
         file = tifffile.TiffFile(path)
+    with whole_slide(path, close=file.close):
         for level in file.series[0].levels if file.series else ():
             for page in level.pages:
                 if page is not None:
