@@ -359,15 +359,14 @@ def mix(
 
     With `pairs`, the mixture of a fold is chosen by trainings that have not seen it, as in a nested cross-validation;
     without a partner it has the prior weights. Else the other folds choose epochs and weights, with the lines of all
-    folds; models of other folds have seen its bags, so that on noise the AUROC is then about 0.52.
+    folds. The models of other folds have seen its bags, so that the AUROC is then a little too high.
     """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     if not whole:
         why = "; ".join(f"{row['method']}: {row['note']}" for row in rows)
         raise ConfigError(f"Expected a method that takes these bags, got none ({why}); name another with `method`.")
     before = prior_weights([rows[number]["method"] for number in whole], prior)
-    scores = [rows[number]["scores"] for number in whole]
-    held = _HeldOut(bags, trials, scores, before)
+    held = _HeldOut(bags, trials, [rows[number]["scores"] for number in whole], before)
     every = np.arange(len(trials))
     final = held.choice(every)
     crossed = []
@@ -389,10 +388,11 @@ def mix(
             interval=ends and list(ends[:2]),
         )
     taken = np.flatnonzero(final.weights > 0).tolist()
-    lines = [held.lines(final)[place] for place in taken]
+    lines = held.lines(final)
+    mixture = Mixture(final.weights[taken], [lines[place] for place in taken])
     chosen = [tried[whole[place]].method for place in taken]
     out_of_fold = OutOfFold(held.labels, np.concatenate(crossed), held.fold)
-    return SearchResult(tried, chosen, Mixture(final.weights[taken], lines), float(figure), len(trials), out_of_fold)
+    return SearchResult(tried, chosen, mixture, float(figure), len(trials), out_of_fold)
 
 
 class _Choice(NamedTuple):
