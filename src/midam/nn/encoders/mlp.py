@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_counts
+from midam.errors import ConfigError, require, require_choice, require_counts
+
+Activation = Literal["tanh", "gelu"]
 
 
 class MLP(nn.Module):
@@ -19,6 +22,9 @@ class MLP(nn.Module):
         Width of each layer; the last is the width of the encoding. Default: one layer of `in_features`.
     dropout : float
         Rate after each layer, in [0, 1).
+    activation : {"tanh", "gelu"}
+        "tanh" after the first layer and ReLU after the others, as in the paper, or GELU after each. Tanh saturates on
+        sparse features.
 
     Attributes
     ----------
@@ -33,17 +39,21 @@ class MLP(nn.Module):
     torch.Size([2, 3])
     """
 
-    def __init__(self, in_features: int, *, hidden: Sequence[int] = (), dropout: float = 0.0) -> None:
+    def __init__(
+        self, in_features: int, *, hidden: Sequence[int] = (), dropout: float = 0.0, activation: Activation = "tanh"
+    ) -> None:
         require(hidden, Sequence, "hidden", "give a list of widths, such as [32]")
         require(dropout, float, "dropout", "give one from 0 to below 1")
         require_counts(in_features=in_features, **{f"hidden[{i}]": width for i, width in enumerate(hidden)})
         if not 0 <= dropout < 1:
             raise ConfigError(f"Expected `dropout` from 0 to below 1, got {dropout!r}; give another.")
+        require_choice(get_args(Activation), activation=activation)
         super().__init__()
         widths = [in_features, *(hidden or [in_features])]
         layers: list[nn.Module] = []
         for i, (width_in, width_out) in enumerate(pairwise(widths)):
-            layers += [nn.Linear(width_in, width_out), nn.Tanh() if i == 0 else nn.ReLU()]
+            first = nn.Tanh() if i == 0 else nn.ReLU()
+            layers += [nn.Linear(width_in, width_out), nn.GELU() if activation == "gelu" else first]
             if dropout > 0:
                 layers.append(nn.Dropout(dropout))
         self.layers = nn.Sequential(*layers)

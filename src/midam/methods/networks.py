@@ -1,0 +1,198 @@
+"""`embedding-networks`: networks that score the mean vector of a bag, trained side by side in one batched pass."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, gelu
+
+from midam.data.bags import Bags
+from midam.data.batch import instance_tensor
+from midam.errors import ConfigError
+from midam.evaluate.predict import predict
+from midam.methods.method import ModelBaseline, Scores
+from midam.nn.encoders import MLP
+from midam.nn.ensemble import BagEnsemble
+from midam.nn.pooling import EmbeddingAttentionPooling
+from midam.nn.scorer import BagScorer
+from midam.nn.standardizer import Standardizer
+from midam.settings import member_seed
+from midam.settings.method import are_pixels
+from midam.train.inputs import fit_standardizers
+from midam.train.trials import Trial
+
+_WIDTHS = (64, 64)
+_RATE = 0.003
+_BATCH = 128  # bags in a step
+_DRAWN = 16  # instances of a bag in a step
+_EPOCHS, _MOST_DRAWS = 80, 24_000  # epochs, and bags drawn in all
+_CLIP = 10.0
+_TRIED, _MEMBERS = 2, 4  # networks of a trial, and of the model
+_AT_A_TIME = 2**22  # numbers of the first layer in a step, of all networks that are trained at a time
+
+
+class EmbeddingNetworks(ModelBaseline):
+    """`embedding-networks`: a mean of networks of two layers that score a mean of the vectors of a bag's instances.
+
+    In every second network the vectors have equal weights, in the others those of an attention layer (Ilse et al.
+    2018). Each step draws up to 128 bags and 16 instances of each for the cross-entropy. Networks of all trials are
+    trained side by side: a layer is one batched product.
+    """
+
+    uses_torch = True
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return the mean probability of the networks of a trial."""
+        (scores,) = self.held_out(bags, [trial])
+        return scores
+
+    def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
+        """Train one network, that of the first member."""
+        return self.scorers(bags, seed=seed, members=1)[0]
+
+    def scorers(self, bags: Bags, *, seed: int, members: int = _MEMBERS) -> list[BagScorer]:
+        """Train the networks on all these bags, as `members` scorers."""
+        return next(iter(_trained(bags, [Trial(np.arange(len(bags)), np.arange(0), seed)], members)))
+
+    def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
+        """Return a network to be filled."""
+        return _network(instance_shape)
+
+    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
+        """Yield the scores of the bags that each trial holds out, by the networks of its training bags."""
+        for trial, members in zip(trials, _trained(bags, trials, _TRIED)):
+            yield predict(BagEnsemble(members), bags.subset(trial.score))
+
+
+def _network(instance_shape: tuple[int, ...]) -> BagScorer:
+    """Return an untrained network for vectors, with the small initial weights of torch, whose scores begin alike."""
+    encoder = MLP(math.prod(instance_shape), hidden=_WIDTHS, activation="gelu")
+    for layer in encoder.layers:
+        if isinstance(layer, nn.Linear):
+            layer.reset_parameters()
+    pooling = EmbeddingAttentionPooling(_WIDTHS[-1], head_hidden=0)
+    return BagScorer(encoder, pooling, standardizer=Standardizer(instance_shape, clip=_CLIP, scaling="linear"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Networks side by side: their parameters by name, stacked [Q, ...], and which weight instances by attention."""
+
+    stacked: dict[str, Tensor]
+    attends: Tensor
+
+    @classmethod
+    def of(cls, networks: Sequence[BagScorer], attends: Sequence[bool]) -> "_Side":
+        of_all = [dict(network.named_parameters()) for network in networks]
+        stacked = {name: torch.stack([each[name].detach() for each in of_all]) for name in of_all[0]}
+        for values in stacked.values():
+            values.requires_grad_(True)
+        return cls(stacked, torch.tensor(attends)[:, None])
+
+    def logits(self, x: Tensor, bag: Tensor, count: int) -> Tensor:
+        """Return the logits [Q, count] of bags, from instances x [Q, m, D], of which `bag` [m] is the bag's number."""
+        e = x
+        for at in range(len(_WIDTHS)):
+            e = gelu(self._layer(f"encoder.layers.{2 * at}", e))
+        z = self._layer("pooling.attention", torch.tanh(self._layer("pooling.hidden", e))).squeeze(-1)
+        z = torch.where(self.attends, z, 0.0)
+        index = bag.expand(len(z), -1)
+        top = z.new_full((len(z), count), -torch.inf).scatter_reduce(1, index, z.detach(), "amax")
+        weight = torch.exp(z - top.gather(1, index)).unsqueeze(-1)
+        mean = z.new_zeros(len(z), count, e.shape[-1]).index_add(1, bag, weight * e)
+        mean = mean / z.new_zeros(len(z), count, 1).index_add(1, bag, weight)
+        return self._layer("pooling.head", mean).squeeze(-1)
+
+    def _layer(self, name: str, x: Tensor) -> Tensor:
+        return torch.baddbmm(
+            self.stacked[f"{name}.bias"].unsqueeze(1), x, self.stacked[f"{name}.weight"].transpose(1, 2)
+        )
+
+    @torch.no_grad()
+    def fill(self, networks: Sequence[BagScorer]) -> None:
+        """Set the parameters of the networks; equal weights of instances are an attention layer of zeros."""
+        for number, network in enumerate(networks):
+            for name, parameter in network.named_parameters():
+                parameter.copy_(self.stacked[name][number])
+            if not self.attends[number]:
+                network.pooling.attention.weight.zero_()
+                network.pooling.attention.bias.zero_()
+
+
+def _trained(bags: Bags, trials: Sequence[Trial], members: int) -> Iterator[list[BagScorer]]:
+    """Yield the trained networks of each trial."""
+    if are_pixels(bags.instance_shape):
+        raise ConfigError(
+            f"Expected feature vectors for embedding-networks, got instances of shape {list(bags.instance_shape)} (in "
+            f"{bags.source}); embed them with `midam embed`."
+        )
+    rows = min(_BATCH, len(bags)) * min(_DRAWN, int(bags.sizes.max()))
+    together = max(1, _AT_A_TIME // (rows * _WIDTHS[0] * members))
+    for low in range(0, len(trials), together):
+        yield from _train_side(bags, trials[low : low + together], members)
+
+
+def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[BagScorer]]:
+    """Train the networks of some trials side by side."""
+    networks: list[list[BagScorer]] = []
+    for trial in trials:
+        own = []
+        for member in range(members):
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(member_seed(trial.seed, member))
+                own.append(_network(bags.instance_shape))
+        fit_standardizers([network.standardizer for network in own], bags.subset(trial.train), seed=trial.seed)
+        networks.append(own)
+    every = [network for own in networks for network in own]
+    side = _Side.of(every, [member % 2 == 1 for _ in trials for member in range(members)])
+    optimizer = torch.optim.Adam(side.stacked.values(), lr=_RATE)
+    labels, shares = torch.from_numpy(bags.require_labels()).float(), _shares(bags, trials)
+    random = np.random.default_rng(trials[0].seed)
+    for some in _batches(len(bags), random):
+        at, bag = _draw(bags, some, random)
+        raw = instance_tensor(bags.gather(at))
+        x = torch.stack([own[0].standardized(raw) for own in networks]).flatten(2)
+        logits = side.logits(x.repeat_interleave(members, dim=0), bag, len(some))
+        share = shares[:, some].repeat_interleave(members, dim=0)
+        losses = binary_cross_entropy_with_logits(logits, labels[some].expand_as(logits), reduction="none")
+        loss = ((losses * share).sum(dim=1) / share.sum(dim=1).clamp(min=1e-12)).sum()
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    side.fill(every)
+    return networks
+
+
+def _shares(bags: Bags, trials: Sequence[Trial]) -> Tensor:
+    """Return the weight [T, N] of each bag in each trial: 0 where it is held out."""
+    shares = torch.zeros(len(trials), len(bags))
+    weights = torch.ones(len(bags)) if bags.weights is None else torch.from_numpy(bags.weights).float()
+    for own, trial in zip(shares, trials):
+        own[trial.train] = weights[trial.train]
+    return shares
+
+
+def _batches(count: int, random: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the bags of each step, in a new order in each epoch."""
+    parts = math.ceil(count / _BATCH)
+    for _ in range(min(_EPOCHS, max(1, round(_MOST_DRAWS / count)))):
+        yield from np.array_split(random.permutation(count), parts)
+
+
+def _draw(bags: Bags, some: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], Tensor]:
+    """Draw instances of some bags: all of a bag up to 16, else one of each of 16 parts; and the bag's place in `some`.
+
+    The places of instances in `bags` are [m].
+    """
+    sizes = bags.sizes[some]
+    drawn = np.minimum(sizes, _DRAWN)
+    bag = np.repeat(np.arange(len(some)), drawn)
+    ends = np.cumsum(drawn)
+    part = np.arange(ends[-1]) - np.repeat(ends - drawn, drawn)
+    offset = np.floor((part + random.random(len(part))) * (sizes / drawn)[bag]).astype(np.int64)
+    at = np.where(sizes[bag] > _DRAWN, np.minimum(offset, sizes[bag] - 1), part)
+    return bags.starts[some][bag] + at, torch.from_numpy(bag)
