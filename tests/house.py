@@ -91,21 +91,21 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=30_768,
-    files=248,
+    lines=30_959,
+    files=249,
     function=60,
     circles=0,
     against_layers=0,
     parameters=11,
     vague=0,
     pages=29,
-    words=28_203,
+    words=28_310,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1526,
+    "": 1527,
     "cli": 1722,
     "compare": 1473,
     "data": 7227,
@@ -114,8 +114,8 @@ PARTS = {
     "export": 534,
     "functional": 496,
     "imaging": 2140,
-    "methods": 1335,
-    "nn": 1970,
+    "methods": 1519,
+    "nn": 1976,
     "report": 2514,
     "runs": 2347,
     "settings": 643,

@@ -334,6 +334,7 @@ BASELINES = Registry(
         "bag-statistics-ridge": "midam.methods.baselines.BagStatisticsRidge",
         "bag-statistics-cox": "midam.methods.baselines.BagStatisticsCox",
         "mean-map-svm": "midam.methods.baselines.MeanMapSVM",
+        "embedding-networks": "midam.methods.networks.EmbeddingNetworks",
         "mi-kernel-svm": "midam.methods.baselines.SetKernelSVM",
         "instance-logistic-max": "midam.methods.baselines.InstanceLogisticMax",
         "rgb-logistic": "midam.methods.baselines.ColorLogistic",

@@ -39,7 +39,7 @@ from studies.page import section, table, write_page
 from studies.registry import as_study
 from studies.sets import catalog
 from studies.split_statistics import Estimate, mean_interval
-from studies.tabular.defaults_page import Judged, judged_areas
+from studies.tabular.defaults_page import Judged, judged_areas, prior_of
 from studies.tabular.defaults_trials import (
     CHOSEN,
     DEFAULT,
@@ -131,7 +131,7 @@ def study(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
             options,
             NAME,
             title="Further methods for `auto`",
-            shows="`auto` mixes the methods [that its page compares](defaults.md). Would another one help? Among them "
+            shows="`auto` mixed the methods [that its page compares](defaults.md). Would another one help? Among them "
             "is a network of our own that is fitted once to made-up bags, and labels the bags of a new task in one "
             "pass, as the newest rival does ([ICMIL](icmil.md)).",
             seeds="0 for folds, methods, the views of the network and its fit (1 for the second round of it)",
@@ -303,6 +303,8 @@ def _judged(options: StudyOptions, sets: Mapping[str, Bags], rows: Mapping[tuple
             way: _areas(Areas(store, epochs=epochs, others=others, without=without), kinds, sets)
             for way, (others, without) in ways.items()
         }
+        with_pooled = Areas(store, epochs=epochs, others={POOLED: scores[POOLED]})
+        prior = prior_of(with_pooled, sets, kinds, CHOSEN, without=None, repeats=range(1))
     gaps = {way: {data: own[data]["auto"] - usual[data]["auto"] for data in sets} for way, own in found.items()}
     by_kind = {
         way: [float(np.mean([own[data].mean() for data in names])) for names in kinds.values()]
@@ -337,6 +339,8 @@ def _judged(options: StudyOptions, sets: Mapping[str, Bags], rows: Mapping[tuple
             "Each set: AUROC of `auto`, and the difference with the method, over the folds of [the defaults]"
             "(defaults.md), whose scores of the other methods are used again.",
             table(["set", "`auto`", *lines], gains),
+            f"Prior weights of `auto` with {POOLED}, over these kinds: "
+            f"{', '.join(f'{method} {weight:.2f}' for method, weight in prior.items())}.",
         ),
         *section("Alone", "Test AUROC over the same folds.", table(["set", "ExtraTrees", *scores], alone)),
     ]

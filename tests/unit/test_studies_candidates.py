@@ -103,6 +103,7 @@ def test_a_small_study_of_methods_writes_its_page(tmp_path, monkeypatch, network
     monkeypatch.setattr("midam.methods.baselines._KERNEL_C", np.array([1.0]))
     monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
     monkeypatch.setattr("midam.methods.auto.candidates._SHARES", (0.02,))
+    monkeypatch.setattr("midam.methods.networks._EPOCHS", 2)
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
     bags = synthetic_sets(bags=60)
     sets = {"musk1": bags["witness"], "fox": bags["sparse"], "colon_nuclei": bags["shift"]}
@@ -117,7 +118,9 @@ def test_a_small_study_of_methods_writes_its_page(tmp_path, monkeypatch, network
     assert len(re.findall(r"^\| (?:musk1|fox|colon_nuclei) \| ", text, re.MULTILINE)) == 6
     with Store(options.cache, candidates.NAME) as store:
         rows = store.select({"study": candidates.NAME})
-    assert len(rows) == 3 * 2 * 5
+    assert len(rows) == 3 * 2 * len(candidates.EVERY)
+    for name in (*candidates.NETWORKS, candidates.POOLED):
+        assert re.search(rf"^\| {name} \| [^|]+ \| - \| [^|]+ \| (yes|passes|no) \|$", text, re.MULTILINE)
     candidates.study(options, sets)
     with Store(options.cache, candidates.NAME) as store:
         assert store.select({"study": candidates.NAME}) == rows

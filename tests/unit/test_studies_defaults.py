@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from midam.data.bags import Bags
-from midam.methods.auto.candidates import PRIOR, VECTORS
+from midam.methods.auto.candidates import PRIOR
 from midam.methods.auto.method import Auto
 from midam.settings import Settings
 from midam.train.trials import train_trials
@@ -64,19 +64,21 @@ def test_auto_in_the_study_is_auto(monkeypatch):
     """Scores of all folds, mixed afterwards, are those of the method inside each training part."""
     monkeypatch.setattr("midam.methods.statistics_models._TREES", 10)
     monkeypatch.setattr(defaults_trials, "_FOLDS", 2)
+    methods = [TREES, LINEAR, KERNEL, DEFAULT]
+    monkeypatch.setattr("midam.methods.auto.candidates.VECTORS", methods)
     bags = synthetic_sets()["shift"]
     fold, parts = outer_folds(bags, 0)[0], {}
     config = config_of("width at least 128", bags, epochs=None)
     fits = {
         fit.method: fit for fit in nested_fits("shift", bags, config, 0) if fit.nested == "epochs" or not fit.config
     }
-    for method in VECTORS:
+    for method in methods:
         (row,) = train_fit(fits[method])
         parts[method] = [np.array(own) for own in row["scores"][0]]
     found = search_of(bags, fold, parts, PRIOR)
     settings = Settings(seed=fold.seed).resolve(bags.instance_shape)
     chosen = Auto().fit(bags.subset(fold.train), None, settings).entries["auto"]
-    assert [row["method"] for row in chosen["tried"]] == list(VECTORS) == [TREES, LINEAR, KERNEL, DEFAULT]
+    assert [row["method"] for row in chosen["tried"]] == methods
     weights = [row["weight"] for row in chosen["tried"]]
     np.testing.assert_allclose([row.weight for row in found.tried], weights, rtol=0, atol=1e-3)
 

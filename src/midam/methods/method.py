@@ -164,6 +164,10 @@ class ModelBaseline(Baseline):
         Its state dictionary holds everything that it learned, as tensors of finite numbers.
         """
 
+    def scorers(self, bags: Bags, *, seed: int) -> list[BagScorer]:
+        """Train the scorers of the model on all these bags: one, or several whose mean score is that of a bag."""
+        return [self.scorer(bags, seed=seed)]
+
     @abstractmethod
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Make a model like the result of `scorer` for instances of this shape, to be filled with `weights`.
@@ -178,7 +182,7 @@ class ModelBaseline(Baseline):
         parts: Sequence[Mapping[str, Any]],  # noqa: ARG002
     ) -> BagEnsemble:
         """Make a model to be filled with the state dictionary of a model of `fit`, which has these `parts`."""
-        return BagEnsemble([self.empty(instance_shape, all_weights(weights)[0])])
+        return BagEnsemble([self.empty(instance_shape, of_scorer) for of_scorer in all_weights(weights)])
 
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
         """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
@@ -199,7 +203,7 @@ class ModelBaseline(Baseline):
             scored = None
             if folds is not None or (few and train.labels is not None):
                 scored = self.out_of_fold(train, folds or Folds(inner_trials(train, np.arange(len(train)), seed=seed)))
-            model = BagEnsemble([self.scorer(train, seed=seed)])
+            model = BagEnsemble(self.scorers(train, seed=seed))
         return Fitted(model, settings, self.name, out_of_fold=scored if folds is None else by_bag(scored, folds))
 
     def out_of_fold(self, bags: Bags, folds: Folds) -> OutOfFold | None:

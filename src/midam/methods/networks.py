@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -52,11 +53,11 @@ class EmbeddingNetworks(ModelBaseline):
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Train one network, that of the first member."""
-        return self.scorers(bags, seed=seed, members=1)[0]
+        return self.scorers(bags, seed=seed)[0]
 
-    def scorers(self, bags: Bags, *, seed: int, members: int = _MEMBERS) -> list[BagScorer]:
-        """Train the networks on all these bags, as `members` scorers."""
-        return next(iter(_trained(bags, [Trial(np.arange(len(bags)), np.arange(0), seed)], members)))
+    def scorers(self, bags: Bags, *, seed: int) -> list[BagScorer]:
+        """Train four networks on all these bags."""
+        return next(_trained(bags, [Trial(np.arange(len(bags)), np.arange(0), seed)], _MEMBERS))
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
         """Return a network to be filled."""
@@ -119,8 +120,9 @@ class _Side:
             for name, parameter in network.named_parameters():
                 parameter.copy_(self.stacked[name][number])
             if not self.attends[number]:
-                network.pooling.attention.weight.zero_()
-                network.pooling.attention.bias.zero_()
+                layer = cast(EmbeddingAttentionPooling, network.pooling).attention
+                layer.weight.zero_()
+                layer.bias.zero_()
 
 
 def _trained(bags: Bags, trials: Sequence[Trial], members: int) -> Iterator[list[BagScorer]]:
@@ -140,14 +142,14 @@ def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[
     """Train the networks of some trials side by side."""
     networks: list[list[BagScorer]] = []
     for trial in trials:
-        own = []
+        members_of = []
         for member in range(members):
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(member_seed(trial.seed, member))
-                own.append(_network(bags.instance_shape))
-        fit_standardizers([network.standardizer for network in own], bags.subset(trial.train), seed=trial.seed)
-        networks.append(own)
-    every = [network for own in networks for network in own]
+                members_of.append(_network(bags.instance_shape))
+        fit_standardizers([network.standardizer for network in members_of], bags.subset(trial.train), seed=trial.seed)
+        networks.append(members_of)
+    every = [network for group in networks for network in group]
     side = _Side.of(every, [member % 2 == 1 for _ in trials for member in range(members)])
     optimizer = torch.optim.Adam(side.stacked.values(), lr=_RATE)
     labels, shares = torch.from_numpy(bags.require_labels()).float(), _shares(bags, trials)
@@ -155,7 +157,7 @@ def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[
     for some in _batches(len(bags), random):
         at, bag = _draw(bags, some, random)
         raw = instance_tensor(bags.gather(at))
-        x = torch.stack([own[0].standardized(raw) for own in networks]).flatten(2)
+        x = torch.stack([group[0].standardized(raw) for group in networks]).flatten(2)
         logits = side.logits(x.repeat_interleave(members, dim=0), bag, len(some))
         share = shares[:, some].repeat_interleave(members, dim=0)
         losses = binary_cross_entropy_with_logits(logits, labels[some].expand_as(logits), reduction="none")
@@ -171,8 +173,8 @@ def _shares(bags: Bags, trials: Sequence[Trial]) -> Tensor:
     """Return the weight [T, N] of each bag in each trial: 0 where it is held out."""
     shares = torch.zeros(len(trials), len(bags))
     weights = torch.ones(len(bags)) if bags.weights is None else torch.from_numpy(bags.weights).float()
-    for own, trial in zip(shares, trials):
-        own[trial.train] = weights[trial.train]
+    for row, trial in zip(shares, trials):
+        row[trial.train] = weights[trial.train]
     return shares
 
 

@@ -100,7 +100,8 @@ class Auto(Baseline):
                 inner = [_inner(state) for state in of_part]
                 scorers = scorers_of(fill_ensemble(settings, inner, instance_shape=instance_shape))
             else:
-                scorers = [make_method(part["method"]).empty(instance_shape, _inner(of_part[0]))]
+                method = make_method(part["method"])
+                scorers = [method.empty(instance_shape, _inner(state)) for state in of_part]
             for scorer, line in zip(scorers, of_part):
                 members.append(_rescaled(scorer, *(float(line[f"pooling.{name}"]) for name in ("scale", "offset"))))
         try:

@@ -20,7 +20,7 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import fold_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
-from midam.methods.auto.candidates import PRIOR, Candidate, OverBudgetError
+from midam.methods.auto.candidates import PRIOR, Candidate, StoppedError
 from midam.methods.inner_folds import MANY, inner_trials
 from midam.methods.store import Row, TrialStore
 from midam.reading import Form, Number, Share, check_form
@@ -112,6 +112,8 @@ OnCandidate = Callable[[str, int, int], None]
 OVER, STOPPED = "not tried: the budget leaves no time", "stopped: it takes longer than the budget leaves"
 DIVERGED = "left out: a training diverged"
 SETTLED = "not tried: nothing is left to gain"
+BEHIND = "stopped: behind {} after {} of {} folds (p < {})"
+_FAR_BEHIND = 0.01  # p-value
 _PERFECT = 0.998
 _NEIGHBORS = 2  # folds before and after a fold, in a ring, by which it is paired
 
@@ -192,7 +194,7 @@ def search(
     ----------
     candidates : sequence of Candidate
         At least one, in the order of the trials. For more than 500 bags, the search ends once a candidate has a mean
-        AUROC of at least 0.998.
+        AUROC of at least 0.998, and a candidate stops once its folds are behind the best before it with p < 0.01.
     bags : Bags
         Training bags of both classes; the inner folds are stratified and disjoint by group.
     seed : int
@@ -232,7 +234,8 @@ def search(
             (row,) = store.find([name])
             if row is None:
                 left = None if budget is None or not number else budget - sum(done["spent"] for done in rows)
-                row = {**name, **_try_candidate(candidate, bags, every, left=left, prepare=prepare)}
+                best = None if nested or len(bags) <= MANY else _best_row(bags, trials, rows)
+                row = {**name, **_try_candidate(candidate, bags, every, left=left, prepare=prepare, best=best)}
                 store.add([row])
             elif journal is not None:
                 _check_row(row, every, journal)
@@ -267,19 +270,33 @@ def pair_trials(bags: Bags, trials: Sequence[Trial]) -> list[Pair]:
 
 
 def _try_candidate(
-    candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, left: float | None, prepare: Prepare | None
+    candidate: Candidate,
+    bags: Bags,
+    trials: Sequence[Trial],
+    *,
+    left: float | None,
+    prepare: Prepare | None,
+    best: Row | None,
 ) -> Row:
     """Return the row of a candidate: scores of the held-out bags, seconds, and seconds with the fit on all bags."""
     started = time.perf_counter()
     nothing: Row = {"scores": None, "seconds": 0.0}
+
+    def on_trial(scores: Sequence[Numbers]) -> None:
+        each = (time.perf_counter() - begun) / len(scores)
+        if left is not None and each * len(trials) * (1 + candidate.refit(len(trials))) > left - (begun - started):
+            raise StoppedError(STOPPED)
+        if best is not None and len(scores) < len(trials) and _is_behind(bags, trials, scores, best):
+            raise StoppedError(BEHIND.format(best["method"], len(scores), len(trials), _FAR_BEHIND))
+
     try:
         if left is not None and (left <= 0 or candidate.seconds(bags, trials) > left):
             return {"note": OVER, **nothing, "spent": time.perf_counter() - started}
-        tried = time.perf_counter() - started
-        held = candidate.held_out(bags, trials, left=None if left is None else left - tried, prepare=prepare)
-    except OverBudgetError:
+        begun = time.perf_counter()
+        held = candidate.held_out(bags, trials, on_trial=on_trial, prepare=prepare)
+    except StoppedError as stopped:
         seconds = time.perf_counter() - started
-        return {"note": STOPPED, **nothing, "seconds": seconds, "spent": seconds}
+        return {"note": str(stopped), **nothing, "seconds": seconds, "spent": seconds}
     except ConfigError as error:  # data that it does not take, such as too thin volumes
         return {"note": f"left out: {error}", **nothing, "spent": time.perf_counter() - started}
     seconds = time.perf_counter() - started
@@ -294,10 +311,37 @@ def _try_candidate(
 
 def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
     """Return whether a candidate ranks the held-out bags almost perfectly."""
-    if row["scores"] is None:
-        return False
+    return row["scores"] is not None and _area(bags, trials, row) >= _PERFECT
+
+
+def _area(bags: Bags, trials: Sequence[Trial], row: Row) -> float:
+    """Return the mean AUROC of a candidate after the epochs that the folds choose."""
     areas = areas_of(bags.require_labels(), trials, row["scores"])
-    return bool(areas.mean(axis=0)[best_epochs(areas)] >= _PERFECT)
+    return float(areas.mean(axis=0)[best_epochs(areas)])
+
+
+def _best_row(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Row | None:
+    """Return the candidate with the highest mean AUROC so far."""
+    tried = [row for row in rows if row["scores"] is not None]
+    return max(tried, key=lambda row: _area(bags, trials, row), default=None)
+
+
+def _is_behind(bags: Bags, trials: Sequence[Trial], scores: Sequence[Numbers], best: Row) -> bool:
+    """Return whether the best numbers of epochs of the first folds rank their bags far worse than another candidate.
+
+    Both are compared after the epochs that these folds rank highest.
+    """
+    labels, done, index = bags.require_labels(), trials[: len(scores)], list[Numbers]()
+    sizes = [len(trial.score) for trial in done]
+    for parts in (scores, best["scores"][: len(scores)]):
+        at = int(areas_of(labels, done, parts).mean(axis=0).argmax())
+        index.append(np.concatenate([np.asarray(part)[at] for part in parts]))
+    if not all(np.isfinite(pooled).all() for pooled in index):
+        return False
+    held, folds = np.concatenate([trial.score for trial in done]), np.repeat(np.arange(len(done)), sizes)
+    groups = None if bags.groups is None else bags.groups[held]
+    gain, *_, p = paired_delong(labels[held], *index, groups=groups, folds=folds)
+    return gain < 0 and p < _FAR_BEHIND
 
 
 def areas_of(labels: NDArray[np.int64], trials: Sequence[Trial], scores: Sequence[Any]) -> Numbers:
