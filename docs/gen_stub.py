@@ -1,80 +1,37 @@
-"""Write the stubs of `midam.sklearn`, by which editors and type checkers know the parameters, from `midam.settings`.
+"""Write the stub of the keyword parameters of the estimators, by which editors and type checkers know the settings.
 
-Run `python docs/gen_stub.py` from the repository's root after a change of a setting. A test fails when a stub is out
+Run `python docs/gen_stub.py` from the repository's root after a change of a setting. A test fails when the stub is out
 of date.
 """
 
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from midam.settings.settings import groups
 from midam.sklearn.base import setting_defaults
 
-FOLDER = Path(__file__).parents[1] / "src/midam/sklearn"
+STUB = Path(__file__).parents[1] / "src/midam/sklearn/parameters.pyi"
 HEAD = """\
 # Written by docs/gen_stub.py; do not edit.
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-from midam.sklearn.{module} import {base}
-
-class {name}({base}):
-    def __init__(
-        self,
-        *,
+class SettingParameters(TypedDict, total=False):
 """
-COMMON = (
-    "warm_start: bool = False",
-    "show_progress: bool = False",
-    "random_state: int | None = None",
-    "verbose: int = 0",
-)
+COMMON = ("warm_start: bool", "show_progress: bool", "random_state: int | None", "verbose: int")
 
 
-class Stub(NamedTuple):
-    """A class whose constructor is made of the settings, and the parameters that are its own."""
-
-    name: str
-    base: str
-    module: str
-    own: tuple[str, ...]
-    more: str = ""  # of the file
-
-    def rendered(self) -> str:
-        """The stub."""
-        fields = {name: field for _, group in groups().values() for name, field in group.model_fields.items()}
-        lines = [f"{name}: {_word(fields[name].annotation, value)}" for name, value in setting_defaults().items()]
-        head = HEAD.format(name=self.name, base=self.base, module=self.module)
-        return head + "".join(f"        {line},\n" for line in (*lines, *self.own)) + "    ) -> None: ...\n" + self.more
-
-
-_WIDTH = 100  # of an annotation and its default
-
-STUBS = {
-    FOLDER / "classifier.pyi": Stub(
-        "MIDAMClassifier",
-        "BaseClassifier",
-        "bag_classifier",
-        ('method: str | None = "midam"', "positive: Any = None", *COMMON),
-        "\nclass BagClassifier(MIDAMClassifier): ...\n",
-    ),
-    FOLDER / "ranker.pyi": Stub(
-        "MIDAMRanker", "BagRanker", "bag_rankers", ("grades: Sequence[Any] | None = None", *COMMON)
-    ),
-    FOLDER / "survival.pyi": Stub("MIDAMSurvival", "BagSurvival", "bag_rankers", COMMON),
-}
+def rendered() -> str:
+    """Return the stub."""
+    fields = {name: field for _, group in groups().values() for name, field in group.model_fields.items()}
+    lines = [f"{name}: {_word(fields[name].annotation, value)}" for name, value in setting_defaults().items()]
+    return HEAD + "".join(f"    {line}\n" for line in (*lines, *COMMON))
 
 
 def _word(kind: Any, default: object) -> str:
     found = _type(kind)
-    if default is None and "None" not in found:
-        found += " | None"
-    value = repr(default).replace(chr(39), chr(34))
-    if isinstance(default, tuple) and len(found) + len(value) > _WIDTH:  # as ruff would wrap it
-        own = "".join(f'            "{part}",\n' for part in default)
-        value = f"(\n{own}        )"
-    return f"{found} = {value}"
+    return f"{found} | None" if default is None and "None" not in found else found
 
 
 def _type(kind: Any) -> str:
@@ -93,11 +50,5 @@ def _type(kind: Any) -> str:
     return "None" if kind is type(None) else str(kind.__name__)
 
 
-def write() -> None:
-    """Write the stubs."""
-    for path, stub in STUBS.items():
-        path.write_text(stub.rendered(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    write()
+    STUB.write_text(rendered(), encoding="utf-8")

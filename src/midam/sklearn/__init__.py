@@ -7,8 +7,8 @@ from midam.lazy_imports import exports
 if TYPE_CHECKING:
     from midam.sklearn.classifier import BagClassifier as BagClassifier
     from midam.sklearn.classifier import MIDAMClassifier as MIDAMClassifier
-    from midam.sklearn.ranker import MIDAMRanker as MIDAMRanker
-    from midam.sklearn.survival import MIDAMSurvival as MIDAMSurvival
+    from midam.sklearn.rankers import MIDAMRanker as MIDAMRanker
+    from midam.sklearn.rankers import MIDAMSurvival as MIDAMSurvival
     from midam.sklearn.transformers import BagStatistics as BagStatistics
     from midam.sklearn.transformers import BagTransformer as BagTransformer
     from midam.sklearn.transformers import ColorStatistics as ColorStatistics

@@ -2,9 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import numpy as np
@@ -135,25 +135,46 @@ def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
     return Settings(**{name: {} if value is None and defaults[name] == {} else value for name, value in values.items()})
 
 
-def constructor(name: str, extra: Mapping[str, Any]) -> Callable[..., None]:
-    """Make the ``__init__`` of the class `name`: keyword parameters for settings, `extra` and common ones."""
-    defaults = {**setting_defaults(), **extra, **_COMMON}
-    keywords = [Parameter(key, Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
+def checked_parameters(given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse parameters of a constructor that are none, and say what is meant."""
+    for key in given:
+        ours = key in known or same_meaning(key, known)
+        if not ours and same_meaning(key, [setting for setting in _OF_FILES if setting not in known]):
+            raise TypeError(f"Expected no parameter {key!r}: it is about files; pass bags, y and groups to fit.")
+        if key in _OF_RUNS:
+            raise TypeError(
+                f"Expected no parameter {key!r}: fit has no test bags on which to compare a baseline with the "
+                "model; use `midam fit`, or `midam compare`."
+            )
+        if key not in known:
+            raise TypeError(f"Expected a known parameter, got {key!r}; {option_advice(key, known)}")
 
-    def __init__(self: Any, **parameters: Any) -> None:  # noqa: N807
-        for key in parameters:
-            ours = key in defaults or same_meaning(key, defaults)
-            if not ours and same_meaning(key, [setting for setting in _OF_FILES if setting not in defaults]):
-                raise TypeError(f"Expected no parameter {key!r}: it is about files; pass bags, y and groups to fit.")
-            if key in _OF_RUNS:
-                raise TypeError(
-                    f"Expected no parameter {key!r}: fit has no test bags on which to compare a baseline with the "
-                    "model; use `midam fit`, or `midam compare`."
-                )
-            if key not in defaults:
-                raise TypeError(f"Expected a known parameter, got {key!r}; {option_advice(key, defaults)}")
-        vars(self).update({**defaults, **parameters})
 
-    __init__.__qualname__ = f"{name}.__init__"
-    __init__.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *keywords])  # type: ignore[attr-defined]
-    return __init__
+class SettingsEstimator(BagEstimator):
+    """Base of the estimators whose keyword parameters are the settings, and those that a subclass names.
+
+    The constructor of a subclass names its own parameters, and passes them on with ``**settings``.
+
+    Examples
+    --------
+    >>> class Sized(SettingsEstimator):
+    ...     def __init__(self, *, most=10, **settings):
+    ...         super().__init__(most=most, **settings)
+    >>> Sized(epochs=3).get_params()["most"], Sized(epochs=3).epochs, Sized().epochs
+    (10, 3, 100)
+    """
+
+    def __init__(self, **parameters: Any) -> None:
+        known = {name: one.default for name, one in signature(type(self)).parameters.items()}
+        checked_parameters(parameters, known)
+        self.__dict__.update({**known, **parameters})
+
+    def __init_subclass__(cls) -> None:
+        """Give the constructor its whole signature, which scikit-learn reads."""
+        super().__init_subclass__()
+        if (init := vars(cls).get("__init__")) is not None:
+            instance, *named = signature(init).parameters.values()
+            extra = {one.name: one.default for one in named if one.kind is Parameter.KEYWORD_ONLY}
+            defaults = {**setting_defaults(), **extra, **_COMMON}
+            keywords = [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()]
+            init.__signature__ = Signature([instance, *keywords])

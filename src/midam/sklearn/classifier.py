@@ -1,10 +1,36 @@
 """`MIDAMClassifier` and `BagClassifier`: bags in, ranks, probabilities and classes out; settings are parameters."""
 
-from midam.sklearn.bag_classifier import BaseClassifier
-from midam.sklearn.base import constructor
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from midam.data.bags import Bags
+from midam.errors import BagDataError, ConfigError
+from midam.evaluate import Decision, LabelCalibrator, TemperatureCalibrator
+from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator, Thresholds
+from midam.evaluate.predict import InstanceScores, predict
+from midam.runs.loaded import LoadedRun
+from midam.settings import Settings
+from midam.sklearn.inputs import PerBag, per_bag
+from midam.sklearn.labels import with_classes
+from midam.sklearn.trained import TrainedEstimator
+from midam.targets import OutOfFold
+
+if TYPE_CHECKING:
+    from midam.explain.explanation import Explanation
+    from midam.sklearn.parameters import SettingParameters
+
+_TINY = np.finfo(np.float64).tiny
+_ALMOST_ONE = np.nextafter(1.0, 0.0)
 
 
-class MIDAMClassifier(BaseClassifier):
+class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     """Bag classifier that maximizes AUC, for scikit-learn's pipelines, searches and cross-validation.
 
     y [N] holds two or more classes; with more than two, each is ranked against the rest. y [N, L] of 0 and 1 holds L
@@ -80,7 +106,232 @@ class MIDAMClassifier(BaseClassifier):
     (100, 2)
     """
 
-    __init__ = constructor("MIDAMClassifier", {"method": "midam", "positive": None})
+    targets = ("binary", "multiclass", "multilabel")
+    positive: Any
+    classes_: NDArray[Any]
+    positive_: Any
+    calibrator_: PlattCalibrator | None
+    threshold_: float
+    _thresholds: Thresholds | None = None
+
+    def __init__(
+        self, *, method: str | None = "midam", positive: Any = None, **settings: Unpack["SettingParameters"]
+    ) -> None:
+        super().__init__(method=method, positive=positive, **settings)
+
+    def fit(self, X: Any, y: PerBag = None, sample_weight: PerBag = None, *, groups: PerBag = None) -> Self:
+        """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
+
+        Parameters
+        ----------
+        X : Bags, DataFrame, array or sequence
+            Bags, in a form that the class lists.
+        y : array [N] or [N, L], optional
+            Labels of the bags: each value is a class; with several columns 0 or 1, or NaN for an unknown label.
+            Default: the labels of `Bags`.
+        sample_weight : array [N], optional
+            How much each bag counts in the training, for two classes; a bag of weight 0 is left out. The AUC gets the
+            products of the weights in each class. Held-out bags count once in the choice of a method or setting, in
+            probabilities and in the operating point.
+        groups : array [N], optional
+            Group (patient) of each bag: held-out bags share no group with the others. Default: the groups of `Bags`.
+
+        Raises
+        ------
+        MidamError
+            If bags, labels or settings cannot be used.
+        """
+        going_on = self.warm_start and hasattr(self, "model_")
+        return self._fit(X, y, groups, self._settings(), going_on=going_on, classes=None, weights=sample_weight)
+
+    def partial_fit(
+        self, X: Any, y: PerBag = None, classes: PerBag = None, sample_weight: PerBag = None, *, groups: PerBag = None
+    ) -> Self:
+        """Train one epoch on N bags of all classes, continuing from the last call; the bags may be new ones.
+
+        The features are standardized as in the first call; `classes`, if given, are the labels in y. Probabilities and
+        operating point come from the bags that this call holds out. The rest is as in `fit`.
+        """
+        self._require_epochs()
+        settings, going_on = self._settings().replace(epochs=1), hasattr(self, "model_")
+        return self._fit(X, y, groups, settings, going_on=going_on, classes=classes, weights=sample_weight)
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the confidence of the predictions, as logits.
+
+        Two classes [N]: the distance of the score above the operating point, positive if `predict` returns
+        ``classes_[1]``. More classes [N, C]: the logits of the softmax in `predict_proba`; `predict` returns the class
+        with the largest logit. Several labels [N, L]: positive if `predict` returns 1 for the label.
+        """
+        scores = super().bag_scores(X)
+        return self._decide(scores) if scores.ndim == 1 else self._logits(scores)[:, self._order]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of each bag, [N]: two classes by the operating point `threshold_`, else the most probable.
+
+        With several labels, return 0 or 1, int64 [N, L]: 1 for a probability above 1/2.
+        """
+        far = self.decision_function(X)
+        if self.target_ == "multilabel":
+            return (far > 0).astype(np.int64)
+        return self.classes_[far.argmax(axis=1) if far.ndim == 2 else (far > 0).astype(np.int64)]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities of `classes_`, calibrated on the held-out bags: [N, 2], [N, C] (with row sum 1), [N, L].
+
+        With few held-out bags, "auto" and other methods without epochs use scores of inner folds too. Without held-out
+        bags (``val_fraction=0``, or none of a class) nothing is calibrated: two classes raise a `ConfigError`; for more
+        classes, the result is the softmax of the scores' logits, and for several labels the scores. They rank the bags
+        of a class, but are not probabilities.
+        """
+        check_is_fitted(self)
+        if self.target_ == "multilabel":
+            return expit(self.decision_function(X))
+        if self.target_ == "multiclass":
+            return softmax(self.decision_function(X), axis=1)
+        scores = self.bag_scores(X)
+        if self.calibrator_ is None:
+            raise ConfigError(
+                "Expected a calibrated classifier, got val_fraction=0; set it above 0 to get probabilities."
+            )
+        positive = self.calibrator_.predict(scores)
+        return np.stack([1 - positive, positive] if self._ascending else [positive, 1 - positive], axis=1)
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: PerBag = None) -> float:
+        """Return the share of bags that `predict` gets right; with several labels, all known labels of the bag.
+
+        For the AUC, pass a `scoring` to a search: "roc_auc" for two classes and for labels, "roc_auc_ovr" for classes.
+        """
+        if self.target_ != "multilabel":
+            return float(super().score(X, per_bag(y, X, "label"), sample_weight))
+        labels = np.asarray(per_bag(y, X, "label"), dtype=np.float64)
+        right = (np.isnan(labels) | (labels == self.predict(X))).all(axis=1)
+        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
+
+    def bag_scores(self, X: Any) -> NDArray[np.float64]:
+        """Return scores in [0, 1] as in the files of a run; larger is more likely, but they are not probabilities.
+
+        With two classes, they are the scores of `positive_`, [N]; else [N, C] in the order of `classes_`.
+        """
+        scores = super().bag_scores(X)
+        return scores if scores.ndim == 1 else scores[:, self._order]
+
+    def instance_scores(self, X: Any, *, label: Any = None) -> list[InstanceScores]:
+        """Return the score, attention logit and weight of every instance, one `midam.InstanceScores` per bag.
+
+        They belong to `label`, one of the classes or labels; with two classes, to the positive class. Default: the most
+        probable class or label of each bag.
+        """
+        bags = self._match_fitted(X)
+        return self._instance_scores(bags, self._columns(bags, label))
+
+    def explain(self, X: Any, *, label: Any = None) -> "list[Explanation]":
+        """Explain the score of each bag, see `midam.explain.explain_bag`.
+
+        `label` as in `instance_scores`.
+        """
+        bags = self._match_fitted(X)
+        return self._explain(bags, self._columns(bags, label))
+
+    def __sklearn_tags__(self) -> Any:
+        """Accept labels with several columns."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    @property
+    def _ascending(self) -> bool:
+        """Whether the positive class is the second of `classes_`."""
+        return bool(self.positive_ == self.classes_[1])
+
+    @property
+    def _order(self) -> NDArray[np.int64]:
+        """Column of the model for each of more than two `classes_`, which are in ascending order."""
+        labels = self.target_ == "multilabel"
+        return np.arange(len(self._classes)) if labels else np.argsort(self._classes)
+
+    def _columns(self, bags: Bags, label: Any) -> list[int | None]:
+        """Return the score column of each bag: that of the `label`, or of its most probable class."""
+        if self.target_ == "binary" and label is None:
+            return [None] * len(bags)
+        if label is None:
+            scores = predict(self.model_, bags, chunk_size=self.settings_.run.chunk_size)
+            return [int(column) for column in self._target.main_column(scores, self.decision_)]
+        names = self._classes.tolist()
+        if self.target_ == "binary" or label not in names:
+            expected = "no label with two classes, as there is one score" if self.target_ == "binary" else "a class"
+            raise ConfigError(f"Expected {expected}, got {label!r}; known are {', '.join(map(repr, names))}.")
+        return [names.index(label)] * len(bags)
+
+    def _logits(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the logits of the probabilities of classes or labels, from scores [N, C]; or those of the scores."""
+        uncalibrated: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE))
+        if self.decision_ is None:
+            return uncalibrated
+        logits = cast(TemperatureCalibrator | LabelCalibrator, self.decision_).logits(scores)
+        return np.where(np.isnan(logits), uncalibrated, logits)
+
+    def _decide(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        far: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE)) - logit(
+            np.clip(self.threshold_, _TINY, _ALMOST_ONE)
+        )
+        # A bag at the operating point is positive.
+        far = np.where(scores >= self.threshold_, np.maximum(far, _TINY), np.minimum(far, -_TINY))
+        return far if self._ascending else -far
+
+    def _fit(
+        self, X: Any, y: PerBag, groups: PerBag, settings: Settings, *, going_on: bool, classes: PerBag, weights: PerBag
+    ) -> Self:
+        bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
+        y = per_bag(y, X, "label")
+        labeled = with_classes(bags, y, positive=self.positive, estimator=self, before=before)
+        present = labeled.classes
+        known = self.classes_ if going_on else present if classes is None else np.asarray(classes)
+        expected, got = np.unique(known).tolist(), np.unique(present).tolist()
+        if expected != got:
+            raise BagDataError(f"Expected the classes {expected}, got {got}; give bags of each.")
+        if going_on and self.positive_ != labeled.positive:
+            raise ConfigError(
+                f"Expected the positive class {self.positive_!s} as before, got {labeled.positive!s}; set `positive`."
+            )
+        self._train(labeled, X, groups, settings, going_on=going_on, weights=weights)
+        self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
+        self.positive_ = labeled.positive
+        return self
+
+    def _store_decision(self, decision: Decision | None) -> None:
+        """Store a decision; for two classes, store its parts."""
+        binary = decision if isinstance(decision, BinaryDecision) else None
+        self.decision_ = None if binary is not None else decision
+        self.calibrator_, self._thresholds = (None, None) if binary is None else (binary.calibrator, binary.thresholds)
+        none = 0.5 if self.target_ == "binary" else math.nan
+        self.threshold_ = none if binary is None else binary.threshold
+
+    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
+        super()._decide_on(val, out_of_fold)
+        columns = self.decision_.columns_ if isinstance(self.decision_, LabelCalibrator) else []
+        rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
+        if rare:
+            warnings.warn(
+                f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated scores",
+                stacklevel=5,
+            )
+
+    def _decision(self) -> Decision | None:
+        if self.calibrator_ is None:
+            return self.decision_
+        return BinaryDecision(self.calibrator_, self.threshold_, self._thresholds)
+
+    def _restore(self, run: LoadedRun) -> None:
+        super()._restore(run)
+        self.positive_ = None
+        if run.target.name != "binary":
+            self.classes_ = self._classes[self._order]
+            return
+        self.classes_, self.positive_ = np.unique(self._classes), self._classes[1]
+        self._classes = self.classes_
+        if not self._ascending:
+            self.positive = self.positive_
 
 
 class BagClassifier(MIDAMClassifier):
@@ -101,4 +352,7 @@ class BagClassifier(MIDAMClassifier):
     ('bag-statistics-extratrees', (40,))
     """
 
-    __init__ = constructor("BagClassifier", {"method": None, "positive": None})
+    def __init__(
+        self, *, method: str | None = None, positive: Any = None, **settings: Unpack["SettingParameters"]
+    ) -> None:
+        super().__init__(method=method, positive=positive, **settings)

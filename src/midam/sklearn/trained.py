@@ -27,7 +27,7 @@ from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.results import model_content, write_model
 from midam.settings import ResolvedSettings, Settings, member_seed
-from midam.sklearn.base import BagEstimator, chosen_settings
+from midam.sklearn.base import SettingsEstimator, chosen_settings
 from midam.sklearn.inputs import PerBag, per_bag, warn_of_groups_for_bags, with_weights
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import OutOfFold, Target, target_named, target_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _FIRST_CALL = 2**16  # above the number of any member
 
 
-class TrainedEstimator(BagEstimator):
+class TrainedEstimator(SettingsEstimator):
     """Base of the estimators that are trained: a subclass defines the form of y and the predictions.
 
     Attributes

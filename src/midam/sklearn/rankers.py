@@ -1,7 +1,7 @@
-"""The estimators with one score that follows an order, without their constructors (parameters are the settings)."""
+"""`MIDAMRanker` and `MIDAMSurvival`: bags in, ranks by grades, numbers or times out; settings are parameters."""
 
 from collections.abc import Sequence
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,9 @@ from midam.settings import Settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import Labeled, times_of, with_order, with_times
 from midam.sklearn.trained import TrainedEstimator
+
+if TYPE_CHECKING:
+    from midam.sklearn.parameters import SettingParameters
 
 
 class OrderEstimator(TrainedEstimator):
@@ -68,11 +71,54 @@ class OrderEstimator(TrainedEstimator):
         return self
 
 
-class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
-    """Ranker of bags without a constructor, see `midam.sklearn.ranker.MIDAMRanker`."""
+class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
+    """Ranks bags by grades or numbers: of two bags, the one with the higher y gets the higher score.
+
+    y [N] holds numbers, or grades if `grades` names them. A share of the bags (`val_fraction`, stratified by grades or
+    by low and high numbers, and disjoint by group) is held out of the training: `predict` is fitted on it, and, with
+    ``select="best"``, it chooses the epoch.
+
+    X and the settings are those of `midam.MIDAMClassifier`. `score` is the C-index of `bag_scores`, not the R2 of
+    scikit-learn's regressors, because the training uses only the order of y.
+
+    Parameters
+    ----------
+    grades : sequence, default None
+        The grades in y, the lowest first: numbers or words. None: y holds numbers, and `predict` returns numbers.
+    warm_start : bool, default False
+        `fit` continues from where the last call of `fit` or `partial_fit` ended.
+    show_progress : bool, default False
+        Show a bar with loss and validation C-index on standard error.
+    random_state, verbose : int
+        As in `midam.MIDAMClassifier`.
+
+    Attributes
+    ----------
+    target_ : str
+        "ordinal" or "continuous".
+    grades_ : array [G] or None
+        The grades, the lowest first; None for numbers.
+    decision_ : GradeCuts, NumberScale or None
+        Map from scores to predictions; None with ``val_fraction=0``.
+    settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
+        As in `midam.MIDAMClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 3, 60)
+    >>> bags = [rng.normal(loc=number, size=(4, 2)) for number in y]
+    >>> ranker = MIDAMRanker(grades=(0, 1, 2), epochs=5, members=1, num_instances=4).fit(bags, y)
+    >>> ranker.score(bags, y) > 0.8, sorted(set(ranker.predict(bags).tolist()) | {0, 1, 2})
+    (True, [0, 1, 2])
+    """
 
     targets = ("ordinal", "continuous")
     grades: Sequence[Any] | None
+
+    def __init__(self, *, grades: Sequence[Any] | None = None, **settings: Unpack["SettingParameters"]) -> None:
+        super().__init__(grades=grades, **settings)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predicted y of each bag, [N]: a grade of `grades_`, or a number.
@@ -107,10 +153,53 @@ class BagRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
         self.grades = None if self.grades_ is None else self.grades_.tolist()
 
 
-class BagSurvival(OrderEstimator):
-    """Survival estimator of bags without a constructor, see `midam.sklearn.survival.MIDAMSurvival`."""
+class MIDAMSurvival(OrderEstimator):
+    """Ranks bags by the time of an event that may be censored: `predict` returns a risk.
+
+    y holds time (above 0) and event (1 if the event came at this time, 0 if none was seen until then) of each bag:
+
+    - a structured array of an event (True or False) and a time, as in scikit-survival;
+    - a DataFrame of two columns, where the event is the column of True and False, or else the column named event, or
+      else the second;
+    - an array [N, 2] of time and event, in this order.
+
+    A share of the bags (`val_fraction`, stratified by event and time, and disjoint by group) is held out of the
+    training: it sets the cuts of `risk_groups` and, with ``select="best"``, it chooses the epoch.
+
+    X and the settings are those of `midam.MIDAMClassifier`. ``objective="cox"`` trains by the partial likelihood.
+
+    Parameters
+    ----------
+    warm_start : bool, default False
+        `fit` continues from where the last call of `fit` or `partial_fit` ended.
+    show_progress : bool, default False
+        Show a bar with loss and validation C-index on standard error.
+    random_state, verbose : int
+        As in `midam.MIDAMClassifier`.
+
+    Attributes
+    ----------
+    decision_ : RiskGroups or None
+        The cuts of `risk_groups`; None with ``val_fraction=0``.
+    target_, settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
+        As in `midam.MIDAMClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> time, event = rng.exponential(size=60) + 0.1, rng.random(60) < 0.7
+    >>> bags = [rng.normal(loc=-np.log(value), size=(4, 2)) for value in time]
+    >>> y = np.array(list(zip(event, time)), dtype=[("event", bool), ("time", float)])
+    >>> model = MIDAMSurvival(epochs=5, members=1, num_instances=4).fit(bags, y)
+    >>> model.score(bags, y) > 0.8, set(model.risk_groups(bags).tolist()) == {"low", "middle", "high"}
+    (True, True)
+    """
 
     targets = ("survival",)
+
+    def __init__(self, **settings: Unpack["SettingParameters"]) -> None:
+        super().__init__(**settings)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the risk of each bag, [N] in [0, 1]: higher means an earlier event; the same as `bag_scores`."""
