@@ -54,6 +54,7 @@ VERSIONS = {
     "large-sets": 1,
     "calibration": 1,
     "cross-validation": 1,
+    "small-sets": 1,
 }
 # Settings that are already in the rows of a study, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

@@ -34,6 +34,7 @@ STUDIES = Registry(
         "defaults": "studies.tabular.defaults.run",
         "calibration": "studies.tabular.calibration.run",
         "cross-validation": "studies.tabular.cross_validation.run",
+        "small-sets": "studies.tabular.small_sets.run",
         "icmil": "studies.tabular.icmil.run",
         "large-sets": "studies.tabular.large_sets.run",
         "candidates": "studies.tabular.candidates.run",

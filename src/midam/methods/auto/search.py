@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError
@@ -29,6 +29,7 @@ from midam.train.trials import Prepare, Trial
 
 Numbers = NDArray[np.float64]
 _LEAST = 0.01
+_FLAT = 0.5  # deviation of logits on the line of scores that rank no better than chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +44,20 @@ class Line:
         return expit(self.slope * logits + self.intercept).mean(axis=0)
 
 
-def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line | None:
-    """Fit Platt's line (1999) on logits [M, n] of held-out bags; None if they rank no better than chance."""
+def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line:
+    """Fit Platt's line (1999) on logits [M, n] of held-out bags.
+
+    If they rank no better than chance, the line is nearly flat: it keeps the order, with a deviation of 1/2 around the
+    share of positive bags.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a warning about such logits
         calibrator = PlattCalibrator().fit(logits.ravel(), np.tile(labels, len(logits)), raw=True)
+    if not calibrator.ranks:
+        slope = _FLAT / (float(logits.std()) or 1.0)
+        return Line(slope, float(logit(labels.mean()) - slope * logits.mean()))
     slope = calibrator.slope_ / calibrator.scale_
-    return Line(slope, calibrator.intercept_ - slope * calibrator.center_) if calibrator.ranks else None
+    return Line(slope, calibrator.intercept_ - slope * calibrator.center_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +85,15 @@ def fit_mixture(
     labels: NDArray[np.int64],
     groups: NDArray[np.str_] | None = None,
     prior: Numbers | None = None,
+    *,
+    folds: NDArray[np.int64] | None = None,
 ) -> Mixture:
     """Fit lines and weights to logits [M, n] of C candidates on held-out bags.
 
-    The weight of a candidate is proportional to its prior weight times the p-value of the test that its AUROC equals
-    that of the best candidate (`paired_delong` of the probabilities). If the bags cannot distinguish the candidates,
-    the prior decides; a clearly worse candidate gets almost no weight. A weight below 0.01 becomes 0. So does the
-    weight of scores that rank no better than chance, unless this applies to all.
+    The weight of a candidate is its prior weight times min(1, 2 p), p being that of the test that its AUROC within the
+    folds equals that of the best candidate (`paired_delong` of the probabilities). So the prior decides if the bags
+    cannot distinguish the candidates, and a clearly worse candidate gets almost no weight. A weight below 0.01 becomes
+    0.
 
     Parameters
     ----------
@@ -95,17 +105,17 @@ def fit_mixture(
         Labels and groups of the bags.
     prior : array [C], optional
         Prior weights; default: equal weights.
+    folds : array [n], optional
+        Fold of each bag, whose model scored it; default: one for all.
     """
     before = np.full(len(logits), 1 / len(logits)) if prior is None else prior
     lines = [fit_line(x, labels) for x in logits]
-    if not any(lines):
-        return Mixture(before, [Line()] * len(lines))
-    shares = [line.probabilities(x) if line else np.zeros(len(labels)) for line, x in zip(lines, logits)]
-    best = int(np.argmax([area if line else -1.0 for line, area in zip(lines, areas)]))
-    alike = [paired_delong(labels, shares[best], share, groups=groups)[3] for share in shares]
-    weights = before * [p if line else 0.0 for line, p in zip(lines, alike)]
+    shares = [line.probabilities(x) for line, x in zip(lines, logits)]
+    best = shares[int(np.argmax(areas))]
+    alike = [paired_delong(labels, best, share, groups=groups, folds=folds)[3] for share in shares]
+    weights = before * np.minimum(1, 2 * np.array(alike))
     weights = np.where(weights < _LEAST * weights.sum(), 0.0, weights)
-    return Mixture(weights / weights.sum(), [line or Line() for line in lines])
+    return Mixture(weights / weights.sum(), lines)
 
 
 OnCandidate = Callable[[str, int, int], None]
@@ -456,7 +466,7 @@ class _HeldOut:
     def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Sequence[Any]], prior: Numbers) -> None:
         labels = bags.require_labels()
         self._bags, self._trials, self._scores = bags, trials, scores
-        self._prior, self._lines = prior, dict[tuple[int, int], Line | None]()
+        self._prior, self._lines = prior, dict[tuple[int, int], Line]()
         self._areas = [areas_of(labels, trials, parts) for parts in scores]
         parts_of = [[np.asarray(part, dtype=np.float64) for part in parts[: len(trials)]] for parts in scores]
         joined = [np.concatenate(parts, axis=1) for parts in parts_of]
@@ -475,7 +485,8 @@ class _HeldOut:
         areas = [float(each[folds, at].mean()) for each, at in zip(self._areas, epochs)]
         logits = [x[[at]][:, inside] for x, at in zip(self.logits, epochs)]
         groups = None if self._groups is None else self._groups[inside]
-        return _Choice(epochs, areas, fit_mixture(logits, areas, self.labels[inside], groups, self._prior).weights)
+        mixture = fit_mixture(logits, areas, self.labels[inside], groups, self._prior, folds=self.fold[inside])
+        return _Choice(epochs, areas, mixture.weights)
 
     def scores(self, choice: _Choice, lines: list[Line], fold: int) -> Numbers:
         """Return the scores of the bags of a fold by this choice and these lines."""
@@ -499,9 +510,9 @@ class _HeldOut:
         """Return the line of each candidate after these epochs, fitted on all folds; equal ones if no fold chose."""
         if not choice.areas:
             return [Line()] * len(choice.epochs)
-        return [self._line(place, at) or Line() for place, at in enumerate(choice.epochs)]
+        return [self._line(place, at) for place, at in enumerate(choice.epochs)]
 
-    def _line(self, place: int, at: int) -> Line | None:
+    def _line(self, place: int, at: int) -> Line:
         if (place, at) not in self._lines:
             self._lines[place, at] = fit_line(self.logits[place][[at]], self.labels)
         return self._lines[place, at]
