@@ -124,19 +124,18 @@ def test_the_line_of_scores_at_chance_is_nearly_flat_and_keeps_the_order(logits)
     assert line.probabilities(logits.mean(keepdims=True)) == pytest.approx(1 / 3)
 
 
-def test_weights_are_twice_the_p_values_of_being_as_good_as_the_best_within_the_folds():
-    labels, folds = np.arange(60) % 2, np.arange(60) // 2 % 3
-    logits = [logits_of(labels, gap, seed=seed) + folds for seed, gap in enumerate((1.5, 1.3, 0.4))]
-    areas = [np.mean([auroc(labels[folds == k], x[0, folds == k]) for k in range(3)]) for x in logits]
-    mixture = fit_mixture(logits, areas, labels, folds=folds)
+def test_weights_are_p_values_of_being_as_good_as_the_best():
+    labels = np.arange(60) % 2
+    logits = [logits_of(labels, gap, seed=seed) for seed, gap in enumerate((1.5, 1.3, 0.4))]
+    areas = [auroc(labels, own[0]) for own in logits]
+    mixture = fit_mixture(logits, areas, labels)
     found = [fit_line(own, labels).probabilities(own) for own in logits]
     best = int(np.argmax(areas))
-    p = np.array([paired_delong(labels, found[best], own, folds=folds)[3] for own in found])
-    assert p[best] == 1 > 2 * p.min()
-    weights = np.minimum(1, 2 * p)
-    weights[weights < 0.01 * weights.sum()] = 0
-    np.testing.assert_allclose(mixture.weights, weights / weights.sum(), rtol=0, atol=1e-15)
-    wanted = sum(w * own for w, own in zip(weights / weights.sum(), found))
+    p = np.array([paired_delong(labels, found[best], own)[3] for own in found])
+    assert p[best] == 1
+    p[p < 0.01 * p.sum()] = 0
+    np.testing.assert_allclose(mixture.weights, p / p.sum(), rtol=0, atol=1e-15)
+    wanted = sum(w * own for w, own in zip(p / p.sum(), found))
     np.testing.assert_allclose(mixture.scores(logits), wanted, rtol=0, atol=1e-15)
 
 
@@ -146,13 +145,16 @@ def test_what_is_worse_beyond_doubt_has_no_weight():
     assert fit_mixture(logits, [0.98, 0.55, 0.2], labels).weights.tolist() == [1, 0, 0]
 
 
-def test_scores_at_chance_in_few_bags_keep_their_prior():
-    """Of 40 bags, a method that ranks new ones with 0.7 is below chance in the folds of one draw in fifty."""
-    labels, before = np.arange(40) % 2, np.array([0.6, 0.4])
-    logits = [-logits_of(labels, 0.0, seed=3), logits_of(labels, 0.1, seed=4)]
+def test_what_is_at_chance_in_few_bags_is_weighted_by_its_p_value_too():
+    labels, before = np.arange(20) % 2, np.array([0.6, 0.4])
+    logits = [-logits_of(labels, 0.0, seed=3), logits_of(labels, 0.3, seed=4)]
     areas = [auroc(labels, own[0]) for own in logits]
-    assert min(areas) < 0.5
-    np.testing.assert_allclose(fit_mixture(logits, areas, labels, None, before).weights, before, atol=0.15)
+    shares = [fit_line(own, labels).probabilities(own) for own in logits]
+    assert areas[0] < 0.5 < areas[1]
+    p = paired_delong(labels, shares[1], shares[0])[3]
+    found = fit_mixture(logits, areas, labels, None, before).weights
+    np.testing.assert_allclose(found[0], 0.6 * p / (0.6 * p + 0.4), rtol=1e-9)
+    assert found[0] > 0.1
 
 
 def test_the_prior_decides_where_the_bags_cannot():
@@ -471,7 +473,7 @@ def test_too_few_bags_for_inner_folds_are_trained_unseen():
 def test_an_honest_figure_of_the_mixture_is_fitted_without_the_fold_that_it_scores(monkeypatch):
     bags, seen = make_bags(), []
     real = searching.fit_mixture
-    monkeypatch.setattr(searching, "fit_mixture", lambda *a, **how: seen.append(len(a[2])) or real(*a, **how))
+    monkeypatch.setattr(searching, "fit_mixture", lambda *a: seen.append(len(a[2])) or real(*a))
     found = search(usual_candidates((5,), 40), bags, seed=0)
     assert seen == [40, *[32] * 5]
     assert 0 <= found.auroc <= 1

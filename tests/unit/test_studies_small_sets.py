@@ -7,7 +7,7 @@ from midam.methods.auto.candidates import VECTORS
 from midam.methods.auto.search import prior_weights
 from studies.options import StudyOptions
 from studies.tabular import small_sets
-from studies.tabular.small_sets import BEFORE, BEST, NOW, PRIOR_ALONE, judged
+from studies.tabular.small_sets import BEFORE, BEST, FOLDS, NOW, PRIOR_ALONE, TWICE, judged
 
 
 def test_each_rule_gives_the_ranking_of_its_weights():
@@ -20,6 +20,7 @@ def test_each_rule_gives_the_ranking_of_its_weights():
     found = judged(parts, inner, new, scores)
     assert found[VECTORS[-1]] == 1
     assert found[PRIOR_ALONE] > found[BEFORE] == pytest.approx(found[NOW], abs=0.1)
+    assert set(found) == {BEFORE, NOW, FOLDS, TWICE, PRIOR_ALONE, BEST, *VECTORS}
     assert found[BEST] in [found[name] for name in VECTORS]
 
 
@@ -40,6 +41,6 @@ def test_a_small_study_writes_its_page(tmp_path, monkeypatch):
     small_sets.run(options)
     text = (options.out / "small-sets.md").read_text(encoding="utf-8")
     assert "| witness | 0." in text
-    assert "mean over the kinds" in text
+    assert "| min(1, 2 p) within folds | " in text
     small_sets.run(options)
     assert (options.out / "small-sets.md").read_text(encoding="utf-8") == text

@@ -85,15 +85,13 @@ def fit_mixture(
     labels: NDArray[np.int64],
     groups: NDArray[np.str_] | None = None,
     prior: Numbers | None = None,
-    *,
-    folds: NDArray[np.int64] | None = None,
 ) -> Mixture:
     """Fit lines and weights to logits [M, n] of C candidates on held-out bags.
 
-    The weight of a candidate is its prior weight times min(1, 2 p), p being that of the test that its AUROC within the
-    folds equals that of the best candidate (`paired_delong` of the probabilities). So the prior decides if the bags
-    cannot distinguish the candidates, and a clearly worse candidate gets almost no weight. A weight below 0.01 becomes
-    0.
+    The weight of a candidate is proportional to its prior weight times the p-value of the test that its AUROC equals
+    that of the best candidate (`paired_delong` of the probabilities). If the bags cannot distinguish the candidates,
+    the prior decides; a clearly worse candidate gets almost no weight. A weight below 0.01 becomes 0. A candidate at
+    chance is no exception: of few bags, a good one may be.
 
     Parameters
     ----------
@@ -105,15 +103,12 @@ def fit_mixture(
         Labels and groups of the bags.
     prior : array [C], optional
         Prior weights; default: equal weights.
-    folds : array [n], optional
-        Fold of each bag, whose model scored it; default: one for all.
     """
     before = np.full(len(logits), 1 / len(logits)) if prior is None else prior
     lines = [fit_line(x, labels) for x in logits]
     shares = [line.probabilities(x) for line, x in zip(lines, logits)]
     best = shares[int(np.argmax(areas))]
-    alike = [paired_delong(labels, best, share, groups=groups, folds=folds)[3] for share in shares]
-    weights = before * np.minimum(1, 2 * np.array(alike))
+    weights = before * [paired_delong(labels, best, share, groups=groups)[3] for share in shares]
     weights = np.where(weights < _LEAST * weights.sum(), 0.0, weights)
     return Mixture(weights / weights.sum(), lines)
 
@@ -485,8 +480,7 @@ class _HeldOut:
         areas = [float(each[folds, at].mean()) for each, at in zip(self._areas, epochs)]
         logits = [x[[at]][:, inside] for x, at in zip(self.logits, epochs)]
         groups = None if self._groups is None else self._groups[inside]
-        mixture = fit_mixture(logits, areas, self.labels[inside], groups, self._prior, folds=self.fold[inside])
-        return _Choice(epochs, areas, mixture.weights)
+        return _Choice(epochs, areas, fit_mixture(logits, areas, self.labels[inside], groups, self._prior).weights)
 
     def scores(self, choice: _Choice, lines: list[Line], fold: int) -> Numbers:
         """Return the scores of the bags of a fold by this choice and these lines."""
