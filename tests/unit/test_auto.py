@@ -147,7 +147,7 @@ def test_what_is_worse_beyond_doubt_has_no_weight():
 
 def test_what_is_at_chance_in_few_bags_is_weighted_by_its_p_value_too():
     labels, before = np.arange(20) % 2, np.array([0.6, 0.4])
-    logits = [-logits_of(labels, 0.0, seed=3), logits_of(labels, 0.3, seed=4)]
+    logits = [-logits_of(labels, 0.2, seed=7), logits_of(labels, 0.3, seed=10)]
     areas = [auroc(labels, own[0]) for own in logits]
     shares = [fit_line(own, labels).probabilities(own) for own in logits]
     assert areas[0] < 0.5 < areas[1]
