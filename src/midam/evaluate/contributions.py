@@ -1,5 +1,7 @@
 """Contributions of instances: the score of a bag minus its score without the instance.
 
+`instance_contributions` gives those of all instances of some bags.
+
 They need no new pass for each instance, because the statistic (n, l, r) of a bag without instance i of weight
 w has a closed form:
 
@@ -13,6 +15,7 @@ the instances before and after it.
 
 import copy
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -23,12 +26,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
+from midam.evaluate.predict import evaluation, of_bag, prepared, reader_of
 from midam.evaluate.stream import InstancePass
 from midam.functional.logmean import BagStatistic, identity
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.pooling import LOG_MEAN, MAXIMUM, Pooling
 from midam.nn.scorer import BagScorer
+from midam.settings import usual_chunk
 
 _ROWS_AT_A_TIME = 16384
 _NUMBERS_AT_A_TIME = 2**20  # limit of wide values
@@ -38,11 +44,23 @@ _HEAVY = 0.5
 class InstanceSpool(InstancePass):
     """A pass through a bag's instances that keeps their logits and values in a temporary file.
 
-    `seen` holds the scores and logits that the first pass has yielded.
+    `seen` holds the scores and logits that the first pass has yielded, and `poolings` the scorers' poolings in float64,
+    because one of 100 000 instances changes the score by less than the resolution of float32. With `like`, the spool of
+    another bag, poolings of the same scorers are not copied again.
     """
 
-    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
+    def __init__(
+        self,
+        model: BagScorer | BagEnsemble,
+        batch: WholeBatch,
+        *,
+        chunk_size: int,
+        like: "InstanceSpool | None" = None,
+    ) -> None:
         super().__init__(model, batch, chunk_size=chunk_size)
+        same = like is not None and all(a is b for a, b in zip(self.scorers, like.scorers, strict=True))
+        copied = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self.scorers)
+        self.poolings: list[Pooling] = like.poolings if like is not None and same else list(copied)
         self.seen: list[tuple[Tensor, Tensor]] = []
         self._widths = [scorer.pooling.value_size for scorer in self.scorers]
         self._dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
@@ -76,20 +94,63 @@ class InstanceSpool(InstancePass):
             low += len(rows)
 
 
+def instance_contributions(
+    model: BagScorer | BagEnsemble,
+    bags: Bags,
+    *,
+    columns: NDArray[np.int64] | None = None,
+    chunk_size: int | None = None,
+) -> NDArray[np.float32]:
+    """Return the contribution of each instance to the score of its bag, bag after bag, [num_instances].
+
+    Parameters
+    ----------
+    model, bags : BagScorer or BagEnsemble, Bags
+        As in `midam.evaluate.predict.predict`.
+    columns : array of int, shape [N], optional
+        Score column of each bag, from 0; required if the model has several.
+    chunk_size : int, optional
+        Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
+
+    Examples
+    --------
+    >>> from midam.nn.pooling import MaxPooling
+    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
+    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
+    >>> bags = Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32), np.zeros((1, 1), np.float32)])
+    >>> instance_contributions(model, bags).round(2).tolist()
+    [0.0, 0.0, 0.44999998807907104, 0.5]
+    """
+    bags = prepared(model, bags)
+    chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
+    parts, spool = [], None
+    with evaluation(model):
+        for index in range(len(bags)):
+            bag = bags.subset([index])
+            of_column = column_of(of_bag(model, bag, 0), None if columns is None else int(columns[index]))
+            batch = WholeBatch.unlabeled(reader_of(of_column, bag), torch.tensor([0]))
+            with InstanceSpool(of_column, batch, chunk_size=chunk_size, like=spool) as spool:
+                deque(spool.chunks(), maxlen=0)
+                parts.append(contributions(spool))
+    return np.concatenate(parts)
+
+
 def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
     """Return the contribution of each instance to the score of the bag, [n], averaged over scorers.
 
     Contributions do not sum to the score. The contribution of a single instance is the score.
     """
-    by_scorer = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
     # Rounded, so that equal instances rank in the order of the bag on every processor.
-    return np.asarray(np.average(by_scorer, axis=0, weights=spool.weights), dtype=np.float32)
+    return np.asarray(np.average(member_contributions(spool), axis=0, weights=spool.weights), dtype=np.float32)
+
+
+def member_contributions(spool: InstanceSpool) -> NDArray[np.float64]:
+    """Return the contribution of each instance to the score of the bag by each scorer, [M, n]."""
+    return np.array([_of_scorer(spool, member, pooling) for member, pooling in enumerate(spool.poolings)])
 
 
 @torch.no_grad()
-def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[np.float64]:
-    # In float64: one of 100 000 instances changes the score by less than the resolution of float32.
-    exact = copy.deepcopy(pooling).cpu().double().eval()
+def _of_scorer(spool: InstanceSpool, member: int, exact: Pooling) -> NDArray[np.float64]:
     whole = _statistic(spool, member, exact)
     score = _score(exact, whole)
     if float(whole.n) == 1:
@@ -118,8 +179,7 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
 def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: slice) -> NDArray[np.float64]:
     """Return the loss of the bag score when an instance is replaced by each instance in `part` of another spool."""
     losses = []
-    for member, scorer in enumerate(spool.scorers):
-        exact = copy.deepcopy(scorer.pooling).cpu().double().eval()
+    for member, exact in enumerate(spool.poolings):
         z, v = (torch.cat(columns)[part] for columns in zip(*(pairs[member] for _, pairs in others.read())))
         replacements = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
         remainder = _statistic(spool, member, exact, without=instance)
