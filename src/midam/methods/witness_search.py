@@ -11,17 +11,16 @@ Each pass reads all instances once, a chunk at a time, so the time grows linearl
 """
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from scipy.special import logit
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
 from torch import Tensor
 
 from midam.data.bags import Bags
@@ -33,7 +32,7 @@ from midam.methods.inner_folds import units_of_bags
 from midam.methods.method import ModelBaseline, Scores
 from midam.methods.statistics_models import fill, fill_linear
 from midam.methods.witness_marks import Integers, Layout, Marks, Numbers, next_marks, novel_marks, pooled
-from midam.nn.encoders.fourier import FourierFeatures
+from midam.nn.encoders.kernel import GaussianKernel
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
@@ -42,10 +41,11 @@ from midam.targets import target_of
 from midam.train.inputs import distinct_sorted, fit_standardizers, random_instances
 from midam.train.trials import Trial
 
-_FEATURES = 1024
-_FOLDS, _ROUNDS = 5, 5
-_RANDOM, _HARD = 2000, 1000  # negative instances of a training
-_STRENGTH = 10.0  # C of the regression
+_FOLDS = 5
+_ROUNDS, _LOOK = 5, 2  # most rounds of marks, and those after which the scale is chosen
+_RANDOM, _HARD, _HARDER = 2000, 1000, 3000  # negative instances of a training; hard ones of the last training
+_STRENGTH = 10.0  # C of the machine
+_MOST_MARKS = 2000  # of a training, whose time grows with the square of the marks
 _REFERENCE = 2**21  # numbers in the instances that novelty is measured from
 _AT_ONCE = 1024  # instances on each side whose distances are computed together
 _MEDIAN_ROWS = 500
@@ -54,7 +54,7 @@ _TEMPERATURES = (0.0, 0.5, 2.0, 1e3)  # of the smoothed maximum, in deviations o
 
 
 class WitnessSearch(ModelBaseline):
-    """`witness-search`: logistic regression on random features of marked witnesses; see `midam.methods.witness_search`.
+    """`witness-search`: support vector machine of marked witnesses; see `midam.methods.witness_search`.
 
     Held-out scores of the training bags choose the scale of the features (each on its own, or one for all), whether
     novelty takes part in later marks, whether a bag may have several marks, and how instance scores are pooled.
@@ -71,34 +71,41 @@ class WitnessSearch(ModelBaseline):
         ]
         search = _Search(bags, seed=seed)
         result = search.best(spaces)
-        weight, bias = search.final(result)
+        line = search.final(result)
         scale, offset, temperature = _calibrated(search.layout, result.scores)
-        model = _empty(bags.instance_shape, shared=result.space.shared, smooth=temperature > 0)
+        model = _empty(bags.instance_shape, count=len(line.weight), smooth=temperature > 0)
         cast(Standardizer, model.standardizer).load_state_dict(result.space.standardizer.state_dict())
-        model.encoder.load_state_dict(result.space.features.state_dict())
+        fill(cast(GaussianKernel, model.encoder).centers, line.centers)
+        fill(cast(GaussianKernel, model.encoder).gamma, np.array(result.space.gamma))
         pooling = cast(MaxPooling, model.pooling)
-        fill_linear(pooling.scorer, scale * weight, np.array([scale * bias + offset]))
+        fill_linear(pooling.scorer, scale * line.weight, np.array([scale * line.bias + offset]))
         if isinstance(pooling, SmoothedMaxPooling):
             fill(cast(Tensor, pooling.log_tau), np.array(math.log(scale * temperature)))
         return model
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Return a model to be filled."""
-        shared = len(instance_shape) == 1 and "standardizer.knots" not in weights
-        return _empty(instance_shape, shared=shared, smooth="pooling.log_tau" in weights)
+        return _empty(instance_shape, count=len(weights["encoder.centers"]), smooth="pooling.log_tau" in weights)
 
 
 @dataclass(frozen=True, eq=False)
 class _Space:
-    """Features of instances."""
+    """Where instances are compared."""
 
     standardizer: Standardizer
-    features: FourierFeatures  # float32
-    shared: bool  # one scale for all features
+    gamma: float  # of the kernel
 
     def map(self, x: Tensor) -> Tensor:
-        """Return the features [m, F] of raw instances x [m, ...]."""
-        return cast(Tensor, self.features(self.standardizer(x)))
+        """Return raw instances x [m, ...] as standardized rows [m, D], float32."""
+        return cast(Tensor, self.standardizer(x)).flatten(1)
+
+
+class _Line(NamedTuple):
+    """A model of instances: bias plus the weighted similarities to the centers."""
+
+    centers: Numbers  # [S, D]
+    weight: Numbers  # [S]
+    bias: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,48 +140,35 @@ class _Search:
         results = [self._first(space) for space in spaces]
         if self.layout.folds == 1:
             return results[0]
-        best = _better([self._rounds(result, share=1.0) for result in results])
-        best = _better([best, self._rounds(best, share=0.0, marks=novel_marks(self.layout, best.novelty))])
-        return _better([best, self._rounds(best, share=best.share, several=True)])
+        best = _better([self._rounds(result, _LOOK, share=1.0) for result in results])
+        best = _better([best, self._rounds(best, _ROUNDS - _LOOK, share=1.0)])
+        novel = replace(best, marks=novel_marks(self.layout, best.novelty))
+        best = _better([best, self._rounds(novel, _LOOK, share=0.0)])
+        return _better([best, self._rounds(best, 1, share=best.share, several=True)])
 
-    def final(self, result: _Result) -> tuple[Numbers, float]:
-        """Fit the model of instances to all marks; return its weights [F] and its bias."""
-        machine, everyone = _machine(), np.full(len(self._labels), -1)
-        hard = np.unique(np.concatenate([self._random, *result.hard]))
+    def final(self, result: _Result) -> _Line:
+        """Fit the model of instances to all marks."""
+        everyone, hard = np.full(len(self._labels), -1), np.unique(np.concatenate([self._random, *result.hard]))
         for _ in range(2):
-            weight, bias = self._fit(machine, result.space, result.marks, hard)
-            _, (harder,) = self._scan(result.space, weight[None], np.array([bias]), everyone)
+            line = self._fit(result.space, result.marks, hard)
+            _, (harder,) = self._scan(result.space, [line], everyone)
             hard = np.union1d(hard, harder)
-        return self._fit(machine, result.space, result.marks, hard)
+        return self._fit(result.space, result.marks, hard)
 
     def _first(self, space: _Space) -> _Result:
-        """Return the marks by novelty."""
+        """Return marks by novelty."""
         novelty = self._novelty(space)
         marks = novel_marks(self.layout, novelty)
         return _Result(space, marks, novelty, [np.empty(0, np.int64)] * self.layout.folds, -1.0, novelty)
 
-    def _rounds(self, start: _Result, *, share: float, several: bool = False, marks: Marks | None = None) -> _Result:
-        """Mark again and again, until no mark changes; return the best round."""
-        layout, marks, hard = self.layout, marks or start.marks, start.hard
-        best, machines = replace(start, area=-1.0), [_machine() for _ in hard]
-        # Without hard negatives, the first models only look for them.
-        for _ in range(_ROUNDS + (not len(hard[0]))):
-            lines = []
-            for fold, machine in enumerate(machines):
-                negatives = np.union1d(self._random, hard[fold])
-                other = layout.fold[self._bag[negatives]] != fold
-                kept = layout.fold[marks.bag] != fold
-                some = Marks(marks.rows[kept], marks.bag[kept], marks.weight[kept])
-                lines.append(self._fit(machine, start.space, some, negatives[other]))
-            searched = len(hard[0]) > 0
-            scores, hard = self._scan(
-                start.space,
-                np.stack([weight for weight, _ in lines]),
-                np.array([bias for _, bias in lines]),
-                layout.fold,
-            )
-            if not searched:
-                continue
+    def _rounds(self, start: _Result, count: int, *, share: float, several: bool = False) -> _Result:
+        """Mark at most so many times again, until no mark changes; return the best round."""
+        layout, marks, hard = self.layout, start.marks, start.hard
+        best = replace(start, area=-1.0)
+        if not len(hard[0]):  # the first models only look for them
+            _, hard = self.one_round(start.space, marks, hard)
+        for _ in range(count):
+            scores, hard = self.one_round(start.space, marks, hard)
             marked = next_marks(layout, scores, start.novelty, share=share, several=several)
             area = auroc(self._labels, layout.highest(scores))
             if area > best.area:
@@ -184,55 +178,64 @@ class _Search:
             marks = marked
         return best
 
-    def _fit(
-        self, machine: LogisticRegression, space: _Space, marks: Marks, negatives: Integers
-    ) -> tuple[Numbers, float]:
-        """Fit a regression to marks and negative instances, both of the same total weight."""
-        x = space.map(self._rows(np.append(marks.rows, negatives))).numpy()
-        y = np.arange(len(x)) < len(marks.rows)
-        weights = self._weights[np.append(marks.bag, self._bag[negatives])]
-        weights[y] *= marks.weight
+    def one_round(self, space: _Space, marks: Marks, hard: Sequence[Integers]) -> tuple[Numbers, list[Integers]]:
+        """Fit the model of each fold to marks and negatives of the other folds; return its `_scan`."""
+        fold, lines = self.layout.fold, list[_Line]()
+        for number in range(len(hard)):
+            negatives = np.union1d(self._random, hard[number])
+            kept, other = fold[marks.bag] != number, fold[self._bag[negatives]] != number
+            some = Marks(marks.rows[kept], marks.bag[kept], marks.weight[kept])
+            lines.append(self._fit(space, some, negatives[other]))
+        return self._scan(space, lines, fold)
+
+    def _fit(self, space: _Space, marks: Marks, negatives: Integers) -> _Line:
+        """Fit a machine to marks and negative instances, both of the same total weight."""
+        some = distinct_sorted(len(marks.rows), min(len(marks.rows), _MOST_MARKS), np.random.default_rng(0))
+        x = space.map(self._rows(np.append(marks.rows[some], negatives))).double().numpy()
+        y = np.arange(len(x)) < len(some)
+        weights = self._weights[np.append(marks.bag[some], self._bag[negatives])]
+        weights[y] *= marks.weight[some]
         for part in (y, ~y):
             weights[part] *= len(x) / 2 / weights[part].sum()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the marks change more than the last steps would
-            machine.fit(x, y, weights.astype(np.float32))
-        return machine.coef_[0].astype(np.float64), float(machine.intercept_[0])
+        machine = SVC(C=_STRENGTH, gamma=space.gamma).fit(x, y, weights)
+        return _Line(machine.support_vectors_, machine.dual_coef_[0], float(machine.intercept_[0]))
 
     @torch.no_grad()
-    def _scan(self, space: _Space, weight: Numbers, bias: Numbers, fold: Integers) -> tuple[Numbers, list[Integers]]:
+    def _scan(
+        self, space: _Space, lines: Sequence[_Line], fold: Integers, *, most: int = _HARD
+    ) -> tuple[Numbers, list[Integers]]:
         """Score all instances [M] by the model of their bag's `fold`; return also the hard negatives of each model.
 
-        They are the negative instances of other folds with the highest scores. `weight` [K, F] and `bias` [K] are of
-        the models.
+        They are the `most` negative instances of other folds that score highest.
         """
-        w, b = torch.from_numpy(weight.T.astype(np.float32)), torch.from_numpy(bias.astype(np.float32))
+        models, bias = [_float_model(space, line) for line in lines], [line.bias for line in lines]
         scores, at = np.empty(len(self._bag)), 0
         high = torch.full((0, len(bias)), -torch.inf)
         rows = torch.empty(0, len(bias), dtype=torch.int64)
         of_bag, positive = torch.from_numpy(fold), torch.from_numpy(self.layout.positive)
         with closing(self._batch().read(self._chunk)) as chunks:
             for _, segment, x in chunks:
-                values, number = torch.addmm(b, space.map(x), w), torch.arange(at, at + len(segment))
+                u, number = space.map(x), torch.arange(at, at + len(segment))
+                values = torch.stack([kernel(u) @ weight for kernel, weight in models], dim=1) + torch.tensor(bias)
                 known = of_bag[segment]
                 scores[at : at + len(segment)] = values.gather(1, known.clamp(min=0).unsqueeze(1)).squeeze(1).numpy()
                 values[positive[segment]] = -torch.inf
                 values[known.unsqueeze(1) == torch.arange(len(bias))] = -torch.inf
                 every, numbers = torch.cat([high, values]), torch.cat([rows, number.unsqueeze(1).expand_as(values)])
-                high, place = every.topk(min(_HARD, len(every)), dim=0)
+                high, place = every.topk(min(most, len(every)), dim=0)
                 rows, at = numbers.gather(0, place), at + len(segment)
         return scores, [rows[:, k][high[:, k] > -torch.inf].sort().values.numpy() for k in range(len(bias))]
 
     @torch.no_grad()
     def _novelty(self, space: _Space) -> Numbers:
         """Return the distance [M] of each instance of a positive bag to the nearest of the reference; 0 for others."""
-        reference = space.standardizer(self._rows(self._reference)).flatten(1)
+        reference = space.map(self._rows(self._reference))
         pieces = [(near, near.square().sum(dim=1)) for near in reference.split(_AT_ONCE)]
         bags = np.flatnonzero(self.layout.positive)
         distances = list[Tensor]()
         with closing(self._batch(bags).read(self._chunk)) as chunks:
             for _, _, x in chunks:
-                for part in space.standardizer(x).flatten(1).split(_AT_ONCE):
+                for part in space.map(x).split(_AT_ONCE):
                     each = [torch.addmm(square, part, near.T, alpha=-2).amin(dim=1) for near, square in pieces]
                     nearest = torch.stack(each).amin(dim=0)
                     distances.append((nearest + part.square().sum(dim=1)).clamp(min=0).sqrt())
@@ -260,8 +263,12 @@ def _better(results: Sequence[_Result]) -> _Result:
     return max(results, key=lambda result: result.area)
 
 
-def _machine() -> LogisticRegression:
-    return LogisticRegression(C=_STRENGTH, max_iter=60, tol=1e-3, warm_start=True)
+def _float_model(space: _Space, line: _Line) -> tuple[GaussianKernel, Tensor]:
+    """Return the similarities and weights of a model in float32, which is twice as fast."""
+    kernel = GaussianKernel(line.centers.shape[1], len(line.weight))
+    fill(kernel.centers, line.centers)
+    fill(kernel.gamma, np.array(space.gamma))
+    return kernel.float(), torch.from_numpy(line.weight).float()
 
 
 def _folds(bags: Bags, *, seed: int) -> Integers:
@@ -280,24 +287,19 @@ def _has_scales(bags: Bags) -> bool:
 
 
 def _space(bags: Bags, *, seed: int, shared: bool) -> _Space:
-    """Return random features with gamma 1 over the median squared distance, of standardized instances."""
-    standardizer = _standardizer(bags.instance_shape, shared=shared)
+    """Return the standardizer, and 1 over the median squared distance of standardized instances as gamma."""
+    standardizer = _standardizer(bags.instance_shape)
     fit_standardizers([standardizer], bags, seed=seed)
     if shared:
         known = standardizer.scale[standardizer.scale.isfinite()]
         if len(known):
-            standardizer.scale[standardizer.scale.isfinite()] = known.square().mean().sqrt()
-    random, size = np.random.default_rng(seed), math.prod(bags.instance_shape)
-    rows = standardizer(random_instances(bags, _MEDIAN_ROWS, random)).flatten(1)
-    gamma = median_gamma(rows.double().numpy(), seed=seed)
-    features = FourierFeatures(size, _FEATURES)
-    fill(features.directions, math.sqrt(2 * gamma) * random.standard_normal((size, _FEATURES)))
-    fill(features.phases, random.uniform(0, 2 * np.pi, _FEATURES))
-    return _Space(standardizer, features.float(), shared)
+            standardizer.scale[standardizer.scale.isfinite()] = known.max()
+    rows = standardizer(random_instances(bags, _MEDIAN_ROWS, np.random.default_rng(seed))).flatten(1)
+    return _Space(standardizer, median_gamma(rows.double().numpy(), seed=seed))
 
 
-def _standardizer(instance_shape: tuple[int, ...], *, shared: bool) -> Standardizer:
-    return Standardizer(instance_shape, clip=_CLIP, scaling="linear" if shared else "auto")
+def _standardizer(instance_shape: tuple[int, ...]) -> Standardizer:
+    return Standardizer(instance_shape, clip=_CLIP, scaling="linear")
 
 
 def _calibrated(layout: Layout, scores: Numbers) -> tuple[float, float, float]:
@@ -314,12 +316,8 @@ def _calibrated(layout: Layout, scores: Numbers) -> tuple[float, float, float]:
     return scale, float(line.intercept_[0]) - scale * float(bags.mean()), temperature
 
 
-def _empty(instance_shape: tuple[int, ...], *, shared: bool, smooth: bool) -> BagScorer:
-    """Return a model to be filled."""
-    encoder = FourierFeatures(math.prod(instance_shape), _FEATURES)
-    pooling = (
-        SmoothedMaxPooling(_FEATURES, learn_temperature=True, squash=False).double()
-        if smooth
-        else MaxPooling(_FEATURES, squash=False).double()
-    )
-    return BagScorer(encoder, pooling, standardizer=_standardizer(instance_shape, shared=shared))
+def _empty(instance_shape: tuple[int, ...], *, count: int, smooth: bool) -> BagScorer:
+    """Return a model with so many centers, to be filled."""
+    encoder, options = GaussianKernel(math.prod(instance_shape), count), {"squash": False}
+    pooling = SmoothedMaxPooling(count, learn_temperature=True, **options) if smooth else MaxPooling(count, **options)
+    return BagScorer(encoder, pooling.double(), standardizer=_standardizer(instance_shape))
