@@ -44,6 +44,7 @@ from midam.train.trials import Trial
 _FOLDS = 5
 _ROUNDS, _LOOK = 5, 2  # most rounds of marks, and those after which the scale is chosen
 _RANDOM, _HARD, _HARDER = 2000, 1000, 3000  # negative instances of a training; hard ones of the last training
+_CLEARLY = 0.01  # gain of AUROC for which a bag may have several marks
 _STRENGTH = 10.0  # C of the machine
 _MOST_MARKS = 2000  # of a training, whose time grows with the square of the marks
 _REFERENCE = 2**21  # numbers in the instances that novelty is measured from
@@ -144,7 +145,8 @@ class _Search:
         best = _better([best, self._rounds(best, _ROUNDS - _LOOK, share=1.0)])
         novel = replace(best, marks=novel_marks(self.layout, best.novelty))
         best = _better([best, self._rounds(novel, _LOOK, share=0.0)])
-        return _better([best, self._rounds(best, 1, share=best.share, several=True)])
+        several = self._rounds(best, 1, share=best.share, several=True)
+        return several if several.area > best.area + _CLEARLY else best
 
     def final(self, result: _Result) -> _Line:
         """Fit the model of instances to all marks."""
