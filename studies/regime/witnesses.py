@@ -54,7 +54,7 @@ from studies.registry import as_study
 from studies.sets import catalog
 from studies.split_statistics import mean_interval, paired_interval
 from studies.tabular.defaults_page import judged_areas
-from studies.tabular.defaults_trials import CHOSEN, DEFAULT, KERNEL, KINDS, LINEAR, TREES, Areas, outer_folds
+from studies.tabular.defaults_trials import CHOSEN, DEFAULT, KERNEL, KINDS, LINEAR, SYNTHETIC, TREES, Areas, outer_folds
 
 NAME, _KERNEL = "witness-search", "gaussian-kernel"
 _GOALS = {500: 0.90, 1000: 0.80}
@@ -323,11 +323,12 @@ def _start_lines(rows: Rows) -> list[str]:
 def _real_lines(design: Design, rows: Rows, options: StudyOptions) -> list[str]:
     if not design.real:
         return []
-    sets = {name: catalog.load(name) for names in _KINDS.values() for name in names}
+    kinds = {kind: names for kind, names in KINDS.items() if kind != SYNTHETIC}
+    sets = {name: catalog.load(name) for names in kinds.values() for name in names}
     take_published(OUT / "trials" / f"defaults{PACKED}", options.cache)
     with Store(options.cache, "defaults") as store:
-        chosen = dict.fromkeys(_KINDS, CHOSEN)
-        usual = judged_areas(Areas(store, epochs=None), sets, _KINDS, chosen, repeats=range(1))
+        chosen = dict.fromkeys(kinds, CHOSEN)
+        usual = judged_areas(Areas(store, epochs=None), sets, kinds, chosen, repeats=range(1))
     head = ["set", "`witness-search`", "`auto`", *(f"`{name}`" for name in _CANDIDATES), "processor time a fold"]
     lines = []
     for name in design.real:
@@ -341,4 +342,3 @@ def _real_lines(design: Design, rows: Rows, options: StudyOptions) -> list[str]:
 
 
 _CANDIDATES: Sequence[str] = (TREES, LINEAR, KERNEL, DEFAULT)
-_KINDS = {kind: names for kind, names in KINDS.items() if set(names) <= set(REAL)}
