@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -207,7 +207,7 @@ def _trained(start: BagScorer, bags: Bags, work: _Work) -> Any:
         ENCODERS.add(_KERNEL, _kernel_encoder)
     values = {
         "encoder": _KERNEL,
-        "encoder_args": {"in_features": 64, "count": len(start.encoder.centers)},
+        "encoder_args": {"in_features": 64, "count": cast(GaussianKernel, start.encoder).out_features},
         "pooling": "smoothed-max",
         "scaling": "linear",
         "clip": 3.0,
@@ -327,7 +327,7 @@ def _real_lines(design: Design, rows: Rows, options: StudyOptions) -> list[str]:
     sets = {name: catalog.load(name) for names in kinds.values() for name in names}
     take_published(OUT / "trials" / f"defaults{PACKED}", options.cache)
     with Store(options.cache, "defaults") as store:
-        chosen = dict.fromkeys(kinds, CHOSEN)
+        chosen: dict[str | None, str] = dict.fromkeys(kinds, CHOSEN)
         usual = judged_areas(Areas(store, epochs=None), sets, kinds, chosen, repeats=range(1))
     head = ["set", "`witness-search`", "`auto`", *(f"`{name}`" for name in _CANDIDATES), "processor time a fold"]
     lines = []

@@ -232,12 +232,12 @@ class _Search:
     def _novelty(self, space: _Space) -> Numbers:
         """Return the distance [M] of each instance of a positive bag to the nearest of the reference; 0 for others."""
         reference = space.map(self._rows(self._reference))
-        pieces = [(near, near.square().sum(dim=1)) for near in reference.split(_AT_ONCE)]
+        pieces = [(near, near.square().sum(dim=1)) for near in torch.split(reference, _AT_ONCE)]
         bags = np.flatnonzero(self.layout.positive)
         distances = list[Tensor]()
         with closing(self._batch(bags).read(self._chunk)) as chunks:
             for _, _, x in chunks:
-                for part in space.map(x).split(_AT_ONCE):
+                for part in torch.split(space.map(x), _AT_ONCE):
                     each = [torch.addmm(square, part, near.T, alpha=-2).amin(dim=1) for near, square in pieces]
                     nearest = torch.stack(each).amin(dim=0)
                     distances.append((nearest + part.square().sum(dim=1)).clamp(min=0).sqrt())
