@@ -42,6 +42,7 @@ VERSIONS = {
     "image-curves": 1,
     "needle": 1,
     "instances": 1,
+    "witness-search": 1,
     "defaults": 2,
     "complexity": 1,
     "tracking": 2,

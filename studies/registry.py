@@ -41,6 +41,7 @@ STUDIES = Registry(
         "tracked": "studies.regime.tracked.run",
         "needle": "studies.regime.needle.run",
         "instances": "studies.instances.instances.run",
+        "witness-search": "studies.regime.witnesses.run",
         "survival": "studies.targets.survival.run",
         "labels": "studies.targets.labels.run",
         "screening": "studies.screening.screening.run",

@@ -337,6 +337,7 @@ BASELINES = Registry(
         "embedding-networks": "midam.methods.networks.EmbeddingNetworks",
         "mi-kernel-svm": "midam.methods.baselines.SetKernelSVM",
         "instance-logistic-max": "midam.methods.baselines.InstanceLogisticMax",
+        "witness-search": "midam.methods.witness_search.WitnessSearch",
         "rgb-logistic": "midam.methods.baselines.ColorLogistic",
         "rgb-trees": "midam.methods.baselines.ColorTrees",
         "patch-statistics-extratrees": "midam.methods.baselines.PatchStatisticsTrees",

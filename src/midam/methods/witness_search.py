@@ -1,0 +1,325 @@
+"""`witness-search`: marks the instance that makes a positive bag positive, and fits a model of instances to the marks.
+
+The first mark of a positive bag is its most novel instance, the farthest from instances of negative bags. The next mark
+is the instance that a model scores highest which was trained on the marks of *other* bags: bags are split into folds,
+disjoint by group, so a bag's mark never takes part in the choice of its next mark. This is repeated until no mark
+changes. The idea of marks that alternate with a model is that of mi-SVM and MI-SVM (Andrews, Tsochantaridis and Hofmann
+2002, Support vector machines for multiple-instance learning, NIPS), which start from all instances and mark with a
+model that has seen the marks.
+
+Each pass reads all instances once, a chunk at a time, so the time grows linearly with their number.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from scipy.special import logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
+from torch import Tensor
+
+from midam.data.bags import Bags
+from midam.data.batch import InstanceReader, WholeBatch
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.methods.baselines import median_gamma
+from midam.methods.inner_folds import units_of_bags
+from midam.methods.method import ModelBaseline, Scores
+from midam.methods.statistics_models import fill, fill_linear
+from midam.methods.witness_marks import Integers, Layout, Marks, Numbers, next_marks, novel_marks, pooled
+from midam.nn.encoders.kernel import GaussianKernel
+from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
+from midam.nn.scorer import BagScorer
+from midam.nn.standardizer import Standardizer
+from midam.settings import usual_chunk
+from midam.targets import target_of
+from midam.train.inputs import distinct_sorted, fit_standardizers, random_instances
+from midam.train.trials import Trial
+
+_FOLDS = 5
+_ROUNDS, _LOOK = 5, 2  # most rounds of marks, and those after which the scale is chosen
+_RANDOM, _HARD, _HARDER = 2000, 1000, 3000  # negative instances of a training; hard ones of the last training
+_CLEARLY = 0.01  # gain of AUROC for which a bag may have several marks
+_STRENGTH = 10.0  # C of the machine
+_MOST_MARKS = 2000  # of a training, whose time grows with the square of the marks
+_REFERENCE = 2**21  # numbers in the instances that novelty is measured from
+_AT_ONCE = 1024  # instances on each side whose distances are computed together
+_MEDIAN_ROWS = 500
+_CLIP = 3.0
+_TEMPERATURES = (0.0, 0.5, 2.0, 1e3)  # of the smoothed maximum, in deviations of the scores; the last is the mean
+
+
+class WitnessSearch(ModelBaseline):
+    """`witness-search`: support vector machine of marked witnesses; see `midam.methods.witness_search`.
+
+    Held-out scores of the training bags choose the scale of the features (each on its own, or one for all), whether
+    novelty takes part in later marks, whether a bag may have several marks, and how instance scores are pooled.
+    """
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return the logits of the model."""
+        return logit(predict(self.scorer(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
+
+    def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
+        """Search the witnesses, and fit the model to the marks of all bags."""
+        spaces = [
+            _space(bags, seed=seed, shared=shared) for shared in ((False, True) if _has_scales(bags) else (False,))
+        ]
+        search = _Search(bags, seed=seed)
+        result = search.best(spaces)
+        line = search.final(result)
+        scale, offset, temperature = _calibrated(search.layout, result.scores)
+        model = _empty(bags.instance_shape, count=len(line.weight), smooth=temperature > 0)
+        cast(Standardizer, model.standardizer).load_state_dict(result.space.standardizer.state_dict())
+        fill(cast(GaussianKernel, model.encoder).centers, line.centers)
+        fill(cast(GaussianKernel, model.encoder).gamma, np.array(result.space.gamma))
+        pooling = cast(MaxPooling, model.pooling)
+        fill_linear(pooling.scorer, scale * line.weight, np.array([scale * line.bias + offset]))
+        if isinstance(pooling, SmoothedMaxPooling):
+            fill(cast(Tensor, pooling.log_tau), np.array(math.log(scale * temperature)))
+        return model
+
+    def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
+        """Return a model to be filled."""
+        return _empty(instance_shape, count=len(weights["encoder.centers"]), smooth="pooling.log_tau" in weights)
+
+
+@dataclass(frozen=True, eq=False)
+class _Space:
+    """Where instances are compared."""
+
+    standardizer: Standardizer
+    gamma: float  # of the kernel
+
+    def map(self, x: Tensor) -> Tensor:
+        """Return raw instances x [m, ...] as standardized rows [m, D], float32."""
+        return cast(Tensor, self.standardizer(x)).flatten(1)
+
+
+class _Line(NamedTuple):
+    """A model of instances: bias plus the weighted similarities to the centers."""
+
+    centers: Numbers  # [S, D]
+    weight: Numbers  # [S]
+    bias: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """Marks, and the scores from which they were made."""
+
+    space: _Space
+    marks: Marks
+    scores: Numbers  # [M], of all instances by models of other folds
+    hard: Sequence[Integers]  # negative instances that score high, of each fold's model
+    area: float  # AUROC of the bags by the highest of these scores
+    novelty: Numbers  # [M]
+    share: float = 0.0
+
+
+class _Search:
+    """Marks the witnesses of bags."""
+
+    def __init__(self, bags: Bags, *, seed: int) -> None:
+        labels = bags.require_labels()
+        first = np.cumsum(bags.sizes) - bags.sizes
+        self.layout = Layout(first, bags.sizes, labels == 1, _folds(bags, seed=seed))
+        self._reader, self._labels = InstanceReader(bags), labels
+        self._weights = np.ones(len(bags)) if bags.weights is None else bags.weights / bags.weights.mean()
+        self._chunk = 2 * usual_chunk(bags.instance_shape)
+        self._bag, random = self.layout.bag, np.random.default_rng(seed)
+        self._random = self._negatives(_RANDOM, random)
+        self._reference = self._negatives(_REFERENCE // math.prod(bags.instance_shape), random)
+
+    def best(self, spaces: Sequence[_Space]) -> _Result:
+        """Return the result whose held-out scores rank the training bags best."""
+        results = [self._first(space) for space in spaces]
+        if self.layout.folds == 1:
+            return results[0]
+        best = _better([self._rounds(result, _LOOK, share=1.0) for result in results])
+        best = _better([best, self._rounds(best, _ROUNDS - _LOOK, share=1.0)])
+        novel = replace(best, marks=novel_marks(self.layout, best.novelty))
+        best = _better([best, self._rounds(novel, _LOOK, share=0.0)])
+        several = self._rounds(best, 1, share=best.share, several=True)
+        return several if several.area > best.area + _CLEARLY else best
+
+    def final(self, result: _Result) -> _Line:
+        """Fit the model of instances to all marks."""
+        everyone, hard = np.full(len(self._labels), -1), np.unique(np.concatenate([self._random, *result.hard]))
+        for _ in range(2):
+            line = self._fit(result.space, result.marks, hard)
+            _, (harder,) = self._scan(result.space, [line], everyone)
+            hard = np.union1d(hard, harder)
+        return self._fit(result.space, result.marks, hard)
+
+    def _first(self, space: _Space) -> _Result:
+        """Return marks by novelty."""
+        novelty = self._novelty(space)
+        marks = novel_marks(self.layout, novelty)
+        return _Result(space, marks, novelty, [np.empty(0, np.int64)] * self.layout.folds, -1.0, novelty)
+
+    def _rounds(self, start: _Result, count: int, *, share: float, several: bool = False) -> _Result:
+        """Mark at most so many times again, until no mark changes; return the best round."""
+        layout, marks, hard = self.layout, start.marks, start.hard
+        best = replace(start, area=-1.0)
+        if not len(hard[0]):  # the first models only look for them
+            _, hard = self.one_round(start.space, marks, hard)
+        for _ in range(count):
+            scores, hard = self.one_round(start.space, marks, hard)
+            marked = next_marks(layout, scores, start.novelty, share=share, several=several)
+            area = auroc(self._labels, layout.highest(scores))
+            if area > best.area:
+                best = _Result(start.space, marked, scores, hard, area, start.novelty, share)
+            if marked.same(marks):
+                break
+            marks = marked
+        return best
+
+    def one_round(self, space: _Space, marks: Marks, hard: Sequence[Integers]) -> tuple[Numbers, list[Integers]]:
+        """Fit the model of each fold to marks and negatives of the other folds; return its `_scan`."""
+        fold, lines = self.layout.fold, list[_Line]()
+        for number in range(len(hard)):
+            negatives = np.union1d(self._random, hard[number])
+            kept, other = fold[marks.bag] != number, fold[self._bag[negatives]] != number
+            some = Marks(marks.rows[kept], marks.bag[kept], marks.weight[kept])
+            lines.append(self._fit(space, some, negatives[other]))
+        return self._scan(space, lines, fold)
+
+    def _fit(self, space: _Space, marks: Marks, negatives: Integers) -> _Line:
+        """Fit a machine to marks and negative instances, both of the same total weight."""
+        some = distinct_sorted(len(marks.rows), min(len(marks.rows), _MOST_MARKS), np.random.default_rng(0))
+        x = space.map(self._rows(np.append(marks.rows[some], negatives))).double().numpy()
+        y = np.arange(len(x)) < len(some)
+        weights = self._weights[np.append(marks.bag[some], self._bag[negatives])]
+        weights[y] *= marks.weight[some]
+        for part in (y, ~y):
+            weights[part] *= len(x) / 2 / weights[part].sum()
+        machine = SVC(C=_STRENGTH, gamma=space.gamma).fit(x, y, weights)
+        return _Line(machine.support_vectors_, machine.dual_coef_[0], float(machine.intercept_[0]))
+
+    @torch.no_grad()
+    def _scan(
+        self, space: _Space, lines: Sequence[_Line], fold: Integers, *, most: int = _HARD
+    ) -> tuple[Numbers, list[Integers]]:
+        """Score all instances [M] by the model of their bag's `fold`; return also the hard negatives of each model.
+
+        They are the `most` negative instances of other folds that score highest.
+        """
+        models, bias = [_float_model(space, line) for line in lines], [line.bias for line in lines]
+        scores, at = np.empty(len(self._bag)), 0
+        high = torch.full((0, len(bias)), -torch.inf)
+        rows = torch.empty(0, len(bias), dtype=torch.int64)
+        of_bag, positive = torch.from_numpy(fold), torch.from_numpy(self.layout.positive)
+        with closing(self._batch().read(self._chunk)) as chunks:
+            for _, segment, x in chunks:
+                u, number = space.map(x), torch.arange(at, at + len(segment))
+                values = torch.stack([kernel(u) @ weight for kernel, weight in models], dim=1) + torch.tensor(bias)
+                known = of_bag[segment]
+                scores[at : at + len(segment)] = values.gather(1, known.clamp(min=0).unsqueeze(1)).squeeze(1).numpy()
+                values[positive[segment]] = -torch.inf
+                values[known.unsqueeze(1) == torch.arange(len(bias))] = -torch.inf
+                every, numbers = torch.cat([high, values]), torch.cat([rows, number.unsqueeze(1).expand_as(values)])
+                high, place = every.topk(min(most, len(every)), dim=0)
+                rows, at = numbers.gather(0, place), at + len(segment)
+        return scores, [rows[:, k][high[:, k] > -torch.inf].sort().values.numpy() for k in range(len(bias))]
+
+    @torch.no_grad()
+    def _novelty(self, space: _Space) -> Numbers:
+        """Return the distance [M] of each instance of a positive bag to the nearest of the reference; 0 for others."""
+        reference = space.map(self._rows(self._reference))
+        pieces = [(near, near.square().sum(dim=1)) for near in torch.split(reference, _AT_ONCE)]
+        bags = np.flatnonzero(self.layout.positive)
+        distances = list[Tensor]()
+        with closing(self._batch(bags).read(self._chunk)) as chunks:
+            for _, _, x in chunks:
+                for part in torch.split(space.map(x), _AT_ONCE):
+                    each = [torch.addmm(square, part, near.T, alpha=-2).amin(dim=1) for near, square in pieces]
+                    nearest = torch.stack(each).amin(dim=0)
+                    distances.append((nearest + part.square().sum(dim=1)).clamp(min=0).sqrt())
+        novelty = np.zeros(len(self._bag))
+        novelty[self.layout.positive[self._bag]] = torch.cat(distances).numpy()
+        return novelty
+
+    def _batch(self, bags: Integers | None = None) -> WholeBatch:
+        index = np.arange(len(self._labels)) if bags is None else bags
+        return WholeBatch.unlabeled(self._reader, torch.from_numpy(index))
+
+    def _rows(self, numbers: Integers) -> Tensor:
+        """Return the raw instances of these numbers."""
+        bag = self._bag[numbers]
+        return self._reader.rows(self._reader.starts[bag] + torch.from_numpy(numbers - self.layout.first[bag]))
+
+    def _negatives(self, most: int, random: np.random.Generator) -> Integers:
+        """Draw at most so many instances of negative bags, without replacement."""
+        rows = np.flatnonzero(~self.layout.positive[self._bag])
+        return rows[distinct_sorted(len(rows), min(len(rows), max(most, 1)), random)]
+
+
+def _better(results: Sequence[_Result]) -> _Result:
+    """Return the first result with the greatest AUROC."""
+    return max(results, key=lambda result: result.area)
+
+
+def _float_model(space: _Space, line: _Line) -> tuple[GaussianKernel, Tensor]:
+    """Return the similarities and weights of a model in float32, which is twice as fast."""
+    kernel = GaussianKernel(line.centers.shape[1], len(line.weight))
+    fill(kernel.centers, line.centers)
+    fill(kernel.gamma, np.array(space.gamma))
+    return kernel.float(), torch.from_numpy(line.weight).float()
+
+
+def _folds(bags: Bags, *, seed: int) -> Integers:
+    """Return the fold of each bag, disjoint by group; 0 for all if two folds are impossible."""
+    target = target_of(bags)
+    values = target.values(bags)
+    count = min(_FOLDS, target.most_folds(values, units_of_bags(bags)))
+    if count < 2:
+        return np.zeros(len(bags), dtype=np.int64)
+    return target.folds(values, groups=bags.groups, folds=count, seed=seed)
+
+
+def _has_scales(bags: Bags) -> bool:
+    """Return whether features could share a scale."""
+    return len(bags.instance_shape) == 1 and bags.instance_shape[0] > 1
+
+
+def _space(bags: Bags, *, seed: int, shared: bool) -> _Space:
+    """Return the standardizer, and 1 over the median squared distance of standardized instances as gamma."""
+    standardizer = _standardizer(bags.instance_shape)
+    fit_standardizers([standardizer], bags, seed=seed)
+    if shared:
+        known = standardizer.scale[standardizer.scale.isfinite()]
+        if len(known):
+            standardizer.scale[standardizer.scale.isfinite()] = known.max()
+    rows = standardizer(random_instances(bags, _MEDIAN_ROWS, np.random.default_rng(seed))).flatten(1)
+    return _Space(standardizer, median_gamma(rows.double().numpy(), seed=seed))
+
+
+def _standardizer(instance_shape: tuple[int, ...]) -> Standardizer:
+    return Standardizer(instance_shape, clip=_CLIP, scaling="linear")
+
+
+def _calibrated(layout: Layout, scores: Numbers) -> tuple[float, float, float]:
+    """Return scale, offset and temperature that make a probability of held-out instance scores [M].
+
+    The temperature is 0 for the maximum.
+    """
+    spread = float(scores.std()) or 1.0
+    ways = [(pooled(layout, scores, t * spread), t * spread) for t in _TEMPERATURES]
+    bags, temperature = max(ways, key=lambda way: auroc(layout.positive.astype(np.int64), way[0]))
+    width = float(bags.std()) or 1.0
+    line = LogisticRegression().fit((bags[:, None] - bags.mean()) / width, layout.positive)
+    scale = max(float(line.coef_[0, 0]), 0.1) / width
+    return scale, float(line.intercept_[0]) - scale * float(bags.mean()), temperature
+
+
+def _empty(instance_shape: tuple[int, ...], *, count: int, smooth: bool) -> BagScorer:
+    """Return a model with so many centers, to be filled."""
+    encoder, options = GaussianKernel(math.prod(instance_shape), count), {"squash": False}
+    pooling = SmoothedMaxPooling(count, learn_temperature=True, **options) if smooth else MaxPooling(count, **options)
+    return BagScorer(encoder, pooling.double(), standardizer=_standardizer(instance_shape))
