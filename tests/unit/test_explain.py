@@ -20,21 +20,13 @@ from midam.evaluate import contributions, explain_bag
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
 from midam.explain.geojson import geojson_text
-from midam.explain.layers import PatchMap, layers_of
+from midam.explain.layers import layers_of
+from midam.explain.maps import PatchMap, draw_map, map_of, placed_patches
 from midam.explain.page import facts_text
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
-from midam.explain.picture import (
-    SLICES,
-    draw_chart,
-    draw_explanation,
-    draw_map,
-    draw_tiles,
-    map_of,
-    placed_patches,
-    tiled,
-)
+from midam.explain.picture import draw_chart, draw_explanation
 from midam.explain.run import find_bags
-from midam.explain.scans import picture_of
+from midam.explain.tiles import SLICES, Pictures, draw_tiles, picture_of, tiled
 from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
@@ -393,7 +385,7 @@ def test_scans_of_one_bag_are_told_apart_by_their_files(tmp_path):
         shown = tiled(found, 3, sliced=True)
         assert (len(shown), sorted(shown)) == (SLICES, shown.tolist())
         figure = new_figure((10, 4))
-        draw_tiles(figure.subfigures(1, 1), found, these, top=3, sliced=True)
+        draw_tiles(figure.subfigures(1, 1), found, Pictures(these, 0), top=3, sliced=True)
         titles = [axes.get_title().split("\n")[:2] for axes in figure.axes[:SLICES]]
         names = ["t1.npy" if i < 5 else "t2.npy" if i < 14 else "t3.npy" for i in shown]
         slices = [f"slice {these.places(0)[i, 0]:g}" for i in shown]
@@ -416,7 +408,7 @@ def strip_of(tmp_path, **said):
     bags = Bags(pixels, starts=[0], sizes=[20], coords=coords, sources=["a.nii"], attributes=said)
     found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
     part = new_figure((10, 6)).subfigures(1, 1)
-    draw_tiles(part, found, bags, top=3, sliced=True)
+    draw_tiles(part, found, Pictures(bags, 0), top=3, sliced=True)
     return part, found
 
 
@@ -582,6 +574,13 @@ def test_an_unknown_bag_is_answered_with_near_names():
     assert find_bags(of_patients, ["other", "p1", "slide_002"]) == [2, 0, 1]
     with pytest.raises(BagDataError, match=r"got 'slide_003' .*'slide_00[12]' or 'slide_00[12]'"):
         find_bags(bags, ["slide_003"])
+
+
+def test_bags_are_named_by_their_folder_by_their_group_or_all_at_once():
+    bags = make_bags(ids=["p1/a", "p1/b", "p2/x/c"], groups=["u", "v", "v"])
+    assert find_bags(bags, ["all"]) == [0, 1, 2]
+    assert [find_bags(bags, [name]) for name in ("p1", "p2", "p2/x", "v")] == [[0, 1], [2], [2], [1, 2]]
+    assert find_bags(bags.replace(groups=["p1", "all", "p1"]), ["p1", "all"]) == [0, 2, 1]  # groups before folders
 
 
 def test_in_python_an_explanation_is_shown_by_its_shapes():

@@ -21,13 +21,14 @@ def parser() -> Parser:
     text = "Show which instances decided the score of a bag: pictures, HDF5 and GeoJSON."
     explain = Parser("explain", text)
     add_inputs(explain)
-    text = "bags or groups (patients) to explain; default: highest and lowest score (of the run's data: test bags)"
+    text = "bags, groups (patients) or all; default: highest and lowest score (of the run's data: test bags)"
     explain.add_argument("--bags", nargs="+", default=[], metavar="ID", help=text)
     text = "class or label whose score is explained, if the run has several; default: the most probable of each bag"
     explain.add_text("--class", metavar="NAME", help=text)
     explain.add_argument("--top", type=int, default=8, metavar="N", help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches instead of the top 1000")
-    text = "folder with the slides of feature files, named like the bags: slide files, PNG or JPEG"
+    text = "folder with the slides of feature files, named like the bags (slide files, PNG or JPEG), or moved files "
+    text += "that were embedded"
     explain.add_text("--images", metavar="DIR", help=text)
     text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"
     explain.add_argument("--image-downsample", type=float, metavar="N", help=text)
@@ -39,6 +40,7 @@ def parser() -> Parser:
 def run(options: Options, console: Console) -> int:
     """Explain bags; returns the exit code."""
     from midam.explain import run as explaining
+    from midam.explain.page import PAGE
     from midam.report.terminal import BagProgress
     from midam.runs.apply import settings_for
 
@@ -58,7 +60,7 @@ def run(options: Options, console: Console) -> int:
     explain_options = explaining.ExplainOptions(
         options.top, options.all, options.images, options.image_downsample, label
     )
-    explaining.images_of(explain_options)
+    explaining.images_of(explain_options, bags)
     index = explaining.find_bags(bags, options.bags)
     if not index:
         test = explaining.own_test_bags(trained, bags)
@@ -82,14 +84,14 @@ def run(options: Options, console: Console) -> int:
         )
     for entry in entries:
         _print_bag(out, entry)
-    tell_left_out(bags, folder / explaining.PAGE, out)
-    note_result(page=folder / explaining.PAGE, bags=entries)
-    say(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {folder / explaining.PAGE}")
+    tell_left_out(bags, folder / PAGE, out)
+    note_result(page=folder / PAGE, bags=entries)
+    say(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {folder / PAGE}")
     return 0
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
-    from midam.explain.explanation import row_text, share_text
+    from midam.explain.explanation import origin_text, share_text
     from midam.report.words import form_apart
 
     best = entry["top"][0]
@@ -101,7 +103,7 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     if entry.get("even") is not None:
         console.print(f"  no instance stands out: all weigh {entry['even']} x uniform, and each adds less than 0.01")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
-    row = f" ({row_text(best)})" if row_text(best) else ""
+    row = f" ({origin_text(best)})" if origin_text(best) else ""
     console.print(
         f"  top instance #{best['instance']}{escape(row)}: adds {best['contribution']:+.3g} to the score; {weight}"
     )

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,9 +24,12 @@ from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import LABEL, Explanation, column_scores, explain_bag, label_words, share_text
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
-from midam.explain.page import facts_text, page_text
+from midam.explain.maps import map_of, placed_patches
+from midam.explain.page import PAGE, facts_text, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
-from midam.explain.picture import draw_explanation, map_of, placed_patches
+from midam.explain.picture import draw_explanation
+from midam.explain.raw import RawFiles
+from midam.explain.tiles import peak_of
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
@@ -37,8 +41,8 @@ from midam.runs.instance_files import file_names
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 
-PAGE = "index.html"
 SUMMARY = "explain.json"
+EVERY = "all"
 _FOLDER = "explain"
 _OF_BAG = {"picture": ".png", "instances": ".h5", "table": ".csv"}
 
@@ -54,7 +58,8 @@ class ExplainOptions:
     everything : bool
         Write up to 100 000 polygons of a bag instead of the top 1000.
     images : str, optional
-        Folder with images of slides for bags of features; see `midam.explain.backdrop.ImageFolder`.
+        Folder with images of slides for bags of features, see `midam.explain.backdrop.ImageFolder`, or with the raw
+        files of bags that were embedded, see `midam.explain.raw.RawFiles`.
     image_downsample : float, optional
         Pixels of level 0 for one pixel of such an image, if it is not a slide, >= 1.
     label : str, optional
@@ -74,11 +79,16 @@ class ExplainOptions:
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
-    """Return positions of bags by their ids or by the groups that hold them, each once; refuse an unknown name."""
-    positions: dict[str, list[int]] = {}
-    for i, group in enumerate(() if bags.groups is None else bags.groups.tolist()):
-        positions.setdefault(group, []).append(i)
-    positions |= {str(bag): [i] for i, bag in enumerate(bags.ids)}
+    """Return positions of bags by their ids, or by groups or folders that hold them, each once.
+
+    "all" names all bags, unless it is the name of one. An unknown name is refused.
+    """
+    folders, groups = dict[str, list[int]](), dict[str, list[int]]()
+    for i, bag in enumerate(bags.ids.tolist()):
+        for folder in accumulate(bag.split("/")[:-1], "{}/{}".format):
+            folders.setdefault(folder, []).append(i)
+        groups.setdefault(patient_of(bags, i), []).append(i)
+    positions = {EVERY: [*range(len(bags))]} | folders | groups | {str(bag): [i] for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
 
     def check(name: str) -> None:
@@ -90,6 +100,11 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
 
     check_each(names, check)
     return list(dict.fromkeys(i for name in names for i in positions[name]))
+
+
+def patient_of(bags: Bags, index: int) -> str:
+    """Return the group of a bag; without groups, the bag itself."""
+    return str(bags.ids[index] if bags.groups is None else bags.groups[index])
 
 
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
@@ -119,9 +134,11 @@ def extreme_bags(
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
-def images_of(options: ExplainOptions) -> ImageFolder | None:
-    """Return the folder of images in the options."""
-    return None if options.images is None else ImageFolder(Path(options.images), options.image_downsample)
+def images_of(options: ExplainOptions, bags: Bags) -> ImageFolder | None:
+    """Return the folder of images in the options; None for scans, whose raw files may lie there."""
+    if options.images is None or ("slice_size" in (bags.cut or {}) and Path(options.images).is_dir()):
+        return None
+    return ImageFolder(Path(options.images), options.image_downsample)
 
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
@@ -177,20 +194,22 @@ def explain_bags(
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the finished bags.
     """
-    bags, images = prepared(run.model, bags), images_of(options)
+    bags, images = prepared(run.model, bags), images_of(options, bags)
+    raw = RawFiles(bags, None if options.images is None else Path(options.images))
     if options.label is not None:
         run.target.column(options.label)
     slides, stems = slide_names(bags, index), file_names(bags)
     written = {i: {kind: stems[i] + suffix for kind, suffix in _OF_BAG.items()} for i in index}
     call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
-    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE])
+    pages = page_names([patient_of(bags, i) for i in index])
+    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, *pages.values()])
     require_plain_folder(folder, writes=True)
     sweep(folder)
     try:
         for at, i in enumerate(index):
             if at >= len(entries):
                 write_json(folder / SUMMARY, _summary(call, entries, finished=False))
-                given: dict[str, Any] = {"options": options, "images": images, "origins": origins}
+                given: dict[str, Any] = {"options": options, "images": images, "raw": raw, "origins": origins}
                 entries.append(_explain(run, bags, i, folder, files=written[i], slides=slides[i], **given))
             if on_bag is not None:
                 on_bag(i)
@@ -201,7 +220,8 @@ def explain_bags(
     finally:
         # After any stop, the page shows the finished bags.
         left = len(index) - len(entries)
-        write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder, left=left))
+        for name, text in page_texts(bags.source, entries, folder, pages, left=left).items():
+            write_text(folder / name, text)
         write_json(folder / SUMMARY, _summary(call, entries, finished=not left))
     for line in note_lines(entries):
         warnings.warn(line, stacklevel=2)
@@ -237,26 +257,32 @@ def _explain(
     slides: Sequence[str],
     options: ExplainOptions,
     images: ImageFolder | None,
+    raw: RawFiles,
     origins: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, Any]:
     """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
     scores, column = column_scores(run, bags, index, options.label)
     arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "column": column}
     arguments |= {} if column is None else {"about": {"column": run.target.columns[column]}}
-    arguments |= {"typical": run.data.get("typical"), "top": options.top}
-    explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
-    extra = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
-    explanation = replace(explanation, columns={**explanation.columns, **extra})
-    scores = np.array([explanation.score]) if scores is None else scores
-    entry = _entry(run, bags, explanation, scores, column=column, top=options.top)
+    arguments |= {"typical": run.data.get("typical"), "top": options.top, "write_to": folder / files["instances"]}
     limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        pictures = raw.pictures(index)
+        parts = None if pictures is None else raw.parts(pictures, index)
+        explanation = explain_bag(run.model, bags, index, parts=parts, **arguments)
+        extra = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
+        explanation = replace(explanation, columns={**explanation.columns, **extra})
+        scores = np.array([explanation.score]) if scores is None else scores
+        entry = _entry(run, bags, explanation, scores, column=column, top=options.top)
+        if pictures is not None and explanation.parts:
+            for row in entry["top"]:
+                row.update(_peak(explanation.parts.get(row["instance"]), pictures.bags.instance_shape))
         patches = placed_patches(explanation, bags, images)
         maps = [map_of(explanation, bags, slide, images) for slide in patches]
         for slide in patches:
             warn_of_unknown(slide)
-        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry)}
+        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "pictures": pictures}
         shown["drawn"] = [drawn for drawn in maps if drawn is not None]
         shown["form"] = form_apart(explanation.score, entry["threshold"], least=3)
         entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
@@ -291,6 +317,7 @@ def _entry(
     shown = {} if target.name == "binary" else predicted
     return {
         "bag": explanation.bag,
+        "patient": patient_of(bags, explanation.index),
         "content": content,
         "label": label,
         "split": run.contents.get(content),
@@ -335,6 +362,12 @@ def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
         "relative_weight": float(explanation.relative_weight[instance]),
         **({} if features is None else {"features": [feature._asdict() for feature in features]}),
     }
+
+
+def _peak(parts: NDArray[np.float64] | None, shape: tuple[int, ...]) -> dict[str, float | None]:
+    """Return x and y of what adds most in a picture of this shape; None if its parts are unknown."""
+    x, y = (None, None) if parts is None else (round(at, 1) for at in peak_of(parts, shape[-2:]))
+    return {"peak_x": x, "peak_y": y}
 
 
 def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
