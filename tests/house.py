@@ -91,21 +91,21 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=30_967,
-    files=246,
+    lines=31_282,
+    files=249,
     function=60,
     circles=0,
     against_layers=0,
     parameters=11,
     vague=0,
     pages=29,
-    words=28_310,
-    readme=700,
+    words=28_675,
+    readme=711,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1527,
+    "": 1528,
     "cli": 1722,
     "compare": 1473,
     "data": 7227,
@@ -114,8 +114,8 @@ PARTS = {
     "export": 534,
     "functional": 496,
     "imaging": 2140,
-    "methods": 1519,
-    "nn": 1976,
+    "methods": 1820,
+    "nn": 1989,
     "report": 2514,
     "runs": 2347,
     "settings": 643,
