@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING
 from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
+    from midam.explain.calls import CalledBag as CalledBag
+    from midam.explain.calls import DecidingInstance as DecidingInstance
+    from midam.explain.calls import why as why
     from midam.explain.explanation import Explanation as Explanation
     from midam.explain.explanation import explain_bag as explain_bag
     from midam.explain.picture import draw_explanation as draw_explanation
     from midam.explain.run import ExplainOptions as ExplainOptions
     from midam.explain.run import explain_bags as explain_bags
+    from midam.explain.telling import TellingFeature as TellingFeature
 
 __all__, __getattr__, __dir__ = exports(__name__)

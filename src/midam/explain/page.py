@@ -16,7 +16,7 @@ from midam.report.pseudonyms import NAMES
 from midam.report.words import form_apart, signed
 
 # Columns of facts about an instance from its file.
-_OF_FILES = {
+OF_FILES = {
     **{"file": "file", "line": "line", "row": "row", "slice_index": "slice in the file"},
     **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
     "sop_instance_uid": "SOPInstanceUID",
@@ -41,7 +41,8 @@ _LEGEND = (
 )
 _FEATURES = (
     "Features: for each top instance, the five features whose values add most: the score of the bag minus its score "
-    "with the typical value (the median over the training instances, or their most frequent category) instead."
+    "with the typical value instead: the median, or the most frequent category, of the instances of negative training "
+    "bags; of all training bags if there are not two classes."
 )
 
 
@@ -111,7 +112,7 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
     blocks += [Note(f"Note: {note}.") for note in entry["notes"]]
     text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     blocks.append(Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text))
-    columns = [name for name in _OF_FILES if any(name in instance for instance in top)]
+    columns = [name for name in OF_FILES if any(name in instance for instance in top)]
     rows, shares = list[list[Any]](), list[list[Any]]()
     for instance in top:
         place = [value for key, value in instance.items() if key.startswith("coord_")]
@@ -122,7 +123,7 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
             values = [share[key] if isinstance(share[key], str) else Number(share[key], ".4g") for key in _OF_SHARES]
             shares.append([name, share["name"], *values, Number(share["adds"], "+.3g")])
     caption = "Top instances, numbered from 0 in the order of the bag"
-    heads = ["rank", "instance", *(_OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
+    heads = ["rank", "instance", *(OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
     blocks.append(Table(caption, heads, rows, sorts=True))
     if shares:
         heads = ["instance", "feature", "value", "typical", "adds"]

@@ -6,6 +6,7 @@ column of the bag, one of the label, and the rest are features.
 
 import warnings
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -108,10 +109,13 @@ def _open(request: Request) -> Table:
     return Table(str(path), frame, unit=unit, first=first, gaps=gaps)
 
 
-def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[int]]]:
+def rows_of(
+    source: str, ids: Collection[str], settings: DataSettings, columns: Collection[str] = ()
+) -> dict[str, dict[str, list[Any]]]:
     """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each.
 
-    The result is empty for data other than tables of instances.
+    The texts of `columns`, such as times, are returned too, if the table has them. The result is empty for data other
+    than tables of instances.
     """
     bag = settings.bag_column
     request = Request(source, bag_column=bag, sheet=settings.sheet, reader=settings.reader)
@@ -120,8 +124,14 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     table = _open(request)
     table.name_values([bag], [])
     table.find_bags(bag)
-    rows_by_bag = {}
+    texts = {name: table.frame[name].astype(str).to_numpy() for name in columns if name in table.frame.columns}
+    order, rows_by_bag = np.argsort(table.codes, kind="stable"), {}
+    ends = np.cumsum(np.bincount(table.codes, minlength=len(table.ids)))
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
-        rows = np.flatnonzero(table.codes == code).tolist()
-        rows_by_bag[str(table.ids[code])] = {table.unit: [table.number(row) for row in rows]}
+        rows = order[0 if code == 0 else ends[code - 1] : ends[code]]
+        numbers = [table.number(row) for row in rows.tolist()]
+        rows_by_bag[str(table.ids[code])] = {
+            table.unit: numbers,
+            **{name: text[rows].tolist() for name, text in texts.items()},
+        }
     return rows_by_bag
