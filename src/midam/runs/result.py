@@ -39,6 +39,8 @@ class Result(Form):
     covariates, importance, auto, deployed : dict
         Weights of covariates; drop of the metric by feature; methods that `auto` tried; the comparison that chose the
         method.
+    assumption : dict
+        How the scores of changed bags differ, see `midam.evaluate.assumption.check_assumption`.
     thresholds : dict
         Choice of the threshold of two classes.
     target, names : str, list of str
@@ -71,6 +73,7 @@ class Result(Form):
     importance: dict[str, Any] | None = None
     auto: dict[str, Any] | None = None
     deployed: dict[str, Any] | None = None
+    assumption: dict[str, Any] | None = None
     thresholds: dict[str, Any] | None = None
     target: str | None = None
     names: list[str] = Field(default_factory=list)
