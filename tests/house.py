@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_234,
+    lines=32_242,
     files=257,
     function=60,
     circles=0,
@@ -106,7 +106,7 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1527,
-    "cli": 1869,
+    "cli": 1876,
     "compare": 1473,
     "data": 7236,
     "evaluate": 2204,
@@ -114,7 +114,7 @@ PARTS = {
     "export": 534,
     "functional": 496,
     "imaging": 2140,
-    "methods": 1519,
+    "methods": 1520,
     "nn": 1982,
     "report": 2628,
     "runs": 2464,

@@ -13,6 +13,7 @@ from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, Options, Parser
 from midam.errors import ConfigError, RunStoppedError, plural, require_counts
 from midam.files import is_stream, resolved, write_parts
+from midam.plain_files import require_plain_folder
 from midam.report.program import note_result, remark, stdout_console
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ def run(options: Options, console: Console) -> int:
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
     runs = [load_run(name) for name in options.run]
+    if options.out is None:  # only in a folder that the user named are links followed
+        for name in options.run:
+            require_plain_folder(Path(name), writes=True)
     lists = [_list_of(options, trained, out) for trained, out in zip(runs, outs)]
     bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **options.values))
     part = _part(options.bags, len(bags[0]))
@@ -90,7 +94,8 @@ def run(options: Options, console: Console) -> int:
         keep_sources(bags[0], options.instances, "--instances", folder=True)
     replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
-        journals = [None if is_stream(out) else stack.enter_context(journal_of(resolved(out))) for out in outs]
+        files = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
+        journals = [None if is_stream(out) else stack.enter_context(journal_of(file)) for out, file in zip(outs, files)]
         tables = [
             ScoreTable(trained, run_bags, part, instances=folder, journal=journal)
             for trained, run_bags, journal in zip(runs, bags, journals)
@@ -114,9 +119,9 @@ def run(options: Options, console: Console) -> int:
         _tell_class(trained, messages)
         earlier = ", instead of earlier scores" if out in replaced else ""
         messages.print(f"{plural(len(part), 'bag')} scored: {escape(str(out))}{earlier}")
-    for one, calls in zip(lists, entries):
-        if one is not None:
-            one.tell(calls, len(part))
+    results = [one.tell(calls, len(part)) for one, calls in zip(lists, entries) if one is not None]
+    if results:
+        note_result(why=results[0] if len(results) == 1 else results)
     return 0
 
 
@@ -168,7 +173,7 @@ def _part(text: str | None, count: int) -> range:
 def _outs(options: Options) -> list[Path]:
     """Return the output file of each run."""
     if options.out is None:
-        stem = Path(options.data).stem
+        stem = Path(options.data).resolve().stem
         return [Path(run) / f"predict-{stem}" / "predictions.csv" for run in options.run]
     out = Path(options.out)
     if len(options.run) > 1 and is_stream(out):

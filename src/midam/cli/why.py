@@ -16,7 +16,7 @@ from midam.errors import RunStoppedError, plural
 from midam.explain.call_files import calls_csv, calls_lines, calls_page
 from midam.explain.calls import explain_calls
 from midam.files import Journal, resolved, write_text
-from midam.report.program import note_result, say
+from midam.report.program import say
 from midam.report.terminal import BagProgress
 from midam.runs.apply import settings_for
 from midam.runs.loaded import LoadedRun
@@ -63,13 +63,13 @@ class CallList:
             journal.remove()
         return entries
 
-    def tell(self, entries: Sequence[dict[str, Any]], total: int) -> None:
-        """Print the first bags of the list, and note all."""
-        note_result(why={"table": self.table, "page": self.page, "bags": entries})
+    def tell(self, entries: Sequence[dict[str, Any]], total: int) -> dict[str, Any]:
+        """Print the first bags of the list; returns all, with the files."""
         which = "explained" if self._every or self._run.threshold is None else "called positive"
         say(f"{len(entries)} of {plural(total, 'bag')} {which}: {self.table}, {self.page}")
         for line in calls_lines(entries):
             say(line)
+        return {"table": self.table, "page": self.page, "bags": entries}
 
     def _write(self, entries: Sequence[dict[str, Any]], scored: ScoreTable) -> None:
         write_text(self.table, calls_csv(entries), typed=self._typed)

@@ -27,8 +27,8 @@ _WIDE, _HIGH = 150, 18  # of a strip
 Entry = Mapping[str, Any]
 
 _LEGEND = (
-    "An instance is listed because the bag is called without it and those above it no longer, or because it takes much "
-    "of the score. They are found one after the other: of two that are alike, both are found.",
+    "An instance is listed if the bag would still be called without those above it, or if it takes much of the score. "
+    "They are found one after the other: of two that are alike, both are listed.",
     "Share: the part of the score that the instance carries, of what all listed ones carry together. Without: the "
     "score of the bag without this instance and those above it.",
     "Features: those whose value, in this instance, raises the score; the first one most. The bar shows the ordinary "

@@ -78,7 +78,7 @@ def _adding(result: Mapping[str, Any], rows: Mapping[str, Any], passed: bool) ->
         )
     return (
         f"Adding: ordinary instances dilute the score: {numbers}. The same finding in a larger bag may be missed; a "
-        "pooling nearer to the maximum, such as `--pooling smoothed-max`, keeps it."
+        "pooling nearer to the maximum, such as `--pooling smoothed-max`, is diluted less."
     )
 
 
@@ -96,8 +96,8 @@ def _removing(result: Mapping[str, Any], rows: Mapping[str, Any], passed: bool) 
     ):
         text = f"even without the half that adds most it is {half['median']:.2f}"
         return (
-            f"Removing: no few instances decide: {numbers}; {text}. The model judges the bag as a whole: read its "
-            "explanations with care."
+            f"Removing: the score does not rest on few instances: {numbers}; {text}. The model judges the bag as a "
+            "whole: read its explanations with care."
         )
     return (
         f"Removing: the score rests on many instances: {numbers}; without the half that adds most it is "
