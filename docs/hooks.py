@@ -50,7 +50,7 @@ _RECORD = re.compile(r"(?<=\]\()((?:\.\./)*)\.\./records/([\w.-]+)((?:#[\w-]+)?\
 _RECORDS = Path(__file__).parents[1] / "records"
 _CATALOG = re.compile(r"^<!-- catalog: (vectors|images) -->$", re.MULTILINE)
 # Options that several commands share, and these commands.
-_READING, _READERS = {*TABLES}, ("predict", "evaluate", "explain", "report")
+_READING, _READERS = {*TABLES}, ("predict", "evaluate", "explain", "check", "report")
 _ABOUT: dict[str, str] = {}  # of each page's address: its title and its first sentence
 
 

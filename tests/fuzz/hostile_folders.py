@@ -163,6 +163,7 @@ RUN: dict[str, Trick] = {
     **_tricks(
         "run/summary.json", "run/predictions.csv", "run/metrics.csv", "run/checkpoints", "run/checkpoints/last.pt"
     ),
+    **_tricks("run/predict-bags", "run/predict-bags/predictions.csv", "run/predict-bags/why.html"),
     **{f"class path as {name} in the model": _model(**{name: EVIL}) for name in _NAMES},
     **{f"class path as {name} in the settings": _yaml("run/config.yaml", **{name: EVIL}) for name in _NAMES},
     "class path as method": _yaml("run/config.yaml", method=EVIL),
@@ -194,6 +195,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "run": [
         ["report", "run"],
         ["predict", "run", "bags.csv", "--out", "p.csv"],
+        ["predict", "run", "bags.csv", "--why", "all"],
         ["report", "run", "bags.csv"],
         ["fit", "--resume", "run"],
     ],

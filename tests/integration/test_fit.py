@@ -112,7 +112,7 @@ def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
     assert set(summary) - {"digest"} == {
         *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "baseline"),
-        *("seconds", "version", "environment", "thresholds", "state"),
+        *("seconds", "version", "environment", "thresholds", "state", "assumption"),
     }
     chosen = summary["thresholds"]
     assert (chosen["bags"], chosen["positives"], chosen["out_of_fold"]) == (60, 30, 0)
@@ -230,7 +230,7 @@ def test_a_real_process_trains_and_ends_with_its_result(tmp_path):
     assert [line.partition(" 0.")[0] for line in lines] == ["test AUROC", "baseline AUROC"]
     assert error.startswith("training attention x vrsp x minmax-auc on digits\nepoch 1/1  loss ")
     after = ["scoring (last weights): 0/360 bags", "scoring (last weights): 360/360 bags"]  # once: not the best ones
-    after += ["training the baseline", "writing results"]
+    after += ["training the baseline", "writing results", "changing bags"]
     assert error.splitlines()[2:] == after
     assert "instead" not in out
 

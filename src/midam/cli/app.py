@@ -47,6 +47,7 @@ COMMANDS = {
     "predict": "score bags",
     "evaluate": "test a run on labeled bags",
     "explain": "show which instances decided",
+    "check": "test whether a run keeps the assumption of multi-instance learning",
     "report": "write a page to forward about a run, an evaluation or a comparison",
     "compare": "compare methods on the same folds",
     "embed": "turn images, patches or slices into vectors by a pretrained network",

@@ -1,5 +1,6 @@
 """Checks that a command does not write over or among the files that it reads, and the list of left-out files."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def keep_sources(bags: Bags, place: str, option: str, *, folder: bool) -> None:
     """
     files = {path for index in range(len(bags)) for path in source_paths(bags, index)}
     places = {(file.parent if folder else file).resolve() for file in files}
-    inside = Path(place).resolve() if Path(place).resolve() in places else None
+    target = Path(os.path.realpath(place))  # unlike `resolve`, it raises nothing for a link to itself
+    inside = target if target in places else None
     if inside is not None:
         raise ConfigError(
             f"Expected a place outside the data for {option}, got {place}, but {inside} holds the bags; choose another "

@@ -11,15 +11,18 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, Options, Parser
-from midam.errors import ConfigError, RunStoppedError, plural
+from midam.errors import ConfigError, RunStoppedError, plural, require_counts
 from midam.files import is_stream, resolved, write_parts
+from midam.plain_files import require_plain_folder
 from midam.report.program import note_result, remark, stdout_console
 
 if TYPE_CHECKING:
+    from midam.cli.why import CallList
     from midam.data.bags import Bags
     from midam.runs.loaded import LoadedRun
     from midam.runs.scoring import ScoreTable
 
+CALLED = "called"
 # Settings that replace those of a run.
 TABLES = ("labels", "slides", "bag_column", "label_column", "positive", "sheet", "groups", "missing")
 
@@ -32,9 +35,16 @@ def parser() -> Parser:
     predict.add_settings(TABLES, of_run=True)
     text = (
         "where to write bag, score, probability, class; a device or pipe, such as /dev/stdout, is written to; of "
-        "several runs a file each, FILE.RUN.csv"
+        "several runs a file each, FILE.RUN.csv; default: predictions.csv in the folder predict-DATA of the run"
     )
-    predict.add_text("--out", required=True, metavar="FILE.csv", help=text)
+    predict.add_text("--out", metavar="FILE.csv", help=text)
+    text = (
+        "also say why: for each bag called positive (`all`: for every bag) the instances that did it and what is "
+        "unusual about them, in FILE.why.csv and FILE.why.html"
+    )
+    why: dict[str, Any] = {"nargs": "?", "const": CALLED, "choices": [CALLED, "all"], "metavar": "called|all"}
+    predict.add_argument("--why", **why, help=text)
+    predict.add_argument("--top", type=int, metavar="N", help="with --why: most instances of a bag (default: 3)")
     text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
     predict.add_text("--instances", metavar="DIR", help=text)
     text = "score only the bags from position START, counted from 0, to before STOP; each may be left out"
@@ -70,6 +80,10 @@ def run(options: Options, console: Console) -> int:
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
     runs = [load_run(name) for name in options.run]
+    if options.out is None:  # only in a folder that the user named are links followed
+        for name in options.run:
+            require_plain_folder(Path(name), writes=True)
+    lists = [_list_of(options, trained, out) for trained, out in zip(runs, outs)]
     bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **options.values))
     part = _part(options.bags, len(bags[0]))
     for out, run_bags in zip(outs, bags):
@@ -80,7 +94,8 @@ def run(options: Options, console: Console) -> int:
         keep_sources(bags[0], options.instances, "--instances", folder=True)
     replaced = {out for out in outs if out.is_file()}
     with ExitStack() as stack:
-        journals = [None if is_stream(out) else stack.enter_context(journal_of(resolved(out))) for out in outs]
+        files = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
+        journals = [None if is_stream(out) else stack.enter_context(journal_of(file)) for out, file in zip(outs, files)]
         tables = [
             ScoreTable(trained, run_bags, part, instances=folder, journal=journal)
             for trained, run_bags, journal in zip(runs, bags, journals)
@@ -88,7 +103,9 @@ def run(options: Options, console: Console) -> int:
         require_score_space(tables, outs)
         _score(tables, console)
         for out, table in zip(outs, tables):
-            write_parts(out, table.content(), typed=True)
+            write_parts(out, table.content(), typed=options.out is not None)
+        entries = [[] if one is None else one.write(table, console) for one, table in zip(lists, tables)]
+        for table in tables:
             if table.journal is not None:
                 table.journal.remove()
     # A stream gets the scores and nothing else.
@@ -102,7 +119,29 @@ def run(options: Options, console: Console) -> int:
         _tell_class(trained, messages)
         earlier = ", instead of earlier scores" if out in replaced else ""
         messages.print(f"{plural(len(part), 'bag')} scored: {escape(str(out))}{earlier}")
+    results = [one.tell(calls, len(part)) for one, calls in zip(lists, entries) if one is not None]
+    if results:
+        note_result(why=results[0] if len(results) == 1 else results)
     return 0
+
+
+def _list_of(options: Options, run: "LoadedRun", out: Path) -> "CallList | None":
+    """Return the list that --why asks for, beside the scores in `out`; refuse what it cannot be made of."""
+    if options.why is None:
+        if options.top is not None:
+            raise ConfigError(f"Expected --why with --top, got --top {options.top} alone; add --why.")
+        return None
+    from midam.cli.why import CallList
+    from midam.explain.calls import TOP, require_called
+
+    if is_stream(out):
+        raise ConfigError(
+            f"Expected a file for --out with --why, which writes files beside it, got {out}; name a file."
+        )
+    every, top = options.why != CALLED, TOP if options.top is None else options.top
+    require_counts(top=top)
+    require_called(run, every=every)
+    return CallList(options, run, out, every=every, top=top)
 
 
 def _tell_class(trained: "LoadedRun", console: Console) -> None:
@@ -133,6 +172,9 @@ def _part(text: str | None, count: int) -> range:
 
 def _outs(options: Options) -> list[Path]:
     """Return the output file of each run."""
+    if options.out is None:
+        stem = Path(options.data).resolve().stem
+        return [Path(run) / f"predict-{stem}" / "predictions.csv" for run in options.run]
     out = Path(options.out)
     if len(options.run) > 1 and is_stream(out):
         raise ConfigError(f"Expected a file for the scores of several runs, got {out}; choose a name.")

@@ -46,7 +46,8 @@ class InstanceSpool(InstancePass):
 
     `seen` holds the scores and logits that the first pass has yielded, and `poolings` the scorers' poolings in float64,
     because one of 100 000 instances changes the score by less than the resolution of float32. With `like`, the spool of
-    another bag, poolings of the same scorers are not copied again.
+    another bag, poolings of the same scorers are not copied again. `read` leaves out
+    the instances at the positions `hidden`, as if the bag did not hold them.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class InstanceSpool(InstancePass):
         copied = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self.scorers)
         self.poolings: list[Pooling] = like.poolings if like is not None and same else list(copied)
         self.seen: list[tuple[Tensor, Tensor]] = []
+        self.hidden: NDArray[np.int64] = np.empty(0, np.int64)
         self._widths = [scorer.pooling.value_size for scorer in self.scorers]
         self._dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -85,11 +87,14 @@ class InstanceSpool(InstancePass):
         """Yield chunks: the position of the first instance, and the pairs of `take` in float64."""
         self._file.seek(0)
         ends = np.cumsum([1 + size for size in self._widths]).tolist()
-        width, low = ends[-1], 0
+        width, low, first = ends[-1], 0, 0
         wide = self._dtype == np.float64
         count = max(1, min(_ROWS_AT_A_TIME, _NUMBERS_AT_A_TIME // width)) if wide else _ROWS_AT_A_TIME
         while data := self._file.read(self._dtype.itemsize * width * count):
             rows = torch.from_numpy(np.frombuffer(data, dtype=self._dtype).reshape(-1, width).astype(np.float64))
+            if len(self.hidden):
+                kept = ~np.isin(np.arange(first, first + len(rows)), self.hidden)
+                first, rows = first + len(rows), rows[torch.from_numpy(kept)]
             yield low, [(rows[:, end - size - 1], rows[:, end - size : end]) for end, size in zip(ends, self._widths)]
             low += len(rows)
 
@@ -178,15 +183,28 @@ def _of_scorer(spool: InstanceSpool, member: int, exact: Pooling) -> NDArray[np.
 @torch.no_grad()
 def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: slice) -> NDArray[np.float64]:
     """Return the loss of the bag score when an instance is replaced by each instance in `part` of another spool."""
-    losses = []
+    whole = added_scores(spool, None)
+    hidden, spool.hidden = spool.hidden, np.append(spool.hidden, instance)
+    losses: NDArray[np.float64] = whole - added_scores(spool, others)[part]
+    spool.hidden = hidden
+    return losses
+
+
+@torch.no_grad()
+def added_scores(spool: InstanceSpool, others: InstanceSpool | None) -> NDArray[np.float64]:
+    """Return the score of the bag with each instance of another spool in addition, [T]; without others its score [1].
+
+    It is NaN for an empty bag.
+    """
+    scores = []
     for member, exact in enumerate(spool.poolings):
-        z, v = (torch.cat(columns)[part] for columns in zip(*(pairs[member] for _, pairs in others.read())))
-        replacements = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
-        remainder = _statistic(spool, member, exact, without=instance)
-        remainder = BagStatistic(*(x.expand(len(z), *x.shape[1:]) for x in remainder))
-        whole = _score(exact, _statistic(spool, member, exact))
-        losses.append((whole - _score(exact, exact.statistic.merge(remainder, replacements))).numpy())
-    return np.average(losses, axis=0, weights=spool.weights)
+        stat = _statistic(spool, member, exact)
+        if others is not None:
+            z, v = (torch.cat(columns) for columns in zip(*(pairs[member] for _, pairs in others.read())))
+            singles = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
+            stat = exact.statistic.merge(BagStatistic(*(x.expand(len(z), *x.shape[1:]) for x in stat)), singles)
+        scores.append(torch.where(stat.n > 0, _score(exact, stat), torch.nan).numpy())
+    return np.average(scores, axis=0, weights=spool.weights)
 
 
 def _statistic(spool: InstanceSpool, member: int, pooling: Pooling, *, without: int | None = None) -> BagStatistic:

@@ -48,8 +48,8 @@ class FeatureShare(NamedTuple):
     name : str
         Name of the feature, or its number; of a category, the column.
     value, typical : float or str
-        Value of the feature, and its median over the training instances; or a category, and the most frequent one
-        of the training instances.
+        Value of the feature, and its median over instances of negative training bags, see `midam.runs.typical`; or a
+        category, and the most frequent one.
     adds : float
         The score minus the score of the bag with the typical value instead, in [-1, 1].
     """
@@ -321,12 +321,13 @@ def _shares(
     model: BagScorer | BagEnsemble, source: Bags, spool: InstanceSpool, top: NDArray[np.int64], typical: NDArray[Any]
 ) -> dict[int, list[FeatureShare]]:
     """Return, for the `top` instances, the columns that change the score most when set to their typical value."""
-    rows, names = np.asarray(source[0][top]), source.feature_names or [f"feature {j}" for j in range(len(typical))]
+    rows = source.gather(source.starts[0] + top)
+    names = source.feature_names or [f"feature {j}" for j in range(len(typical))]
     at, feature = np.nonzero(rows != typical.astype(rows.dtype))
     shares: dict[int, list[FeatureShare]] = {int(instance): [] for instance in top}
     if not len(at):
         return shares
-    columns = np.array(_columns(model, names))
+    columns = np.array(feature_columns(model, names))
     at, first = np.unique([at, (columns == columns[feature, None]).argmax(axis=1)], axis=1)
     changed = np.where(columns == columns[first, None], typical.astype(rows.dtype), rows[at])
     with _spooled(model, source, changed) as others:
@@ -336,7 +337,7 @@ def _shares(
                 adds = exchanged(spool, instance, others, slice(int(places[0]), int(places[-1]) + 1))
                 for i in places[np.argsort(-np.abs(adds), kind="stable")[:FEATURES_SHOWN]]:
                     name, inside = str(columns[first[i]]), np.flatnonzero(columns == columns[first[i]])
-                    value, usual = (_value(inside, name, names, x) for x in (rows[number], typical))
+                    value, usual = (feature_value(inside, name, names, x) for x in (rows[number], typical))
                     shares[instance].append(FeatureShare(name, value, usual, float(adds[i - places[0]])))
     return shares
 
@@ -377,14 +378,14 @@ def _spooled(model: BagScorer | BagEnsemble, source: Bags, rows: NDArray[Any]) -
     return spool
 
 
-def _columns(model: BagScorer | BagEnsemble, names: Sequence[str]) -> list[str]:
+def feature_columns(model: BagScorer | BagEnsemble, names: Sequence[str]) -> list[str]:
     """Return the column of each feature: a category has several features."""
     known = model.inputs if isinstance(model, BagEnsemble) else None
     categories = known.columns.of_categories if known is not None and known.columns is not None else {}
     return [categories.get(name, name) for name in names]
 
 
-def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:
+def feature_value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:
     """Return the number of an instance in a column with features at these places, or the words of its category."""
     if names[places[0]] == column:
         return float(x[places[0]])

@@ -18,7 +18,7 @@ from midam.report.words import form_apart, signed
 from midam.runs.instance_files import file_name, with_digest
 
 # Columns of facts about an instance from its file.
-_OF_FILES = {
+OF_FILES = {
     **{"file": "file", "line": "line", "row": "row", "time": "time", "slice_index": "slice in the file"},
     **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
     **{"laterality": "side", "view": "view", "slice_file": "file of the slice", "instance_label": "known label"},
@@ -49,7 +49,8 @@ _LEGEND = (
 )
 _FEATURES = (
     "Features: for each top instance, the five features whose values add most: the score of the bag minus its score "
-    "with the typical value (the median over the training instances, or their most frequent category) instead."
+    "with the typical value instead: the median, or the most frequent category, of the instances of negative training "
+    "bags; of all training bags if there are not two classes."
 )
 
 
@@ -165,7 +166,7 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
     blocks += [Note(f"Known labels: {_labels_text(entry)}")] if "labels" in entry else []
     text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     blocks.append(Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text))
-    columns = [name for name in _OF_FILES if any(name in instance for instance in top)]
+    columns = [name for name in OF_FILES if any(name in instance for instance in top)]
     uid = [_UID] if any(_UID in instance for instance in top) else []
     rows, shares = list[list[Any]](), list[list[Any]]()
     for instance in top:
@@ -177,7 +178,7 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
             values = [share[key] if isinstance(share[key], str) else Number(share[key], ".4g") for key in _OF_SHARES]
             shares.append([name, share["name"], *values, Number(share["adds"], "+.3g")])
     caption = "Top instances, numbered from 0 in the order of the bag"
-    heads = ["rank", "instance", *(_OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
+    heads = ["rank", "instance", *(OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
     heads += ["SOPInstanceUID"] * len(uid)  # the last one, because it is long
     blocks.append(Table(caption, heads, rows, sorts=True))
     if shares:

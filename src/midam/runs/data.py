@@ -31,13 +31,13 @@ from midam.registry import FINE_TUNED
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import csv_text
 from midam.runs.folds import choose_folds
+from midam.runs.typical import ordinary_values
 from midam.settings import Settings
 from midam.targets import target_of
 
 if TYPE_CHECKING:
     from midam.imaging.network import Network
 
-_MOST_FEATURES, _TYPICAL_ROWS = 512, 10_000
 _LOOKED = 224  # pixels of the side of slices that differ in size, for a look
 
 
@@ -228,32 +228,12 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
             "cut": bags.cut,
             "imputed": parts.imputed,
             "columns": parts.columns,
-            "typical": typical_values(bags.subset(np.flatnonzero(parts.splits == "train")), parts.columns),
+            **ordinary_values(bags.subset(np.flatnonzero(parts.splits == "train")), parts.columns),
         },
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
         "groups": groups,
     }
-
-
-def typical_values(bags: Bags, columns: str | None = None) -> list[float] | None:
-    """Return the median of each feature over up to 10 000 instances; None for images and for more than 512 features.
-
-    Of the features of a category, by the coder in the text `columns`, that of the most frequent category is 1.
-    """
-    if len(bags.instance_shape) != 1 or bags.instance_shape[0] > _MOST_FEATURES or not len(bags):
-        return None
-    from midam.train.inputs import random_instances
-
-    x = random_instances(bags, _TYPICAL_ROWS, np.random.default_rng(0)).numpy().astype(np.float64)
-    typical, first = np.median(x, axis=0), 0
-    for code in () if columns is None else ColumnCoder.from_json(columns).codes:
-        last = first + len(code.features)
-        if code.kind == "category" and code.features:
-            known = x[:, first : last - code.missing]  # all but the last, which marks missing values
-            typical[first:last] = np.arange(last - first) == known.sum(axis=0).argmax()
-        first = last
-    return [float(value) for value in typical]
 
 
 class Reading(NamedTuple):

@@ -42,6 +42,8 @@ class Result(Form):
     instances : dict
         For data with labels of instances: the score that was evaluated, and by part its metrics, see
         `midam.evaluate.labeled_instances`.
+    assumption : dict
+        How the scores of changed bags differ, see `midam.evaluate.assumption.check_assumption`.
     thresholds : dict
         Choice of the threshold of two classes.
     target, names : str, list of str
@@ -75,6 +77,7 @@ class Result(Form):
     auto: dict[str, Any] | None = None
     deployed: dict[str, Any] | None = None
     instances: dict[str, Any] | None = None
+    assumption: dict[str, Any] | None = None
     thresholds: dict[str, Any] | None = None
     target: str | None = None
     names: list[str] = Field(default_factory=list)

@@ -227,6 +227,7 @@ def write_results(
         entries["covariates"] = covariates
     entries |= _instances(model, parts, evaluation, calls, config, until=until)
     entries |= _importance(model, parts, calls, until=until)
+    entries |= _assumption(model, shown, decision, calls, config, until=until)
     result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline.seconds
     durations = {**took, "evaluation": evaluated, "baseline": baseline.seconds}
@@ -338,6 +339,27 @@ def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks, *, until
     importances = permutation_importance(model, tested, repeats=_SHUFFLES, columns=columns)
     features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
     return {"importance": {"part": part, "features": features}}
+
+
+def _assumption(
+    model: BagEnsemble,
+    parts: SplitBags,
+    decision: Decision | None,
+    calls: Callbacks,
+    config: ResolvedSettings,
+    *,
+    until: float,
+) -> dict[str, Any]:
+    """Return the summary's entry on changed bags, of the reported bags; empty if these are few or time is over."""
+    compared = compared_part(parts)
+    if compared is None or time.monotonic() > until:
+        return {}
+    calls.on_stage("changing bags", 0)
+    from midam.runs.assumption import check_fit
+
+    part, tested = compared
+    result = check_fit(model, parts.bags, tested, decision, chunk_size=config.run.chunk_size)
+    return {} if result is None else {"assumption": {"part": part, **result}}
 
 
 def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
 """Score bags with trained runs: read bags once for all, keep finished rows on the disk, check disk space."""
 
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from midam.data.validate import row_chunks
 from midam.errors import ConfigError, RunExistsError
 from midam.evaluate.predict import bag_groups, covariates_of, predict, predict_each, prepared
 from midam.files import Journal, require_space
+from midam.names import safe_cell
 from midam.runs.instance_files import bytes_of_files, file_names, write_instance_scores
 from midam.runs.loaded import LoadedRun
 from midam.runs.results import predictions_text
@@ -95,6 +98,23 @@ class ScoreTable:
         whole, row = (self.text(range(1), blank, header=header) for header in (True, False))
         yield whole[: len(whole) - len(row)].encode()
         yield from (text.encode() for _, text in self._rows)
+
+    def called(self, *, every: bool) -> tuple[NDArray[np.int64], Scores]:
+        """Return the positions of the bags called positive, or of `every` bag, and the scores [N] or [N, C] by bag.
+
+        The scores are those of the rows; bags outside the part have NaN. Without a threshold, every bag is returned.
+        """
+        target, names = self.run.target, self.run.target.score_columns
+        scores = np.full((len(self.bags), len(names)), np.nan)
+        called = np.zeros(len(self.bags), dtype=bool)
+        rows = csv.DictReader(io.StringIO(b"".join(self.content()).decode()))
+        for i, row in zip(self.part, rows, strict=True):
+            scores[i] = [float(row[name]) for name in names]
+            # A score is written with 9 digits, which may not tell it from the threshold; its class does.
+            called[i] = (
+                every or self.run.threshold is None or row["class"] == safe_cell(str((target.names or (0, 1))[1]))
+            )
+        return np.flatnonzero(called), scores[:, 0] if len(names) == 1 else scores
 
     def _digest(self, group: range, text: object) -> str:
         """Return the digest of run and options, content of the bags, and rows."""

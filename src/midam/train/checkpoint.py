@@ -71,6 +71,15 @@ class _Outcome(Form):
     names: list[str]
 
 
+class _Ordinary(Form):
+    """Means and quantiles of features over instances of training bags, see `midam.runs.typical`."""
+
+    bags: Literal["negative", "all"]
+    instances: Annotated[int, Field(ge=1)]
+    means: list[FiniteFloat]
+    quantiles: Annotated[list[list[FiniteFloat]], Field(min_length=7, max_length=7)]
+
+
 class _Data(Form):
     source: str
     place: str
@@ -78,6 +87,7 @@ class _Data(Form):
     instance_shape: Annotated[list[Annotated[int, Field(ge=1, lt=2**31)]], Field(min_length=1)]
     feature_names: list[str] | None
     typical: list[float] | None = None
+    ordinary: _Ordinary | None = None
     cut: dict[str, Any] | None
     classes: list[str | bool | int | float] | None = None
     imputed: _Imputed | None = None
@@ -88,6 +98,9 @@ class _Data(Form):
     def _one_value_a_feature(self) -> Self:
         if self.typical is not None and [len(self.typical)] != self.instance_shape:
             raise ValueError("typical values that are not one number for each feature")
+        known = [] if self.ordinary is None else [self.ordinary.means, *self.ordinary.quantiles]
+        if any([len(row)] != self.instance_shape for row in known):
+            raise ValueError("means and quantiles that are not one number for each feature")
         if self.imputed is not None:
             values = np.array(self.imputed.values)
             numbers = values.dtype.kind in "if" and bool(np.isfinite(values).all())

@@ -114,9 +114,7 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each, and its "time".
 
     The time is the text of the first column that holds dates, None where it is missing; without such a column, there is
-    none.
-
-    The result is empty for data other than tables of instances.
+    none. The result is empty for data other than tables of instances.
     """
     bag = settings.bag_column
     request = Request(source, bag_column=bag, sheet=settings.sheet, reader=settings.reader)
@@ -126,8 +124,9 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     table.name_values([bag], [])
     table.find_bags(bag)
     times, rows_by_bag = _times(table.frame), {}
+    order, ends = np.argsort(table.codes, kind="stable"), np.cumsum(np.bincount(table.codes, minlength=len(table.ids)))
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
-        rows = np.flatnonzero(table.codes == code).tolist()
+        rows = order[0 if code == 0 else ends[code - 1] : ends[code]].tolist()
         columns: dict[str, list[Any]] = {table.unit: [table.number(row) for row in rows]}
         columns |= {} if times is None else {"time": [times[row] for row in rows]}
         rows_by_bag[str(table.ids[code])] = columns

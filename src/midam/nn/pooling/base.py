@@ -125,6 +125,8 @@ class Statistic:
     carrier : callable, optional
         ``carrier(z, segment, num_bags=)`` returns the row [K] of the instance that carries all of a bag's gradient;
         None if every instance carries a part.
+    is_mean : bool
+        Whether l and r are means over the instances, as in `midam.functional.logmean`: an instance can be taken out.
 
     Examples
     --------
@@ -142,6 +144,7 @@ class Statistic:
     merge: Callable[[BagStatistic, BagStatistic], BagStatistic]
     total: Callable[[int], Total]
     carrier: Callable[..., Tensor] | None = None
+    is_mean: bool = False
 
     @property
     def trackable(self) -> bool:
@@ -149,7 +152,7 @@ class Statistic:
         return self.carrier is None
 
 
-LOG_MEAN = Statistic(logmean.reduce_sample, logmean.reduce_segments, logmean.merge, MeanTotal)
+LOG_MEAN = Statistic(logmean.reduce_sample, logmean.reduce_segments, logmean.merge, MeanTotal, is_mean=True)
 MAXIMUM = Statistic(maximum.reduce, maximum.reduce_segments, maximum.merge, MaximumTotal, carrier=maximum.first_maximum)
 
 

@@ -28,6 +28,11 @@ class WrappedPooling(Pooling):
         """Statistic of the inner pooling."""
         return self.inner.statistic
 
+    @property
+    def counts(self) -> bool:  # type: ignore[override]
+        """Whether the inner pooling counts."""
+        return self.inner.counts
+
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z and values v of the inner pooling, from encodings e [M, D]."""
         z, v = self.inner(e)

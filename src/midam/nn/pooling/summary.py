@@ -153,14 +153,14 @@ class SummaryTotal(MeanTotal):
         return part
 
 
-def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any]) -> Statistic:
+def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any], *, is_mean: bool = False) -> Statistic:
     """Return a summary as the statistic of a pooling."""
 
     def sample(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> Any:
         shown = torch.ones_like(z, dtype=torch.bool) if mask is None else mask
         return reduce(z[shown], v[shown], shown.nonzero()[:, 0], num_bags=len(z))
 
-    return Statistic(sample, reduce, merge, partial(SummaryTotal, reduce=reduce, merge=merge))
+    return Statistic(sample, reduce, merge, partial(SummaryTotal, reduce=reduce, merge=merge), is_mean=is_mean)
 
 
 class SummaryPooling(Pooling):
@@ -263,7 +263,9 @@ class FourierSummary(SummaryPooling):
     """
 
     name = "summary"
-    statistic = _statistic(partial(f.reduce_columns, kinds=("mean",)), partial(f.merge_columns, kinds=("mean",)))
+    statistic = _statistic(
+        partial(f.reduce_columns, kinds=("mean",)), partial(f.merge_columns, kinds=("mean",)), is_mean=True
+    )
     blocks = 1
 
     def __init__(self, in_features: int, make_head: Callable[[int], nn.Module], scales: int = 1) -> None:

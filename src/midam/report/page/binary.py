@@ -12,6 +12,7 @@ from midam.evaluate.bands import Bands, curve_bands, net_benefit_of_all
 from midam.evaluate.proportions import Estimate, called_right, operating_points, proportion
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
+from midam.report.page.assumption import assumption_part
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
 from midam.report.page.target_page import TargetPage
 from midam.report.words import form_apart
@@ -77,7 +78,9 @@ class BinaryPage(TargetPage):
 
     def checks(self) -> list[Part]:
         """Return calibration, usefulness and operating points."""
+        changed = None if self.study.external else self.study.about.get("assumption")
         return [
+            *([assumption_part(changed, key="assumption")] if changed else []),
             Part("Calibration: do probabilities come true?", self._calibration()),
             Part("Usefulness: is acting on it better than not?", self._usefulness()),
             Part("Operating points", self._operating()),

@@ -1,0 +1,256 @@
+"""Why bags were called: the instances that did it, and the values of their features beside ordinary ones.
+
+An instance counts by its contribution, the score of the bag minus its score without it; a feature by what the score
+loses when this value of this instance becomes the typical one (occlusion). Bags are handled many at a time, see
+`midam.evaluate.pooled`; a bag too large for that is streamed, and only its top instances are kept.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bag_files import instance_columns
+from midam.data.bags import Bags
+from midam.errors import ConfigError, require_counts
+from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, numbers_of, pooled_groups
+from midam.evaluate.predict import prepared
+from midam.explain.decide import SpooledBag, decide
+from midam.explain.telling import Features, TellingFeature
+from midam.runs.loaded import LoadedRun
+from midam.runs.scoring import predict_run
+
+TOP = 3  # instances of a bag
+_LARGE = 8 * MOST_NUMBERS  # numbers of a bag that is streamed
+Origins = Mapping[str, Mapping[str, Sequence[Any]]]
+
+
+@dataclass(frozen=True)
+class DecidingInstance:
+    """An instance that raised the score of its bag.
+
+    Attributes
+    ----------
+    instance : int
+        Its position in the bag, from 0.
+    columns : mapping
+        Facts about it from its file: line or row of a table; file; number and position of a slice.
+    place : tuple of float
+        Its coordinates; empty if unknown.
+    adds : float
+        The score of the bag minus its score without this instance; for a single instance, the score.
+    share : float
+        Part of the score that it carries, in [0, 1], see `midam.explain.decide`.
+    without : float or None
+        Score of the bag without this instance and those before it in the list; None if it then has no instance.
+    features : tuple of TellingFeature
+        The features that tell, at most three; empty for pictures, and for more than 512 features.
+
+    Examples
+    --------
+    >>> one = DecidingInstance(3, {"line": 17}, (), adds=0.1, share=0.6, without=0.2)
+    >>> f"line {one.columns['line']}: {one.share:.0%} of the score"
+    'line 17: 60% of the score'
+    """
+
+    instance: int
+    columns: Mapping[str, Any]
+    place: tuple[float, ...]
+    adds: float
+    share: float
+    without: float | None
+    features: tuple[TellingFeature, ...] = ()
+
+
+@dataclass(frozen=True)
+class CalledBag:
+    """A bag and the instances that made its score.
+
+    Attributes
+    ----------
+    bag, index, group : str, int, str or None
+        Id, position in the bags, and group.
+    score, probability : float, float or None
+        Score, and probability if the run gives one; of the explained class, if there are several.
+    called : str or None
+        The predicted class by its name; None without a decision, or if the prediction is no class.
+    threshold : float or None
+        Score from which on a bag is called positive; None without one.
+    explained : str or None
+        Class or label whose score is explained, if there are several.
+    size : int
+        Number of instances.
+    instances : tuple of DecidingInstance
+        The instances that raise the score, the one with the largest share first.
+
+    Examples
+    --------
+    >>> facts = {"group": None, "probability": None, "called": "1", "threshold": 0.5, "explained": None}
+    >>> bag = CalledBag("a", 0, score=0.9, size=4, instances=(), **facts)
+    >>> bag.score >= bag.threshold, bag.to_dict()["instances"]
+    (True, [])
+    """
+
+    bag: str
+    index: int
+    group: str | None
+    score: float
+    probability: float | None
+    called: str | None
+    threshold: float | None
+    explained: str | None
+    size: int
+    instances: tuple[DecidingInstance, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as plain values, for JSON."""
+        instances = []
+        for one in self.instances:
+            features = [feature._asdict() for feature in one.features]
+            instances.append({**vars(one), "columns": dict(one.columns), "features": features})
+        return {**vars(self), "instances": instances}
+
+
+def why(
+    run: LoadedRun, bags: Bags, *, top: int = TOP, every: bool = False, origins: Origins = MappingProxyType({})
+) -> list[CalledBag]:
+    """Return why bags were called positive: their deciding instances, and what is unusual about these.
+
+    Parameters
+    ----------
+    run, bags : LoadedRun, Bags
+        The run, and bags with or without labels.
+    top : int
+        Most instances of a bag, >= 1.
+    every : bool, default False
+        Explain all bags, not only those from the threshold on. Runs with other labels than two classes have no
+        threshold: all bags are explained, by their most probable class or label.
+    origins : mapping
+        Columns of the instances by bag, see `midam.data.sources.table_readers.rows_of`.
+
+    Returns
+    -------
+    list of CalledBag
+        The highest score first.
+
+    Raises
+    ------
+    ConfigError
+        If the run has no threshold, and not `every` bag is to be explained.
+
+    Examples
+    --------
+    >>> from midam import MIDAMClassifier
+    >>> x = np.random.default_rng(0).normal(size=(40, 5, 2))
+    >>> x[::2, 3, 1] += 6
+    >>> bags = Bags.from_list(x, [1, 0] * 20, feature_names=["noise", "heat"])
+    >>> run = MIDAMClassifier(epochs=20, members=1, seed=0).fit(bags, bags.labels).to_run()
+    >>> first = why(run, bags, every=True)[0]
+    >>> first.instances[0].instance, first.instances[0].features[0].name
+    (3, 'heat')
+    """
+    require_called(run, every=every)
+    bags = prepared(run.model, bags)
+    scores, index = predict_run(run, bags)[0], np.arange(len(bags))
+    if run.threshold is not None and not every:
+        index = np.flatnonzero(scores >= run.threshold)
+    return by_score(explain_calls(run, bags, index, scores, top=top, origins=origins))
+
+
+def require_called(run: LoadedRun, *, every: bool) -> None:
+    """Refuse a run of two classes without a threshold, unless `every` bag is explained."""
+    if run.target.name == "binary" and run.threshold is None and not every:
+        raise ConfigError(
+            f"Expected a run with a threshold, got none (in {run.source}): too few bags were held out to choose one; "
+            "explain all bags."
+        )
+
+
+def by_score(entries: Iterable[CalledBag]) -> list[CalledBag]:
+    """Return entries in descending order of their scores."""
+    return sorted(entries, key=lambda entry: (-entry.score, entry.index))
+
+
+def explain_calls(
+    run: LoadedRun,
+    bags: Bags,
+    index: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    *,
+    top: int = TOP,
+    origins: Origins = MappingProxyType({}),
+) -> Iterator[CalledBag]:
+    """Yield why the bags at the positions `index` have their scores, by score column, else in their order.
+
+    The bags are `midam.evaluate.predict.prepared`, `scores` [N] or [N, C] those of all of them.
+    """
+    require_counts(top=top)
+    columns = run.target.main_column(scores, run.decision)
+    facts = _facts(run, bags, scores, columns)
+    for column in np.unique(columns[index]).tolist():
+        chosen = index[columns[index] == column]
+        of_bags = _reasons(run, bags, chosen, None if run.target.count == 1 else column, top=top)
+        for i, reasons in zip(chosen.tolist(), of_bags):
+            yield CalledBag(**facts(i), instances=_named(bags, i, reasons, origins))
+
+
+def _facts(
+    run: LoadedRun, bags: Bags, scores: NDArray[np.float64], columns: NDArray[np.int64]
+) -> Callable[[int], dict[str, Any]]:
+    """Return a function that gives the facts about a bag."""
+    target, threshold = run.target, run.threshold
+    predicted = target.predictions(scores, run.decision)
+
+    def facts(i: int) -> dict[str, Any]:
+        explained = None if target.count == 1 else str(target.columns[columns[i]])
+        score = float(scores[i] if explained is None else scores[i, columns[i]])
+        probability = predicted.get("probability" if explained is None else f"probability_{explained}")
+        called = predicted.get("class")
+        return {
+            "bag": str(bags.ids[i]),
+            "index": i,
+            "group": None if bags.groups is None else str(bags.groups[i]),
+            "score": score,
+            "probability": None if probability is None else probability[i],
+            "called": None if called is None or called[i] is None else str(called[i]),
+            "threshold": threshold,
+            "explained": explained,
+            "size": int(bags.sizes[i]),
+        }
+
+    return facts
+
+
+def _named(bags: Bags, index: int, reasons: Sequence[dict[str, Any]], origins: Origins) -> tuple[DecidingInstance, ...]:
+    """Return the instances with what the source of the bag knows about them."""
+    known = {**instance_columns(bags, index), **origins.get(str(bags.ids[index]), {})}
+    columns = {name: rows for name, rows in known.items() if len(rows) == bags.sizes[index]}
+    if len(set(columns.get("file", ()))) == 1 and bags.sources is None:
+        columns.pop("file")
+    places = bags.places(index)
+    return tuple(
+        DecidingInstance(
+            **reason,
+            columns={name: rows[reason["instance"]] for name, rows in columns.items()},
+            place=() if places is None else tuple(float(x) for x in places[reason["instance"]]),
+        )
+        for reason in reasons
+    )
+
+
+def _reasons(
+    run: LoadedRun, bags: Bags, index: NDArray[np.int64], column: int | None, *, top: int
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the deciding instances of the bags at these positions, by a score column."""
+    features, width = Features.of_run(run, bags), numbers_of(run.model)
+    options: dict[str, Any] = {"column": column, "chunk_size": run.settings.run.chunk_size}
+    for group in pooled_groups(run.model, bags.sizes[index]):
+        part = bags.subset(index[group.start : group.stop])
+        if len(part) == 1 and int(part.sizes[0]) * width > _LARGE:
+            with SpooledBag.read(run.model, part, **options) as spooled:
+                yield from decide(spooled, part, features, threshold=run.threshold, top=top)
+        else:
+            yield from decide(PooledBags(run.model, part, **options), part, features, threshold=run.threshold, top=top)
