@@ -165,7 +165,7 @@ def _store(folder: Path) -> None:
         _h5(path / f"{name}.h5", seed)
     (folder / "labels.csv").write_text("bag,label,patient\na,0,p1\nb,1,p2\n")
     bags = read_bags(path, labels=folder / "labels.csv")
-    write_store(bags.replace(witnesses=np.arange(len(bags.instances)) == 0), folder / "store")
+    write_store(bags.replace(instance_labels=np.arange(len(bags.instances)) == 0), folder / "store")
     for file in path.iterdir():
         file.unlink()
     path.rmdir()

@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
             x[np.arange(N), 0, CLASS] += 4
             data, run = folder / f"{target}.npz", folder / target
             known = {"bag": np.repeat(np.arange(N), 4), "ids": np.array([f"b{i:02}" for i in range(N)])}
-            known["witness"] = np.tile(np.arange(4) == 0, N)
+            known["instance_label"] = np.tile(np.arange(4) == 0, N)
             np.savez(data, X=x.reshape(-1, 4), **known, **OUTCOMES[target])
             more = ["--attention", "per-class"] if target == "multiclass" else []
             assert main(["fit", str(data), "--target", target, *SETTINGS, *more, "--out", str(run)]) == 0

@@ -94,7 +94,7 @@ def test_the_class_is_the_digit_that_occurs_most_and_its_images_are_the_witnesse
         assert counts[own] == max(2, round(len(found) / 3))
         assert (np.delete(counts, own) < counts[own]).all()
         start = bags.starts[number]
-        assert bags.witnesses[start : start + len(found)].tolist() == [digit == own for digit in found]
+        assert bags.instance_labels[start : start + len(found)].tolist() == [digit == own for digit in found]
     for split, each in {"train": 20, "val": 6, "test": 20}.items():
         assert np.bincount(classes[bags.where_split(split)]).tolist() == [each] * 10
     assert list(catalog.CATALOG["digits-classes"].counts) == np.bincount(classes).tolist()

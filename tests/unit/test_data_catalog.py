@@ -325,7 +325,7 @@ def test_a_set_put_there_by_hand_may_be_float16_and_have_more_keys(home, monkeyp
     loaded = catalog.load("colon_nuclei")
     assert content_digest(loaded) == content_digest(half)
     assert loaded.instances.dtype == np.float32
-    assert loaded.witnesses is None
+    assert loaded.instance_labels is None
     write_npz(bags, path)
     with pytest.raises(BagDataError, match=r"content of colon_nuclei .*remove the file and our 59 features"):
         catalog.load("colon_nuclei")
@@ -364,7 +364,7 @@ def test_digits_of_the_splits_are_disjoint_and_labels_follow_the_nines():
         nines = sum(target[image] == 9 for image in images)
         assert nines in ((1, 2, 3) if label else (0,))
         start = bags.starts[number]
-        assert [target[image] == 9 for image in images] == bags.witnesses[start : start + len(images)].tolist()
+        assert [target[image] == 9 for image in images] == bags.instance_labels[start : start + len(images)].tolist()
         pools.setdefault(split, set()).update(images)
     for split, (count, positives) in {"train": (200, 100), "val": (60, 30), "test": (100, 50)}.items():
         chosen = bags.where_split(split)

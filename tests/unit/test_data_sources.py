@@ -169,7 +169,7 @@ def test_npz_round_trip(tmp_path):
         splits=["train", "val", "test"],
         coords=[np.ones((2, 2)), np.ones((1, 2)), np.zeros((3, 2))],
     )
-    bags = bags.replace(witnesses=[0, 1, 0, 0, 0, 1]).subset([2, 0])
+    bags = bags.replace(instance_labels=[0, 1, 0, 0, 0, 1]).subset([2, 0])
     path = tmp_path / "bags.npz"
     write_npz(bags, path)
     again = read_bags(path)
@@ -179,7 +179,7 @@ def test_npz_round_trip(tmp_path):
     assert again.groups.tolist() == ["r", "p"]
     assert again.splits.tolist() == ["test", "train"]
     np.testing.assert_array_equal(again.coords, [[0, 0]] * 3 + [[1, 1]] * 2)
-    assert again.witnesses.tolist() == [False, False, True, False, True]
+    assert again.instance_labels.tolist() == [0, 0, 1, 0, 1]
     assert again.source == str(path)
     assert [file.name for file in tmp_path.iterdir()] == ["bags.npz"]
 

@@ -126,17 +126,17 @@ def test_coordinates_go_with_their_instances(tmp_path):
     assert os.path.getsize(tmp_path / "store" / "instances.npy") == 128 + bags.num_instances * 6 * 4
 
 
-def test_witnesses_go_with_their_instances(tmp_path):
+def test_instance_labels_go_with_their_instances(tmp_path):
     bags = full()
-    bags = bags.replace(witnesses=np.arange(len(bags.instances)) % 3 == 1).subset([5, 0, 3])
+    bags = bags.replace(instance_labels=np.arange(len(bags.instances)) % 3 == 1).subset([5, 0, 3])
     found = open_store(write_store(bags, tmp_path / "store"))
     for index in range(3):
         start, own = bags.starts[index], found.starts[index]
         size = bags.sizes[index]
-        assert found.witnesses[own : own + size].tolist() == bags.witnesses[start : start + size].tolist()
-    assert found.fingerprint() == bags.replace(witnesses=None).fingerprint()
-    assert open_store(write_store(full(), tmp_path / "plain")).witnesses is None
-    assert plan_digest(bags) != plan_digest(bags.replace(witnesses=~bags.witnesses)), "another import"
+        assert found.instance_labels[own : own + size].tolist() == bags.instance_labels[start : start + size].tolist()
+    assert found.fingerprint() == bags.replace(instance_labels=None).fingerprint()
+    assert open_store(write_store(full(), tmp_path / "plain")).instance_labels is None
+    assert plan_digest(bags) != plan_digest(bags.replace(instance_labels=1 - bags.instance_labels)), "another import"
 
 
 def test_the_bytes_do_not_depend_on_the_jobs(tmp_path, monkeypatch):

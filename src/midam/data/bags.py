@@ -35,7 +35,7 @@ class BagFields(TypedDict, total=False):
     splits: ArrayLike | None
     weights: ArrayLike | None
     coords: Any
-    witnesses: ArrayLike | None
+    instance_labels: ArrayLike | None
     digests: ArrayLike | None
     feature_names: Sequence[str] | None
     columns: Sequence[Column] | None
@@ -50,6 +50,7 @@ class FrameOptions(TypedDict, total=False):
 
     groups: str | None
     split: str | None
+    instance_label: str | None
     coords: Sequence[str]
     ignore: Sequence[str]
     categories: Sequence[str]
@@ -101,8 +102,9 @@ class Bags:
         How much each bag counts in a training on two classes, above 0; files keep no weights.
     coords : array or Rows, shape [M, C], optional
         Coordinates of each instance in its bag, for example in pixels.
-    witnesses : array of bool, shape [M], optional
-        Instances known to make their bag positive; only for curves and explanations, never for training.
+    instance_labels : array, shape [M], optional
+        Known labels of the instances: 1 for one that makes its bag positive, 0 for another, NaN if unknown; float32.
+        They evaluate scores of instances and explanations, and are never used in training.
     digests : array of uint8, shape [N, 32], optional
         Known SHA-256 of each bag's content, see `bag_digests`. Strings of hexadecimal digits, shape [N], are accepted
         too.
@@ -164,7 +166,7 @@ class Bags:
         splits: NDArray[np.str_] | None
         weights: NDArray[np.float64] | None
         coords: NDArray[Any] | Rows | None
-        witnesses: NDArray[np.bool_] | None
+        instance_labels: NDArray[np.float32] | None
         digests: NDArray[np.uint8] | None
         feature_names: tuple[str, ...] | None
         columns: tuple[Column, ...] | None
@@ -208,7 +210,7 @@ class Bags:
         given_labels = outcome if y is None else np.atleast_1d(np.asarray(y))
         expected = 0 if given_labels is None else len(given_labels)
         sizes = validate.count_instances(numbers, expected, names, source)
-        arrays = {"coords": fields.get("coords"), "witnesses": fields.get("witnesses")}
+        arrays = {name: fields.get(name) for name in ("coords", "instance_labels")}
         parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
         if np.any(np.diff(numbers) < 0):
             order = np.argsort(numbers, kind="stable")
@@ -465,8 +467,8 @@ class Bags:
             sound = isinstance(self.instances, np.ndarray | Rows)
             validate.check_rows(self.instances, self.coords, source, sound=sound)
             validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
-            if self.witnesses is not None:
-                validate.witness_array(self.witnesses, len(self.instances), source)
+            if self.instance_labels is not None:
+                validate.check_instance_labels(self.instance_labels, len(self.instances), source)
             if self.feature_names is not None:
                 validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
             if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
@@ -532,7 +534,7 @@ _FORMS: dict[str, Callable[[Any, Bags], Any]] = {
     "sites": lambda sites, bags: validate.site_array(sites, bags.source),
     "splits": lambda splits, bags: validate.name_array(splits, bags.source),
     "weights": lambda weights, bags: validate.weight_array(weights, bags.source),
-    "witnesses": lambda marks, bags: validate.witness_array(marks, len(bags.instances), bags.source),
+    "instance_labels": lambda labels, bags: validate.instance_label_array(labels, len(bags.instances), bags.source),
     "digests": lambda digests, bags: validate.digest_array(digests, bags.source),
     "feature_names": lambda names, bags: tuple(names_of(names, bags.source)),
     "columns": lambda columns, bags: tuple(columns),  # noqa: ARG005

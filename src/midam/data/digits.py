@@ -35,7 +35,7 @@ def digit_bags() -> Bags:
         members += [_draw(nine, other, bool(sign), rng) for sign in signs]
         labels += signs.tolist()
     bags = _bags("digits", images, members, _BAGS, labels=labels)
-    return bags.replace(witnesses=digits[np.concatenate(members)] == _NINE)
+    return bags.replace(instance_labels=digits[np.concatenate(members)] == _NINE)
 
 
 def class_bags() -> Bags:
@@ -50,7 +50,7 @@ def class_bags() -> Bags:
         classes += bag_digits.tolist()
     outcome = TargetLabels.of("multiclass", classes, names=_NAMES)
     bags = _bags("digits-classes", images, members, _MORE_BAGS, outcome=outcome)
-    return bags.replace(witnesses=digits[np.concatenate(members)] == np.repeat(classes, bags.sizes))
+    return bags.replace(instance_labels=digits[np.concatenate(members)] == np.repeat(classes, bags.sizes))
 
 
 def label_bags() -> Bags:

@@ -211,22 +211,29 @@ def binary_labels(labels: ArrayLike) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def witness_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.bool_]:
-    """Return which of the `rows` instances are witnesses as bool [rows]; each value is 0 or 1."""
-    array = np.asarray(values)
-    if array.shape != (rows,):
-        raise BagDataError(
-            f"Expected witnesses [{rows}], got shape {array.shape} (in {source}); give 0 or 1 for each instance."
-        )
-    if array.dtype == np.bool_:  # no scan of all instances of a store each time bags are selected
-        return array
-    wrong = np.flatnonzero((array != 0) & (array != 1)) if array.dtype.kind in "iuf" else np.arange(rows)
+def instance_label_array(values: ArrayLike, rows: int, source: str) -> NDArray[np.float32]:
+    """Return labels of the `rows` instances as float32 [rows]: 0, 1, or NaN if unknown; None is unknown too."""
+    try:
+        labels = as_array(values).astype(np.float32)
+    except (ValueError, TypeError):
+        labels = np.full(np.shape(values)[:1], -1, np.float32)
+    check_instance_labels(labels, rows, source)
+    wrong = np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))
     if len(wrong):
+        got = np.asarray(values, dtype=object)[wrong[0]]
         raise BagDataError(
-            f"Expected witnesses of 0 or 1, got {array[wrong[0]]!s} at instance {wrong[0]} (in {source}); give 1 for a "
-            "witness, 0 for all others."
+            f"Expected instance labels 0, 1 or NaN (unknown), got {got!r} at instance {wrong[0]} (in {source}); give 1 "
+            "for an instance that makes its bag positive, 0 for another."
         )
-    return array.astype(np.bool_)
+    return labels
+
+
+def check_instance_labels(labels: NDArray[Any], rows: int, source: str) -> None:
+    """Refuse instance labels of another number than the instances."""
+    if labels.shape != (rows,):
+        raise BagDataError(
+            f"Expected instance labels [{rows}], got shape {labels.shape} (in {source}); give one for each instance."
+        )
 
 
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:

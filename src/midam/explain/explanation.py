@@ -269,7 +269,7 @@ def _shares(
     columns = np.array(_columns(model, names))
     at, first = np.unique([at, (columns == columns[feature, None]).argmax(axis=1)], axis=1)
     changed = np.where(columns == columns[first, None], typical.astype(rows.dtype), rows[at])
-    alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
+    alone = {"coords": None, "digests": None, "attributes": None, "instance_labels": None}
     bag = source.replace(instances=changed, starts=np.zeros(1, np.int64), sizes=np.array([len(at)]), **alone)
     batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
     with InstanceSpool(model, batch, chunk_size=usual_chunk(bag.instance_shape)) as others:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, missing_text
 from midam.data.digests import bag_digests
+from midam.data.instance_labels import label_counts
 from midam.data.missing import marked_missing
 from midam.data.sources.patients import group_origin
 from midam.data.splits import check_disjoint
 from midam.data.validate import SPLITS, row_chunks
-from midam.data.witnesses import counts_of
 from midam.errors import LeakageError, given, listed, plural
 from midam.report import label_facts
 from midam.settings import DataSettings
@@ -119,10 +119,11 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         facts |= {"groups": len(np.unique(bags.groups)), "groups from": group_origin(bags)}
     if bags.coords is not None:
         facts["coordinates"] = f"{bags.coords.shape[1]} an instance, {bags.coords.dtype}"
-    if bags.witnesses is not None:
-        witness_counts = counts_of(bags)
-        bearers = "bags" if labels is None else "positive bags"
-        facts["witnesses"] = f"{witness_counts.sum()} known, in {(witness_counts > 0).sum()} {bearers}"
+    if bags.instance_labels is not None:
+        counts = label_counts(bags)
+        kinds = zip(counts.sum(axis=0).tolist(), ("positive", "negative", "unknown"))
+        positive = f"positive ones in {(counts[:, 0] > 0).sum()} bags"
+        facts["instance labels"] = ", ".join(f"{count} {kind}" for count, kind in kinds if count) + f"; {positive}"
     if bags.cut is not None:
         facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)

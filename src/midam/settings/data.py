@@ -17,7 +17,7 @@ TimeFeature = Literal["since-first", "until-last", "hour", "weekday", "days"]
 
 _PLANES = ("sagittal", "coronal", "axial")
 _NAMES = (
-    *("bag_column", "label_column", "grades", "groups", "split", "coords", "ignore", "categories"),
+    *("bag_column", "label_column", "grades", "groups", "split", "instance_label", "coords", "ignore", "categories"),
     *("covariates", "positive", "sheet"),
 )
 
@@ -133,6 +133,9 @@ class DataSettings(SettingsGroup):
         default: the column group, patient or case of labels, else the PatientID.
     split
         Column of a table that names the split: train, val or test; default: the column split of a label table.
+    instance_label
+        Column of a table with known labels of instances: 1 for one that makes its bag positive, 0 for another, empty if
+        unknown. They evaluate which instances decided, and are never used in training.
     coords
         Columns of a table that hold coordinates.
     ignore
@@ -188,6 +191,7 @@ class DataSettings(SettingsGroup):
     grades: tuple[str, ...] = ()
     groups: str | None = None
     split: str | None = None
+    instance_label: str | None = None
     coords: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()

@@ -112,7 +112,7 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if bags is None:
             return pd.DataFrame(array, index=X.index, columns=names or None)
         positions = bags.rows()
-        parts = {name: getattr(bags, name) for name in ("coords", "witnesses")}
+        parts = {name: getattr(bags, name) for name in ("coords", "instance_labels")}
         kept = {name: None if part is None else np.asarray(part[positions]) for name, part in parts.items()}
         known = names if names and bags.feature_names is not None else None
         return bags.replace(instances=array, starts=None, feature_names=known, columns=None, digests=None, **kept)

@@ -4,7 +4,7 @@ Warnings name columns that are probably not features: they name patients, number
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -15,12 +15,12 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.feature_kinds import FEW, holds_amounts, read_kinds
 from midam.data.sources.labels import code_labels, gap_advice, is_binary, label_columns, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
-from midam.data.sources.table_columns import Faults, is_group_like, is_label_like
+from midam.data.sources.table_columns import Faults, is_group_like, is_label_like, words_for_none
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
-from midam.errors import BagDataError, Note, columns_are, given, with_article
+from midam.errors import BagDataError, ConfigError, Note, columns_are, given, with_article
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
 
@@ -146,14 +146,15 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
     table.frame = tables.with_groups(table.frame, request)
     bag, _, group, split = (getattr(request, name) for name in COLUMNS)
-    coords, ignored = list(request.coords), list(request.ignore)
+    coords, ignored, truth = list(request.coords), list(request.ignore), request.instance_label
     if not request.require_labels and not strict:
         existing = set(table.frame.columns)
-        group, split = (name if name in existing else None for name in (group, split))
+        group, split, truth = (name if name in existing else None for name in (group, split, truth))
         coords, ignored = ([name for name in names if name in existing] for names in (coords, ignored))
     label = of_labels if tables.has_labels(table.frame, request) else ()
     parameters = [("bag_column", bag), *(("label_column", name) for name in label)]
-    parameters += [("groups", group), ("split", split), *(("coords", name) for name in coords)]
+    parameters += [("groups", group), ("split", split), ("instance_label", truth)]
+    parameters += [("coords", name) for name in coords]
     parameters += [*request.named_covariates, *(("ignore", name) for name in ignored)]
     tables.require_columns(table.frame.columns, parameters, table.where)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
@@ -164,6 +165,8 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
     columns = {name: table.constant(name, table.faults) for name in request.covariate_columns}
     special = {bag, group, *tables.group_parts(group), split, *of_labels, *columns, *coords, *ignored}
+    instance_labels = None if truth is None else table.instance_labels(truth, special)
+    special |= {truth}
     present = [str(name) for name in table.frame.columns if name not in special]
     features = table.features(present, request.features)
     kinds = read_kinds(
@@ -186,6 +189,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
         "groups": groups,
         "splits": splits,
         "coords": places,
+        "instance_labels": instance_labels,
         "feature_names": features,
         "columns": kinds.columns,
         "source": table.where,
@@ -292,6 +296,23 @@ class Table:
         self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
         return name_array(self.constant(column, self.faults))
+
+    def instance_labels(self, column: str, others: Collection[object]) -> NDArray[np.float32]:
+        """Return the labels of instances in a column: 0, 1, or NaN in an empty field; it is none of the `others`."""
+        if column in others:
+            raise ConfigError(
+                f"Expected a column of its own for `instance_label`, got {column!r}, which has another use (in "
+                f"{self.where}); name another column."
+            )
+        series = self.frame[column]
+        gaps = series.isna() | series.astype(str).str.strip().isin(["", *words_for_none(series.dropna().unique())])
+        words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})
+        labels = pd.to_numeric(words, errors="coerce").to_numpy(np.float32, na_value=np.nan)
+        advice = "write 1 for an instance that makes its bag positive, 0 for another, nothing if unknown"
+        self._add(self.faults, ~np.isin(labels, (0, 1)) & ~gaps, column, "labels 0 and 1 of instances", advice)
+        if gaps.all():
+            self._add(self.faults, gaps, column, "some labels of instances", "name another column", got="none")
+        return np.where(gaps, np.float32(np.nan), labels)
 
     def features(self, present: list[str], wanted: Sequence[str] | None) -> list[str]:
         """Return the columns of the features: the wanted ones, in their order, or all."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
+from midam.data.instance_labels import labels_of
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
 from midam.data.sources.labels import SURVIVAL, code_labels, labels_or_none
@@ -18,17 +19,17 @@ from midam.data.sources.request import COVARIATES, SPLITS, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, read_covariates, require_columns
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names, name_array
-from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, path_of
 from midam.files import write_bytes
 
-_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "witness", FEATURE_NAMES)
+_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one per instance
-_OF_INSTANCES = ("X", "bag", "coords", "witness")
-_OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "witnesses": "witness"}
+_OF_INSTANCES = ("X", "bag", "coords", "instance_label")
+_OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "instance_labels": "instance_label"}
 _SAME = {
     **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
     **{"id": "ids", "coord": "coords"},
+    **dict.fromkeys(("witness", "inst_labels", "instance_labels", "y_inst"), "instance_label"),
     **dict.fromkeys(("feature_name", "features_names", "featurenames", "columns", "column_names"), FEATURE_NAMES),
 }
 
@@ -79,8 +80,9 @@ def read_npz(
 
     Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, which are 0
     and 1, or others of which `positive` is 1 (optional without `require_labels`). Optional keys: ``ids``, ``group``,
-    ``split`` [N]; ``coords`` [M, C]; ``witness`` [M], 1 for instances known to make their bag positive;
-    ``feature_names`` [D]. Two words such as no and yes need no `positive`, see `midam.data.sources.label_values`.
+    ``split`` [N]; ``coords`` [M, C]; ``instance_label`` [M], 1 for instances that make their bag positive, else 0, NaN
+    if unknown; ``feature_names`` [D]. Two words such as no and yes need no `positive`, see
+    `midam.data.sources.label_values`.
 
     Other targets: ``y`` [N] of classes, grades or numbers; ``y`` [N, L] of several labels, 0, 1 or NaN, with optional
     ``names`` [L]; or ``time`` and ``event`` [N]. `target` names the target if it is not clear.
@@ -130,7 +132,7 @@ def write_npz(bags: Bags, path: str | Path) -> None:
         "group": bags.groups,
         "split": bags.splits,
         "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
-        "witness": marks_of(bags),
+        "instance_label": labels_of(bags),
         FEATURE_NAMES: None if bags.feature_names is None else np.array(bags.feature_names, dtype=np.str_),
     }
     present = {key: value for key, value in arrays.items() if value is not None}

@@ -29,7 +29,7 @@ _PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
 OnFile = Callable[[int, int], None]
 # Parameters of `Request` that are names, or lists of names.
 _NAMES = (
-    *("bag_column", "label_column", "groups", "split", "coords", "ignore", "categories"),
+    *("bag_column", "label_column", "groups", "split", "instance_label", "coords", "ignore", "categories"),
     *("covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
 )
 # Parameters of `Request` that say how tables are read, and those that apply to any data.

@@ -92,7 +92,7 @@ class TableReader(BagReader):
     suffixes = (*TEXTS, EXCEL, _PARQUET)
     parameters = (
         *(*COLUMNS, *COVARIATES, *SPLITS),
-        *("coords", "ignore", "positive", "target", "grades", "sheet", "impute"),
+        *("instance_label", "coords", "ignore", "positive", "target", "grades", "sheet", "impute"),
     )
 
     def read(self, request: Request) -> Bags:

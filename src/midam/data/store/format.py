@@ -25,12 +25,12 @@ from pydantic import TypeAdapter
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.digests import begun_hashes, hash_rows
+from midam.data.instance_labels import labels_of, labels_text, read_labels_text
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames, digest_array, name_array
-from midam.data.witnesses import marks_of
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of, nearby
@@ -42,7 +42,7 @@ INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.npy", "coords.npy", "bags.csv
 # Columns of the bag table, by the field of `Bags`; an outcome and covariates have a column for each number or name.
 _TEXTS = {"ids": "id", "groups": "group", "splits": "split", "sources": "source", "attributes": "attributes"}
 _LONG_TEXTS = ("source", "attributes")  # kept as objects, where one long text would widen all
-_WITNESSES = "witnesses"  # positions in the bag, separated by blanks
+_INSTANCE_LABELS = "instance_labels"  # see `labels_text`
 _OUTCOME, _COVARIATE = "outcome_", "covariate_"
 
 
@@ -155,16 +155,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def table_bytes(bags: Bags, digests: list[str], coords_digests: list[str]) -> bytes:
     """Return the bag table, CSV in UTF-8 with all texts in quotes."""
-    outcome, covariates, marks = bags.outcome, bags.covariates, marks_of(bags)
+    outcome, covariates, labels = bags.outcome, bags.covariates, labels_of(bags)
     columns: dict[str, Any] = {"id": bags.ids, "size": bags.sizes, "label": bags.labels}
     columns |= {name: getattr(bags, field) for field, name in _TEXTS.items()}
     if outcome is not None:
         columns |= {f"{_OUTCOME}{number}": column for number, column in enumerate(outcome.values.T)}
     if covariates is not None:
         columns |= {f"{_COVARIATE}{name}": column for name, column in zip(covariates.names, covariates.columns)}
-    if marks is not None:
-        parts = np.split(marks, np.cumsum(bags.sizes)[:-1])
-        columns[_WITNESSES] = [" ".join(map(str, np.flatnonzero(part))) for part in parts]
+    if labels is not None:
+        columns[_INSTANCE_LABELS] = [labels_text(part) for part in np.split(labels, np.cumsum(bags.sizes)[:-1])]
     columns |= {"digest": digests, "coords_digest": None if bags.coords is None else coords_digests}
     frame = pd.DataFrame({name: column for name, column in columns.items() if column is not None})
     text: str = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -180,7 +179,7 @@ def read_table(path: Path, facts: Description) -> dict[str, Any]:
     kinds = {f"{_COVARIATE}{name}": kind for name, kind in (facts.covariates or {}).items()}
     names = list(map(str, frame.columns))
     outcome = [name for name in names if name.startswith(_OUTCOME)]
-    known = {*_TEXTS.values(), *kinds, *outcome, _WITNESSES, "size", "label", "digest", "coords_digest"}
+    known = {*_TEXTS.values(), *kinds, *outcome, _INSTANCE_LABELS, "size", "label", "digest", "coords_digest"}
     if set(names) - known or not {"id", "size", "digest", *kinds} <= set(names):
         raise ValueError(f"the columns {', '.join(names)}")
     texts = {field: name for field, name in _TEXTS.items() if name in frame}
@@ -203,8 +202,9 @@ def read_table(path: Path, facts: Description) -> dict[str, Any]:
             _numbers(frame[name]) if kind == "number" else frame[name].to_numpy(np.str_) for name, kind in kinds.items()
         ]
         fields["covariates"] = _covariates(tuple(facts.covariates or ()), columns)
-    if _WITNESSES in frame:
-        fields["witnesses"] = unpack_witnesses(frame[_WITNESSES].tolist(), fields["sizes"])
+    if _INSTANCE_LABELS in frame:
+        texts_of_bags = zip(frame[_INSTANCE_LABELS].tolist(), fields["sizes"].tolist(), strict=True)
+        fields["instance_labels"] = np.concatenate([read_labels_text(text, size) for text, size in texts_of_bags])
     return fields
 
 
@@ -219,17 +219,6 @@ def _covariates(names: tuple[str, ...], columns: list[NDArray[Any]]) -> Covariat
         raise ValueError("covariates that are not finite")
     texts = [name_array(column) if column.dtype.kind == "U" else column for column in columns]
     return Covariates(tuple(map(name_of, names)), tuple(texts))
-
-
-def unpack_witnesses(texts: list[str], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which of the instances are witnesses, from their positions in each bag; refuse one outside."""
-    parts = [np.zeros(size, np.bool_) for size in sizes]
-    for text, part in zip(texts, parts, strict=True):
-        positions = np.array(text.split(), dtype=np.int64)
-        if len(positions) and positions.min() < 0:
-            raise ValueError(f"{_WITNESSES} at a negative position")
-        part[positions] = True
-    return np.concatenate(parts)
 
 
 def _checksum(content: dict[str, Any]) -> str:

@@ -6,19 +6,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests, described, hash_rows
+from midam.data.instance_labels import labels_of
 from midam.data.on_disk import Rows
-from midam.data.witnesses import marks_of
 
 _TEXTS = ("groups", "splits", "sources", "attributes")
 
 
 def plan_digest(bags: Bags) -> str:
     """Return the SHA-256 of a store's future content: files by path, size, time and options, memory by content."""
-    files, marks = _files(bags), marks_of(bags)
+    files, labels = _files(bags), labels_of(bags)
     origin = list(getattr(bags.instances, "origin", ()))  # digests of the source, which is faster
     stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # coordinates mostly share the instances' files
     plan: dict[str, Any] = {
@@ -29,7 +27,7 @@ def plan_digest(bags: Bags) -> str:
         "dtype": bags.instances.dtype.str,
         "shape": bags.instance_shape,
         "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
-        "witnesses": None if marks is None else hashlib.sha256(np.packbits(marks).tobytes()).hexdigest(),
+        "instance_labels": None if labels is None else hashlib.sha256(labels.tobytes()).hexdigest(),
         "feature_names": bags.feature_names,
         "cut": bags.cut,
         "classes": bags.classes,
