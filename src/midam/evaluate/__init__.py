@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation
     from midam.evaluate.concordance import paired_concordance as paired_concordance
     from midam.evaluate.concordance import paired_macro_auroc as paired_macro_auroc
+    from midam.evaluate.contributions import instance_contributions as instance_contributions
     from midam.evaluate.decisions import Decision as Decision
     from midam.evaluate.decisions import GradeCuts as GradeCuts
     from midam.evaluate.decisions import LabelCalibrator as LabelCalibrator
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from midam.evaluate.intervals import Interval as Interval
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
+    from midam.evaluate.labeled_instances import InstanceMetrics as InstanceMetrics
+    from midam.evaluate.labeled_instances import evaluate_instances as evaluate_instances
+    from midam.evaluate.labeled_instances import instance_metrics as instance_metrics
     from midam.evaluate.metrics import auprc as auprc
     from midam.evaluate.metrics import measure as measure
     from midam.evaluate.metrics import summarize as summarize

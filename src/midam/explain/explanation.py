@@ -16,11 +16,12 @@ from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.brief import BriefRepr
+from midam.data.instance_labels import labels_of
 from midam.data.sources.formats.open_file import Lazy
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
+from midam.evaluate.contributions import InstanceSpool, contributions, exchanged
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
-from midam.explain.contributions import InstanceSpool, contributions, exchanged
 from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
@@ -29,6 +30,7 @@ from midam.runs.scoring import predict_run
 from midam.settings import usual_chunk
 
 FEATURES_SHOWN = 5  # for each instance
+LABEL = "instance_label"
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
 _ROWS = ("line", "row")  # columns about instances of a table
 
@@ -76,7 +78,8 @@ class Explanation(BriefRepr):
         Positions of the instances in descending order of contribution.
     columns : mapping
         Facts about each instance from its file, see `midam.data.bag_files.instance_columns`: the file's name, and for
-        slices the number, UID and position; for a table see `midam.data.sources.table_readers.rows_of`.
+        slices the number, UID and position; for a table see `midam.data.sources.table_readers.rows_of`. Known labels of
+        instances are in "instance_label": 0, 1, or None if unknown.
     features : mapping
         For some of the top instances, by position: the features that add most to the score of the bag.
 
@@ -252,9 +255,15 @@ def explain_bag(
             weighted=all(scorer.pooling.weighted for scorer in spool.scorers),
             coords=bags.places(index),
             order=order,
-            columns=instance_columns(bags, index),
+            columns={**instance_columns(bags, index), **known_labels(bags, index)},
             features={} if typical is None else _shares(model, bag, spool, order[:top], np.asarray(typical)),
         )
+
+
+def known_labels(bags: Bags, index: int) -> dict[str, list[int | None]]:
+    """Return the labels of the instances of a bag as the column "instance_label"; no column if all are unknown."""
+    labels = labels_of(bags.subset([index]))
+    return {} if labels is None else {LABEL: [None if np.isnan(label) else int(label) for label in labels]}
 
 
 def _shares(

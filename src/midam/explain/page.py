@@ -19,7 +19,7 @@ from midam.report.words import form_apart, signed
 _OF_FILES = {
     **{"file": "file", "line": "line", "row": "row", "slice_index": "slice in the file"},
     **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
-    "sop_instance_uid": "SOPInstanceUID",
+    **{"sop_instance_uid": "SOPInstanceUID", "instance_label": "known label"},
 }
 _NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}
 _OF_SHARES = ("value", "typical")
@@ -74,6 +74,14 @@ def facts_text(entry: Mapping[str, Any]) -> str:
     return ";  ".join(text.format(**facts) for key, text in texts.items() if facts.get(key) is not None) + several
 
 
+def _labels_text(entry: Mapping[str, Any]) -> str:
+    """Return how well the contributions find the labeled instances of a bag."""
+    labels = entry["labels"]
+    top = "is" if labels["hit_rate"] == 1 else "is not" if labels["hit_rate"] == 0 else "is tied with"
+    found = f"{labels['positive']} of {labels['labeled']} labeled instances are positive: the top one {top} one of them"
+    return f"{found}, AUROC {labels['auroc_in_bag']:.3f}, average precision {labels['auprc_in_bag']:.3f}."
+
+
 def _form(entry: Mapping[str, Any]) -> str:
     return form_apart(entry["score"], entry.get("threshold"))
 
@@ -109,6 +117,7 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
     top, form = entry["top"], _form(entry)
     blocks: list[Any] = [Markup("score {}; {}").format(cell(Number(entry["score"], form)), facts_text(entry))]
     blocks += [Note(f"Note: {note}.") for note in entry["notes"]]
+    blocks += [Note(f"Known labels: {_labels_text(entry)}")] if "labels" in entry else []
     text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     blocks.append(Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text))
     columns = [name for name in _OF_FILES if any(name in instance for instance in top)]

@@ -18,9 +18,10 @@ from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, nearest
+from midam.evaluate.labeled_instances import FIGURES, instance_metrics
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.explanation import Explanation, column_scores, explain_bag, label_words, share_text
+from midam.explain.explanation import LABEL, Explanation, column_scores, explain_bag, label_words, share_text
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
@@ -304,8 +305,19 @@ def _entry(
         "pooling": explanation.pooling,
         "members": len(run.model.members),
         "weighted": weights_of(run.model) is not None,
+        **_labeled(explanation),
         "top": [_row(explanation, rank, int(i)) for rank, i in enumerate(explanation.order[:top], start=1)],
     }
+
+
+def _labeled(explanation: Explanation) -> dict[str, Any]:
+    """Return how well contributions find the labeled instances of a bag; nothing unless it holds both labels."""
+    labels = np.array(explanation.columns.get(LABEL, ()), dtype=np.float64)
+    if not {0.0, 1.0} <= {*labels.tolist()}:
+        return {}
+    found = instance_metrics(labels, explanation.contribution, [len(labels)], resamples=1)
+    counts = {"labeled": found.instances, "positive": found.positives}
+    return {"labels": {**counts, **{name: getattr(found, name).value for name in FIGURES[:3]}}}
 
 
 def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:

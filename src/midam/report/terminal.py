@@ -207,6 +207,7 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     _print_baseline(console, summary)
     for line in words.covariate_words(summary["covariates"]) if "covariates" in summary else ():
         console.print(escape(line), soft_wrap=True)
+    _print_instances(console, summary, headline)
     console.print(f"run folder: {escape(run)}")
 
 
@@ -219,6 +220,7 @@ def print_evaluation(console: Console, result: Mapping[str, Any]) -> None:
     for metric in result[headline].get("metrics", ()):
         values = ", ".join(f"{name} {_cell(part['metrics'][metric])}" for name, part in parts.items())
         console.print(f"{escape(metric)}: {values}")
+    _print_instances(console, result, headline)
     _print_threshold(console, result)
     console.print(f"{headline} bags{caution}: {format_metric(result[headline])}")
 
@@ -267,6 +269,15 @@ def print_warnings(console: Console, description: BagDescription) -> None:
         remark(console, message, "warning")
     for message in description.notes:
         remark(console, message)
+
+
+def _print_instances(console: Console, result: Mapping[str, Any], headline: str) -> None:
+    """Print how well contributions find labeled instances, of the headline's part or the next one that has some."""
+    found = words.instances_of(result.get("instances") or {}, headline)
+    if found is not None:
+        part, entry = found
+        where = "" if part == headline else f" ({words.PART_NAMES[part]} bags)"
+        console.print(f"{words.instance_words(entry)}{where}", soft_wrap=True)
 
 
 def _print_threshold(console: Console, metrics: Mapping[str, Any]) -> None:

@@ -16,6 +16,10 @@ from midam.settings.data import DataSettings
 
 PART_NAMES = {"test": "test", "out_of_fold": "out-of-fold", "val": "validation", "train": "training", "new": "new"}
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
+INSTANCE_NAMES = {
+    **{"auroc_in_bag": "AUROC in a bag", "auprc_in_bag": "average precision in a bag"},
+    **{"hit_rate": "top instance is a labeled one", "auroc": "AUROC, pooled", "auprc": "average precision, pooled"},
+}
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
 _RENAMED = {"site_column": "balance"}
 _FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
@@ -111,6 +115,44 @@ def fold_words(summary: Mapping[str, Any]) -> str:
         f"cross-validated in {folds}: each of the {bags} bags is scored by a model that has {seen}; the model in the "
         "folder is trained on all"
     )
+
+
+def instance_words(entry: Mapping[str, Any]) -> str:
+    """Return how well contributions find the labeled instances of some bags, from `InstanceMetrics.entries`.
+
+    Examples
+    --------
+    >>> known = {"bags": 20, "instances": 99, "positives": 9, "hit_rate": 0.9, "hit_rate_ci95": [0.7, 1.0]}
+    >>> known |= {"hit_rate_bags": 9, "auroc_in_bag": None, "auroc": 0.5, "auroc_ci95": [0.4, 0.6]}
+    >>> instance_words({**known, "chance": {"hit_rate": 0.25}})
+    'labeled instances: the top instance is positive in 90.0% of 9 positive bags (95% CI 70.0% to 100.0%; chance 25.0%)'
+    """
+    texts = []
+    if entry["hit_rate"] is not None:
+        value, (low, high), chance = entry["hit_rate"], entry["hit_rate_ci95"], entry["chance"]["hit_rate"]
+        where = f"{entry['hit_rate_bags']} positive bags"
+        texts.append(f"the top instance is positive in {value:.1%} of {where}")
+        texts[-1] += f" (95% CI {low:.1%} to {high:.1%}; chance {chance:.1%})"
+    if entry["auroc_in_bag"] is not None:
+        texts.append(
+            "AUROC in a bag {:.3f} (95% CI {:.3f} to {:.3f})".format(entry["auroc_in_bag"], *entry["auroc_in_bag_ci95"])
+        )
+    if not texts:
+        texts.append("no bag holds both labels")
+    return f"labeled instances: {', '.join(texts)}"
+
+
+def instances_of(entries: Mapping[str, Any], part: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the part whose labeled instances tell most about a part of a summary, and their entry; None without.
+
+    Examples
+    --------
+    >>> instances_of({"score": "contribution", "train": {"bags": 3}}, "out_of_fold")
+    ('train', {'bags': 3})
+    """
+    known = {name: entry for name, entry in entries.items() if isinstance(entry, Mapping)}
+    name = part if part in known else next(iter(known), None)
+    return None if name is None else (name, known[name])
 
 
 def mean_words(summary: Mapping[str, Any]) -> str | None:

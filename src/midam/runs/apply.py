@@ -27,6 +27,7 @@ from midam.imaging.pixels import check_pixels
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS
+from midam.runs.instance_evaluation import labeled_bags, summarize_instances
 from midam.runs.loaded import LoadedRun
 from midam.runs.results import summarize_parts
 from midam.runs.scoring import predict_run
@@ -196,7 +197,8 @@ def evaluate_run(
     -------
     dict
         "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline",
-        the name of the part that measures generalization: "new" if there are new bags, else "test".
+        the name of the part that measures generalization: "new" if there are new bags, else "test". For bags with
+        labels of instances also "instances": `midam.runs.instance_evaluation.summarize_instances`.
 
     Raises
     ------
@@ -234,7 +236,11 @@ def evaluate_bags(
     result = summarize_parts(
         bags, run.target, parts, scores, names=("new", *SPLITS), decision=run.decision, metrics=metrics
     )
+    labeled = labeled_bags(bags, parts, tuple(result))
     result |= {"headline": next(iter(result)), **run.target.description}
+    options: dict[str, Any] = {"decision": run.decision, "chunk_size": run.settings.run.chunk_size}
+    if instances := summarize_instances(run.model, bags, run.target, labeled, scores, **options):
+        result["instances"] = instances
     return Evaluation(result, parts, scores, probabilities, notes, run.decision)
 
 

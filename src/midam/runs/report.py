@@ -31,7 +31,7 @@ from midam.reading import (
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
-from midam.report.words import flag_words, value_text
+from midam.report.words import flag_words, instances_of, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
@@ -91,6 +91,7 @@ def write_run_report(
     run = _Run(folder, settings, data, method, summary, target)
     notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
     tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
+    tested |= {"instances": instances_of(summary.get("instances") or {}, part)}
     write_text(path, run.page(table=table, key=key, thresholds=thresholds, **tested), typed=out is not None)
     return path
 
@@ -130,6 +131,7 @@ def write_evaluation_report(
     thresholds = thresholds_of(evaluation.decision).get("thresholds")
     new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
     new |= {"data": data, "cautions": evaluation.notes, "thresholds": thresholds}
+    new |= {"instances": instances_of(evaluation.result.get("instances", {}), part)}
     write_text(path, run.page(table=table, key=key, **new), typed=out is not None)
     return path
 

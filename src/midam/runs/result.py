@@ -39,6 +39,9 @@ class Result(Form):
     covariates, importance, auto, deployed : dict
         Weights of covariates; drop of the metric by feature; methods that `auto` tried; the comparison that chose the
         method.
+    instances : dict
+        For data with labels of instances: the score that was evaluated, and by part its metrics, see
+        `midam.evaluate.labeled_instances`.
     thresholds : dict
         Choice of the threshold of two classes.
     target, names : str, list of str
@@ -71,6 +74,7 @@ class Result(Form):
     importance: dict[str, Any] | None = None
     auto: dict[str, Any] | None = None
     deployed: dict[str, Any] | None = None
+    instances: dict[str, Any] | None = None
     thresholds: dict[str, Any] | None = None
     target: str | None = None
     names: list[str] = Field(default_factory=list)

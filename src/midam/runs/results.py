@@ -34,6 +34,7 @@ from midam.runs.cross_validation import preparing
 from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
 from midam.runs.folds import fold_trials
+from midam.runs.instance_evaluation import labeled_bags, summarize_instances
 from midam.runs.result import Result
 from midam.settings import ResolvedSettings, yaml_text
 from midam.targets import OutOfFold, Target, label_columns, target_of
@@ -224,6 +225,7 @@ def write_results(
     entries |= _of_method(fitted, evaluation, baseline)
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
+    entries |= _instances(model, parts, evaluation, calls, config, until=until)
     entries |= _importance(model, parts, calls, until=until)
     result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline.seconds
@@ -289,6 +291,27 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     values = {**method, **content["config"]}
     write_text(folder.config, yaml_text({"data": content["data"]["source"], **values, **plugin_entry(values)}))
     save_checkpoint(folder.model, content)
+
+
+def _instances(
+    model: BagEnsemble,
+    parts: SplitBags,
+    evaluation: RunEvaluation,
+    calls: Callbacks,
+    config: ResolvedSettings,
+    *,
+    until: float,
+) -> dict[str, Any]:
+    """Return the summary's entry on labeled instances, of training bags only if no others have such; else empty."""
+    labeled = labeled_bags(parts.bags, parts.splits, ("test", "val", "train"))
+    if len(labeled) > 1:
+        labeled.pop("train", None)
+    if not labeled or time.monotonic() > until:
+        return {}
+    calls.on_stage("evaluating the instances", 0)
+    options: dict[str, Any] = {"decision": evaluation.decision, "chunk_size": config.run.chunk_size}
+    entry = summarize_instances(model, parts.bags, evaluation.target, labeled, evaluation.scores, **options)
+    return {"instances": entry}
 
 
 def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks, *, until: float) -> dict[str, Any]:

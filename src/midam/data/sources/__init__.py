@@ -69,7 +69,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         name the group together: ``"site,patient"``.
     instance_label : str, optional
         Column of a table of instances with labels of instances: 1, 0, or empty if unknown. They evaluate scores of
-        instances, see `midam.evaluate.instance_metrics`, and are never used in training.
+        instances, see `midam.evaluate.labeled_instances`, and are never used in training.
     coords, ignore : sequence of str
         Columns of a table of instances that hold coordinates, and columns to leave out.
     categories : sequence of str

@@ -18,6 +18,7 @@ from midam.report.figures import ORANGE
 from midam.report.label_facts import label_facts, rarest
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
+from midam.report.page.instances import instances_part
 from midam.report.page.ordered import GradesPage, NumbersPage, SurvivalPage
 from midam.report.page.render import (
     Box,
@@ -96,10 +97,18 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
 def _metrics(study: Study, page: TargetPage) -> list[Any]:
     """Return figures and metrics, and the comparisons with a baseline, covariates and the run's test bags."""
     if not page.ranked:
-        return ["There is nothing to rank.", *_compared(study)]
+        return ["There is nothing to rank.", *_compared(study), *_instances(study)]
     own_test = _own_test(study, page)
     more = [*page.tables(), *([] if own_test is None else [own_test]), *_compared(study)]
-    return [Pair(page.figures()), page.metrics(), *more]
+    return [Pair(page.figures()), page.metrics(), *more, *_instances(study)]
+
+
+def _instances(study: Study) -> list[Part]:
+    """Return the block on labeled instances, if there are any."""
+    if study.instances is None:
+        return []
+    part, entry = study.instances
+    return [instances_part(entry, part, grouped=study.tested.grouped)]
 
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:

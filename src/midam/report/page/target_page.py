@@ -117,6 +117,8 @@ class Study:
         The entries of summary.json; empty if the run has none.
     baseline : array, shape [N], optional
         Scores of the tested bags by the run's baseline.
+    instances : (str, mapping), optional
+        Part of the bags with labeled instances, and the metrics of their contributions, if there are such.
     explain_command : str
         The command that explains bags, without their names.
     history : sequence of mapping
@@ -151,6 +153,7 @@ class Study:
     about: Mapping[str, Any] = field(default_factory=dict)
     baseline: NDArray[np.float64] | None = None
     thresholds: Thresholds | None = None
+    instances: tuple[str, Mapping[str, Any]] | None = None
     pseudonyms: bool = False
 
     @property

@@ -1,0 +1,287 @@
+"""Metrics of instance scores against known labels of instances, with intervals that resample whole groups of bags.
+
+A score of instances, such as the contribution of `midam.evaluate.contributions`, should be higher for an instance that
+makes its bag positive. Let bag i hold the labeled instances J_i: the positive ones P_i, and the others N_i. Instances
+without a label count nowhere.
+
+    AUROC of a bag     A_i = sum over p in P_i, q in N_i of ([s_p > s_q] + [s_p = s_q] / 2) / (|P_i| |N_i|)
+    AP of a bag        AP_i = sum over the distinct scores t of P_i of |{p: s_p = t}| / |P_i| * precision(t)
+                       precision(t) = share of P_i among the instances of J_i with s >= t
+    hit of a bag       H_i = share of P_i among the instances of J_i with the highest score
+
+*In a bag* is the mean of A_i or AP_i over the bags that hold both labels; the hit rate is the mean of H_i over those of
+them that are positive. *Pooled* is the AUROC or AP of all labeled instances of all bags, on one scale: it asks whether
+scores can be compared between bags too, and counts large bags more. `chance` is what random scores reach: the mean of
+|P_i| / |J_i|, or its pooled form.
+
+Intervals: percentiles of a bootstrap of whole groups (patients), or of bags without groups, since the instances of a
+bag are not independent. With fewer than 10 such units, or if the bootstrap has no spread, they are widened to contain
+Wilson's interval of that many trials.
+
+References
+----------
+Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369. Wilson (1927), Journal of the American
+Statistical Association 22:209.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from midam.data.bags import Bags
+from midam.data.instance_labels import labels_of
+from midam.data.validate import as_array, check_length, instance_label_array
+from midam.errors import BagDataError, require_counts
+from midam.evaluate.intervals import FEW_GROUPS
+from midam.evaluate.proportions import Estimate, wilson
+from midam.evaluate.ranking import check_scores, units_of
+
+FIGURES = ("auroc_in_bag", "auprc_in_bag", "hit_rate", "auroc", "auprc")
+"""Names of the metrics."""
+_MOST_BINS = 2048  # of pooled scores in the bootstrap; a value needs none
+_RESAMPLES_AT_A_TIME = 256
+
+
+@dataclass(frozen=True)
+class InstanceMetrics:
+    """Metrics of instance scores, each with a 95% interval; `bags` of an estimate counts the bags that it uses.
+
+    Attributes
+    ----------
+    bags, instances, positives : int
+        Bags with a labeled instance, labeled instances, and positive ones.
+    auroc_in_bag, auprc_in_bag : Estimate or None
+        Mean AUROC and average precision of the bags that hold both labels; None without such a bag.
+    hit_rate : Estimate or None
+        Share of positive bags whose top instance is positive.
+    auroc, auprc : Estimate or None
+        Pooled over all labeled instances; None if all have one label.
+    chance : dict
+        Expected value of random scores, by metric.
+    """
+
+    bags: int
+    instances: int
+    positives: int
+    auroc_in_bag: Estimate | None
+    auprc_in_bag: Estimate | None
+    hit_rate: Estimate | None
+    auroc: Estimate | None
+    auprc: Estimate | None
+    chance: dict[str, float]
+
+    def entries(self) -> dict[str, Any]:
+        """Return counts, values, intervals and values of chance as JSON can hold them, as in summary.json."""
+        found: dict[str, Any] = {"bags": self.bags, "instances": self.instances, "positives": self.positives}
+        for name in FIGURES:
+            estimate: Estimate | None = getattr(self, name)
+            found[name] = None if estimate is None else estimate.value
+            found[f"{name}_ci95"] = None if estimate is None else [estimate.low, estimate.high]
+            found[f"{name}_bags"] = 0 if estimate is None else estimate.bags
+        return {**found, "chance": self.chance}
+
+
+def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> InstanceMetrics:
+    """Evaluate instance scores against the instance labels of bags, see `instance_metrics`.
+
+    Parameters
+    ----------
+    bags : Bags
+        With `instance_labels`, some of which may be unknown. Groups and labels of two classes are used if known.
+    scores : array_like, shape [num_instances]
+        Scores, bag after bag, such as `midam.evaluate.contributions.bag_contributions` gives them.
+    resamples, seed : int
+        Of the bootstrap.
+
+    Raises
+    ------
+    BagDataError
+        If the bags have no instance labels, or the scores do not fit.
+
+    Examples
+    --------
+    >>> bags = Bags.from_list([[[0.0], [1.0], [2.0]], [[3.0], [4.0]]], [1, 0], instance_labels=[0, 0, 1, 0, 0])
+    >>> metrics = evaluate_instances(bags, [0.1, 0.3, 0.2, 0.0, 0.0])
+    >>> metrics.auroc_in_bag.value, metrics.hit_rate.value, metrics.auroc.value
+    (0.5, 0.0, 0.75)
+    """
+    labels = labels_of(bags)
+    if labels is None:
+        raise BagDataError(
+            f"Expected labels of instances, got none (in {bags.source}); name their column with `instance_label`."
+        )
+    options: dict[str, Any] = {"bag_labels": bags.labels, "groups": bags.groups, "resamples": resamples, "seed": seed}
+    return instance_metrics(labels, scores, bags.sizes, **options)
+
+
+def instance_metrics(
+    labels: ArrayLike,
+    scores: ArrayLike,
+    sizes: ArrayLike,
+    *,
+    bag_labels: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> InstanceMetrics:
+    """Return the metrics of this module for M instances of N bags, bag after bag.
+
+    Parameters
+    ----------
+    labels, scores : array_like, shape [M]
+        Labels 0 or 1, NaN if unknown, and finite scores; higher means that the instance makes its bag more positive.
+    sizes : array_like of int, shape [N]
+        Number of instances of each bag, at least 1.
+    bag_labels : array_like, shape [N], optional
+        Labels of the bags; the hit rate counts those of label 1, by default all.
+    groups : array_like of str, shape [N], optional
+        Groups (patients), which are resampled; default: bags.
+    resamples, seed : int
+        Resamples of the bootstrap, >= 1, and its seed.
+
+    Raises
+    ------
+    BagDataError
+        For labels, scores, sizes or groups that do not fit.
+
+    Examples
+    --------
+    >>> metrics = instance_metrics([0, 1, 0, 1, 0], [1, 3, 2, 1, 2], sizes=[3, 2])
+    >>> metrics.auroc_in_bag.value, metrics.hit_rate.value, round(metrics.auprc.value, 3)
+    (0.5, 0.5, 0.7)
+    """
+    require_counts(resamples=resamples)
+    counts = as_array(sizes).astype(np.int64)
+    y = instance_label_array(labels, int(counts.sum()), "instance labels")
+    s = check_scores(scores, len(y))
+    units = units_of(groups, len(counts))[0]
+    positive = np.ones(len(counts), bool)
+    if bag_labels is not None:
+        positive = as_array(bag_labels) == 1
+        check_length(positive, len(counts), "label", "the labels of the bags")
+    known = ~np.isnan(y)
+    bag, right, s = np.repeat(np.arange(len(counts)), counts)[known], y[known] == 1, s[known]
+    total = np.bincount(bag, minlength=len(counts))
+    above = np.bincount(bag[right], minlength=len(counts))
+    both = (above > 0) & (above < total)
+    aurocs, precisions, hits = _by_bag(bag, right, s, len(counts))
+    shares = above / np.maximum(total, 1)
+    weights = _Resampling(units[total > 0], resamples, seed)
+    found: dict[str, Estimate | None] = {
+        "auroc_in_bag": weights.mean(aurocs, units, both),
+        "auprc_in_bag": weights.mean(precisions, units, both),
+        "hit_rate": weights.mean(hits, units, both & positive),
+        **weights.pooled(right, s, units[bag], int((total > 0).sum())),
+    }
+    chance = {"auroc_in_bag": 0.5, "auroc": 0.5, "auprc": float(right.mean()) if len(right) else np.nan}
+    chance |= {"auprc_in_bag": _mean(shares[both]), "hit_rate": _mean(shares[both & positive])}
+    counted = {"bags": int((total > 0).sum()), "instances": len(right), "positives": int(right.sum())}
+    return InstanceMetrics(**counted, **found, chance={name: chance[name] for name in FIGURES if found[name]})
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _by_bag(
+    bag: NDArray[np.int64], right: NDArray[np.bool_], scores: NDArray[np.float64], bags: int
+) -> tuple[NDArray[np.float64], ...]:
+    """Return AUROC, average precision and hit of each bag [N]; they mean nothing for bags of one label."""
+    order = np.lexsort((-scores, bag))
+    bag, right, scores = bag[order], right[order], scores[order]
+    if not len(bag):
+        return np.zeros(bags), np.zeros(bags), np.zeros(bags)
+    # Runs of instances of one bag with one score, from the highest score of a bag to the lowest.
+    begins = np.flatnonzero(np.append(True, (np.diff(bag) > 0) | (np.diff(scores) != 0)))
+    of_run, true, false = bag[begins], *(np.add.reduceat(side.astype(np.float64), begins) for side in (right, ~right))
+    first = np.append(True, np.diff(of_run) > 0)
+    all_true, all_false = (np.bincount(of_run, side, minlength=bags) for side in (true, false))
+    # Positive and negative instances of the bag with at least this score.
+    seen_true, seen_false = (_within(side, first) for side in (true, false))
+    wins = true * (all_false[of_run] - seen_false + false / 2)
+    aurocs = np.bincount(of_run, wins, minlength=bags) / np.maximum(all_true * all_false, 1)
+    precision = seen_true / (seen_true + seen_false)
+    precisions = np.bincount(of_run, true * precision, minlength=bags) / np.maximum(all_true, 1)
+    hits = np.zeros(bags)
+    hits[of_run[first]] = true[first] / (true[first] + false[first])
+    return aurocs, precisions, hits
+
+
+def _within(values: NDArray[np.float64], first: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return cumulative sums that start again where `first` is true."""
+    sums = np.cumsum(values)
+    begins = np.flatnonzero(first)
+    return sums - np.repeat(sums[begins] - values[begins], np.diff(np.append(begins, len(values))))
+
+
+class _Resampling:
+    """Bootstrap of whole units: how often each of `units` [N], numbered from 0, is in each resample, [R, U]."""
+
+    def __init__(self, units: NDArray[np.intp], resamples: int, seed: int) -> None:
+        self._units, self._resamples, self._seed = np.unique(units), resamples, seed
+
+    def _counts(self) -> Any:
+        """Yield counts of the units in some resamples, [r, U], the same in each call."""
+        rng, count = np.random.default_rng(self._seed), len(self._units)
+        for left in range(self._resamples, 0, -_RESAMPLES_AT_A_TIME):
+            size = min(left, _RESAMPLES_AT_A_TIME)
+            yield rng.multinomial(count, np.full(count, 1 / count), size=size).astype(np.float64)
+
+    def mean(self, values: NDArray[np.float64], units: NDArray[np.intp], among: NDArray[np.bool_]) -> Estimate | None:
+        """Return the mean of the values [N] of some bags; None without bags."""
+        if not among.any():
+            return None
+        place = np.searchsorted(self._units, units[among])
+        sums = np.bincount(place, values[among], minlength=len(self._units))
+        sizes = np.bincount(place, minlength=len(self._units)).astype(np.float64)
+        drawn = [(counts @ sums, counts @ sizes) for counts in self._counts()]
+        total, count = (np.concatenate(part) for part in zip(*drawn))
+        values_drawn = total[count > 0] / count[count > 0]
+        return _estimate(float(values[among].mean()), values_drawn, len(np.unique(place)), int(among.sum()))
+
+    def pooled(
+        self, right: NDArray[np.bool_], scores: NDArray[np.float64], units: NDArray[np.intp], bags: int
+    ) -> dict[str, Estimate | None]:
+        """Return the AUROC and the average precision of all instances; None if they have one label."""
+        if not 0 < right.sum() < len(right):
+            return {"auroc": None, "auprc": None}
+        distinct, at = np.unique(-scores, return_inverse=True)
+        exact = _areas(*(np.bincount(at[side], minlength=len(distinct))[None] for side in (right, ~right)))
+        if len(distinct) > _MOST_BINS:  # intervals need no more
+            at = scipy.stats.rankdata(-scores, method="dense") * _MOST_BINS // (len(distinct) + 1)
+        shape = (len(self._units), int(at.max()) + 1)
+        place = np.searchsorted(self._units, units)
+        tables = [
+            scipy.sparse.csr_matrix((np.ones(int(side.sum())), (place[side], at[side].astype(np.int64))), shape=shape)
+            for side in (right, ~right)
+        ]
+        drawn = [_areas(*(np.asarray(counts @ table) for table in tables)) for counts in self._counts()]
+        binned = _areas(*(np.asarray(table.sum(axis=0)) for table in tables))
+        values = {}
+        for name, value, whole, parts in zip(("auroc", "auprc"), exact, binned, zip(*drawn)):
+            resampled = np.concatenate(parts) - whole[0] + value[0]
+            resampled = resampled[np.isfinite(resampled)].clip(0, 1)
+            values[name] = _estimate(float(value[0]), resampled, len(self._units), bags)
+        return values
+
+
+def _areas(true: NDArray[Any], false: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return AUROC and average precision [R] from counts [R, B] of both labels at descending scores; NaN undefined."""
+    all_true, all_false = (side.sum(axis=1, dtype=np.float64) for side in (true, false))
+    seen_true, seen_false = (np.cumsum(side, axis=1, dtype=np.float64) for side in (true, false))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wins = (true * (all_false[:, None] - seen_false + false / 2)).sum(axis=1)
+        precision = np.nan_to_num(seen_true / (seen_true + seen_false))
+        return wins / (all_true * all_false), np.where(all_false > 0, (true * precision).sum(axis=1) / all_true, np.nan)
+
+
+def _estimate(value: float, resampled: NDArray[np.float64], units: int, bags: int) -> Estimate:
+    """Return a value with the percentiles of its resamples, widened for few units, or without spread."""
+    low, high = np.quantile(resampled, (0.025, 0.975)).tolist() if len(resampled) else (value, value)
+    if units < FEW_GROUPS or not low < high:
+        at_least = wilson(value, units)
+        low, high = min(low, at_least[0]), max(high, at_least[1])
+    return Estimate(value, min(low, value), max(high, value), bags)
