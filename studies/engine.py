@@ -41,6 +41,7 @@ VERSIONS = {
     "images": 1,
     "image-curves": 1,
     "needle": 1,
+    "instances": 1,
     "defaults": 2,
     "complexity": 1,
     "tracking": 2,

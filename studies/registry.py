@@ -40,6 +40,7 @@ STUDIES = Registry(
         "candidates": "studies.tabular.candidates.run",
         "tracked": "studies.regime.tracked.run",
         "needle": "studies.regime.needle.run",
+        "instances": "studies.instances.instances.run",
         "survival": "studies.targets.survival.run",
         "labels": "studies.targets.labels.run",
         "screening": "studies.screening.screening.run",

@@ -128,9 +128,13 @@ def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
 
     Contributions do not sum to the score. The contribution of a single instance is the score.
     """
-    by_scorer = [_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)]
     # Rounded, so that equal instances rank in the order of the bag on every processor.
-    return np.asarray(np.average(by_scorer, axis=0, weights=spool.weights), dtype=np.float32)
+    return np.asarray(np.average(member_contributions(spool), axis=0, weights=spool.weights), dtype=np.float32)
+
+
+def member_contributions(spool: InstanceSpool) -> NDArray[np.float64]:
+    """Return the contribution of each instance to the score of the bag by each scorer, [M, n]."""
+    return np.array([_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)])
 
 
 @torch.no_grad()

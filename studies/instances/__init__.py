@@ -1,0 +1,1 @@
+"""The study of instance scores: which number finds the instances that decide."""

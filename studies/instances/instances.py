@@ -1,0 +1,144 @@
+"""`python -m studies instances`: which number finds the instances that decide.
+
+**Question.** A model can give an instance several numbers (`studies.instances.scores`): the weight of the pooling, the
+score of the instance alone, what the bag loses without it, and others. Which of them finds the instances that make a
+bag positive, where these are known? And with which pooling and estimator?
+
+**Rule of decision**, fixed before the first trial of any set. The metric is the AUROC in a bag
+(`midam.evaluate.labeled_instances`) on test bags. Every method has the same weight in the mean of a set, and every set
+the same weight.
+
+1. `midam explain` ranks instances by "contribution". Another number replaces it if both hold. (a) With each set left
+   out in turn, the number with the highest mean over the other sets is the same one for most of the sets, and for all
+   sets together. (b) On the sets left out, the numbers so chosen are ahead of "contribution" by a mean whose 95% t
+   interval, over the sets, lies above 0. Only numbers that every pooling and estimator of the library has can be
+   chosen; "gradient x input" needs a gradient, and so cannot.
+2. Nothing else is decided here: tables by pooling, estimator and set describe.
+
+Labels of instances and test bags choose no setting: all methods have the defaults, one member, and 40 epochs on 120
+bags; `auto` chooses by its own inner folds, in the first two repeats. Sets are made anew in each of the five repeats.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.compare.workers import Group
+from midam.data.bags import Bags
+from midam.evaluate.labeled_instances import InstanceMetrics, evaluate_instances
+from midam.evaluate.predict import predict
+from midam.evaluate.ranking import auroc
+from midam.methods.names import make_method
+from midam.methods.store import Row
+from midam.nn.ensemble import BagEnsemble
+from midam.settings import Settings
+from midam.train.trainer import Trainer
+from studies.engine import Store, complete, short_digest, trial_name
+from studies.instances.page import body, plot
+from studies.instances.scores import SCORES, score_instances
+from studies.instances.sets import SETS, load
+from studies.options import StudyOptions
+from studies.regime.run import run_design
+from studies.registry import as_study
+
+NAME = "instances"
+AUTO = "auto"
+FIGURES = ("auroc_in_bag", "auprc_in_bag", "hit_rate", "auroc")
+_POOLINGS = ("attention", "smoothed-max", "gated-attention", "embedding-attention", "mean")
+# Pooling and estimator of each method; the two first poolings have all estimators.
+METHODS: dict[str, dict[str, Any]] = {
+    **{f"{pooling}, vrsp": {"pooling": pooling, "estimator": "vrsp"} for pooling in _POOLINGS},
+    **{
+        f"{pooling}, {estimator}": {"pooling": pooling, "estimator": estimator}
+        for pooling in _POOLINGS[:2]
+        for estimator in ("minibatch", "exact")
+    },
+}
+
+
+@dataclass(frozen=True)
+class Design:
+    """Sets, methods, repeats (of `auto` the first two), bags of training and test, and epochs."""
+
+    sets: tuple[str, ...] = tuple(SETS)
+    methods: tuple[str, ...] = (*METHODS, AUTO)
+    repeats: tuple[int, ...] = tuple(range(5))
+    train: int = 120
+    test: int = 60
+    epochs: int = 40
+
+    @property
+    def trials(self) -> list[tuple[str, str, int]]:
+        """Set, method and repeat of each trial, repeat by repeat."""
+        every = [(name, method, repeat) for repeat in self.repeats for name in self.sets for method in self.methods]
+        return [one for one in every if one[1] != AUTO or one[2] in self.repeats[:2]]
+
+    def name(self, trial: tuple[str, str, int]) -> Row:
+        """Return the name of a trial."""
+        of_set, method, repeat = trial
+        sizes = short_digest([self.train, self.test, self.epochs])
+        return trial_name(NAME, set=of_set, method=method, repeat=repeat, sizes=sizes)
+
+
+FULL = Design()
+QUICK = Design(("digits", "neighbors"), ("attention, vrsp", "smoothed-max, vrsp"), (0, 1))
+SMALLER = Design(("digits", "neighbors"), ("attention, vrsp", "mean, vrsp"), (0, 1), train=20, test=12, epochs=2)
+_SHOWS = (
+    "Which of the numbers that a model gives an instance finds the instances that make a bag positive? Seven sets with "
+    "known labels of instances, which no training sees."
+)
+
+
+def _run(task: tuple[Design, tuple[str, str, int]]) -> list[Row]:
+    """Train a method on a set, and evaluate all numbers of its instances on the test bags."""
+    design, (name, method, repeat) = task
+    train, test, best = load(name, repeat, train=design.train, test=design.test)
+    model = _model(method, train.replace(instance_labels=None), repeat, epochs=design.epochs)
+    found = score_instances(model, test, train.instances.mean(axis=0))
+    area = auroc(test.require_labels(), predict(model, test))
+    scores = {score: _figures(evaluate_instances(test, values, resamples=1)) for score, values in found.items()}
+    limits = {score: _figures(evaluate_instances(test, values, resamples=1)) for score, values in best.items()}
+    return [{"auroc": area, "scores": scores, "best": limits}]
+
+
+def _figures(metrics: InstanceMetrics) -> list[float | None]:
+    """Return the values of `FIGURES`."""
+    return [None if (found := getattr(metrics, name)) is None else found.value for name in FIGURES]
+
+
+def _model(method: str, train: Bags, seed: int, *, epochs: int) -> BagEnsemble:
+    common: dict[str, Any] = {"accelerator": "cpu", "threads": 1, "seed": seed}
+    if method == AUTO:
+        return make_method(AUTO).fit(train, None, Settings(**common).resolve(train.instance_shape)).model
+    return Trainer(Settings(**common, members=1, epochs=epochs, **METHODS[method]), train).fit().reported
+
+
+def table_of(design: Design, store: Store) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Return the figures by set and method, [repeats, scores, figures]; NaN where a model lacks a score."""
+    rows = dict(zip(design.trials, store.find([design.name(trial) for trial in design.trials])))
+    tables: dict[str, dict[str, NDArray[np.float64]]] = {}
+    for of_set in design.sets:
+        for method in design.methods:
+            found = [rows.get((of_set, method, repeat)) for repeat in design.repeats]
+            known = [[row["scores"].get(score, [None] * len(FIGURES)) for score in SCORES] for row in found if row]
+            tables.setdefault(of_set, {})[method] = np.array(known, dtype=np.float64)
+    return tables
+
+
+@as_study("which number finds the instances that decide", store=NAME)
+def run(options: StudyOptions) -> None:
+    """Run the study and write its page and its figure."""
+
+    def study(design: Design, store: Store, figure: Path) -> Iterable[str]:
+        groups = [Group([design.name(trial)], [(design, trial)]) for trial in design.trials]
+        complete(groups, _run, store=store, options=options, section=NAME)
+        rows = [row for row in store.find([design.name(trial) for trial in design.trials]) if row is not None]
+        tables = table_of(design, store)
+        plot(tables, figure)
+        return body(tables, rows, figure.name)
+
+    run_design(options, NAME, (FULL, QUICK, SMALLER), study, title="Which instances decided", shows=_SHOWS)
