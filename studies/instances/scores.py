@@ -14,7 +14,6 @@ Let the bag of n instances have the score h, and S be a part of it.
 The mean over the members of an ensemble is taken last, of all but the gradient's, which is that of the mean.
 """
 
-import copy
 from collections import deque
 
 import numpy as np
@@ -24,7 +23,7 @@ from scipy.special import logit
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.evaluate.contributions import InstanceSpool, contributions, member_contributions
+from midam.evaluate.contributions import InstanceSpool, member_contributions
 from midam.evaluate.predict import evaluation, gathered, prepared, reader_of
 from midam.functional.logmean import BagStatistic
 from midam.nn.ensemble import BagEnsemble
@@ -47,9 +46,10 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
     """
     bags = prepared(model, bags)
     parts: dict[str, list[Scores]] = {name: [] for name in SCORES}
+    spool: InstanceSpool | None = None
     with evaluation(model):
         for index in range(len(bags)):
-            with _spool(model, bags.subset([index])) as spool:
+            with _spool(model, bags.subset([index]), spool) as spool:
                 deque(spool.chunks(), maxlen=0)
                 for name, values in _of_bag(spool, seed=index).items():
                     parts[name].append(values)
@@ -59,8 +59,9 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
     return {name: np.concatenate(values) for name, values in parts.items() if len(values) == len(bags)}
 
 
-def _spool(model: BagEnsemble, bag: Bags) -> InstanceSpool:
-    return InstanceSpool(model, WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0])), chunk_size=_CHUNK)
+def _spool(model: BagEnsemble, bag: Bags, like: InstanceSpool | None) -> InstanceSpool:
+    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
+    return InstanceSpool(model, batch, chunk_size=_CHUNK, like=like)
 
 
 def _of_bag(spool: InstanceSpool, *, seed: int) -> dict[str, Scores]:
@@ -73,7 +74,7 @@ def _of_bag(spool: InstanceSpool, *, seed: int) -> dict[str, Scores]:
         "weight": weight,
         "value": value,
         "weight x value": weight * (value - score),
-        "contribution": contributions(spool).astype(float),
+        "contribution": np.average(each, axis=0, weights=spool.weights).astype(np.float32).astype(float),
         "contribution, logit": np.average(moved, axis=0, weights=spool.weights),
         "order average": _order_average(spool, seed),
     }
@@ -86,9 +87,9 @@ def _order_average(spool: InstanceSpool, seed: int) -> Scores:
         return np.asarray(spool.bag_scores().mean(keepdims=True))
     orders = torch.from_numpy(np.random.default_rng(seed).permuted(np.tile(np.arange(count), (_ORDERS, 1)), axis=1))
     added = []
-    for member, scorer in enumerate(spool.scorers):
+    for member, pooling in enumerate(spool.poolings):
         z, v = (torch.cat(columns) for columns in zip(*(pairs[member] for _, pairs in spool.read())))
-        scores = _prefix_scores(scorer.pooling, z, v, orders)
+        scores = _prefix_scores(pooling, z, v, orders)
         steps = scores.diff(dim=1)  # of the second instance of an order, and so on
         sums = torch.zeros(count, dtype=torch.float64).index_add_(0, orders[:, 1:].flatten(), steps.flatten())
         times = torch.bincount(orders[:, 1:].flatten(), minlength=count)
@@ -102,11 +103,10 @@ def _prefix_scores(pooling: Pooling, z: torch.Tensor, v: torch.Tensor, orders: t
     rows, stat = torch.arange(len(z)), pooling.statistic
     singles = stat.reduce_segments(z, v, rows, num_bags=len(z))
     merged, scores = BagStatistic(*(x[orders[:, 0]] for x in singles)), []
-    exact = copy.deepcopy(pooling).cpu().double().eval()
     for at in range(orders.shape[1]):
         if at:
             merged = stat.merge(merged, BagStatistic(*(x[orders[:, at]] for x in singles)))
-        scores.append(exact.score(merged.l, merged.r, merged.n).double())
+        scores.append(pooling.score(merged.l, merged.r, merged.n).double())
     return torch.stack(scores, dim=1)
 
 

@@ -10,11 +10,15 @@ from tests.trainings import make_scorers
 
 from midam import load_run
 from midam.cli import main
+from midam.compare import Grid, repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate import InstanceMetrics, evaluate_instances, instance_contributions, instance_metrics
+from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.runs.apply import evaluate_run
+from midam.settings import Settings
+from midam.train.trials import Trial, train_trial
 
 
 def make(bags=60, *, largest=30, decimals=1, unknown=0.1, seed=0):
@@ -170,3 +174,48 @@ def test_explanations_show_the_known_labels(labeled_run):
     assert "instance_label" not in unknown["top"][0]
     page = (folder / "why/index.html").read_text()
     assert "1 of 6 labeled instances are positive: the top one is one of them" in page
+
+
+def compared_bags(*, labeled=True):
+    """Bags of four instances, of which the third decides in positive bags."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 4, 1))
+    x[1::2, 2] += 2
+    truth = np.zeros((40, 4))
+    truth[1::2, 2] = 1
+    bags = Bags.from_list(list(x.astype(np.float32)), np.arange(40) % 2)
+    return bags.replace(instance_labels=truth.reshape(-1)) if labeled else bags
+
+
+def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path):
+    methods, options = ["midam-smx", "midam-mean", "bag-statistics-logistic"], {"measure_memory": False}
+    options |= {"settings": Settings(epochs=20, members=1, num_positive=4, num_negative=4)}
+    options |= {"grid": Grid(lrs=[0.1], margins=[1.0])}
+    bags = compared_bags()
+    folds = repeated_folds(bags, repeats=1, folds=2)
+    found = run_comparison(bags, methods, folds, out=tmp_path / "compare", **options)
+    rows = found.summary.set_index("method")
+    assert rows["hit_rate"]["midam-smx"] > 0.6
+    assert np.isnan(rows["hit_rate"]["bag-statistics-logistic"]), "it trains no model of this library"
+    assert rows["auroc_in_bag_low"]["midam-smx"] <= rows["auroc_in_bag"]["midam-smx"] <= 1
+    assert "instances: hit rate of the top instance" in (tmp_path / "compare/summary.md").read_text()
+    assert "Did the right instances decide?" in (tmp_path / "compare/report.html").read_text()
+    again = run_comparison(bags, methods, folds, out=tmp_path / "compare", **options)
+    pd.testing.assert_frame_equal(again.summary, found.summary)
+    plain = run_comparison(compared_bags(labeled=False), methods, folds, **options)
+    assert "hit_rate" not in plain.summary
+    pd.testing.assert_series_equal(plain.summary["auroc"], found.summary["auroc"])
+
+
+def test_the_kept_model_is_that_of_the_tested_epoch():
+    bags, kept = compared_bags(), []
+    trial = Trial(np.arange(20), np.arange(20, 40), 0)
+    settings = Settings(epochs=3, members=1, num_positive=4, num_negative=4)
+
+    def second(scores):
+        kept.append(scores)
+        return len(kept) == 2
+
+    found = train_trial(settings, bags, trial, after=(1, 2, 3), keep=second)
+    np.testing.assert_allclose(predict(found.model, bags.subset(trial.score)), found.scores[1], rtol=1e-6)
+    assert train_trial(settings, bags, trial).model is None

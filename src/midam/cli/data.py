@@ -20,6 +20,10 @@ _IMPORT = """Write data into a store: a folder that opens at once, whatever its 
 To continue a stopped import, repeat the command."""
 UNLABELED = "the bags have no labels, as for predict"
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
+MASKS = (
+    "folder of masks (images) or annotations (GeoJSON), named like the files: labels of patches, which evaluate "
+    "explanations and never train"
+)
 _ACTIONS = {
     "describe": (_DESCRIBE, "describe data, and warn about problems in it"),
     "import": (_IMPORT, "write data into a store"),
@@ -37,6 +41,7 @@ def parser() -> Parser:
     parsers["describe"].add_argument("name", help=DATA)
     parsers["import"].add_argument("source", help=DATA)
     parsers["import"].add_text("--out", required=True, metavar="STORE", help="folder to write")
+    parsers["import"].add_text("--instance-masks", metavar="DIR", help=MASKS)
     parsers["verify"].add_argument("store", help="folder of a store")
     for name in ("import", "verify"):
         text = "parallel bags; default: one per core"
@@ -90,7 +95,7 @@ def _import(options: Options, console: Console) -> int:
             "Expected no --impute for a store, which would fill the training bags from the test bags; train on the "
             "table itself."
         )
-    bags = read_bags_of(options.source, settings, unlabeled=options.unlabeled)
+    bags = with_masks(read_bags_of(options.source, settings, unlabeled=options.unlabeled), options)
     with BagProgress("importing", bags.sizes, console=console) as progress:
         store = write_store(bags, options.out, jobs=options.jobs, on_bag=progress.update)
     size = format_bytes(stored_bytes(store))
@@ -98,6 +103,13 @@ def _import(options: Options, console: Console) -> int:
     say(f"store: {options.out} ({plural(len(bags), 'bag')}, {bags.num_instances} instances, {size})")
     say(f"next: midam {'predict RUN' if bags.labels is None and bags.outcome is None else 'fit'} {options.out}")
     return 0
+
+
+def with_masks(bags: Bags, options: Options) -> Bags:
+    """Return bags with labels of their patches from the masks that the options name, if any."""
+    from midam.explain.annotations import label_by_masks
+
+    return bags if options.instance_masks is None else label_by_masks(bags, options.instance_masks)
 
 
 def _verify(options: Options, console: Console) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from midam.cli.data import MASKS, with_masks
 from midam.cli.outputs import keep_data, tell_left_out
 from midam.cli.parser import Options, Parser, words
 from midam.cli.predict import add_inputs, read_inputs
@@ -25,6 +26,7 @@ def parser() -> Parser:
     add_inputs(evaluate)
     known = f"further metrics: {', '.join(METRICS.names())}"
     evaluate.add_argument("--metrics", default="", metavar="A,B,...", help=known)
+    evaluate.add_text("--instance-masks", metavar="DIR", help=MASKS)
     evaluate.add_text("--out", metavar="FILE.json", help="also write the metrics as JSON, and the report next to it")
     return evaluate
 
@@ -67,5 +69,6 @@ def evaluated(
     keep_data(options)
     with noting() as notes:
         trained, bags = read_inputs(options, console, labeled=True)
+        bags = with_masks(bags, options)
     with BagProgress("scoring", bags.sizes, console=console) as progress:
         return bags, evaluate_bags(trained, bags, metrics=metrics, on_bags=progress.update_all), notes

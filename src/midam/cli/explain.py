@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from midam.cli.data import MASKS, with_masks
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
@@ -30,6 +31,7 @@ def parser() -> Parser:
     explain.add_text("--images", metavar="DIR", help=text)
     text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"
     explain.add_argument("--image-downsample", type=float, metavar="N", help=text)
+    explain.add_text("--instance-masks", metavar="DIR", help=MASKS)
     explain.add_text("--out", metavar="DIR", help="folder for the files; default: explain in the run")
     return explain
 
@@ -47,6 +49,7 @@ def run(options: Options, console: Console) -> int:
         raise ConfigError(f"Expected --image-downsample >= 1 with --images, got {got}; give pixels of level 0 for one.")
     keep_folder(options, "out")
     trained, bags = read_inputs(options, console, embedded=[] if options.bags is None else options.bags)
+    bags = with_masks(bags, options)
     if options.out is not None:
         keep_sources(bags, options.out, "--out", folder=True)
     label, out = getattr(options, "class"), stdout_console()

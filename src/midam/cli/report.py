@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from midam.cli.data import MASKS
 from midam.cli.evaluate import evaluated
 from midam.cli.outputs import tell_left_out
 from midam.cli.parser import DATA, Options, Parser, words
@@ -32,6 +33,7 @@ def parser() -> Parser:
     report.add_text("--table", metavar="FILE", help="CSV, TSV or Excel with a row for each bag, or patient (group)")
     text = "replace names of bags, groups, levels and files; the key is PAGE.pseudonyms.csv next to the page"
     report.add_argument("--pseudonyms", action="store_true", help=text)
+    report.add_text("--instance-masks", metavar="DIR", help=f"with DATA: {MASKS}")
     report.add_settings(TABLES, of_run=True)
     return report
 
@@ -47,6 +49,8 @@ def run(options: Options, console: Console) -> int:
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"Expected an .html file for --out, got {out}; name one.")
     root = Path(options.run)
+    if options.data is None and options.instance_masks is not None:
+        raise ConfigError("Expected DATA with --instance-masks, got none; name the images that the masks label.")
     if options.data is not None:
         bags, evaluation, notes = evaluated(options, console)
         tell_left_out(bags, out or evaluation_path(root, options.data), stdout_console())

@@ -18,14 +18,18 @@ from midam.compare.trials import Status, trial_name, trial_result
 from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
+from midam.data.instance_labels import labels_of
 from midam.errors import ConfigError, require_choice
+from midam.evaluate.contributions import instance_contributions
+from midam.evaluate.labeled_instances import IN_BAG, evaluate_instances
 from midam.evaluate.metrics import auprc
 from midam.methods.inner_folds import Positions, ranked, trainable
 from midam.methods.store import Row
+from midam.nn.ensemble import BagEnsemble
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
 from midam.train.loop import cpu_threads
-from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
+from midam.train.trials import Trial, TrialResult, every_epoch, train_trial
 
 # Initial weights use torch's global random state, so trainings in threads of a process run one after the other.
 _TURN = threading.Lock()
@@ -98,13 +102,41 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
         Trial(train, np.concatenate([val, fold.test]), fold.repeat)
         for fold, (train, val) in zip(task.folds, task.parts, strict=True)
     ]
-    results = train_trials(config, bags, trials, after=every_epoch(config) if task.every_epoch else None)
-    target = target_of(bags)
-    values = target.values(bags)
-    return [
-        _tested_epoch(target, values, result, val=val, test=fold.test, config=config)
-        for fold, (_, val), result in zip(task.folds, task.parts, results, strict=True)
-    ]
+    after, target = every_epoch(config) if task.every_epoch else None, target_of(bags)
+    values, outcomes = target.values(bags), []
+    for trial, fold, (_, val) in zip(trials, task.folds, task.parts, strict=True):
+        labeled = labels_of(bags.subset(fold.test)) is not None
+        keep = _BestEpoch(target, values[val]) if labeled else None
+        result = train_trial(config, bags, trial, after=after, keep=keep)
+        outcome = _tested_epoch(target, values, result, val=val, test=fold.test, config=config)
+        if outcome.columns["status"] == Status.OK and result.model is not None:
+            outcome.columns["instances"] = _instances(target, bags.subset(fold.test), result.model, outcome)
+        outcomes.append(outcome)
+    return outcomes
+
+
+class _BestEpoch:
+    """Whether an epoch has the best validation metric so far, as `_tested_epoch` selects it; without bags always."""
+
+    def __init__(self, target: Target, values: NDArray[Any]) -> None:
+        self._target, self._values, self._best = target, values, -np.inf
+
+    def __call__(self, scores: NDArray[np.float64]) -> bool:
+        if not np.isfinite(scores).all():
+            return False
+        count = len(self._values)
+        metric = _metric(self._target, self._values, scores[:count]) if count else 0.0
+        better = metric >= self._best
+        self._best = max(metric, self._best)
+        return better
+
+
+def _instances(target: Target, test: Bags, model: BagEnsemble, outcome: Outcome) -> dict[str, float | None]:
+    """Return how well contributions find the labeled instances of test bags, the metrics of `IN_BAG`."""
+    scores = np.asarray(outcome.columns["scores"])
+    columns = None if target.count == 1 else target.main_column(scores, None)
+    found = evaluate_instances(test, instance_contributions(model, test, columns=columns), resamples=1)
+    return {name: None if (one := getattr(found, name)) is None else one.value for name in IN_BAG}
 
 
 def _tested_epoch(

@@ -14,9 +14,10 @@ from midam.compare.folds import Fold
 from midam.compare.trials import Status, prediction_table, trial_columns
 from midam.data.bags import Bags
 from midam.data.brief import html_table
+from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.methods.store import Row
-from midam.report.words import METRIC_NAMES
+from midam.report.words import INSTANCE_NAMES, METRIC_NAMES
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
 
@@ -87,7 +88,8 @@ class Comparison:
     summary : DataFrame
         A row for each method: number of used `folds`; means of `auroc`, `auprc`, `difference` to the first method
         (paired by fold) and `seconds` per trial; 95% intervals; `peak_mib`; the number of left-out folds by reason.
-        Undefined metrics are NaN. For other targets than two classes, `metric` replaces `auroc` and `auprc`.
+        Undefined metrics are NaN. For other targets than two classes, `metric` replaces `auroc` and `auprc`. With
+        labels of instances: `auroc_in_bag`, `auprc_in_bag` and `hit_rate` of the methods that this library trains.
     remarks : tuple of str
         Notes on the folds.
     predictions : DataFrame
@@ -134,6 +136,8 @@ class Comparison:
         first, metric = self.summary["method"].iloc[0], METRIC_NAMES[self.metric]
         heads = ["method", f"{metric} [95% interval]", f"difference to {first} [95% interval]"]
         heads += [*(["AUPRC"] if self.metric == "auroc" else []), "folds", "seconds", "MiB"]
+        of_instances = [name for name in IN_BAG if name in self.summary]
+        heads += [f"instances: {INSTANCE_NAMES[name]} [95% interval]" for name in of_instances]
         lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
         for row in self.summary.to_dict("records"):
             cells = [row["method"], format_interval(row, self.metric), format_interval(row, "difference", sign=True)]
@@ -141,6 +145,7 @@ class Comparison:
             cells += [format_number(row["auprc"])] if self.metric == "auroc" else []
             cells += [f"{row['folds']} of {folds}"]
             cells += [format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0)]
+            cells += [format_interval(row, name) for name in of_instances]
             lines.append(f"| {' | '.join(cells)} |")
         lines += [
             "",
@@ -174,6 +179,8 @@ def make_comparison(
     tested = bags.subset(folds[0].test) if len(folds) == 1 else None
     metric = target_of(bags).metric
     summary = [_summarize(name, by_method[name], first, ratios, tested, metric=metric) for name in methods]
+    if any(row["instances"] for row in rows):
+        summary = [entry | _of_instances(by_method[entry["method"]], ratios) for entry in summary]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
     trials, scores = pd.DataFrame(ordered, columns=trial_columns(metric)), prediction_table(bags, ordered, folds)
     return Comparison(trials, pd.DataFrame(summary), tuple(remarks), scores, metric)
@@ -253,6 +260,18 @@ def _summarize(
         "peak_mib": max(peaks, default=np.nan),
         **{reason: sum(status in _REASONS[reason][0] for status in statuses) for reason in _reasons(metric)},
     }
+
+
+def _of_instances(rows: Mapping[tuple[int, int], Row], ratios: Mapping[tuple[int, int], float]) -> dict[str, float]:
+    """Return the entries on labeled instances, the mean over the folds in which they are defined."""
+    entries = {}
+    for name in IN_BAG:
+        values = {key: row["instances"][name] for key, row in rows.items() if row["instances"]}
+        known = {key: value for key, value in values.items() if value is not None}
+        found = corrected_interval(list(known.values()), ratio=_mean(ratios[key] for key in known))
+        low, high = float(np.maximum(found.low, 0.0)), float(np.minimum(found.high, 1.0))
+        entries |= {name: found.mean, f"{name}_low": low, f"{name}_high": high}
+    return entries
 
 
 def _reasons(metric: str) -> list[str]:

@@ -3,7 +3,8 @@
 `auroc` and `auprc` are metrics of the test bags, None unless the `status` is "ok". `lr`, `margin` and `epoch` belong to
 the tested scorer. `seconds` is the wall time with selection. `peak_mib`, measured in one trial of each method, is the
 memory of a training above libraries and data. `seed` sets validation part, weights and sampling. `trials.jsonl` also
-holds the `scores` of the test bags, in the order of the fold.
+holds the `scores` of the test bags, in the order of the fold, and in `instances` how well contributions find their
+labeled instances: None without such, or for a method that trains no model here.
 
 For other targets than two classes, the main metric replaces `auroc` and `auprc`, positive bags are not counted, and
 with several score columns the scores of a bag are a list.
@@ -19,6 +20,7 @@ import pandas as pd
 from midam.compare.folds import Fold
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, with_article
+from midam.evaluate.labeled_instances import IN_BAG
 from midam.files import write_text
 from midam.methods.store import Row, TrialStore
 from midam.names import safe_cell, visible
@@ -40,6 +42,7 @@ class Status:
     NO_VALIDATION = "no-validation"
 
 
+_KEPT = ("scores", "instances")  # in the journal, not in trials.csv
 STATUSES = tuple(text for name, text in vars(Status).items() if name.isupper())
 
 
@@ -69,14 +72,14 @@ def trial_result(bags: Bags, fold: Fold, *, status: str, **measured: Any) -> Row
     counts = {"test_bags": len(fold.test)}
     if target.name == "binary":
         counts["test_positives"] = int(bags.require_labels()[fold.test].sum())
-    scores = measured.pop("scores", None)
+    kept = {name: measured.pop(name, None) for name in _KEPT}
     columns = {**dict.fromkeys(measured_columns(target.metric)), **measured, **counts, "seed": fold.repeat}
-    return {**columns, "status": status, "scores": scores}
+    return {**columns, "status": status, **kept}
 
 
 def open_trials(path: Path, *, metric: str = "auroc", columns: int = 1) -> TrialStore:
     """Open a journal of trials with `columns` score columns; a line that is not a trial raises a `CheckpointError`."""
-    store, kept = TrialStore(path), [*trial_columns(metric), "scores"]
+    store, kept = TrialStore(path), [*trial_columns(metric), *_KEPT]
     for number, row in enumerate(store.rows, start=1):
         if list(row) != kept or not _is_trial(row, metric, columns):
             store.close()
@@ -96,7 +99,11 @@ def _is_trial(row: Row, metric: str, columns: int) -> bool:
     sound = sound and all(type(count) is int for count in counts) and isinstance(row["method"], str)
     if not sound or not isinstance(row["status"], str) or row["status"] not in STATUSES:
         return False
-    scores, figure = row["scores"], row[metric]
+    scores, figure, instances = row["scores"], row[metric], row["instances"]
+    if instances is not None and not (isinstance(instances, dict) and [*instances] == [*IN_BAG]):
+        return False
+    if not all(value is None or (isinstance(value, float) and 0 <= value <= 1) for value in (instances or {}).values()):
+        return False
     scored = isinstance(scores, list) and all(_is_score(score, columns) for score in scores)
     if row["status"] != Status.OK:
         return scores is None or scored

@@ -44,11 +44,23 @@ _HEAVY = 0.5
 class InstanceSpool(InstancePass):
     """A pass through a bag's instances that keeps their logits and values in a temporary file.
 
-    `seen` holds the scores and logits that the first pass has yielded.
+    `seen` holds the scores and logits that the first pass has yielded, and `poolings` the scorers' poolings in float64,
+    because one of 100 000 instances changes the score by less than the resolution of float32. With `like`, the spool of
+    another bag, poolings of the same scorers are not copied again.
     """
 
-    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
+    def __init__(
+        self,
+        model: BagScorer | BagEnsemble,
+        batch: WholeBatch,
+        *,
+        chunk_size: int,
+        like: "InstanceSpool | None" = None,
+    ) -> None:
         super().__init__(model, batch, chunk_size=chunk_size)
+        same = like is not None and all(a is b for a, b in zip(self.scorers, like.scorers, strict=True))
+        copied = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self.scorers)
+        self.poolings: list[Pooling] = like.poolings if like is not None and same else list(copied)
         self.seen: list[tuple[Tensor, Tensor]] = []
         self._widths = [scorer.pooling.value_size for scorer in self.scorers]
         self._dtype: np.dtype[np.floating[Any]] = np.dtype(np.float32)
@@ -111,13 +123,13 @@ def instance_contributions(
     """
     bags = prepared(model, bags)
     chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
-    parts = []
+    parts, spool = [], None
     with evaluation(model):
         for index in range(len(bags)):
             bag = bags.subset([index])
             of_column = column_of(of_bag(model, bag, 0), None if columns is None else int(columns[index]))
             batch = WholeBatch.unlabeled(reader_of(of_column, bag), torch.tensor([0]))
-            with InstanceSpool(of_column, batch, chunk_size=chunk_size) as spool:
+            with InstanceSpool(of_column, batch, chunk_size=chunk_size, like=spool) as spool:
                 deque(spool.chunks(), maxlen=0)
                 parts.append(contributions(spool))
     return np.concatenate(parts)
@@ -134,13 +146,11 @@ def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
 
 def member_contributions(spool: InstanceSpool) -> NDArray[np.float64]:
     """Return the contribution of each instance to the score of the bag by each scorer, [M, n]."""
-    return np.array([_of_scorer(spool, member, scorer.pooling) for member, scorer in enumerate(spool.scorers)])
+    return np.array([_of_scorer(spool, member, pooling) for member, pooling in enumerate(spool.poolings)])
 
 
 @torch.no_grad()
-def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[np.float64]:
-    # In float64: one of 100 000 instances changes the score by less than the resolution of float32.
-    exact = copy.deepcopy(pooling).cpu().double().eval()
+def _of_scorer(spool: InstanceSpool, member: int, exact: Pooling) -> NDArray[np.float64]:
     whole = _statistic(spool, member, exact)
     score = _score(exact, whole)
     if float(whole.n) == 1:
@@ -169,8 +179,7 @@ def _of_scorer(spool: InstanceSpool, member: int, pooling: Pooling) -> NDArray[n
 def exchanged(spool: InstanceSpool, instance: int, others: InstanceSpool, part: slice) -> NDArray[np.float64]:
     """Return the loss of the bag score when an instance is replaced by each instance in `part` of another spool."""
     losses = []
-    for member, scorer in enumerate(spool.scorers):
-        exact = copy.deepcopy(scorer.pooling).cpu().double().eval()
+    for member, exact in enumerate(spool.poolings):
         z, v = (torch.cat(columns)[part] for columns in zip(*(pairs[member] for _, pairs in others.read())))
         replacements = exact.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
         remainder = _statistic(spool, member, exact, without=instance)

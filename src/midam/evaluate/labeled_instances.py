@@ -40,7 +40,8 @@ from midam.evaluate.proportions import Estimate, wilson
 from midam.evaluate.ranking import check_scores, units_of
 
 FIGURES = ("auroc_in_bag", "auprc_in_bag", "hit_rate", "auroc", "auprc")
-"""Names of the metrics."""
+"""Names of the metrics; the first three are means over bags."""
+IN_BAG = FIGURES[:3]
 _MOST_BINS = 2048  # of pooled scores in the bootstrap; a value needs none
 _RESAMPLES_AT_A_TIME = 256
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
+    from midam.explain.annotations import label_by_masks as label_by_masks
     from midam.explain.explanation import Explanation as Explanation
     from midam.explain.explanation import explain_bag as explain_bag
     from midam.explain.picture import draw_explanation as draw_explanation

@@ -18,7 +18,7 @@ from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, nearest
-from midam.evaluate.labeled_instances import FIGURES, instance_metrics
+from midam.evaluate.labeled_instances import IN_BAG, instance_metrics
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import LABEL, Explanation, column_scores, explain_bag, label_words, share_text
@@ -317,7 +317,7 @@ def _labeled(explanation: Explanation) -> dict[str, Any]:
         return {}
     found = instance_metrics(labels, explanation.contribution, [len(labels)], resamples=1)
     counts = {"labeled": found.instances, "positive": found.positives}
-    return {"labels": {**counts, **{name: getattr(found, name).value for name in FIGURES[:3]}}}
+    return {"labels": {**counts, **{name: getattr(found, name).value for name in IN_BAG}}}
 
 
 def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:

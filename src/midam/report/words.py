@@ -18,7 +18,7 @@ PART_NAMES = {"test": "test", "out_of_fold": "out-of-fold", "val": "validation",
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
 INSTANCE_NAMES = {
     **{"auroc_in_bag": "AUROC in a bag", "auprc_in_bag": "average precision in a bag"},
-    **{"hit_rate": "top instance is a labeled one", "auroc": "AUROC, pooled", "auprc": "average precision, pooled"},
+    **{"hit_rate": "hit rate of the top instance", "auroc": "AUROC, pooled", "auprc": "average precision, pooled"},
 }
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
 _RENAMED = {"site_column": "balance"}

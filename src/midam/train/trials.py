@@ -1,5 +1,6 @@
 """Trials of one configuration: trainings that differ only in bags and seed, as in a cross-validation."""
 
+import copy
 import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import DivergedError, Note, require
+from midam.nn.ensemble import BagEnsemble
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 
@@ -35,6 +37,9 @@ class Trial:
     score: NDArray[np.int64]
     seed: int
 
+
+Keep = Callable[[NDArray[np.float64]], bool]
+"""Function of the scores of a trial's bags after an epoch, which returns whether to keep the model of this epoch."""
 
 Prepare = Callable[[Trial], Bags]
 """Function that returns the bags with columns coded, and gaps filled, by the training bags of a trial alone."""
@@ -63,6 +68,7 @@ class TrialResult:
     loss: NDArray[np.float64]  # [E], as in `Trainer.history`
     train_auroc: NDArray[np.float64]  # [E]; with another target, its main metric
     seconds: float
+    model: BagEnsemble | None = None  # the last that was kept
 
 
 def every_epoch(config: Settings) -> range:
@@ -82,11 +88,13 @@ def train_trials(
     return [train_trial(config, bags, trial, after=after) for trial in trials]
 
 
-def train_trial(config: Settings, bags: Bags, trial: Trial, *, after: Collection[int] | None = None) -> TrialResult:
+def train_trial(
+    config: Settings, bags: Bags, trial: Trial, *, after: Collection[int] | None = None, keep: Keep | None = None
+) -> TrialResult:
     """Train on the bags of a trial, and score its others; its seed replaces ``config.seed``.
 
     No epoch is selected: all epochs are trained, and the bags are scored after the last epoch, or after each of the
-    epochs `after`, from 1.
+    epochs `after`, from 1. By default, no model is kept.
     """
     started, config = time.perf_counter(), config.replace(select="last", patience=None)
     after = (config.training.epochs,) if after is None else after
@@ -97,12 +105,16 @@ def train_trial(config: Settings, bags: Bags, trial: Trial, *, after: Collection
     scored = bags.subset(trial.score)
     reader = trainer.reader(scored)
     scores: list[NDArray[np.float64]] = []
+    kept: BagEnsemble | None = None
     columns, metric = trainer.target.count, f"train_{trainer.target.metric}"
     failed = np.full(len(trial.score) if columns == 1 else (len(trial.score), columns), np.nan)
 
     def score(trainer: Trainer, _: object) -> None:
+        nonlocal kept
         if trainer.epoch in after:
             scores.append(trainer.scores(scored, reader))
+            if keep is not None and keep(scores[-1]):
+                kept = copy.deepcopy(trainer.reported)
 
     with suppress(DivergedError):
         trainer.fit(callbacks=[score])
@@ -113,4 +125,5 @@ def train_trial(config: Settings, bags: Bags, trial: Trial, *, after: Collection
         np.array([row["loss"] for row in rows] + lost),
         np.array([row[metric] for row in rows] + lost),
         seconds=time.perf_counter() - started,
+        model=kept,
     )

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
 from midam.errors import plural
+from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.proportions import Estimate
 from midam.report.figures import ORANGE
 from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
 from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_mean_curves
-from midam.report.words import METRIC_NAMES, capitalized
+from midam.report.words import INSTANCE_NAMES, METRIC_NAMES, capitalized
 
 _GRID = np.linspace(0, 1, 101)
 
@@ -127,12 +128,27 @@ def _metrics(study: MethodsStudy) -> list[Any]:
         Figure(differences, "Paired differences, 95% intervals."),
         Pair(_curves(study)),
     ]
+    blocks += _instances(study)
     if study.by_class:
         heads = ["class or label", *(method.name for method in study.methods)]
         by_class = [[name, *map(Number, areas)] for name, areas in study.by_class]
         blocks.append(Table("AUROC of each class or label, mean over folds", heads, by_class, sorts=True))
         blocks.append(Note("The mean is over the folds whose test bags hold both a class and others."))
     return blocks
+
+
+def _instances(study: MethodsStudy) -> list[Any]:
+    """Return a table of how well contributions find labeled instances, if the methods were evaluated on such."""
+    names = [name for name in IN_BAG if name in study.methods[0].figures]
+    if not names:
+        return []
+    rows = [[method.name, *(method.estimate(name) for name in names)] for method in study.methods]
+    heads = ["method", *(capitalized(INSTANCE_NAMES[name]) for name in names)]
+    text = (
+        "Contributions against the known labels of instances, which no training used; mean over folds. A dash: the "
+        "method trains no model that can be asked for contributions here."
+    )
+    return [Table("Did the right instances decide?", heads, rows, sorts=True), Note(text)]
 
 
 def _curves(study: MethodsStudy) -> list[Figure]:

@@ -1,0 +1,88 @@
+"""Labels of patches from masks and GeoJSON annotations of images and slides."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from midam.cli import main
+from midam.data import open_store, read_bags
+from midam.errors import BagDataError, DataNotFoundError
+from midam.explain import label_by_masks
+
+SIDE = 16
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Two classes of images of 3 x 2 patches, one of each class, and a folder for masks."""
+    rng = np.random.default_rng(0)
+    for label in ("negative", "positive"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        for number in range(2):
+            pixels = rng.integers(0, 255, (2 * SIDE, 3 * SIDE, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / label / f"{label}{number}.png")
+    (tmp_path / "masks").mkdir()
+    return tmp_path
+
+
+def read(images):
+    return read_bags(images / "images", positive="positive", images={"patch_size": SIDE})
+
+
+def labels_of(bags, name):
+    """The labels of a bag, row by row."""
+    (index,) = np.flatnonzero(np.char.find(bags.ids, name) >= 0)
+    start, size = int(bags.starts[index]), int(bags.sizes[index])
+    return bags.instance_labels[start : start + size]
+
+
+def test_a_patch_is_positive_where_a_tenth_of_it_is_marked(images):
+    mask = np.zeros((2 * SIDE, 3 * SIDE), np.uint8)
+    mask[:SIDE, :SIDE] = 255  # all of the first patch
+    mask[SIDE : SIDE + 4, SIDE : SIDE + 4] = 1  # 1/16 of the fifth
+    mask[SIDE : SIDE + 6, 2 * SIDE : 2 * SIDE + 6] = 1  # more than a tenth of the sixth
+    Image.fromarray(mask).save(images / "masks/positive0.png")
+    bags = label_by_masks(read(images), images / "masks")
+    assert labels_of(bags, "positive0").tolist() == [1, 0, 0, 0, 0, 1]
+    assert np.isnan(labels_of(bags, "positive1")).all(), "an image without a mask"
+    assert labels_of(bags, "negative0").tolist() == [0] * 6
+    half = label_by_masks(read(images), images / "masks", share=0.5)
+    assert labels_of(half, "positive0").tolist() == [1, 0, 0, 0, 0, 0]
+    Image.fromarray(mask[::2, ::2]).save(images / "masks/positive1.png")
+    assert labels_of(label_by_masks(read(images), images / "masks"), "positive1").tolist() == [1, 0, 0, 0, 0, 1]
+
+
+def test_polygons_of_geojson_label_patches(images):
+    def ring(left, top, right, low):
+        return [[left, top], [right, top], [right, low], [left, low], [left, top]]
+
+    hole = {"type": "Polygon", "coordinates": [ring(0, 0, 2 * SIDE, SIDE), ring(0, 0, SIDE, SIDE)]}
+    several = {"type": "MultiPolygon", "coordinates": [[ring(40, 20, 48, 32)], [ring(0, 30, 2, 32)]]}
+    features = [{"type": "Feature", "geometry": shape} for shape in (hole, several)]
+    path = images / "masks/positive0.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    bags = label_by_masks(read(images), images / "masks")
+    assert labels_of(bags, "positive0").tolist() == [0, 1, 0, 0, 0, 1]
+    for wrong in ("[1]", '{"features": [{"geometry": {"type": "Polygon", "coordinates": [[[0, 0]]]}}]}', "{"):
+        path.write_text(wrong)
+        with pytest.raises(BagDataError, match="GeoJSON of polygons"):
+            label_by_masks(read(images), images / "masks")
+
+
+def test_masks_that_fit_no_image_are_refused(images):
+    with pytest.raises(DataNotFoundError, match="folder of masks"):
+        label_by_masks(read(images), images / "nothing")
+    with pytest.raises(BagDataError, match="named like the files or bags"):
+        label_by_masks(read(images), images / "masks")
+    Image.new("L", (50, 50)).save(images / "masks/positive0.png")
+    with pytest.raises(BagDataError, match="48 x 32 pixels or smaller in proportion, got 50 x 50"):
+        label_by_masks(read(images), images / "masks")
+
+
+def test_the_command_keeps_the_labels_in_a_store(images):
+    Image.new("L", (3 * SIDE, 2 * SIDE), 255).save(images / "masks/positive0.png")
+    command = ["data", "import", str(images / "images"), "--positive", "positive", "--patch-size", str(SIDE)]
+    assert main([*command, "--instance-masks", str(images / "masks"), "--out", str(images / "store")]) == 0
+    assert labels_of(open_store(images / "store"), "positive0").tolist() == [1] * 6
