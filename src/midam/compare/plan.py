@@ -135,8 +135,8 @@ def _instances(target: Target, test: Bags, model: BagEnsemble, outcome: Outcome)
     """Return how well contributions find the labeled instances of test bags, the metrics of `IN_BAG`."""
     scores = np.asarray(outcome.columns["scores"])
     columns = None if target.count == 1 else target.main_column(scores, None)
-    found = evaluate_instances(test, instance_contributions(model, test, columns=columns), resamples=1)
-    return {name: None if (one := getattr(found, name)) is None else one.value for name in IN_BAG}
+    metrics = evaluate_instances(test, instance_contributions(model, test, columns=columns), resamples=1)
+    return {name: None if (one := getattr(metrics, name)) is None else one.value for name in IN_BAG}
 
 
 def _tested_epoch(

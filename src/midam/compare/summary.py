@@ -268,9 +268,9 @@ def _of_instances(rows: Mapping[tuple[int, int], Row], ratios: Mapping[tuple[int
     for name in IN_BAG:
         values = {key: row["instances"][name] for key, row in rows.items() if row["instances"]}
         known = {key: value for key, value in values.items() if value is not None}
-        found = corrected_interval(list(known.values()), ratio=_mean(ratios[key] for key in known))
-        low, high = float(np.maximum(found.low, 0.0)), float(np.minimum(found.high, 1.0))
-        entries |= {name: found.mean, f"{name}_low": low, f"{name}_high": high}
+        interval = corrected_interval(list(known.values()), ratio=_mean(ratios[key] for key in known))
+        low, high = float(np.maximum(interval.low, 0.0)), float(np.minimum(interval.high, 1.0))
+        entries |= {name: interval.mean, f"{name}_low": low, f"{name}_high": high}
     return entries
 
 

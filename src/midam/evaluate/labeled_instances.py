@@ -1,27 +1,6 @@
 """Metrics of instance scores against known labels of instances, with intervals that resample whole groups of bags.
 
-A score of instances, such as the contribution of `midam.evaluate.contributions`, should be higher for an instance that
-makes its bag positive. Let bag i hold the labeled instances J_i: the positive ones P_i, and the others N_i. Instances
-without a label count nowhere.
-
-    AUROC of a bag     A_i = sum over p in P_i, q in N_i of ([s_p > s_q] + [s_p = s_q] / 2) / (|P_i| |N_i|)
-    AP of a bag        AP_i = sum over the distinct scores t of P_i of |{p: s_p = t}| / |P_i| * precision(t)
-                       precision(t) = share of P_i among the instances of J_i with s >= t
-    hit of a bag       H_i = share of P_i among the instances of J_i with the highest score
-
-*In a bag* is the mean of A_i or AP_i over the bags that hold both labels; the hit rate is the mean of H_i over those of
-them that are positive. *Pooled* is the AUROC or AP of all labeled instances of all bags, on one scale: it asks whether
-scores can be compared between bags too, and counts large bags more. `chance` is what random scores reach: the mean of
-|P_i| / |J_i|, or its pooled form.
-
-Intervals: percentiles of a bootstrap of whole groups (patients), or of bags without groups, since the instances of a
-bag are not independent. With fewer than 10 such units, or if the bootstrap has no spread, they are widened to contain
-Wilson's interval of that many trials.
-
-References
-----------
-Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369. Wilson (1927), Journal of the American
-Statistical Association 22:209.
+`instance_metrics` has the formulas.
 """
 
 from dataclasses import dataclass
@@ -76,13 +55,13 @@ class InstanceMetrics:
 
     def entries(self) -> dict[str, Any]:
         """Return counts, values, intervals and values of chance as JSON can hold them, as in summary.json."""
-        found: dict[str, Any] = {"bags": self.bags, "instances": self.instances, "positives": self.positives}
+        entries: dict[str, Any] = {"bags": self.bags, "instances": self.instances, "positives": self.positives}
         for name in FIGURES:
             estimate: Estimate | None = getattr(self, name)
-            found[name] = None if estimate is None else estimate.value
-            found[f"{name}_ci95"] = None if estimate is None else [estimate.low, estimate.high]
-            found[f"{name}_bags"] = 0 if estimate is None else estimate.bags
-        return {**found, "chance": self.chance}
+            entries[name] = None if estimate is None else estimate.value
+            entries[f"{name}_ci95"] = None if estimate is None else [estimate.low, estimate.high]
+            entries[f"{name}_bags"] = 0 if estimate is None else estimate.bags
+        return {**entries, "chance": self.chance}
 
 
 def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> InstanceMetrics:
@@ -128,7 +107,24 @@ def instance_metrics(
     resamples: int = 1000,
     seed: int = 0,
 ) -> InstanceMetrics:
-    """Return the metrics of this module for M instances of N bags, bag after bag.
+    """Return metrics of the scores of M instances of N bags, bag after bag.
+
+    A score, such as the contribution of `midam.evaluate.contributions`, should be higher for an instance that makes its
+    bag positive. Let bag i hold the labeled instances J_i: the positive ones P_i, and the others N_i. Instances without
+    a label count nowhere.
+
+    - AUROC of a bag: ``sum over p in P_i, q in N_i of ([s_p > s_q] + [s_p = s_q] / 2) / (|P_i| |N_i|)``.
+    - Average precision of a bag: the mean over p in P_i of the share of P_i among the instances of J_i with s >= s_p.
+    - Hit of a bag: the share of P_i among the instances of J_i with the highest score.
+
+    *In a bag* is the mean over the bags that hold both labels; the hit rate is the mean over those of them that are
+    positive. *Pooled* are the AUROC and the average precision of all labeled instances of all bags, on one scale: they
+    ask whether scores can be compared between bags too, and count large bags more. `chance` is what random scores
+    reach: the mean of |P_i| / |J_i|, or the same of all instances.
+
+    Intervals are percentiles of a bootstrap of whole groups (patients), or of bags without groups, since the instances
+    of a bag are not independent. With fewer than 10 of these units, or if the bootstrap has no spread, they are widened
+    to contain Wilson's interval of as many trials.
 
     Parameters
     ----------
@@ -147,6 +143,11 @@ def instance_metrics(
     ------
     BagDataError
         For labels, scores, sizes or groups that do not fit.
+
+    References
+    ----------
+    Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369. Wilson (1927), Journal of the American
+    Statistical Association 22:209.
 
     Examples
     --------
@@ -171,7 +172,7 @@ def instance_metrics(
     aurocs, precisions, hits = _by_bag(bag, right, s, len(counts))
     shares = above / np.maximum(total, 1)
     weights = _Resampling(units[total > 0], resamples, seed)
-    found: dict[str, Estimate | None] = {
+    estimates: dict[str, Estimate | None] = {
         "auroc_in_bag": weights.mean(aurocs, units, both),
         "auprc_in_bag": weights.mean(precisions, units, both),
         "hit_rate": weights.mean(hits, units, both & positive),
@@ -180,7 +181,7 @@ def instance_metrics(
     chance = {"auroc_in_bag": 0.5, "auroc": 0.5, "auprc": float(right.mean()) if len(right) else np.nan}
     chance |= {"auprc_in_bag": _mean(shares[both]), "hit_rate": _mean(shares[both & positive])}
     counted = {"bags": int((total > 0).sum()), "instances": len(right), "positives": int(right.sum())}
-    return InstanceMetrics(**counted, **found, chance={name: chance[name] for name in FIGURES if found[name]})
+    return InstanceMetrics(**counted, **estimates, chance={name: chance[name] for name in FIGURES if estimates[name]})
 
 
 def _mean(values: NDArray[np.float64]) -> float:

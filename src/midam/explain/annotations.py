@@ -51,7 +51,7 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> 
     if not folder.is_dir():
         raise DataNotFoundError(f"Expected a folder of masks, got none (in {folder}); name the right one.")
     files = {file_name(path): path for path in sorted(folder.iterdir()) if path.suffix.lower() in _MASKS}
-    labels, found = np.full(len(bags.instances), np.nan, np.float32), 0
+    labels, masks = np.full(len(bags.instances), np.nan, np.float32), 0
     for index in range(len(bags)):
         start, size = int(bags.starts[index]), int(bags.sizes[index])
         if bags.labels is not None and bags.labels[index] == 0:
@@ -59,10 +59,10 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> 
         for patches in patches_of(bags, index):
             path = files.get(patches.file.stem if patches.file is not None else "", files.get(str(bags.ids[index])))
             if path is not None:
-                found += 1
+                masks += 1
                 instances = np.arange(size) if patches.instances is None else patches.instances
                 labels[start + instances] = _marked(patches, path) >= share
-    if not found:
+    if not masks:
         raise BagDataError(
             f"Expected masks of patches with coordinates, named like the files or bags, such as {bags.ids[0]}.png or "
             f"{bags.ids[0]}.geojson, got none (in {folder}); name them so."

@@ -78,8 +78,10 @@ def _labels_text(entry: Mapping[str, Any]) -> str:
     """Return how well the contributions find the labeled instances of a bag."""
     labels = entry["labels"]
     top = "is" if labels["hit_rate"] == 1 else "is not" if labels["hit_rate"] == 0 else "is tied with"
-    found = f"{labels['positive']} of {labels['labeled']} labeled instances are positive: the top one {top} one of them"
-    return f"{found}, AUROC {labels['auroc_in_bag']:.3f}, average precision {labels['auprc_in_bag']:.3f}."
+    counts = (
+        f"{labels['positive']} of {labels['labeled']} labeled instances are positive: the top one {top} one of them"
+    )
+    return f"{counts}, AUROC {labels['auroc_in_bag']:.3f}, average precision {labels['auprc_in_bag']:.3f}."
 
 
 def _form(entry: Mapping[str, Any]) -> str:

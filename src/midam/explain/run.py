@@ -315,9 +315,9 @@ def _labeled(explanation: Explanation) -> dict[str, Any]:
     labels = np.array(explanation.columns.get(LABEL, ()), dtype=np.float64)
     if not {0.0, 1.0} <= {*labels.tolist()}:
         return {}
-    found = instance_metrics(labels, explanation.contribution, [len(labels)], resamples=1)
-    counts = {"labeled": found.instances, "positive": found.positives}
-    return {"labels": {**counts, **{name: getattr(found, name).value for name in IN_BAG}}}
+    metrics = instance_metrics(labels, explanation.contribution, [len(labels)], resamples=1)
+    counts = {"labeled": metrics.instances, "positive": metrics.positives}
+    return {"labels": {**counts, **{name: getattr(metrics, name).value for name in IN_BAG}}}
 
 
 def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:

@@ -273,9 +273,9 @@ def print_warnings(console: Console, description: BagDescription) -> None:
 
 def _print_instances(console: Console, result: Mapping[str, Any], headline: str) -> None:
     """Print how well contributions find labeled instances, of the headline's part or the next one that has some."""
-    found = words.instances_of(result.get("instances") or {}, headline)
-    if found is not None:
-        part, entry = found
+    evaluated = words.instances_of(result.get("instances") or {}, headline)
+    if evaluated is not None:
+        part, entry = evaluated
         where = "" if part == headline else f" ({words.PART_NAMES[part]} bags)"
         console.print(f"{words.instance_words(entry)}{where}", soft_wrap=True)
 

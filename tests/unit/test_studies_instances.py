@@ -1,0 +1,111 @@
+"""The study of instance scores: its sets, its numbers against naive ones, its rule, and the study itself, small."""
+
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.trainings import make_scorers
+
+from midam.data.bags import Bags
+from midam.evaluate import evaluate_instances
+from midam.evaluate.predict import predict
+from studies.instances import scores as numbers
+from studies.instances.instances import METHODS, Design, run
+from studies.instances.page import SCORES, verdict
+from studies.instances.scores import score_instances
+from studies.instances.sets import SETS, load
+from studies.options import StudyOptions
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_labels_of_instances_make_the_labels_of_bags(name):
+    train, test, best = load(name, 0, train=8, test=12)
+    assert (len(train), len(test)) == (8, 12)
+    assert test.labels.tolist() == [0, 1] * 6
+    parts = np.split(test.instance_labels, np.cumsum(test.sizes)[:-1])
+    speaks = 0 if name == "absence" else 1  # the label of the instances that decide
+    for label, of_bag in zip(test.labels, parts, strict=True):
+        decides = bool(label) != (name == "absence")
+        if name == "compound" and not label:
+            assert np.isnan(of_bag).all()
+        else:
+            assert (of_bag == speaks).any() == decides
+    for values in best.values():
+        assert evaluate_instances(test, values).auroc_in_bag.value > 0.75
+    again = load(name, 0, train=8, test=12).test
+    np.testing.assert_array_equal(again.instances, test.instances)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "smoothed-max", "mean"])
+def test_numbers_are_those_of_naive_removals(pooling, monkeypatch):
+    model = make_scorers(pooling, 2)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 4)).astype(np.float32)
+    monkeypatch.setattr(numbers, "_ORDERS", 3000)
+    found = score_instances(model, Bags.from_list([x]), np.zeros(4, np.float32))
+    assert list(found) == list(SCORES)
+
+    def score(members):
+        return float(predict(model, Bags.from_list([x[list(members)]]))[0])
+
+    whole = score(range(4))
+    for at in range(4):
+        others = [i for i in range(4) if i != at]
+        np.testing.assert_allclose(found["contribution"][at], whole - score(others), atol=1e-5)
+        np.testing.assert_allclose(found["value"][at], score([at]), atol=1e-5)
+        added = [
+            score(order[: order.index(at) + 1]) - score(order[: order.index(at)])
+            for order in permutations(range(4))
+            if order[0] != at
+        ]
+        np.testing.assert_allclose(found["order average"][at], np.mean(added), atol=3e-3)
+    step, place = 1e-2, (1, 2)
+    ends = []
+    for side in (-step, step):
+        moved = x.copy()
+        moved[place] += side
+        ends.append(float(predict(model, Bags.from_list([moved]))[0]))
+    slope = (ends[1] - ends[0]) / (2 * step)
+    only = np.zeros(4, np.float32)
+    only[:] = x[1]
+    only[2] = 0
+    shown = score_instances(model, Bags.from_list([x]), only)["gradient x input"]
+    np.testing.assert_allclose(shown[1], slope * x[place], atol=2e-4)
+
+
+def test_the_rule_needs_a_choice_that_most_sets_agree_on_and_an_interval_above_zero():
+    rng = np.random.default_rng(0)
+
+    def tables(gain):
+        made = {}
+        for name in "abcde":
+            values = 0.7 + 0.001 * rng.normal(size=(2, len(SCORES), 4))
+            values[:, SCORES.index("gradient x input")] = 0.99  # which cannot be chosen
+            values[:, SCORES.index("value")] += gain
+            made[name] = {"method": values}
+        return made
+
+    assert verdict(tables(0.1)).default == "value"
+    assert verdict(tables(0.1)).gain.low > 0.09
+    assert verdict(tables(-0.1)).default == "contribution"
+
+
+def test_every_pooling_and_estimator_is_in_the_study():
+    assert {settings["estimator"] for settings in METHODS.values()} == {"vrsp", "minibatch", "exact"}
+    assert len({settings["pooling"] for settings in METHODS.values()}) == 5
+    trials = Design().trials
+    assert len(trials) == len(set(trials)) == 7 * (9 * 5 + 2)
+
+
+@pytest.mark.long
+def test_the_study_writes_its_page(tmp_path):
+    options = StudyOptions(smaller=True, out=tmp_path / "records", cache=tmp_path / "cache")
+    run(options)
+    page = (tmp_path / "records/instances.md").read_text()
+    assert "By the rule, `midam explain`" in page
+    assert "Best possible on neighbors: posterior, whole bag" in page
+    assert (tmp_path / "records/instances.png").is_file()
+    before = (tmp_path / "cache/instances-smaller.jsonl").read_text()
+    run(options)
+    assert Path(tmp_path / "cache/instances-smaller.jsonl").read_text() == before, "nothing is computed again"
