@@ -47,6 +47,7 @@ class Split(NamedTuple):
     best: dict[str, Scores]
 
 
+@lru_cache(maxsize=1)  # of all methods of a repeat
 def load(name: str, repeat: int, *, train: int, test: int) -> Split:
     """Return a set of a repeat, with half of the bags positive.
 
@@ -60,7 +61,7 @@ def load(name: str, repeat: int, *, train: int, test: int) -> Split:
     return SETS[name](rng, train, test)
 
 
-def _split(parts: list[list[NDArray[Any]]], labels: list[NDArray[Any]], name: str, best: dict[str, Scores]) -> Split:
+def _split(parts: list[list[NDArray[Any]]], labels: list[list[Scores]], name: str, best: dict[str, Scores]) -> Split:
     """Return bags of training and test parts, of which every second is positive, with labels of their instances."""
     made = [
         Bags.from_list([part.astype(np.float32) for part in bags], np.arange(len(bags)) % 2, source=name).replace(
@@ -85,7 +86,7 @@ def _of_digits(kind: str) -> Callable[[np.random.Generator, int, int], Split]:
         order = rng.permutation(len(digits))
         cut = int(_SHARE * len(order))
         parts: list[list[NDArray[Any]]] = []
-        labels: list[NDArray[Any]] = []
+        labels: list[list[Scores]] = []
         for rows, count in ((order[:cut], train), (order[cut:], test)):
             bags = [_draw(kind, rng, rows, digits, bool(number % 2)) for number in range(count)]
             parts.append([images[members] for members in bags])
@@ -124,7 +125,8 @@ def _labels(kind: str, digits: NDArray[np.int64], positive: bool) -> Scores:
 
 def _neighbors(rng: np.random.Generator, train: int, test: int) -> Split:
     """Make bags of instances in a row, whose labels are a Markov chain in positive bags."""
-    parts, labels, best = [], [], dict[str, list[Scores]]()
+    parts, labels = list[list[NDArray[Any]]](), list[list[Scores]]()
+    best: dict[str, list[Scores]] = {}
     direction = np.full(_WIDTH, 1 / np.sqrt(_WIDTH))
     for count in (train, test):
         on = np.zeros((count, _SIZE), dtype=bool)
@@ -168,7 +170,7 @@ def _posterior(ratio: Scores) -> Scores:
 def _needle(rng: np.random.Generator, train: int, test: int) -> Split:
     """Make bags of instances of ten clusters, of which one in a positive bag is from an eleventh."""
     centers = rng.normal(0, _SPREAD, (_CLUSTERS + 1, _NEEDLE_WIDTH))
-    parts, labels, best = [], [], list[Scores]()
+    parts, labels, best = list[list[NDArray[Any]]](), list[list[Scores]](), list[Scores]()
     for count in (train, test):
         cluster = rng.integers(0, _CLUSTERS, (count, _HAY))
         place = rng.integers(0, _HAY, count)
@@ -183,9 +185,9 @@ def _needle(rng: np.random.Generator, train: int, test: int) -> Split:
 
 def _receptors(rng: np.random.Generator, train: int, test: int) -> Split:
     """Make bags of sequences of amino acids, as counts of triples of their classes; some hold a motif."""
-    alphabet, parts, labels = np.array(list(_LETTERS)), list[list[Scores]](), list[list[Scores]]()
+    alphabet, parts, labels = np.array(list(_LETTERS)), list[list[NDArray[Any]]](), list[list[Scores]]()
     for count in (train, test):
-        bags, marks = [], []
+        bags, marks = list[NDArray[Any]](), list[Scores]()
         for number in range(count):
             holds = rng.permutation(np.arange(_SEQUENCES) < (rng.integers(2, 5, endpoint=True) if number % 2 else 0))
             bags.append(np.stack([_triples(_sequence(rng, alphabet, bool(motif))) for motif in holds]))

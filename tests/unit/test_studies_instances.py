@@ -95,7 +95,7 @@ def test_every_pooling_and_estimator_is_in_the_study():
     assert {settings["estimator"] for settings in METHODS.values()} == {"vrsp", "minibatch", "exact"}
     assert len({settings["pooling"] for settings in METHODS.values()}) == 5
     trials = Design().trials
-    assert len(trials) == len(set(trials)) == 7 * (9 * 5 + 2)
+    assert len(trials) == len(set(trials)) == 7 * (9 * 3 + 1)
 
 
 @pytest.mark.long

@@ -264,7 +264,7 @@ def _summarize(
 
 def _of_instances(rows: Mapping[tuple[int, int], Row], ratios: Mapping[tuple[int, int], float]) -> dict[str, float]:
     """Return the entries on labeled instances, the mean over the folds in which they are defined."""
-    entries = {}
+    entries: dict[str, float] = {}
     for name in IN_BAG:
         values = {key: row["instances"][name] for key, row in rows.items() if row["instances"]}
         known = {key: value for key, value in values.items() if value is not None}

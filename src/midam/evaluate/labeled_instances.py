@@ -180,8 +180,9 @@ def instance_metrics(
     }
     chance = {"auroc_in_bag": 0.5, "auroc": 0.5, "auprc": float(right.mean()) if len(right) else np.nan}
     chance |= {"auprc_in_bag": _mean(shares[both]), "hit_rate": _mean(shares[both & positive])}
-    counted = {"bags": int((total > 0).sum()), "instances": len(right), "positives": int(right.sum())}
-    return InstanceMetrics(**counted, **estimates, chance={name: chance[name] for name in FIGURES if estimates[name]})
+    counted: dict[str, Any] = {"bags": int((total > 0).sum()), "instances": len(right), "positives": int(right.sum())}
+    chance = {name: chance[name] for name in FIGURES if estimates[name]}
+    return InstanceMetrics(**{**counted, **estimates, "chance": chance})
 
 
 def _mean(values: NDArray[np.float64]) -> float:
@@ -262,7 +263,7 @@ class _Resampling:
         ]
         drawn = [_areas(*(np.asarray(counts @ table) for table in tables)) for counts in self._counts()]
         binned = _areas(*(np.asarray(table.sum(axis=0)) for table in tables))
-        values = {}
+        values: dict[str, Estimate | None] = {}
         for name, value, whole, parts in zip(("auroc", "auprc"), exact, binned, zip(*drawn)):
             resampled = np.concatenate(parts) - whole[0] + value[0]
             resampled = resampled[np.isfinite(resampled)].clip(0, 1)

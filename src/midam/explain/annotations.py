@@ -76,7 +76,7 @@ def _marked(patches: Patches, path: Path) -> NDArray[np.float64]:
         scale = max(1.0, min(patches.width, patches.height) / _FINE)
         mask = _raster(path, patches.extent, scale)
     else:
-        mask = (read_pixels(path) > 0).any(axis=0)
+        mask = np.asarray((read_pixels(path) > 0).any(axis=0))
         scale = _scale_of(patches, mask.shape, path)
     sides = np.rint(patches.sides / scale).astype(np.int64)
     left, top, right, low = (sides[:, at].clip(0, mask.shape[1 - at % 2]) for at in range(4))

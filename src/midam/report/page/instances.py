@@ -19,7 +19,7 @@ _FEW = 20  # bags
 
 def instances_part(entry: Mapping[str, Any], part: str, *, grouped: bool) -> Part:
     """Return the block on the labeled instances of a part, whose entry `InstanceMetrics.entries` has made."""
-    rows = []
+    rows, fewest = list[list[Any]](), _FEW
     for name in FIGURES:
         if entry[name] is not None:
             low, high = entry[f"{name}_ci95"]
@@ -27,11 +27,12 @@ def instances_part(entry: Mapping[str, Any], part: str, *, grouped: bool) -> Par
             chance = Number(entry["chance"][name])
             rows.append([capitalized(INSTANCE_NAMES[name]), Number(entry[name]), interval(estimate), chance])
             rows[-1].append(estimate.bags)
+            fewest = min(fewest, estimate.bags)
     counts = f"{entry['instances']} labeled instances, {entry['positives']} positive, of {entry['bags']}"
     caption = f"Contributions of {counts} {PART_NAMES[part]} bags"
     table = Table(caption, ["metric", "value", "95% interval", "chance", "bags"], rows)
     blocks: list[Any] = [_TEXT.format(units="groups" if grouped else "bags"), table]
     blocks += [Note(_SEEN)] if part == "train" else []
-    if rows and min(row[-1] for row in rows) < _FEW:
+    if fewest < _FEW:
         blocks.append(Note(f"Fewer than {_FEW} bags: the intervals are wide, and approximate."))
     return Part("Did the right instances decide?", blocks)
