@@ -84,7 +84,8 @@ def body(tables: Tables, rows: Sequence[Mapping[str, Any]], figure: str) -> Iter
     yield from section("Chosen with each set left out", table(["set left out", "chosen", "minus contribution"], left))
     yield from section(
         "Every score on every set",
-        "AUROC in a bag: the mean over bags that hold both labels, over methods and repeats. 0.5 is chance.",
+        "AUROC in a bag: the mean over bags that hold both labels, over methods and repeats. 0.5 is chance, and the "
+        "equal weights of mean pooling. In `absence`, weights point at the instances that speak against the class.",
         table(["score", *tables, "mean"], _by_set(tables, _AUROC)),
         *_limits(tables, rows),
     )
