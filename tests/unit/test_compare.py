@@ -362,7 +362,7 @@ def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):
 def row(**changes):
     values = dict.fromkeys(trial_columns("auroc"))
     values |= {"method": "midam", "repeat": 0, "fold": 1, "test_bags": 4, "test_positives": 2, "seed": 0, "auroc": 0.5}
-    return {**values, "status": "ok", "scores": [0.25, 0.5, 0.5, 0.75], **changes}
+    return {**values, "status": "ok", "scores": [0.25, 0.5, 0.5, 0.75], "instances": None, **changes}
 
 
 def test_a_half_written_trial_is_dropped(tmp_path):
@@ -398,6 +398,8 @@ def test_a_half_written_trial_is_dropped(tmp_path):
                 row(auroc=None),
                 row(auroc=1.5),
                 row(auroc="high"),
+                row(instances={"hit_rate": 0.5}),
+                row(instances={"auroc_in_bag": 0.5, "auprc_in_bag": 2.0, "hit_rate": None}),
                 row(scores=None),
                 row(scores=[0.5]),
             )
