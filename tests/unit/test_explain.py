@@ -20,21 +20,13 @@ from midam.evaluate.predict import instance_scores, predict
 from midam.explain import contributions, explain_bag
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
 from midam.explain.geojson import geojson_text
-from midam.explain.layers import PatchMap, layers_of
+from midam.explain.layers import layers_of
+from midam.explain.maps import PatchMap, draw_map, map_of, placed_patches
 from midam.explain.page import facts_text
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
-from midam.explain.picture import (
-    SLICES,
-    draw_chart,
-    draw_explanation,
-    draw_map,
-    draw_tiles,
-    map_of,
-    placed_patches,
-    tiled,
-)
+from midam.explain.picture import draw_chart, draw_explanation
 from midam.explain.run import find_bags
-from midam.explain.scans import picture_of
+from midam.explain.tiles import SLICES, draw_tiles, picture_of, tiled
 from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling

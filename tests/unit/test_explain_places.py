@@ -24,10 +24,11 @@ from midam.errors import BagDataError
 from midam.explain.backdrop import ImageFolder, slide_facts
 from midam.explain.explanation import explain_bag
 from midam.explain.geojson import geojson_text, slide_names
+from midam.explain.maps import map_of, placed_patches
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
-from midam.explain.picture import draw_explanation, map_of, placed_patches
+from midam.explain.picture import draw_explanation
 from midam.explain.run import note_lines
-from midam.explain.scans import scans_of
+from midam.explain.tiles import scans_of
 from midam.runs.instance_files import file_name, file_names, write_instance_scores
 
 GRID = np.stack(np.meshgrid(np.arange(3), np.arange(2)), axis=-1).reshape(-1, 2) * 8  # x, y: fits into 8 bits

@@ -15,7 +15,7 @@ from midam.data.brief import BriefRepr
 from midam.data.sources.file_names import NameIndex, file_name, strip_suffix
 from midam.errors import ConfigError, DataNotFoundError, MidamError, listed
 from midam.explain.patches import Patches, SlideFacts, level0_width
-from midam.explain.scans import as_rgb
+from midam.explain.tiles import as_rgb
 from midam.imaging.images import ImageReader, read_pixels
 from midam.imaging.pyramid import is_pyramid, open_pyramid
 from midam.imaging.slides import SlideReader, TiffReader

@@ -31,6 +31,9 @@ from midam.settings import usual_chunk
 FEATURES_SHOWN = 5  # for each instance
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
 _ROWS = ("line", "row")  # columns about instances of a table
+# Facts about a slice from its file, in words.
+_OF_SLICES = {"instance_number": "no. {}", "frame_number": "frame {}", "slice_index": "index {}"}
+_OF_SLICES |= {"position_mm": "at {:.6g} mm"}
 
 
 class FeatureShare(NamedTuple):
@@ -124,9 +127,23 @@ class Explanation(BriefRepr):
         """Whether the instances are known to come from several files."""
         return len(set(self.columns.get("file", ()))) > 1
 
+    @property
+    def positions(self) -> NDArray[np.float64]:
+        """First coordinate of each instance, [n], such as the number of a slice; without coordinates, its position."""
+        coords = np.arange(len(self))[:, None] if self.coords is None else self.coords
+        return np.asarray(coords[:, 0], dtype=np.float64)
+
+    def facts(self, instance: int) -> dict[str, Any]:
+        """Return the known facts about an instance from its file, by name of the column."""
+        return {name: column[instance] for name, column in self.columns.items() if column[instance] is not None}
+
+    def multiple(self, instance: int) -> str:
+        """Return the weight of an instance as a multiple of the uniform weight."""
+        return f"{self.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
+
     def name(self, instance: int) -> str:
         """Return number and coordinates of an instance, and its file if there are several, or its row of a table."""
-        row = row_text({name: column[instance] for name, column in self.columns.items()})
+        row = row_text(self.facts(instance))
         file = self.columns["file"][instance] if self.several_files else row
         return instance_name(instance, () if self.coords is None else self.coords[instance], file)
 
@@ -155,6 +172,17 @@ def row_text(columns: Mapping[str, Any]) -> str:
     'line 17'
     """
     return next((f"{name} {columns[name]}" for name in _ROWS if name in columns), "")
+
+
+def slice_text(facts: Mapping[str, Any]) -> str:
+    """Return number and position of a slice in its file; "" if the file does not state them.
+
+    Examples
+    --------
+    >>> slice_text({"instance_number": 13, "position_mm": 58.5})
+    'no. 13 at 58.5 mm'
+    """
+    return " ".join(text.format(facts[name]) for name, text in _OF_SLICES.items() if name in facts)
 
 
 def share_text(share: Mapping[str, Any]) -> str:

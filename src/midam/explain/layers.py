@@ -1,8 +1,6 @@
-"""Maps of the patches of a bag: contributions, weights and scores, each with a fixed scale of colors."""
+"""Values that maps show: contributions, weights and scores, each with a fixed scale of colors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +8,7 @@ from matplotlib import colormaps
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from numpy.typing import NDArray
 
-from midam.explain.backdrop import MAX_SIDE, Backdrop
 from midam.explain.explanation import Explanation
-from midam.explain.patches import Patches, rasterize
 from midam.report.figures import BLUE, ORANGE
 from midam.report.words import signed
 
@@ -106,39 +102,3 @@ def added_range(added: NDArray[np.floating[Any]]) -> Normalize:
     # If one instance contributes nearly everything, the percentile is too small: use at least a quarter of it.
     high = max(float(np.percentile(sizes, 99)), float(sizes.max()) / 4, _LEAST_ADDED / len(added))
     return Normalize(-high, high)
-
-
-@dataclass(frozen=True)
-class PatchMap:
-    """Content of a map: an explanation, the patches of one slide of its bag, and the slide's image if known."""
-
-    explanation: Explanation
-    patches: Patches
-    backdrop: Backdrop | None
-
-    @property
-    def scale(self) -> float:
-        """Pixels of the map for a pixel of level 0."""
-        return min(MAX_SIDE / max(self.patches.extent), 1.0) if self.backdrop is None else self.backdrop.scale
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        if self.backdrop is not None:
-            return self.backdrop.pixels.shape[0], self.backdrop.pixels.shape[1]
-        right, low = self.patches.extent
-        return max(1, round(low * self.scale)), max(1, round(right * self.scale))
-
-    @cached_property
-    def layers(self) -> list[Layer]:
-        """Values of the maps."""
-        return layers_of(self.explanation)
-
-    @property
-    def sides(self) -> NDArray[np.float64]:
-        """Left, top, right and bottom of each patch, [n, 4], in pixels of the map."""
-        return self.patches.sides * self.scale
-
-    def raster(self, values: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the map of values [n] of all instances; NaN without a patch."""
-        return rasterize(self.patches, self.patches.of(values), shape=self.shape, scale=self.scale)

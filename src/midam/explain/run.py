@@ -22,9 +22,10 @@ from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import Explanation, column_scores, explain_bag, label_words, share_text
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
+from midam.explain.maps import map_of, placed_patches
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
-from midam.explain.picture import draw_explanation, map_of, placed_patches
+from midam.explain.picture import draw_explanation
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of

@@ -1,13 +1,20 @@
-"""How instances that are pictures are shown: their pixels, black and white of a scan, and which side is left."""
+"""Instances that are pictures as tiles: their pixels, black and white of a scan, and which side is left."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import SubFigure
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from midam.data.bag_files import files_of
 from midam.data.bags import Bags
+from midam.explain.explanation import Explanation, slice_text
+from midam.report.figures import BLUE, ORANGE
+from midam.report.words import shortened, signed
 
 Window = tuple[float, float]
 PERCENTILES = (1.0, 99.0)
@@ -21,6 +28,12 @@ _CONVENTIONS = {
     "S": "head of the patient (S) at the left",
     "I": "feet of the patient (I) at the left",
 }
+ACROSS = 8  # tiles in a row
+SLICES, _ENDS = 12, 32  # most slices that are shown, and most instances of each end of the ranking
+_SIDES: tuple[tuple[float, float, str, str], ...] = (
+    *((0.02, 0.5, "left", "center"), (0.98, 0.5, "right", "center")),
+    *((0.5, 0.98, "center", "top"), (0.5, 0.02, "center", "bottom")),
+)
 
 
 class Scan(NamedTuple):
@@ -118,3 +131,59 @@ def as_rgb(pixels: NDArray[Any], window: Window | None = None) -> NDArray[np.uin
         low, high = (values.min(), values.max()) if window is None else window
         channels = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
     return np.ascontiguousarray(np.broadcast_to(channels, (3, *channels.shape[1:])).transpose(1, 2, 0))
+
+
+def tiled(explanation: Explanation, top: int, *, sliced: bool = False) -> NDArray[np.int64]:
+    """Return the instances that are shown as tiles: both ends of the ranking, none twice, at most 32 of each.
+
+    Of slices, in their order: up to 6 of the 12 are top slices, the others are spread over the bag.
+    """
+    if not sliced:
+        high = explanation.order[: min(top, _ENDS)]
+        return np.concatenate([high, explanation.order[max(len(high), len(explanation) - min(top, _ENDS)) :]])
+    ordered = (
+        np.arange(len(explanation)) if explanation.several_files else np.argsort(explanation.positions, kind="stable")
+    )
+    instances = {int(i) for i in explanation.order[: min(top, SLICES // 2)]}
+    for position in np.linspace(0, len(explanation) - 1, min(len(explanation), SLICES)).round().astype(int):
+        if len(instances) < SLICES:
+            instances.add(int(ordered[position]))
+    return ordered[np.isin(ordered, list(instances))]
+
+
+def draw_tiles(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int, sliced: bool = False) -> None:
+    """Plot some instances, the top ones framed; scans with their sides, and the range from black to white."""
+    index, instances, volumes = explanation.index, tiled(explanation, top, sliced=sliced), len(bags.instance_shape) == 4
+    ranks = {int(i): rank for rank, i in enumerate(explanation.order[:top], start=1)}
+    scans = scans_of(bags, index, instances, sliced=sliced)
+    if sliced:
+        views, windows = (
+            " / ".join(dict.fromkeys(texts)) for texts in zip(*((s.view, f"{s.why}, {s.shown}") for s in scans))
+        )
+        note = f"Slices: {views}.\nBlack to white: {windows}."
+        part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
+    panels = list(part.subplots(math.ceil(len(instances) / ACROSS), ACROSS, squeeze=False).flat)
+    for axes in panels:
+        axes.set_axis_off()
+    for axes, i, scan in zip(panels, instances.tolist(), scans):
+        axes.imshow(picture_of(bags, index, i, scan.ends))
+        title = _caption(explanation, i, ranks, sliced=sliced) + (f"\n{scan.shown}" if volumes else "")
+        axes.set_title(title, fontsize=8, fontweight="bold" if i in ranks else "normal", pad=3)
+        for letter, (x, y, across, up) in zip(scan.edges, _SIDES):
+            side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
+            side.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
+        if i in ranks:
+            color = BLUE if explanation.contribution[i] < 0 else ORANGE
+            frame: dict[str, Any] = {"fill": False, "edgecolor": color, "linewidth": 3, "transform": axes.transAxes}
+            axes.add_patch(Rectangle((0, 0), 1, 1, **frame))
+
+
+def _caption(explanation: Explanation, instance: int, ranks: dict[int, int], *, sliced: bool) -> str:
+    """Return number or file, rank, contribution, weight (if weights differ) and score of an instance."""
+    file = shortened(explanation.columns["file"][instance], 22) if explanation.several_files else ""
+    number = f"slice {explanation.positions[instance]:g}" if sliced else f"#{instance}"
+    rank = f", rank {ranks[instance]}" if instance in ranks else ""
+    added = f"adds {signed(explanation.contribution[instance], '+.2g')}"
+    weight = f"weight {explanation.multiple(instance)}" if explanation.weighted else ""
+    score = f"score {explanation.instances.score[instance]:.3f}"
+    return "\n".join(filter(None, [file, number + rank, slice_text(explanation.facts(instance)), added, weight, score]))
