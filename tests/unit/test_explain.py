@@ -26,7 +26,7 @@ from midam.explain.page import facts_text
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
 from midam.explain.picture import draw_chart, draw_explanation
 from midam.explain.run import find_bags
-from midam.explain.tiles import SLICES, draw_tiles, picture_of, tiled
+from midam.explain.tiles import SLICES, Pictures, draw_tiles, picture_of, tiled
 from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
@@ -385,7 +385,7 @@ def test_scans_of_one_bag_are_told_apart_by_their_files(tmp_path):
         shown = tiled(found, 3, sliced=True)
         assert (len(shown), sorted(shown)) == (SLICES, shown.tolist())
         figure = new_figure((10, 4))
-        draw_tiles(figure.subfigures(1, 1), found, these, top=3, sliced=True)
+        draw_tiles(figure.subfigures(1, 1), found, Pictures(these, 0), top=3, sliced=True)
         titles = [axes.get_title().split("\n")[:2] for axes in figure.axes[:SLICES]]
         names = ["t1.npy" if i < 5 else "t2.npy" if i < 14 else "t3.npy" for i in shown]
         slices = [f"slice {these.places(0)[i, 0]:g}" for i in shown]
@@ -408,7 +408,7 @@ def strip_of(tmp_path, **said):
     bags = Bags(pixels, starts=[0], sizes=[20], coords=coords, sources=["a.nii"], attributes=said)
     found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
     part = new_figure((10, 6)).subfigures(1, 1)
-    draw_tiles(part, found, bags, top=3, sliced=True)
+    draw_tiles(part, found, Pictures(bags, 0), top=3, sliced=True)
     return part, found
 
 

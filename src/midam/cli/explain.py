@@ -86,7 +86,7 @@ def run(options: Options, console: Console) -> int:
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
-    from midam.explain.explanation import row_text, share_text
+    from midam.explain.explanation import origin_text, share_text
     from midam.report.words import form_apart
 
     best = entry["top"][0]
@@ -98,7 +98,7 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     if entry.get("even") is not None:
         console.print(f"  no instance stands out: all weigh {entry['even']} x uniform, and each adds less than 0.01")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
-    row = f" ({row_text(best)})" if row_text(best) else ""
+    row = f" ({origin_text(best)})" if origin_text(best) else ""
     console.print(
         f"  top instance #{best['instance']}{escape(row)}: adds {best['contribution']:+.3g} to the score; {weight}"
     )

@@ -15,7 +15,10 @@ from midam.data.sources.file_rows import FileRows
 SEPARATOR = "; "  # between the files of a bag in `Bags.sources`
 ROWS = "rows"  # key in `Bags.attributes`: number of instances of a file, where a bag has several
 SLICES = "slices"  # key in `Bags.attributes`: attributes of a scan's slices, a list for each name
-_SLICE_COLUMNS = ("slice_index", "instance_number", "frame_number", "sop_instance_uid", "position_mm")
+_SLICE_COLUMNS = (
+    *("slice_index", "instance_number", "frame_number", "sop_instance_uid", "position_mm"),
+    *("view", "laterality", "slice_file"),
+)
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
     """Return columns [n] with the origin of each instance of a bag: its file and its slice.
 
     The column `file` holds the name of the file. Slices add `slice_index` (number in the file), `instance_number`,
-    `frame_number` (from 1, in files of several frames), `sop_instance_uid` and `position_mm`, as far as the files hold
-    them; unknown entries are None.
+    `frame_number` (from 1, in files of several frames), `sop_instance_uid`, `position_mm`, and of X-rays `view` and
+    `laterality`, as far as the files hold them, and `slice_file`, the name of the file; unknown entries are None.
     """
     files = files_of(bags, index)
     columns: dict[str, list[Any]] = {"file": [one.name for one in files for _ in one.rows]} if files else {}

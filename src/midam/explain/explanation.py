@@ -2,8 +2,9 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -29,11 +30,12 @@ from midam.runs.scoring import predict_run
 from midam.settings import usual_chunk
 
 FEATURES_SHOWN = 5  # for each instance
+LARGE, WINDOWS = 4, 7  # top instances whose parts are explained; windows over a picture along each side
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
 _ROWS = ("line", "row")  # columns about instances of a table
 # Facts about a slice from its file, in words.
-_OF_SLICES = {"instance_number": "no. {}", "frame_number": "frame {}", "slice_index": "index {}"}
-_OF_SLICES |= {"position_mm": "at {:.6g} mm"}
+_OF_SLICES = {"laterality": "{}", "view": "{}", "instance_number": "no. {}", "frame_number": "frame {}"}
+_OF_SLICES |= {"slice_index": "index {}", "position_mm": "at {:.6g} mm"}
 
 
 class FeatureShare(NamedTuple):
@@ -82,6 +84,9 @@ class Explanation(BriefRepr):
         slices the number, UID and position; for a table see `midam.data.sources.table_readers.rows_of`.
     features : mapping
         For some of the top instances, by position: the features that add most to the score of the bag.
+    parts : mapping
+        For some of the top instances that are pictures, by position: what each part adds to the score of the bag, the
+        score minus that of the bag in whose picture windows over the part are covered, [h, w].
 
     Examples
     --------
@@ -106,6 +111,7 @@ class Explanation(BriefRepr):
     order: NDArray[np.int64]
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     features: Mapping[int, Sequence["FeatureShare"]] = field(default_factory=dict)
+    parts: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -142,10 +148,11 @@ class Explanation(BriefRepr):
         return f"{self.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
 
     def name(self, instance: int) -> str:
-        """Return number and coordinates of an instance, and its file if there are several, or its row of a table."""
-        row = row_text(self.facts(instance))
-        file = self.columns["file"][instance] if self.several_files else row
-        return instance_name(instance, () if self.coords is None else self.coords[instance], file)
+        """Return number and coordinates of an instance, its file if there are several, and its row or slice."""
+        file = self.columns["file"][instance] if self.several_files else ""
+        parts = (file, origin_text(self.facts(instance)))
+        place = () if self.coords is None else self.coords[instance]
+        return instance_name(instance, place, ", ".join(filter(None, parts)))
 
 
 def instance_name(instance: int, place: Iterable[float | None] = (), file: str = "") -> str:
@@ -174,15 +181,25 @@ def row_text(columns: Mapping[str, Any]) -> str:
     return next((f"{name} {columns[name]}" for name in _ROWS if name in columns), "")
 
 
+def origin_text(facts: Mapping[str, Any]) -> str:
+    """Return where an instance comes from: its row of a table, its slice of a scan, or ""."""
+    return row_text(facts) or slice_text(facts)
+
+
 def slice_text(facts: Mapping[str, Any]) -> str:
-    """Return number and position of a slice in its file; "" if the file does not state them.
+    """Return number and position of a slice, or side, view and file of an image without a position; "" if unknown.
 
     Examples
     --------
-    >>> slice_text({"instance_number": 13, "position_mm": 58.5})
+    >>> slice_text({"instance_number": 13, "position_mm": 58.5, "slice_file": "012.dcm"})
     'no. 13 at 58.5 mm'
+    >>> slice_text({"laterality": "L", "view": "CC", "slice_file": "left.dcm"})
+    'L CC, left.dcm'
     """
-    return " ".join(text.format(facts[name]) for name, text in _OF_SLICES.items() if name in facts)
+    known = {name: value for name, value in facts.items() if value is not None}
+    text = " ".join(text.format(known[name]) for name, text in _OF_SLICES.items() if name in known)
+    file = "" if "position_mm" in known else known.get("slice_file", "")
+    return ", ".join(filter(None, [text, file]))
 
 
 def share_text(share: Mapping[str, Any]) -> str:
@@ -206,6 +223,7 @@ def explain_bag(
     chunk_size: int | None = None,
     typical: Sequence[float] | None = None,
     top: int = 8,
+    parts: Callable[[int], NDArray[Any] | None] | None = None,
     write_to: Path | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Explanation:
@@ -226,6 +244,9 @@ def explain_bag(
         of a category are replaced together.
     top : int
         Number of top instances whose features get contributions.
+    parts : callable, optional
+        Returns, for the position of an instance that is a picture, the instance and the same without each of its
+        windows, [1 + w, ...], or None; see `midam.explain.raw.RawFiles.parts`. The `LARGE` top instances are asked.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; an old one is
         replaced.
@@ -282,6 +303,7 @@ def explain_bag(
             order=order,
             columns=instance_columns(bags, index),
             features={} if typical is None else _shares(model, bag, spool, order[:top], np.asarray(typical)),
+            parts={} if parts is None else _of_parts(model, bag, spool, order[:LARGE], parts),
         )
 
 
@@ -297,11 +319,7 @@ def _shares(
     columns = np.array(_columns(model, names))
     at, first = np.unique([at, (columns == columns[feature, None]).argmax(axis=1)], axis=1)
     changed = np.where(columns == columns[first, None], typical.astype(rows.dtype), rows[at])
-    alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
-    bag = source.replace(instances=changed, starts=np.zeros(1, np.int64), sizes=np.array([len(at)]), **alone)
-    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-    with InstanceSpool(model, batch, chunk_size=usual_chunk(bag.instance_shape)) as others:
-        deque(others.chunks(), maxlen=0)
+    with _spooled(model, source, changed) as others:
         for number, instance in enumerate(shares):
             places = np.flatnonzero(at == number)
             if len(places):
@@ -311,6 +329,37 @@ def _shares(
                     value, usual = (_value(inside, name, names, x) for x in (rows[number], typical))
                     shares[instance].append(FeatureShare(name, value, usual, float(adds[i - places[0]])))
     return shares
+
+
+def _of_parts(
+    model: BagScorer | BagEnsemble,
+    source: Bags,
+    spool: InstanceSpool,
+    top: NDArray[np.int64],
+    parts: Callable[[int], NDArray[Any] | None],
+) -> dict[int, NDArray[np.float64]]:
+    """Return what the parts of the `top` instances add: the mean loss of the score without the windows over a part."""
+    added = {}
+    for instance in top.tolist():
+        rows = parts(instance)
+        if rows is not None:
+            with _spooled(model, source, rows.astype(np.float32)) as others:
+                losses = exchanged(spool, instance, others, slice(0, len(rows)))
+            shares, windows = np.zeros((WINDOWS + 1,) * 2), (losses[1:] - losses[0]).reshape(WINDOWS, WINDOWS)
+            for row, column in product((slice(0, -1), slice(1, None)), repeat=2):
+                shares[row, column] += windows / 4  # a window covers four parts, and most parts are in four windows
+            added[instance] = shares
+    return added
+
+
+def _spooled(model: BagScorer | BagEnsemble, source: Bags, rows: NDArray[Any]) -> InstanceSpool:
+    """Return a finished pass through other instances [m, D] of the bag `source`."""
+    alone = {"coords": None, "digests": None, "attributes": None, "witnesses": None}
+    bag = source.replace(instances=rows, starts=np.zeros(1, np.int64), sizes=np.array([len(rows)]), **alone)
+    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
+    spool = InstanceSpool(model, batch, chunk_size=usual_chunk(bag.instance_shape))
+    deque(spool.chunks(), maxlen=0)
+    return spool
 
 
 def _columns(model: BagScorer | BagEnsemble, names: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from midam.report.words import form_apart, signed
 _OF_FILES = {
     **{"file": "file", "line": "line", "row": "row", "slice_index": "slice in the file"},
     **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
+    **{"laterality": "side", "view": "view", "slice_file": "file of the slice"},
     "sop_instance_uid": "SOPInstanceUID",
 }
 _NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}

@@ -90,7 +90,8 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
     """
     files, places = files_of(bags, index), bags.places(index)
     if places is None or not has_places(bags):
-        if not is_picture(bags.instance_shape) and bags.sources is not None:
+        sliced = "slice_size" in (bags.cut or {})
+        if not is_picture(bags.instance_shape) and bags.sources is not None and not sliced:
             reason = "the files hold no coordinates" if places is None else "coordinates are one number, not x and y"
             _warn(f"no map and no GeoJSON: {reason}")
         return []

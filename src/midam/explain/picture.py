@@ -13,15 +13,15 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from midam.data.bag_files import files_of, source_paths
 from midam.data.bags import Bags
-from midam.explain.explanation import Explanation
+from midam.explain.explanation import LARGE, Explanation
 from midam.explain.layers import LOWERS, RAISES, colors_of
 from midam.explain.maps import WIDTH, PatchMap, draw_map, foremost, height_of
 from midam.explain.patches import is_picture
-from midam.explain.tiles import ACROSS, draw_tiles, tiled
+from midam.explain.tiles import Pictures, across_of, draw_tiles, draw_top, tiled
 from midam.report.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from midam.report.words import shortened
 
-_HEADING, _CHART, _TILE = 0.55, 3.4, 2.1  # inches
+_HEADING, _CHART, _TILE, _CAPTION, _TOP = 0.55, 3.4, 1.2, 0.9, 7.0  # inches
 _MANY, _POINTS, _MOST = 60, 2000, 16  # instances with a bar each, points of a curve, named instances
 _EDGE: dict[str, Any] = {"edgecolor": GRAY, "linewidth": 0.6}  # bars of small contributions are nearly white
 
@@ -32,6 +32,7 @@ def draw_explanation(
     bags: Bags,
     *,
     drawn: Sequence[PatchMap] = (),
+    pictures: Pictures | None = None,
     top: int = 8,
     heading: str = "",
     form: str = ".3f",
@@ -39,22 +40,31 @@ def draw_explanation(
     """Plot a bag to a PNG file, with `top` instances from each end of the ranking; returns the kind of the picture.
 
     `drawn` are the maps of its patches from `map_of`; at most six are shown, of the slides with the highest ranks.
-    `form` is the format of the score in the title.
+    `pictures` are those of its instances, if they are vectors. `form` is the format of the score in the title.
 
     The kinds are "overlay": patches on their image; "map": patches without an image; "strip": slices of a volume;
     "sheet": instances that are pictures; "bars": other instances.
     """
     shown: dict[str, Any] = {"explanation": explanation, "top": top}
-    pictures = is_picture(bags.instance_shape)
-    sliced = pictures and not drawn and _sliced(explanation)
+    given = is_picture(bags.instance_shape)
+    pictures = Pictures(bags, explanation.index) if given else pictures
+    sliced = pictures is not None and not drawn and _sliced(explanation)
     several = len(source_paths(bags, explanation.index)) > 1
     blocks: list[tuple[float, Callable[[SubFigure], None]]] = [
         (height_of(view), partial(draw_map, view=view, top=top, named=several)) for view in foremost(drawn)
     ]
-    if pictures:
-        rows = math.ceil(len(tiled(explanation, top, sliced=sliced)) / ACROSS)
-        blocks.append((_TILE * rows + 0.4, partial(draw_tiles, bags=bags, sliced=sliced, **shown)))
-    if sliced or not pictures:
+    if pictures is not None and not (explanation.parts and len(explanation) <= LARGE):
+        across = across_of(sliced=sliced)
+        rows = math.ceil(len(tiled(explanation, top, sliced=sliced)) / across)
+        blocks.append(
+            (
+                (_CAPTION + 8 / across * _TILE) * rows + 0.4,
+                partial(draw_tiles, pictures=pictures, sliced=sliced, **shown),
+            )
+        )
+    if pictures is not None and explanation.parts:
+        blocks.append((_TOP, partial(draw_top, explanation=explanation, pictures=pictures, sliced=sliced)))
+    if (sliced or not given) and len(explanation) > 1:
         begins = [file.rows.start for file in files_of(bags, explanation.index)]
         blocks.append((_CHART, partial(draw_chart, begins=begins if sliced else None, **shown)))
     heights = [_HEADING, *(height for height, _ in blocks)]
@@ -69,7 +79,7 @@ def draw_explanation(
     save_figure(figure, path)
     if drawn:
         return "map" if all(view.backdrop is None for view in drawn) else "overlay"
-    return "strip" if sliced else "sheet" if pictures else "bars"
+    return "strip" if sliced else "sheet" if pictures is not None else "bars"
 
 
 def _sliced(explanation: Explanation) -> bool:
@@ -122,7 +132,8 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
     columns = {"weight": [explanation.multiple(i) for i in instances]} if explanation.weighted else {}
     columns["score"] = [f"{explanation.instances.score[i]:.3f}" for i in instances]
     for x_text, (head, texts) in zip((1.12, 1.31), columns.items()):
-        for row, text in enumerate([head, *texts], start=-1):
-            style = {"fontsize": 8.5, "va": "center", "ha": "center", "color": GRAY if row < 0 else "black"}
+        style = {"fontsize": 8.5, "va": "center", "ha": "center"}
+        best.text(x_text, 1.03, head, transform=best.transAxes, color=GRAY, **style)
+        for row, text in enumerate(texts):
             best.text(x_text, row, text, transform=best.get_yaxis_transform(), **style)
     best.set_title(f"Top {count}", loc="left", fontsize=10)

@@ -26,6 +26,8 @@ from midam.explain.maps import map_of, placed_patches
 from midam.explain.page import facts_text, page_text
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
+from midam.explain.raw import RawFiles
+from midam.explain.tiles import peak_of
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
@@ -178,6 +180,7 @@ def explain_bags(
         On Ctrl-C or SIGTERM; explain.json and the page hold the finished bags.
     """
     bags, images = prepared(run.model, bags), images_of(options)
+    raw = RawFiles(bags, None if options.images is None else Path(options.images))
     if options.label is not None:
         run.target.column(options.label)
     slides, stems = slide_names(bags, index), file_names(bags)
@@ -190,7 +193,7 @@ def explain_bags(
         for at, i in enumerate(index):
             if at >= len(entries):
                 write_json(folder / SUMMARY, _summary(call, entries, finished=False))
-                given: dict[str, Any] = {"options": options, "images": images, "origins": origins}
+                given: dict[str, Any] = {"options": options, "images": images, "raw": raw, "origins": origins}
                 entries.append(_explain(run, bags, i, folder, files=written[i], slides=slides[i], **given))
             if on_bag is not None:
                 on_bag(i)
@@ -237,26 +240,32 @@ def _explain(
     slides: Sequence[str],
     options: ExplainOptions,
     images: ImageFolder | None,
+    raw: RawFiles,
     origins: Mapping[str, Mapping[str, Sequence[Any]]],
 ) -> dict[str, Any]:
     """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
     scores, column = column_scores(run, bags, index, options.label)
     arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "column": column}
     arguments |= {} if column is None else {"about": {"column": run.target.columns[column]}}
-    arguments |= {"typical": run.data.get("typical"), "top": options.top}
-    explanation = explain_bag(run.model, bags, index, write_to=folder / files["instances"], **arguments)
-    extra = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
-    explanation = replace(explanation, columns={**explanation.columns, **extra})
-    scores = np.array([explanation.score]) if scores is None else scores
-    entry = _entry(run, bags, explanation, scores, column=column, top=options.top)
+    arguments |= {"typical": run.data.get("typical"), "top": options.top, "write_to": folder / files["instances"]}
     limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        pictures = raw.pictures(index)
+        parts = None if pictures is None else raw.parts(pictures, index)
+        explanation = explain_bag(run.model, bags, index, parts=parts, **arguments)
+        extra = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
+        explanation = replace(explanation, columns={**explanation.columns, **extra})
+        scores = np.array([explanation.score]) if scores is None else scores
+        entry = _entry(run, bags, explanation, scores, column=column, top=options.top)
+        if pictures is not None and explanation.parts:
+            for row in entry["top"]:
+                row.update(_peak(explanation.parts.get(row["instance"]), pictures.bags.instance_shape))
         patches = placed_patches(explanation, bags, images)
         maps = [map_of(explanation, bags, slide, images) for slide in patches]
         for slide in patches:
             warn_of_unknown(slide)
-        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry)}
+        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "pictures": pictures}
         shown["drawn"] = [drawn for drawn in maps if drawn is not None]
         shown["form"] = form_apart(explanation.score, entry["threshold"], least=3)
         entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
@@ -324,6 +333,12 @@ def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
         "relative_weight": float(explanation.relative_weight[instance]),
         **({} if features is None else {"features": [feature._asdict() for feature in features]}),
     }
+
+
+def _peak(parts: NDArray[np.float64] | None, shape: tuple[int, ...]) -> dict[str, float | None]:
+    """Return x and y of what adds most in a picture of this shape; None if its parts are unknown."""
+    x, y = (None, None) if parts is None else (round(at, 1) for at in peak_of(parts, shape[-2:]))
+    return {"peak_x": x, "peak_y": y}
 
 
 def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:

@@ -1,19 +1,23 @@
 """Instances that are pictures as tiles: their pixels, black and white of a scan, and which side is left."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from midam.data.bag_files import files_of
 from midam.data.bags import Bags
-from midam.explain.explanation import Explanation, slice_text
-from midam.report.figures import BLUE, ORANGE
+from midam.explain.explanation import LARGE, Explanation, slice_text
+from midam.explain.layers import DIVERGING, LOWERS, RAISES
+from midam.report.figures import BLUE, GRAY, ORANGE
 from midam.report.words import shortened, signed
 
 Window = tuple[float, float]
@@ -28,11 +32,14 @@ _CONVENTIONS = {
     "S": "head of the patient (S) at the left",
     "I": "feet of the patient (I) at the left",
 }
-ACROSS = 8  # tiles in a row
 SLICES, _ENDS = 12, 32  # most slices that are shown, and most instances of each end of the ranking
 _SIDES: tuple[tuple[float, float, str, str], ...] = (
     *((0.02, 0.5, "left", "center"), (0.98, 0.5, "right", "center")),
     *((0.5, 0.98, "center", "top"), (0.5, 0.02, "center", "bottom")),
+)
+_PARTS = (
+    "The top instances, and what their parts add: the score of the bag minus its score with the part covered.\n"
+    "A stronger color means more; + marks what adds most."
 )
 
 
@@ -52,11 +59,20 @@ class Scan(NamedTuple):
     why: str = ""  # source of this range
     plane: str = ""  # such as "axial"; empty if unknown
     edges: str = ""  # letters of the sides at left, right, upper and lower edge, such as RLAP
+    flat: bool = False  # an image without a position, such as an X-ray
 
     @property
     def view(self) -> str:
         """Plane and convention in words."""
-        return ", ".join(filter(None, [self.plane, _CONVENTIONS[self.edges[:1]]]))
+        return "" if self.flat else ", ".join(filter(None, [self.plane, _CONVENTIONS[self.edges[:1]]]))
+
+
+class Pictures(NamedTuple):
+    """Pictures of the instances of a bag: they are its instances, or the raw files of these."""
+
+    bags: Bags
+    index: int
+    boxes: NDArray[np.int64] | None = None  # [n, 4], left, top, width and height of the instance in its picture
 
 
 def scans_of(bags: Bags, index: int, instances: NDArray[np.int64], *, sliced: bool) -> list[Scan]:
@@ -82,7 +98,8 @@ def _scan(bags: Bags, index: int, instances: NDArray[np.int64], facts: Mapping[s
     The window is that with which the data were read (scaled to 0 to 1); else, for CT, that of its file (WindowCenter
     and WindowWidth) or of soft tissue; else percentiles: one bright vessel would darken the whole scan.
     """
-    view = {"plane": str(facts.get("plane", "")), "edges": str(facts.get("edges", ""))}
+    view: dict[str, Any] = {"plane": str(facts.get("plane", "")), "edges": str(facts.get("edges", ""))}
+    view["flat"] = bool(facts.get("flat"))
     ct, read_with = facts.get("modality") == "CT", (bags.cut or {}).get("window")
     unit = " HU" if ct else ""
     if read_with:
@@ -151,39 +168,113 @@ def tiled(explanation: Explanation, top: int, *, sliced: bool = False) -> NDArra
     return ordered[np.isin(ordered, list(instances))]
 
 
-def draw_tiles(part: SubFigure, explanation: Explanation, bags: Bags, *, top: int, sliced: bool = False) -> None:
+def across_of(*, sliced: bool) -> int:
+    """Return the number of tiles in a row: slices, with longer captions, are larger."""
+    return 6 if sliced else 8
+
+
+def draw_tiles(
+    part: SubFigure, explanation: Explanation, pictures: Pictures, *, top: int, sliced: bool = False
+) -> None:
     """Plot some instances, the top ones framed; scans with their sides, and the range from black to white."""
-    index, instances, volumes = explanation.index, tiled(explanation, top, sliced=sliced), len(bags.instance_shape) == 4
+    bags, index, boxes = pictures
+    instances, volumes = tiled(explanation, top, sliced=sliced), len(bags.instance_shape) == 4
     ranks = {int(i): rank for rank, i in enumerate(explanation.order[:top], start=1)}
     scans = scans_of(bags, index, instances, sliced=sliced)
     if sliced:
-        views, windows = (
-            " / ".join(dict.fromkeys(texts)) for texts in zip(*((s.view, f"{s.why}, {s.shown}") for s in scans))
-        )
-        note = f"Slices: {views}.\nBlack to white: {windows}."
-        part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
-    panels = list(part.subplots(math.ceil(len(instances) / ACROSS), ACROSS, squeeze=False).flat)
+        part.suptitle(_note(scans), fontsize=8.5, color="#404040", x=0.012, ha="left")
+    across = across_of(sliced=sliced)
+    panels = list(part.subplots(math.ceil(len(instances) / across), across, squeeze=False).flat)
     for axes in panels:
         axes.set_axis_off()
     for axes, i, scan in zip(panels, instances.tolist(), scans):
-        axes.imshow(picture_of(bags, index, i, scan.ends))
         title = _caption(explanation, i, ranks, sliced=sliced) + (f"\n{scan.shown}" if volumes else "")
-        axes.set_title(title, fontsize=8, fontweight="bold" if i in ranks else "normal", pad=3)
-        for letter, (x, y, across, up) in zip(scan.edges, _SIDES):
-            side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
-            side.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
+        _draw_picture(axes, pictures, i, scan, title, bold=i in ranks)
+        if boxes is not None:
+            _frame(axes, boxes[i] - [0.5, 0.5, 0, 0])
         if i in ranks:
             color = BLUE if explanation.contribution[i] < 0 else ORANGE
-            frame: dict[str, Any] = {"fill": False, "edgecolor": color, "linewidth": 3, "transform": axes.transAxes}
-            axes.add_patch(Rectangle((0, 0), 1, 1, **frame))
+            axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=color, lw=3, transform=axes.transAxes))
+
+
+def _note(scans: Sequence[Scan]) -> str:
+    """Return planes, sides and windows of scans, each once."""
+    views, windows = (
+        " / ".join(dict.fromkeys(texts)) for texts in zip(*((s.view, f"{s.why}, {s.shown}") for s in scans))
+    )
+    return f"{'Slices: ' if views else ''}{views}{'.' * bool(views)}\nBlack to white: {windows}.".strip()
+
+
+def draw_top(part: SubFigure, explanation: Explanation, pictures: Pictures, *, sliced: bool) -> None:
+    """Plot the top instances larger, and below each the map of what its parts add."""
+    instances = explanation.order[:LARGE]
+    scans = scans_of(pictures.bags, pictures.index, instances, sliced=sliced)
+    panels = part.subplots(2, LARGE, squeeze=False)
+    note = f"{_note(scans)}\n{_PARTS}" if sliced and len(explanation) <= LARGE else _PARTS
+    part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
+    most = max(float(np.abs(added).max()) for added in explanation.parts.values())
+    scale = Normalize(-most or -1.0, most or 1.0)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for rank, (i, scan, above, below) in enumerate(zip(instances.tolist(), scans, *panels), start=1):
+        _draw_picture(above, pictures, i, scan, _caption(explanation, i, {i: rank}, sliced=sliced), bold=True)
+        if i in explanation.parts:
+            pixels = picture_of(pictures.bags, pictures.index, i, scan.ends)
+            below.imshow(pixels.mean(axis=-1), cmap="gray", vmin=0, vmax=255)
+            added, (rows, columns) = explanation.parts[i], pixels.shape[:2]
+            opacity = np.clip(np.abs(added) / (most or 1.0), 0, 1) ** 0.5
+            extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+            shades = DIVERGING(np.asarray(scale(added)))
+            shades[..., 3] = 0.75 * opacity
+            below.imshow(shades, extent=extent, interpolation="bilinear")
+            x, y = peak_of(added, (rows, columns))
+            for color, width in (("white", 3.0), ("black", 1.4)):
+                below.plot(x, y, "+", color=color, markersize=11, markeredgewidth=width)
+    shown = panels[1][: len(instances)].tolist()
+    bar = part.colorbar(ScalarMappable(scale, DIVERGING), ax=shown, orientation="horizontal", aspect=60, pad=0.02)
+    bar.ax.xaxis.set_major_locator(MaxNLocator(4))
+    bar.set_label(f"Added to the score of the bag: blue {LOWERS}, orange {RAISES}", fontsize=8.5, color=GRAY)
+
+
+def peak_of(added: NDArray[np.float64], shape: tuple[int, ...]) -> tuple[float, float]:
+    """Return x and y of what adds most, in pixels of the picture [H, W]: the center of the best part and its neighbors.
+
+    Examples
+    --------
+    >>> peak_of(np.array([[0.0, 0.0], [0.0, 1.0]]), (100, 100))
+    (74.5, 74.5)
+    """
+    row, column = np.unravel_index(int(np.argmax(added)), added.shape)
+    rows, columns = (slice(max(at - 1, 0), at + 2) for at in (row, column))
+    near = np.clip(added[rows, columns], 0, None)
+    near = near / near.sum() if near.sum() > 0 else np.full(near.shape, 1 / near.size)
+    y, x = ((np.arange(side) + 0.5) * full / side - 0.5 for side, full in zip(added.shape, shape))
+    return float(near.sum(axis=0) @ x[columns]), float(near.sum(axis=1) @ y[rows])
+
+
+def _draw_picture(axes: Any, pictures: Pictures, instance: int, scan: Scan, title: str, *, bold: bool) -> None:
+    """Plot a picture with its title and, of a scan, its sides."""
+    axes.imshow(picture_of(pictures.bags, pictures.index, instance, scan.ends))
+    axes.set_title(title, fontsize=8, fontweight="bold" if bold else "normal", pad=3)
+    for letter, (x, y, across, up) in zip(scan.edges, _SIDES):
+        side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
+        side.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
+
+
+def _frame(axes: Any, box: NDArray[Any]) -> None:
+    left, top, width, height = box.tolist()
+    for color, line in (("white", 2.4), ("black", 1.0)):
+        axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=color, linewidth=line))
 
 
 def _caption(explanation: Explanation, instance: int, ranks: dict[int, int], *, sliced: bool) -> str:
     """Return number or file, rank, contribution, weight (if weights differ) and score of an instance."""
     file = shortened(explanation.columns["file"][instance], 22) if explanation.several_files else ""
-    number = f"slice {explanation.positions[instance]:g}" if sliced else f"#{instance}"
+    facts = explanation.facts(instance)
+    flat = "slice_file" in facts and "position_mm" not in facts
+    number = f"slice {explanation.positions[instance]:g}" if sliced and not flat else f"#{instance}"
     rank = f", rank {ranks[instance]}" if instance in ranks else ""
     added = f"adds {signed(explanation.contribution[instance], '+.2g')}"
     weight = f"weight {explanation.multiple(instance)}" if explanation.weighted else ""
     score = f"score {explanation.instances.score[instance]:.3f}"
-    return "\n".join(filter(None, [file, number + rank, slice_text(explanation.facts(instance)), added, weight, score]))
+    return "\n".join(filter(None, [file, number + rank, slice_text(facts), added, weight, score]))

@@ -15,6 +15,8 @@ from midam.errors import BagDataError, install, listed
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _PLACE = ("ImagePositionPatient", "ImageOrientationPatient")
 _GRAY = ("MONOCHROME1", "MONOCHROME2")
+# Attributes of X-rays and mammography.
+_VIEWS = {"view": ("ViewPosition",), "laterality": ("ImageLaterality", "FrameLaterality", "Laterality")}
 _SHOWN = 3  # names of files in a message
 
 
@@ -89,12 +91,19 @@ def _items(group: Any) -> tuple[Any, ...]:
 
 
 def slices_of(frames: Sequence[Frame]) -> dict[str, list[Any]]:
-    """Return the number and UID of each image and, if a file holds several, its position in the file, from 1."""
+    """Return number, UID and file of each image, its view and side of the body if stated, and its frame.
+
+    The frame is its position in the file, from 1, if a file holds several.
+    """
     numbers = [frame.numbers("InstanceNumber") for frame in frames]
     columns: dict[str, list[Any]] = {
         "instance_number": [int(number[0]) if len(number) else None for number in numbers],
         "sop_instance_uid": [frame.text("SOPInstanceUID") for frame in frames],
+        "slice_file": [frame.path.name for frame in frames],
     }
+    for column, names in _VIEWS.items():
+        texts = [next(filter(None, map(frame.text, names)), None) for frame in frames]
+        columns |= {column: texts} if any(texts) else {}
     several = any(count_of(frame.file) > 1 for frame in frames)
     return columns | ({"frame_number": [frame.index + 1 for frame in frames]} if several else {})
 

@@ -140,24 +140,30 @@ class EmbeddedRows(Rows):
         block: tuple[int, NDArray[Any]] = getattr(self._local, "block", (-1, np.empty(0)))
         if block[0] == low:
             return block[1]
-        images, span = np.asarray(self._images[low:high]), self._span(low)
-        images = assembled(images, columns) if columns else images
-        if not hasattr(self._local, "network"):
-            self._local.network = self._networks[next(self._started) % len(self._networks)]
-        network, turn = self._local.network
-        with torch.inference_mode():
-            x = standardized(torch.from_numpy(intensities(images, span)).to(device_of(network) or "cpu"), self._recipe)
-            with turn:
-                y = passed(network.maps if self._cells else network.vectors, x, network.name)
-            del x
-            vectors = (y.flatten(2)[0].T if self._cells else y).float().cpu().numpy()
+        images = np.asarray(self._images[low:high])
+        y = self._passed(assembled(images, columns) if columns else images, low, cells=self._cells)
+        vectors = (y.flatten(2)[0].T if self._cells else y).float().cpu().numpy()
         if vectors.shape != (high - low, self.shape[1]):
             raise ConfigError(
                 f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(vectors.shape)} (of "
-                f"{network.name}); use another network."
+                f"{self._recipe['network']}); use another network."
             )
         self._local.block = low, self._in_type(vectors)
         return self._local.block[1]
+
+    def vectors_of(self, pictures: NDArray[Any], position: int) -> NDArray[np.float32]:
+        """Return the vectors [m, D] of changed pictures [m, C, H, W] of the patch or slice at a position."""
+        return self._passed(pictures, position, cells=False).float().cpu().numpy()
+
+    def _passed(self, images: NDArray[Any], low: int, *, cells: bool) -> torch.Tensor:
+        """Pass images, the first of which is the instance `low`, through the network: its feature map, or vectors."""
+        if not hasattr(self._local, "network"):
+            self._local.network = self._networks[next(self._started) % len(self._networks)]
+        network, turn = self._local.network
+        x = torch.from_numpy(intensities(images, self._span(low))).to(device_of(network) or "cpu")
+        del images
+        with torch.inference_mode(), turn:
+            return passed(network.maps if cells else network.vectors, standardized(x, self._recipe), network.name)
 
     def _in_type(self, vectors: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(over="ignore"):

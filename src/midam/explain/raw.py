@@ -1,0 +1,170 @@
+"""Pictures of instances that are vectors: the raw files that were embedded, whole and in part."""
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bag_files import SEPARATOR, BagFile, files_of, source_paths
+from midam.data.bags import Bags
+from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.probe import FileFacts
+from midam.data.sources.request import ImageOptions, RunOptions
+from midam.errors import MidamError
+from midam.explain.explanation import WINDOWS
+from midam.explain.tiles import Pictures
+from midam.imaging.embedding import RECIPE, embedded
+from midam.imaging.network import Network
+from midam.imaging.networks import load_network
+from midam.settings.data import CutSettings
+
+_CONTEXT = 3  # cells across the picture of a cell: it shows what surrounds the cell
+_NUMBERS = 1 << 20  # of the pictures that pass at a time
+_SAME = 0.005  # relative: float16 changes vectors by less, another file by more
+
+
+class RawFiles:
+    """The files from which bags were embedded.
+
+    Parameters
+    ----------
+    bags : Bags
+        Bags of vectors that `midam.imaging.embedding` made, or other bags, which have no raw files.
+    folder : Path, optional
+        Folder to which the files were moved. Default: where they were when they were embedded.
+    """
+
+    def __init__(self, bags: Bags, folder: Path | None = None) -> None:
+        self._bags, self._folder, self._cut = bags, folder, bags.cut or {}
+        self._known = {*RECIPE} <= {*self._cut}
+
+    def pictures(self, index: int) -> Pictures | None:
+        """Return the pictures of the instances of a bag; None, with a warning where it was embedded, without files."""
+        files, places = files_of(self._bags, index), self._bags.places(index)
+        if not self._known or not files or places is None:
+            return None
+        paths = [self._located(file.path) for file in files]
+        try:
+            missing = [path for path in paths if not path.exists()]
+            if missing:
+                text = "no pictures of the instances: the files that were embedded are not there any more; name the "
+                warnings.warn(f"{text}folder that holds them now with --images ({missing[0]})", stacklevel=2)
+                return None
+            pictures = self._opened(index, files, paths, np.asarray(places, dtype=np.int64))
+            pictures.bags.instances[:1]  # whether it can be read
+        except (MidamError, OSError) as error:
+            warnings.warn(f"no pictures of the instances: a file cannot be read ({error})", stacklevel=2)
+            return None
+        return pictures
+
+    def parts(self, pictures: Pictures, index: int) -> Callable[[int], NDArray[Any] | None] | None:
+        """Return a function from an instance to the vectors [1 + w, D] of its picture, and of this without each window.
+
+        The function returns None for a picture that is not the one that was embedded. None for cells, which see more
+        than their picture, and without the network.
+        """
+        if self._cut["way"] == "cells" or self._network is None:
+            return None
+        rows: Any = embedded(pictures.bags, self._network, self._cut).instances
+        vectors = self._bags[index]
+
+        def parts(instance: int) -> NDArray[Any] | None:
+            views, vector = covered(pictures, instance), np.asarray(vectors[instance], dtype=np.float32)
+            batches = np.array_split(np.arange(WINDOWS**2 + 1), -(-(WINDOWS**2) * views(0).size // _NUMBERS))
+            passed = [rows.vectors_of(np.stack([views(at) for at in batch]), instance) for batch in batches]
+            made = np.concatenate(passed)
+            return made if np.abs(made[0] - vector).max() <= _SAME * max(np.abs(vector).max(), 1e-6) else None
+
+        return parts
+
+    @cached_property
+    def _network(self) -> Network | None:
+        try:
+            network = load_network(self._cut["network"])
+        except MidamError as error:
+            warnings.warn(f"no maps within the pictures: {error}", stacklevel=2)
+            return None
+        return network if network.weights == self._cut["weights"] else None
+
+    @cached_property
+    def _root(self) -> Path:
+        """Folder that held all files of the bags."""
+        paths = {path.parent for i in range(len(self._bags)) for path in source_paths(self._bags, i)}
+        return Path(os.path.commonpath([str(path.absolute()) for path in paths]))
+
+    def _located(self, path: Path) -> Path:
+        """Return where a file is now."""
+        if self._folder is None:
+            return path
+        absolute = path.absolute()
+        inside = absolute.relative_to(self._root) if absolute.is_relative_to(self._root) else Path(path.name)
+        places = [self._folder / inside, self._folder / path.name]
+        return next((place for place in places if place.exists()), places[0])
+
+    def _opened(self, index: int, files: list[BagFile], paths: list[Path], places: NDArray[np.int64]) -> Pictures:
+        cut, side, boxes = self._cut, self._cut["shape"], None
+        kind = "slices" if "slice_size" in cut else "patches"
+        options = {name: cut[name] for name in CutSettings.model_fields if cut.get(name) is not None}
+        if kind == "slices" and not cut.get("slice_size"):
+            reading: ImageOptions = RunOptions(**options, matrix=tuple(side[1:]))
+        else:
+            reading = ImageOptions(**options)
+        if cut["way"] == "cells":
+            corners = places
+            places, width = _around(places, files, cell=side[-1])
+            reading, side = reading.model_copy(update={"patch_size": width}), [side[0], width, width]
+            boxes = np.concatenate([corners - places, np.full((len(places), 2), cut["shape"][-1])], axis=1)
+        facts = [_facts(file, side, cut["pixels"], kind, places) for file in files]
+        bags = self._bags.subset([index]).replace(
+            instances=FileRows(FileSet(paths, facts, reading, None)),
+            **{"starts": [0], "sizes": [len(places)], "coords": places},
+            **dict.fromkeys(("digests", "witnesses", "feature_names", "columns")),
+            sources=[SEPARATOR.join(map(str, paths))],
+            cut={name: value for name, value in cut.items() if name not in RECIPE},
+        )
+        return Pictures(bags, 0, boxes)
+
+
+def covered(pictures: Pictures, instance: int) -> Callable[[int], NDArray[Any]]:
+    """Return a function from a number to the picture [C, H, W] of an instance: whole (0), or without a window (1, ...).
+
+    The windows are `WINDOWS` times `WINDOWS` of a quarter of the sides, each half over the next. A window shows the
+    median of what surrounds it.
+    """
+    (picture,) = pictures.bags.gather(pictures.bags.starts[pictures.index] + np.array([instance]))
+
+    def view(number: int) -> NDArray[Any]:
+        if not 1 <= number <= WINDOWS**2:
+            return picture
+        shown, cells = picture.copy(), np.array(divmod(number - 1, WINDOWS))
+        sides, most = np.array(picture.shape[1:]) / (WINDOWS + 1), np.array(picture.shape[1:])
+        (top, left), (low, right) = (np.rint(cells * sides).astype(int), np.rint((cells + 2) * sides).astype(int))
+        (above, before), (below, behind) = (
+            np.maximum(np.rint((cells - 1) * sides), 0).astype(int),
+            np.minimum(np.rint((cells + 3) * sides), most).astype(int),
+        )
+        around = np.median(picture[:, above:below, before:behind], axis=(1, 2), keepdims=True)
+        shown[:, top:low, left:right] = around.astype(shown.dtype)
+        return shown
+
+    return view
+
+
+def _facts(file: BagFile, shape: list[int], pixels: str, kind: str, places: NDArray[np.int64]) -> FileFacts:
+    part, width = places[file.rows.start : file.rows.stop], places.shape[1]
+    dtype = np.dtype(np.float32 if pixels.startswith("float") else pixels)
+    return FileFacts(len(part), tuple(shape), dtype, width, part.dtype, file.attributes, kind, part)
+
+
+def _around(places: NDArray[np.int64], files: list[BagFile], *, cell: int) -> tuple[NDArray[np.int64], int]:
+    """Return the corners of larger squares around cells, inside their images, and the side of these squares."""
+    facts: list[Mapping[str, Any]] = [file.attributes.get("coords", {}) for file in files]
+    sizes = [[int(fact.get("level0_width", 0)), int(fact.get("level0_height", 0))] for fact in facts]
+    width = max(min(_CONTEXT * cell, *(min(size) for size in sizes)), cell)
+    most = np.concatenate([np.tile(size, (len(file.rows), 1)) for size, file in zip(sizes, files)]) - width
+    return np.clip(places - (width - cell) // 2, 0, np.maximum(most, places if width == cell else 0)), width

@@ -1,0 +1,145 @@
+"""Explanations of embedded scans, X-rays and images: the raw files are shown, and what decides in them is marked."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.unit.test_embed import STRIDE, TINY, Tiny
+from tests.unit.test_sources_volumes import save_series
+
+from midam.cli import main
+from midam.data.bags import Bags
+from midam.data.sources import read_bags
+from midam.data.sources.request import ImageOptions
+from midam.data.store import open_store
+from midam.explain.raw import RawFiles, covered
+from midam.explain.tiles import Pictures, peak_of
+from midam.registry import ENCODERS
+
+pytestmark = pytest.mark.drawn
+SIDE, DEPTH = 8 * STRIDE, 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known():
+    """The network of this file by its name."""
+    ENCODERS.add(TINY, Tiny)
+    yield
+    ENCODERS.remove(TINY)
+
+
+def volume(number):
+    """Slices of noise, one of them with a bright square if the number is odd, and the center of the square."""
+    rng = np.random.default_rng(number)
+    slices = rng.integers(300, 400, (DEPTH, SIDE, SIDE)).astype(np.uint16)
+    at, y, x = number % DEPTH, 16 + 11 * number % 80, 20 + 7 * number % 70
+    if number % 2:
+        slices[at, y : y + 24, x : x + 24] = 1500
+    return slices, (x + 11.5, y + 11.5)
+
+
+def _stated(number):
+    return {"PatientID": f"p{number:02d}", "InstanceNumber": list(range(1, DEPTH + 1))}
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """Twenty-four series, the store of their slices, a run on it, and the explanation of two patients."""
+    root = tmp_path_factory.mktemp("scans")
+    rows = ["patient,label"]
+    for number in range(24):
+        save_series(root / f"raw/p{number:02d}", volume(number)[0], **_stated(number))
+        rows.append(f"p{number:02d},{number % 2}")
+    (root / "labels.csv").write_text("\n".join(rows) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        embed = ["embed", "raw", "--labels", "labels.csv", "--encoder", TINY, "--dtype", "float32"]
+        assert main([*embed, "--window", "0,1600", "--out", "f.store"]) == 0
+        fit = ["fit", "f.store", "--method", "midam", "--pooling", "smoothed-max", "--epochs", "60", "--lr", "0.1"]
+        assert main([*fit, "--seed", "0", "--out", "run"]) == 0
+        assert main(["explain", "run", "f.store", "--bags", "p01", "p03", "p00", "--out", "why"]) == 0
+    return root
+
+
+@pytest.fixture
+def here(scans, tmp_path, monkeypatch):
+    """A copy of these as the working folder; the store names the original files."""
+    shutil.copytree(scans, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def entries(folder):
+    return {entry["bag"]: entry for entry in json.loads((folder / "explain.json").read_text())["bags"]}
+
+
+def test_an_embedded_scan_shows_its_slices_and_marks_what_decided(scans):
+    for bag, entry in entries(scans / "why").items():
+        assert (entry["picture"], entry["notes"]) == ("strip", [])
+        with Image.open(scans / "why" / f"{bag}.png") as picture:
+            assert picture.height > 1.3 * picture.width  # strip, top slices, maps, chart
+        slices, (x, y) = volume(int(bag[1:]))
+        best = entry["top"][0]
+        assert best["slice_file"] == f"{DEPTH + 1 - best['instance_number']:03d}.dcm"
+        assert best["position_mm"] is not None
+        if entry["label"] == 1:
+            assert slices[best["instance_number"] - 1].max() == 1500
+            assert np.hypot(best["peak_x"] - x, best["peak_y"] - y) < 12  # in the square of 24 pixels
+
+
+def test_the_console_and_the_table_name_the_slice(here, capsys):
+    assert main(["explain", "run", "f.store", "--bags", "p01", "--out", "again"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    with (here / "again/p01.csv").open() as file:
+        best = next(csv.DictReader(file))
+    assert f"(no. {best['instance_number']} at " in said
+    assert {"slice_file", "peak_x", "peak_y"} <= set(best)
+
+
+def test_files_that_are_not_there_any_more_are_named(scans):
+    bags = open_store(scans / "f.store")
+    moved = bags.replace(sources=[f"/gone/raw/{bag}" for bag in bags.ids])
+    with pytest.warns(UserWarning, match=r"not there any more; name the folder .* --images \(.*raw/p00\)"):
+        assert RawFiles(moved).pictures(0) is None
+
+
+def test_files_are_found_where_they_were_moved_to(scans, tmp_path):
+    shutil.copytree(scans / "raw", tmp_path / "archive")
+    bags = open_store(scans / "f.store")
+    shutil.move(scans / "raw", scans / "hidden")
+    try:
+        pictures = RawFiles(bags, tmp_path / "archive").pictures(3)
+        with pytest.warns(UserWarning, match="not there any more"):
+            assert RawFiles(bags).pictures(3) is None
+    finally:
+        shutil.move(scans / "hidden", scans / "raw")
+    raw = read_bags(scans / "raw", images=ImageOptions(window=(0, 1600)), require_labels=False)
+    np.testing.assert_array_equal(pictures.bags[0], raw[3])
+
+
+def test_other_files_of_the_same_name_have_no_map(scans, tmp_path):
+    for number in (3, 5):
+        save_series(tmp_path / f"p{number:02d}", volume(number)[0] // 2)
+    raw = RawFiles(open_store(scans / "f.store"), tmp_path)
+    parts = raw.parts(raw.pictures(3), 3)
+    assert all(parts(i) is None for i in range(DEPTH))
+
+
+def test_a_window_shows_the_median_of_what_surrounds_it():
+    picture = np.random.default_rng(0).normal(size=(1, 64, 80)).astype(np.float32)
+    view = covered(Pictures(Bags(picture[None], sizes=[1]), 0), 0)
+    np.testing.assert_array_equal(view(0), picture)
+    changed = np.argwhere(view(1 + 7 * 2 + 3)[0] != picture[0])  # the window in row 2, column 3
+    assert changed.min(axis=0).tolist() == [16, 30]
+    assert changed.max(axis=0).tolist() == [31, 49]
+    assert np.unique(view(18)[0, 16:32, 30:50]).tolist() == [np.median(picture[0, 8:40, 20:60])]
+
+
+def test_the_peak_lies_between_parts_that_add_alike():
+    added = np.zeros((8, 8))
+    added[2:4, 5:7] = 1.0
+    assert peak_of(added, (80, 160)) == (119.5, 29.5)
+    assert peak_of(np.full((8, 8), -1.0), (80, 80)) == pytest.approx((9.5, 9.5))
