@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import sys
+from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -247,8 +248,14 @@ def feature_files(folder, count=20):
     (folder.parent / "labels.csv").write_text("slide_id,label\n" + "".join(labels))
 
 
+def days(table, bag, instances):
+    """Which of the three days the instances of a bag have."""
+    in_order = table.loc[table["bag"] == bag, "day"].str[-2:].astype(int).tolist()
+    return [(1, 9, 17).index(in_order[i]) for i in instances]
+
+
 @pytest.mark.parametrize(("suffix", "unit", "first"), [("csv", "line", 2), ("parquet", "row", 1)])
-def test_instances_of_a_table_have_their_line(suffix, unit, first, tmp_path, capsys):
+def test_instances_of_a_table_have_their_line_and_time(suffix, unit, first, tmp_path, capsys):
     rng = np.random.default_rng(0)
     rows = [[f"b{bag}", bag % 2, f"2024-01-{day:02d}", *rng.normal(size=2)] for bag in range(40) for day in (1, 9, 17)]
     table = pd.DataFrame(rows, columns=["bag", "label", "day", "f0", "f1"]).sample(frac=1, random_state=0)
@@ -263,8 +270,11 @@ def test_instances_of_a_table_have_their_line(suffix, unit, first, tmp_path, cap
         in_file = top.sort_values("instance")[unit] - first
         assert in_file.tolist() == np.flatnonzero(table["bag"] == bag).tolist()
         best = top.iloc[0]
-        assert f"top instance #{best['instance']} ({unit} {best[unit]}): adds" in printed
-    assert f'>{unit}</th><th scope="col" class="n">adds</th>' in (out / "index.html").read_text()
+        assert top["time"].tolist() == [f"2024-01-{(1, 9, 17)[i]:02d}" for i in days(table, bag, top["instance"])]
+        assert f"top instance #{best['instance']} ({unit} {best[unit]}, {best['time']}): adds" in printed
+    page = (out / "index.html").read_text()
+    assert f'>{unit}</th><th scope="col">time</th><th scope="col" class="n">adds</th>' in page
+    assert f"({unit} {best[unit]}, {best['time']}), adds" in page  # in the list of bags
 
 
 def test_slides_get_polygons_of_their_patches(tmp_path, capsys):
@@ -456,3 +466,50 @@ def test_each_slide_of_a_patient_has_its_polygons_maps_and_rows(tmp_path, capsys
     assert (table["file"] == np.where(table["instance"] < 6, "p1a.h5", "p1b.h5")).all()
     page = (tmp_path / "o" / "index.html").read_text()
     assert "p1.p1b.geojson" in page
+
+
+NAMES = ("index", "a/1", "A/1", "p 4", "p5", "p6")  # which need other names of files
+
+
+def slides_of_patients(folder):
+    """Three slides of each of six patients, and their table."""
+    feature_files(folder, count=18)
+    lines = [f"s{i:02d},{i // 3 % 2},{NAMES[i // 3]}" for i in range(18)]
+    (folder.parent / "labels.csv").write_text("slide_id,label,patient\n" + "\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def of_patients(tmp_path_factory):
+    """The words of a command on the slides of patients, and a run on them."""
+    root = tmp_path_factory.mktemp("patients")
+    (root / "slides").mkdir()
+    slides_of_patients(root / "slides")
+    data = [str(root / "slides"), "--labels", str(root / "labels.csv"), "--groups", "patient"]
+    fit = ["--method", "midam", "--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0"]
+    assert main(["fit", *data, *fit, "--out", str(root / "run")]) == 0
+    return [str(root / "run"), *data]
+
+
+def test_all_bags_get_a_page_a_patient_and_an_index(of_patients, tmp_path):
+    out = tmp_path / "why"
+    assert main(["explain", *of_patients, "--bags", "all", "--out", str(out)]) == 0
+    index = (out / "index.html").read_text()
+    pages = sorted(path.name for path in out.glob("*.html"))
+    assert len(pages) == len({name.lower() for name in pages}) == 7
+    links = re.findall(r'<a href="([^"#]+\.html)#bag-(\d)"', index)
+    assert [number for _, number in links] == ["0", "1", "2"] * 6
+    assert {unquote(name) for name, _ in links} == {*pages} - {"index.html"}
+    assert "<img" not in index
+    for name in {*pages} - {"index.html"}:
+        page = (out / name).read_text()
+        assert page.count("<img ") == 3
+        assert '<a href="index.html">All patients' in page
+        assert all((out / unquote(link)).is_file() for link in re.findall(r'<a href="(?!#)([^"#]+)"', page))
+
+
+def test_a_patient_is_all_its_bags_on_one_page(of_patients, tmp_path):
+    assert main(["explain", *of_patients, "--bags", "p 4", "--out", str(tmp_path / "why")]) == 0
+    assert [path.name for path in (tmp_path / "why").glob("*.html")] == ["index.html"]
+    page = (tmp_path / "why/index.html").read_text()
+    assert page.count("<img ") == 3
+    assert "patient</th>" in page

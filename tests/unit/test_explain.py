@@ -576,6 +576,13 @@ def test_an_unknown_bag_is_answered_with_near_names():
         find_bags(bags, ["slide_003"])
 
 
+def test_bags_are_named_by_their_folder_by_their_group_or_all_at_once():
+    bags = make_bags(ids=["p1/a", "p1/b", "p2/x/c"], groups=["u", "v", "v"])
+    assert find_bags(bags, ["all"]) == [0, 1, 2]
+    assert [find_bags(bags, [name]) for name in ("p1", "p2", "p2/x", "v")] == [[0, 1], [2], [2], [1, 2]]
+    assert find_bags(bags.replace(groups=["p1", "all", "p1"]), ["p1", "all"]) == [0, 2, 1]  # groups before folders
+
+
 def test_in_python_an_explanation_is_shown_by_its_shapes():
     bags = Bags.from_list([np.random.default_rng(0).normal(size=(3000, 4)).astype("f4")], [1])
     found = explain_bag(make_scorers("attention", members=3), bags, 0)

@@ -20,7 +20,7 @@ def parser() -> Parser:
     text = "Show which instances decided the score of a bag: pictures, HDF5 and GeoJSON."
     explain = Parser("explain", text)
     add_inputs(explain)
-    text = "bags or groups (patients) to explain; default: highest and lowest score (of the run's data: test bags)"
+    text = "bags, groups (patients) or all; default: highest and lowest score (of the run's data: test bags)"
     explain.add_argument("--bags", nargs="+", default=[], metavar="ID", help=text)
     text = "class or label whose score is explained, if the run has several; default: the most probable of each bag"
     explain.add_text("--class", metavar="NAME", help=text)

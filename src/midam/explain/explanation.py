@@ -171,14 +171,15 @@ def instance_name(instance: int, place: Iterable[float | None] = (), file: str =
 
 
 def row_text(columns: Mapping[str, Any]) -> str:
-    """Return the table row of an instance; "" for other data.
+    """Return the table row of an instance, and its time if known; "" for other data.
 
     Examples
     --------
-    >>> row_text({"line": 17, "score": 0.5})
-    'line 17'
+    >>> row_text({"line": 17, "score": 0.5}), row_text({"line": 17, "time": "2025-03-01 04:10"})
+    ('line 17', 'line 17, 2025-03-01 04:10')
     """
-    return next((f"{name} {columns[name]}" for name in _ROWS if name in columns), "")
+    row = next((f"{name} {columns[name]}" for name in _ROWS if name in columns), "")
+    return ", ".join([row, *filter(None, [columns.get("time")])]) if row else ""
 
 
 def origin_text(facts: Mapping[str, Any]) -> str:

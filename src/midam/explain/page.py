@@ -1,6 +1,7 @@
 """One self-contained HTML page of all bags of a call: their maps, pictures, top instances and files."""
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,22 +10,25 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from midam.errors import MidamError
-from midam.explain.explanation import instance_name, predicted_words
+from midam.explain.explanation import instance_name, origin_text, predicted_words
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
 from midam.report.pseudonyms import NAMES
 from midam.report.words import form_apart, signed
+from midam.runs.instance_files import file_name, with_digest
 
 # Columns of facts about an instance from its file.
 _OF_FILES = {
-    **{"file": "file", "line": "line", "row": "row", "slice_index": "slice in the file"},
+    **{"file": "file", "line": "line", "row": "row", "time": "time", "slice_index": "slice in the file"},
     **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
     **{"laterality": "side", "view": "view", "slice_file": "file of the slice"},
     "sop_instance_uid": "SOPInstanceUID",
 }
 _NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}
 _OF_SHARES = ("value", "typical")
-_KNOWN = {"label": "label", "split": "split", "explained": "class"}
+PAGE = "index.html"
+_ON_ONE_PAGE = 2  # patients
+_KNOWN = {"patient": "patient", "label": "label", "split": "split", "explained": "class"}
 _KINDS = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "table": "top instances (CSV)"}
 _DRAWN = {
     "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
@@ -79,28 +83,63 @@ def _form(entry: Mapping[str, Any]) -> str:
     return form_apart(entry["score"], entry.get("threshold"))
 
 
-def page_text(title: str, entries: Sequence[Mapping[str, Any]], folder: Path, *, left: int = 0) -> str:
-    """Return the HTML page of the entries of explain.json; it embeds pictures from `folder` and links other files.
+def page_names(patients: Sequence[str]) -> dict[str, str]:
+    """Return the file of each patient's page; none for one or two patients, whose bags are on the first page."""
+    patients = list(dict.fromkeys(patients))
+    stems = {patient: file_name(patient) for patient in patients}
+    counts = Counter(["index", *(stem.lower() for stem in stems.values())])
+    unique = {name: stem if counts[stem.lower()] == 1 else with_digest(stem, name) for name, stem in stems.items()}
+    return {name: f"{stem}.html" for name, stem in unique.items()} if len(patients) > _ON_ONE_PAGE else {}
 
-    `left` is the number of bags that are not explained yet, because the command was stopped.
+
+def page_texts(
+    source: str, entries: Sequence[Mapping[str, Any]], folder: Path, pages: Mapping[str, str], *, left: int = 0
+) -> dict[str, str]:
+    """Return the HTML pages of the entries of explain.json by file: one, or a page a patient and an index.
+
+    The pages embed pictures from `folder` and link other files. `left` is the number of bags that are not explained
+    yet, because the command was stopped.
     """
-    known = [key for key in _KNOWN if any(entry[key] is not None for entry in entries)]
-    rows = []
+    title, texts = f"Explanations: {source}", dict[str, str]()
+    for patient, name in pages.items():
+        of_patient = [entry for entry in entries if entry["patient"] == patient]
+        if of_patient:
+            texts[name] = _page(f"{patient}: explanations", of_patient, folder, pages={}, back=title)
+    return texts | {PAGE: _page(title, entries, folder, pages=pages, left=left)}
+
+
+def _page(
+    title: str,
+    entries: Sequence[Mapping[str, Any]],
+    folder: Path,
+    *,
+    pages: Mapping[str, str],
+    left: int = 0,
+    back: str = "",
+) -> str:
+    """Return a page of entries, or with `pages` their index."""
+    known = [key for key in _KNOWN if any(entry[key] not in (None, entry["bag"]) for entry in entries)]
+    rows, places = list[list[Any]](), Counter[str]()
     for at, entry in enumerate(entries):
-        best = entry["top"][0]
+        best, patient = entry["top"][0], entry["patient"]
+        address = f"{quote(pages[patient])}#bag-{places[patient]}" if pages else f"#bag-{at}"
+        places[patient] += 1
         numbers = [Number(entry["score"], _form(entry)), Number(entry["probability"], ".4f"), entry["instances"]]
-        top = f"#{best['instance']}, adds {signed(best['contribution'], '+#.3g')}"
-        rows.append([Link(entry["bag"], f"#bag-{at}"), *(entry[key] for key in known), *numbers, top])
+        origin = origin_text(best)
+        top = f"#{best['instance']}{f' ({origin})' * bool(origin)}, adds {signed(best['contribution'], '+#.3g')}"
+        rows.append([Link(entry["bag"], address), *(entry[key] for key in known), *numbers, top])
     heads = ["bag", *(_KNOWN[key] for key in known), "score", "probability", "instances", "top instance"]
     unfinished = f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."
     legend = [*_LEGEND, *([_FEATURES] if any("features" in entry["top"][0] for entry in entries) else [])]
     first = [
         *([unfinished] if left else []),
+        *([Markup("{}").format(cell(Link(f"All patients: {back}", PAGE)))] if back else []),
         Table("The bags", heads, rows, sorts=True),
         Note(f"{NAMES} This page and the files next to it keep them."),
         Part("How to read this page", legend, folded=True),
     ]
-    bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(entries)]
+    shown = [] if pages else entries
+    bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(shown)]
     sections = [Section("bags", "The bags", first), *bags]
     return render("page.html", title=title, kicker="Explanations", sections=sections)
 

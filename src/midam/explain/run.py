@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +24,7 @@ from midam.explain.backdrop import ImageFolder
 from midam.explain.explanation import Explanation, column_scores, explain_bag, label_words, share_text
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.maps import map_of, placed_patches
-from midam.explain.page import facts_text, page_text
+from midam.explain.page import PAGE, facts_text, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
@@ -39,8 +40,8 @@ from midam.runs.instance_files import file_names
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 
-PAGE = "index.html"
 SUMMARY = "explain.json"
+EVERY = "all"
 _FOLDER = "explain"
 _OF_BAG = {"picture": ".png", "instances": ".h5", "table": ".csv"}
 
@@ -76,11 +77,16 @@ class ExplainOptions:
 
 
 def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
-    """Return positions of bags by their ids or by the groups that hold them, each once; refuse an unknown name."""
-    positions: dict[str, list[int]] = {}
-    for i, group in enumerate(() if bags.groups is None else bags.groups.tolist()):
-        positions.setdefault(group, []).append(i)
-    positions |= {str(bag): [i] for i, bag in enumerate(bags.ids)}
+    """Return positions of bags by their ids, or by groups or folders that hold them, each once.
+
+    "all" names all bags, unless it is the name of one. An unknown name is refused.
+    """
+    folders, groups = dict[str, list[int]](), dict[str, list[int]]()
+    for i, bag in enumerate(bags.ids.tolist()):
+        for folder in accumulate(bag.split("/")[:-1], "{}/{}".format):
+            folders.setdefault(folder, []).append(i)
+        groups.setdefault(patient_of(bags, i), []).append(i)
+    positions = {EVERY: [*range(len(bags))]} | folders | groups | {str(bag): [i] for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
 
     def check(name: str) -> None:
@@ -92,6 +98,11 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
 
     check_each(names, check)
     return list(dict.fromkeys(i for name in names for i in positions[name]))
+
+
+def patient_of(bags: Bags, index: int) -> str:
+    """Return the group of a bag; without groups, the bag itself."""
+    return str(bags.ids[index] if bags.groups is None else bags.groups[index])
 
 
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
@@ -186,7 +197,8 @@ def explain_bags(
     slides, stems = slide_names(bags, index), file_names(bags)
     written = {i: {kind: stems[i] + suffix for kind, suffix in _OF_BAG.items()} for i in index}
     call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
-    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE])
+    pages = page_names([patient_of(bags, i) for i in index])
+    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, *pages.values()])
     require_plain_folder(folder, writes=True)
     sweep(folder)
     try:
@@ -204,7 +216,8 @@ def explain_bags(
     finally:
         # After any stop, the page shows the finished bags.
         left = len(index) - len(entries)
-        write_text(folder / PAGE, page_text(f"Explanations: {bags.source}", entries, folder, left=left))
+        for name, text in page_texts(bags.source, entries, folder, pages, left=left).items():
+            write_text(folder / name, text)
         write_json(folder / SUMMARY, _summary(call, entries, finished=not left))
     for line in note_lines(entries):
         warnings.warn(line, stacklevel=2)
@@ -300,6 +313,7 @@ def _entry(
     shown = {} if target.name == "binary" else predicted
     return {
         "bag": explanation.bag,
+        "patient": patient_of(bags, explanation.index),
         "content": content,
         "label": label,
         "split": run.contents.get(content),

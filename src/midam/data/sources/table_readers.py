@@ -6,10 +6,12 @@ column of the bag, one of the label, and the rest are features.
 
 import warnings
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from midam.data.bags import Bags
+from midam.data.covariates import are_dates
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
@@ -108,8 +110,11 @@ def _open(request: Request) -> Table:
     return Table(str(path), frame, unit=unit, first=first, gaps=gaps)
 
 
-def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[int]]]:
-    """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each.
+def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:
+    """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each, and its "time".
+
+    The time is the text of the first column that holds dates, None where it is missing; without such a column, there is
+    none.
 
     The result is empty for data other than tables of instances.
     """
@@ -120,8 +125,23 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     table = _open(request)
     table.name_values([bag], [])
     table.find_bags(bag)
-    rows_by_bag = {}
+    times, rows_by_bag = _times(table.frame), {}
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
         rows = np.flatnonzero(table.codes == code).tolist()
-        rows_by_bag[str(table.ids[code])] = {table.unit: [table.number(row) for row in rows]}
+        columns: dict[str, list[Any]] = {table.unit: [table.number(row) for row in rows]}
+        columns |= {} if times is None else {"time": [times[row] for row in rows]}
+        rows_by_bag[str(table.ids[code])] = columns
     return rows_by_bag
+
+
+def _times(frame: "pd.DataFrame") -> list[str | None] | None:
+    """Return the texts of the first column that holds dates; None without one."""
+    for name in frame.columns:
+        values = frame[name]
+        dated = pd.api.types.is_datetime64_any_dtype(values)
+        if not dated and not pd.api.types.is_numeric_dtype(values):
+            dated = bool(values.notna().any()) and are_dates([str(word) for word in values.dropna().unique()])
+        if dated:
+            midnight = " 00:00:00"
+            return [None if pd.isna(value) else str(value).removesuffix(midnight) for value in values]
+    return None
