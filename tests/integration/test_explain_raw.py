@@ -5,6 +5,7 @@ import json
 import shutil
 
 import numpy as np
+import pydicom
 import pytest
 from PIL import Image
 from tests.unit.test_embed import STRIDE, TINY, Tiny
@@ -143,3 +144,57 @@ def test_the_peak_lies_between_parts_that_add_alike():
     added[2:4, 5:7] = 1.0
     assert peak_of(added, (80, 160)) == (119.5, 29.5)
     assert peak_of(np.full((8, 8), -1.0), (80, 80)) == pytest.approx((9.5, 9.5))
+
+
+def test_xrays_name_their_side_view_and_file_and_one_alone_has_a_map(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rng, rows = np.random.default_rng(0), ["study,label"]
+    for number in range(16):
+        for view, side in (("CC", "L"), ("MLO", "R"))[: 1 if number == 3 else 2]:
+            pixels = rng.integers(300, 400, (SIDE, SIDE)).astype(np.uint16)
+            pixels[40:64, 50:74] += 900 * (number % 2) * (side == "L")
+            facts = {
+                "ViewPosition": view,
+                "ImageLaterality": side,
+                "Modality": "MG",
+                "StudyInstanceUID": f"1.2.{number}",
+            }
+            folder = save_series(tmp_path / f"raw/s{number:02d}", pixels[None], names=[f"{side}{view}.dcm"], **facts)
+            file = pydicom.dcmread(folder / f"{side}{view}.dcm")
+            del file.ImagePositionPatient, file.ImageOrientationPatient
+            file.save_as(folder / f"{side}{view}.dcm")
+        rows.append(f"s{number:02d},{number % 2}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    embed = ["embed", "raw", "--labels", "labels.csv", "--encoder", TINY, "--dtype", "float32", "--window", "0,1600"]
+    assert main([*embed, "--out", "f.store"]) == 0
+    fit = ["fit", "f.store", "--method", "midam", "--pooling", "smoothed-max", "--epochs", "60", "--lr", "0.1"]
+    assert main([*fit, "--folds", "0", "--no-baseline", "--members", "1", "--out", "run"]) == 0
+    capsys.readouterr()
+    assert main(["explain", "run", "f.store", "--bags", "s01", "s03", "--out", "why"]) == 0
+    assert "(L CC, LCC.dcm): adds" in " ".join(capsys.readouterr().out.split())
+    for bag, kind in (("s01", "strip"), ("s03", "sheet")):
+        entry = entries(tmp_path / "why")[bag]
+        best = entry["top"][0]
+        assert (entry["picture"], best["laterality"], best["view"], best["slice_file"]) == (kind, "L", "CC", "LCC.dcm")
+        assert np.hypot(best["peak_x"] - 61.5, best["peak_y"] - 51.5) < 12
+    page = (tmp_path / "why/index.html").read_text()
+    assert all(f">{head}</th>" in page for head in ("side", "view", "file of the slice"))
+
+
+def test_cells_of_images_are_drawn_with_what_surrounds_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    rng = np.random.default_rng(0)
+    pixels = [rng.integers(0, 200, (70, 100, 3)).astype(np.uint8) for _ in range(2)]
+    for number, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / f"images/i{number}.png")
+    patch = ["--patch-size", str(STRIDE), "--unlabeled"]
+    assert main(["embed", "images", "--encoder", TINY, *patch, "--out", "f.store"]) == 0
+    pictures = RawFiles(open_store(tmp_path / "f.store")).pictures(1)
+    assert pictures.bags.instance_shape == (3, 48, 48)
+    places, boxes = pictures.bags.places(0), pictures.boxes
+    for i, (x, y) in enumerate(open_store(tmp_path / "f.store").places(1)):
+        (left, top), (across, down, width, height) = places[i], boxes[i]
+        shown = pictures.bags[0][i][:, down : down + height, across : across + width]
+        np.testing.assert_array_equal(shown, pixels[1][y : y + STRIDE, x : x + STRIDE].transpose(2, 0, 1))
+        assert (left + across, top + down) == (x, y)

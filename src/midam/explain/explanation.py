@@ -32,6 +32,7 @@ from midam.settings import usual_chunk
 FEATURES_SHOWN = 5  # for each instance
 LARGE, WINDOWS = 4, 7  # top instances whose parts are explained; windows over a picture along each side
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
+_LEAST_SHARE = 0.05  # of the largest contribution: the parts of others are not explained
 _ROWS = ("line", "row")  # columns about instances of a table
 # Facts about a slice from its file, in words.
 _OF_SLICES = {"laterality": "{}", "view": "{}", "instance_number": "no. {}", "frame_number": "frame {}"}
@@ -247,7 +248,7 @@ def explain_bag(
         Number of top instances whose features get contributions.
     parts : callable, optional
         Returns, for the position of an instance that is a picture, the instance and the same without each of its
-        windows, [1 + w, ...], or None; see `midam.explain.raw.RawFiles.parts`. The `LARGE` top instances are asked.
+        windows, [1 + w, ...], or None; see `midam.explain.raw.RawFiles.parts`. Called for up to `LARGE` instances.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; an old one is
         replaced.
@@ -304,7 +305,7 @@ def explain_bag(
             order=order,
             columns=instance_columns(bags, index),
             features={} if typical is None else _shares(model, bag, spool, order[:top], np.asarray(typical)),
-            parts={} if parts is None else _of_parts(model, bag, spool, order[:LARGE], parts),
+            parts={} if parts is None else _of_parts(model, bag, spool, _with_parts(order, contribution), parts),
         )
 
 
@@ -330,6 +331,12 @@ def _shares(
                     value, usual = (_value(inside, name, names, x) for x in (rows[number], typical))
                     shares[instance].append(FeatureShare(name, value, usual, float(adds[i - places[0]])))
     return shares
+
+
+def _with_parts(order: NDArray[np.int64], contribution: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the first `LARGE` instances, without those that add little next to the one that adds most."""
+    sizes = np.abs(contribution)
+    return order[:LARGE][sizes[order[:LARGE]] >= _LEAST_SHARE * sizes.max()]
 
 
 def _of_parts(

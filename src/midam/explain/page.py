@@ -33,7 +33,7 @@ _KINDS = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "tabl
 _DRAWN = {
     "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
     "map": "maps of what patches add, of their weights and scores",
-    "strip": "slices in their order, the top ones framed, and what each slice adds",
+    "strip": "slices in their order, the top ones larger, with maps of what their parts add, and what each slice adds",
     "sheet": "the instances at both ends of the ranking",
     "bars": "what the instances add, in their order",
 }
@@ -42,6 +42,9 @@ _LEGEND = (
     "lower it, and a stronger color means a larger change. Instances are ranked by this number, the greatest first.",
     "Weight: the weight that the pooling gives the instance, in multiples of the uniform weight 1/n: 1 means that the "
     "instance is not preferred. On an image, instances with a weight of at most 1 are transparent.",
+    "Parts: on the top slices and images that were embedded, a map shows what each part adds: the score of the bag "
+    "minus its score with the part covered by the median of what surrounds it. + marks the peak, in the table of top "
+    "instances (CSV) `peak_x` and `peak_y`, in pixels.",
     "Score: the score of a bag with this instance alone. On an image, a stronger color means that it adds more.",
 )
 _FEATURES = (
