@@ -29,6 +29,11 @@ _CUSTOMERS, _FRAUDS, _YEAR = 2000, 52, 365
 
 def make_table(seed: int = 0) -> pd.DataFrame:
     """Return the transactions of the customers, in the order of time."""
+    return make_payments(seed).drop(columns="stolen")
+
+
+def make_payments(seed: int = 0) -> pd.DataFrame:
+    """Return the table with a last column `stolen`: the payments that are the fraud, which no model is told."""
     rng = np.random.default_rng(seed)
     frauds = set(rng.choice(_CUSTOMERS, _FRAUDS, replace=False).tolist())
     parts = [_transactions(rng, number, fraud=number in frauds) for number in range(_CUSTOMERS)]
@@ -67,6 +72,7 @@ def _transactions(rng: np.random.Generator, number: int, *, fraud: bool) -> pd.D
             "distance_km": rng.gamma(1.5, 8, count).round(1),
             "card_present": np.where(channels == 0, "yes", "no"),
             "fraud": "yes" if fraud else "no",
+            "stolen": np.isin(np.arange(count), stolen if fraud else []),
         }
     )
 

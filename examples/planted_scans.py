@@ -99,26 +99,32 @@ def _planted(slices: Slices, template: Template, rng: np.random.Generator) -> Le
 
 def write_scan(folder: Path, slices: Slices, template: Template, patient: str) -> None:
     """Write a series, a file for each slice."""
-    folder.mkdir(parents=True)
     study, series = generate_uid(), generate_uid()
     for number, part in enumerate(slices):
-        meta = FileMetaDataset()
-        meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = MRImageStorage, generate_uid()
-        meta.TransferSyntaxUID = ExplicitVRLittleEndian
-        pixels = np.clip(np.rint(part * _STORED), 0, 4095).astype(np.uint16)
         facts: dict[str, Any] = {
-            **{"SOPClassUID": MRImageStorage, "SOPInstanceUID": meta.MediaStorageSOPInstanceUID, "Modality": "MR"},
-            **{"StudyInstanceUID": study, "SeriesInstanceUID": series, "PatientID": patient, "PatientName": patient},
-            **{"InstanceNumber": number + 1, "Rows": pixels.shape[0], "Columns": pixels.shape[1]},
+            **{"SOPClassUID": MRImageStorage, "Modality": "MR", "PatientID": patient, "InstanceNumber": number + 1},
+            **{"StudyInstanceUID": study, "SeriesInstanceUID": series, "PixelSpacing": [template.pixel] * 2},
             **{"ImagePositionPatient": [-90.0, -90.0, round(number * template.distance, 3)]},
-            **{"ImageOrientationPatient": [1, 0, 0, 0, 1, 0], "PixelSpacing": [template.pixel] * 2},
-            **{"SliceThickness": round(template.distance, 3), "SamplesPerPixel": 1, "PixelRepresentation": 0},
-            **{"PhotometricInterpretation": "MONOCHROME2", "BitsAllocated": 16, "BitsStored": 12, "HighBit": 11},
+            **{"ImageOrientationPatient": [1, 0, 0, 0, 1, 0], "SliceThickness": round(template.distance, 3)},
         }
-        file = FileDataset(str(folder), {}, file_meta=meta, preamble=b"\0" * 128)
-        for name, value in (facts | {"PixelData": pixels.tobytes()}).items():
-            setattr(file, name, value)
-        file.save_as(folder / f"{number:03d}.dcm", enforce_file_format=True)
+        write_image(folder / f"{number:03d}.dcm", np.clip(part * _STORED, 0, 4095), facts)
+
+
+def write_image(path: Path, pixels: Slices, facts: dict[str, Any]) -> None:
+    """Write an image [H, W] with intensities from 0 to 4095 as DICOM, with the attributes `facts`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored, meta = np.rint(pixels).astype(np.uint16), FileMetaDataset()
+    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = facts["SOPClassUID"], generate_uid()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    file = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    layout = {
+        **{"SOPInstanceUID": meta.MediaStorageSOPInstanceUID, "Rows": stored.shape[0], "Columns": stored.shape[1]},
+        **{"SamplesPerPixel": 1, "PixelRepresentation": 0, "PhotometricInterpretation": "MONOCHROME2"},
+        **{"BitsAllocated": 16, "BitsStored": 12, "HighBit": 11, "PixelData": stored.tobytes()},
+    }
+    for name, value in (facts | layout).items():
+        setattr(file, name, value)
+    file.save_as(path, enforce_file_format=True)
 
 
 def write_scans(

@@ -66,15 +66,21 @@ def test_the_python_of_a_page_runs(page, folder, monkeypatch):
         exec(block.replace("musk2.npz", "digits"), names)  # a set that needs no download
 
 
-def test_the_gallery_has_a_picture_a_command_a_figure_and_ten_lines_of_each_set():
+def test_the_gallery_has_a_picture_commands_and_an_instance_auroc_of_each_set():
     sections = (DOCS / "gallery.md").read_text("utf-8").split("\n## ")[1:]
     assert len(sections) == 6
     for section in sections:
         (picture,) = re.findall(r"!\[[^\]]+\]\((figures/\S+)\)", section)
         assert (DOCS / picture).is_file()
         assert re.search(r"Test AUROC \*\*\d\.\d{3}\*\* \[\d\.\d{3}, \d\.\d{3}\], \d+ bags\.", section)
-        assert "midam fit" in "".join(blocks("sh", section))
-        (code,) = blocks("python", section)
-        assert len(code.splitlines()) <= 10
-        compile(code, picture, "exec")
+        area, right, positive = re.search(
+            r"Instance AUROC \*\*(\d\.\d{3})\*\*; the top instance is a witness in (\d+) of (\d+) positive", section
+        ).groups()
+        assert float(area) > 0.5
+        assert int(right) <= int(positive)
+        assert re.search(r"Witnesses in the picture: #\d", section)
+        assert re.search(r"midam fit .*\nmidam explain ", "".join(blocks("sh", section)))
         assert "Source: " in section
+    (code,) = blocks("python", sections[0])
+    assert len(code.splitlines()) <= 10
+    compile(code, "gallery", "exec")

@@ -129,14 +129,20 @@ def test_other_files_of_the_same_name_have_no_map(scans, tmp_path):
     assert all(parts(i) is None for i in range(DEPTH))
 
 
-def test_a_window_shows_the_median_of_what_surrounds_it():
-    picture = np.random.default_rng(0).normal(size=(1, 64, 80)).astype(np.float32)
-    view = covered(Pictures(Bags(picture[None], sizes=[1]), 0), 0)
-    np.testing.assert_array_equal(view(0), picture)
-    changed = np.argwhere(view(1 + 7 * 2 + 3)[0] != picture[0])  # the window in row 2, column 3
-    assert changed.min(axis=0).tolist() == [16, 30]
-    assert changed.max(axis=0).tolist() == [31, 49]
-    assert np.unique(view(18)[0, 16:32, 30:50]).tolist() == [np.median(picture[0, 8:40, 20:60])]
+def test_a_window_loses_its_spot_and_keeps_its_edges():
+    picture = np.full((1, 64, 80), 3.0, np.float32)
+    picture[0, :, 40:] = 10.0  # an edge through the window
+    spotted = picture.copy()
+    spotted[0, 20:28, 32:38] = 100.0
+    view = covered(Pictures(Bags(spotted[None], sizes=[1]), 0), 0)
+    np.testing.assert_array_equal(view(0), spotted)
+    shown = view(1 + 9 * 3 + 4)  # the window over the parts of rows 2 and 3, columns 3 and 4
+    changed = np.argwhere(shown[0] != spotted[0])
+    assert changed.min(axis=0).tolist() >= [16, 30]
+    assert changed.max(axis=0).tolist() <= [31, 49]
+    assert np.abs(shown - picture)[0, 16:32, 30:50].max() < 4
+    assert np.abs(shown - picture)[0, 16:32, [31, 48]].max() < 0.01  # away from the edge
+    assert (view(1) == spotted).all()  # a quarter of the first window is inside, where the picture is flat
 
 
 def test_the_peak_lies_between_parts_that_add_alike():

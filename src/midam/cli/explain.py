@@ -37,6 +37,7 @@ def parser() -> Parser:
 def run(options: Options, console: Console) -> int:
     """Explain bags; returns the exit code."""
     from midam.explain import run as explaining
+    from midam.explain.page import PAGE
     from midam.report.terminal import BagProgress
     from midam.runs.apply import settings_for
 
@@ -79,9 +80,9 @@ def run(options: Options, console: Console) -> int:
         )
     for entry in entries:
         _print_bag(out, entry)
-    tell_left_out(bags, folder / explaining.PAGE, out)
-    note_result(page=folder / explaining.PAGE, bags=entries)
-    say(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {folder / explaining.PAGE}")
+    tell_left_out(bags, folder / PAGE, out)
+    note_result(page=folder / PAGE, bags=entries)
+    say(f"{len(entries)} bag{'s' * (len(entries) != 1)} explained: {folder / PAGE}")
     return 0
 
 

@@ -4,7 +4,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from midam.runs.scoring import predict_run
 from midam.settings import usual_chunk
 
 FEATURES_SHOWN = 5  # for each instance
-LARGE, WINDOWS = 4, 7  # top instances whose parts are explained; windows over a picture along each side
+LARGE, PARTS = 4, 8  # top instances whose parts are explained; parts of a picture along each side
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
 _LEAST_SHARE = 0.05  # of the largest contribution: the parts of others are not explained
 _ROWS = ("line", "row")  # columns about instances of a table
@@ -248,7 +247,7 @@ def explain_bag(
         Number of top instances whose features get contributions.
     parts : callable, optional
         Returns, for the position of an instance that is a picture, the instance and the same without each of its
-        windows, [1 + w, ...], or None; see `midam.explain.raw.RawFiles.parts`. Called for up to `LARGE` instances.
+        windows, [1 + 81, ...], or None; see `midam.explain.raw.RawFiles.parts`. Called for up to `LARGE` instances.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; an old one is
         replaced.
@@ -346,17 +345,16 @@ def _of_parts(
     top: NDArray[np.int64],
     parts: Callable[[int], NDArray[Any] | None],
 ) -> dict[int, NDArray[np.float64]]:
-    """Return what the parts of the `top` instances add: the mean loss of the score without the windows over a part."""
+    """Return what the parts of the `top` instances add: the mean loss without each of the four windows over a part."""
     added = {}
     for instance in top.tolist():
         rows = parts(instance)
         if rows is not None:
             with _spooled(model, source, rows.astype(np.float32)) as others:
                 losses = exchanged(spool, instance, others, slice(0, len(rows)))
-            shares, windows = np.zeros((WINDOWS + 1,) * 2), (losses[1:] - losses[0]).reshape(WINDOWS, WINDOWS)
-            for row, column in product((slice(0, -1), slice(1, None)), repeat=2):
-                shares[row, column] += windows / 4  # a window covers four parts, and most parts are in four windows
-            added[instance] = shares
+            windows = (losses[1:] - losses[0]).reshape(PARTS + 1, PARTS + 1)
+            rows_of_two = windows[:-1] + windows[1:]
+            added[instance] = (rows_of_two[:, :-1] + rows_of_two[:, 1:]) / 4
     return added
 
 

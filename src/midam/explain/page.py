@@ -43,8 +43,8 @@ _LEGEND = (
     "Weight: the weight that the pooling gives the instance, in multiples of the uniform weight 1/n: 1 means that the "
     "instance is not preferred. On an image, instances with a weight of at most 1 are transparent.",
     "Parts: on the top slices and images that were embedded, a map shows what each part adds: the score of the bag "
-    "minus its score with the part covered by the median of what surrounds it. + marks the peak, in the table of top "
-    "instances (CSV) `peak_x` and `peak_y`, in pixels.",
+    "minus its score with the part covered by its background. + marks the peak, in the table of top instances (CSV) "
+    "`peak_x` and `peak_y`, in pixels.",
     "Score: the score of a bag with this instance alone. On an image, a stronger color means that it adds more.",
 )
 _FEATURES = (

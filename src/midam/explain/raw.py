@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import median_filter
 
 from midam.data.bag_files import SEPARATOR, BagFile, files_of, source_paths
 from midam.data.bags import Bags
@@ -16,14 +17,16 @@ from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.probe import FileFacts
 from midam.data.sources.request import ImageOptions, RunOptions
 from midam.errors import MidamError
-from midam.explain.explanation import WINDOWS
+from midam.explain.explanation import PARTS
 from midam.explain.tiles import Pictures
 from midam.imaging.embedding import RECIPE, embedded
 from midam.imaging.network import Network
 from midam.imaging.networks import load_network
+from midam.imaging.volumes import resized
 from midam.settings.data import CutSettings
 
 _CONTEXT = 3  # cells across the picture of a cell: it shows what surrounds the cell
+_COARSE, _FILTER = 32, (9, 9)  # pixels along a side in which the background is found, and of the median filter
 _NUMBERS = 1 << 20  # of the pictures that pass at a time
 _SAME = 0.005  # relative: float16 changes vectors by less, another file by more
 
@@ -75,7 +78,7 @@ class RawFiles:
 
         def parts(instance: int) -> NDArray[Any] | None:
             views, vector = covered(pictures, instance), np.asarray(vectors[instance], dtype=np.float32)
-            batches = np.array_split(np.arange(WINDOWS**2 + 1), -(-(WINDOWS**2) * views(0).size // _NUMBERS))
+            batches = np.array_split(np.arange(1 + (PARTS + 1) ** 2), -(-(PARTS**2) * views(0).size // _NUMBERS))
             passed = [rows.vectors_of(np.stack([views(at) for at in batch]), instance) for batch in batches]
             made = np.concatenate(passed)
             return made if np.abs(made[0] - vector).max() <= _SAME * max(np.abs(vector).max(), 1e-6) else None
@@ -133,23 +136,23 @@ class RawFiles:
 def covered(pictures: Pictures, instance: int) -> Callable[[int], NDArray[Any]]:
     """Return a function from a number to the picture [C, H, W] of an instance: whole (0), or without a window (1, ...).
 
-    The windows are `WINDOWS` times `WINDOWS` of a quarter of the sides, each half over the next. A window shows the
-    median of what surrounds it.
+    The windows are a quarter of the sides, each half over the next, and the outer ones half outside: each part of an
+    eighth of the sides is in four. A window shows its background: the picture after a median filter, which keeps large
+    edges and no spot.
     """
-    (picture,) = pictures.bags.gather(pictures.bags.starts[pictures.index] + np.array([instance]))
+    (picture,) = pictures.bags.gather(pictures.bags.starts[pictures.bag] + np.array([instance]))
+    coarse = median_filter(resized(picture, (len(picture), _COARSE, _COARSE)), size=(1, *_FILTER))
+    background = resized(coarse, picture.shape).astype(picture.dtype)
 
     def view(number: int) -> NDArray[Any]:
-        if not 1 <= number <= WINDOWS**2:
+        if number == 0:
             return picture
-        shown, cells = picture.copy(), np.array(divmod(number - 1, WINDOWS))
-        sides, most = np.array(picture.shape[1:]) / (WINDOWS + 1), np.array(picture.shape[1:])
-        (top, left), (low, right) = (np.rint(cells * sides).astype(int), np.rint((cells + 2) * sides).astype(int))
-        (above, before), (below, behind) = (
-            np.maximum(np.rint((cells - 1) * sides), 0).astype(int),
-            np.minimum(np.rint((cells + 3) * sides), most).astype(int),
+        shown, place = picture.copy(), np.array(divmod(number - 1, PARTS + 1))
+        low, high = (
+            np.rint(np.clip(place + more, 0, PARTS) * picture.shape[1:] / PARTS).astype(int) for more in (-1, 1)
         )
-        around = np.median(picture[:, above:below, before:behind], axis=(1, 2), keepdims=True)
-        shown[:, top:low, left:right] = around.astype(shown.dtype)
+        window = (slice(None), *map(slice, low, high))
+        shown[window] = background[window]
         return shown
 
     return view

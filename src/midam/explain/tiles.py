@@ -71,7 +71,7 @@ class Pictures(NamedTuple):
     """Pictures of the instances of a bag: they are its instances, or the raw files of these."""
 
     bags: Bags
-    index: int
+    bag: int
     boxes: NDArray[np.int64] | None = None  # [n, 4], left, top, width and height of the instance in its picture
 
 
@@ -208,7 +208,7 @@ def _note(scans: Sequence[Scan]) -> str:
 def draw_top(part: SubFigure, explanation: Explanation, pictures: Pictures, *, sliced: bool) -> None:
     """Plot the top instances larger, and below each the map of what its parts add."""
     instances = explanation.order[:LARGE]
-    scans = scans_of(pictures.bags, pictures.index, instances, sliced=sliced)
+    scans = scans_of(pictures.bags, pictures.bag, instances, sliced=sliced)
     panels = part.subplots(2, LARGE, squeeze=False)
     note = f"{_note(scans)}\n{_PARTS}" if sliced and len(explanation) <= LARGE else _PARTS
     part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
@@ -219,7 +219,7 @@ def draw_top(part: SubFigure, explanation: Explanation, pictures: Pictures, *, s
     for rank, (i, scan, above, below) in enumerate(zip(instances.tolist(), scans, *panels), start=1):
         _draw_picture(above, pictures, i, scan, _caption(explanation, i, {i: rank}, sliced=sliced), bold=True)
         if i in explanation.parts:
-            pixels = picture_of(pictures.bags, pictures.index, i, scan.ends)
+            pixels = picture_of(pictures.bags, pictures.bag, i, scan.ends)
             below.imshow(pixels.mean(axis=-1), cmap="gray", vmin=0, vmax=255)
             added, (rows, columns) = explanation.parts[i], pixels.shape[:2]
             opacity = np.clip(np.abs(added) / (most or 1.0), 0, 1) ** 0.5
@@ -246,7 +246,7 @@ def peak_of(added: NDArray[np.float64], shape: tuple[int, ...]) -> tuple[float, 
     """
     row, column = np.unravel_index(int(np.argmax(added)), added.shape)
     rows, columns = (slice(max(at - 1, 0), at + 2) for at in (row, column))
-    near = np.clip(added[rows, columns], 0, None)
+    near = np.clip(added[rows, columns], 0, None) ** 2
     near = near / near.sum() if near.sum() > 0 else np.full(near.shape, 1 / near.size)
     y, x = ((np.arange(side) + 0.5) * full / side - 0.5 for side, full in zip(added.shape, shape))
     return float(near.sum(axis=0) @ x[columns]), float(near.sum(axis=1) @ y[rows])
@@ -254,7 +254,7 @@ def peak_of(added: NDArray[np.float64], shape: tuple[int, ...]) -> tuple[float, 
 
 def _draw_picture(axes: Any, pictures: Pictures, instance: int, scan: Scan, title: str, *, bold: bool) -> None:
     """Plot a picture with its title and, of a scan, its sides."""
-    axes.imshow(picture_of(pictures.bags, pictures.index, instance, scan.ends))
+    axes.imshow(picture_of(pictures.bags, pictures.bag, instance, scan.ends))
     axes.set_title(title, fontsize=8, fontweight="bold" if bold else "normal", pad=3)
     for letter, (x, y, across, up) in zip(scan.edges, _SIDES):
         side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
