@@ -35,9 +35,10 @@ _WIDTH = 1100  # pixels of a picture
 _INTRODUCTION = """# Gallery
 
 Six sets in which it is known which instances make a bag positive: the witnesses. No model is told. Each picture
-explains a positive bag that the model has not seen. AUROC is that of the bags, with its 95% interval.
-**Instance AUROC** is the mean over positive bags of the AUROC of what each instance adds, witnesses against the others:
-.5 is a guess, 1 is right in every bag. `PYTHONPATH=. python docs/figures/gallery.py` writes this page.
+explains, of the positive bags that the model has not seen, the one whose witness adds most. AUROC is that of the bags,
+with its 95% interval. **Instance AUROC** is the mean over positive bags of the AUROC of what each instance adds,
+witnesses against the others: .5 is a guess, 1 is right in every bag. `PYTHONPATH=. python docs/figures/gallery.py`
+writes this page.
 """
 _PYTHON = """import json
 
@@ -145,15 +146,15 @@ def _section(name: str, shown: Shown, witnesses: Witnesses) -> str:
     positive = [i for i in held_out if str(bags.ids[i]) in witnesses]
     labels = [int(str(bags.ids[i]) in witnesses) for i in held_out]
     interval, area = midam.auroc_interval(labels, scores[held_out]), roc_auc_score(labels, scores[held_out])
-    areas, right = dict[int, float](), 0
+    areas, added, right = dict[int, float](), dict[int, float](), 0
     for i in positive:
         known = np.isin(np.arange(bags.sizes[i]), witnesses[str(bags.ids[i])])
         explanation = explain_bag(loaded.model, bags, i)
         right += bool(known[explanation.order[0]])
         if 0 < known.sum() < len(known):
             areas[i] = float(roc_auc_score(known, explanation.contribution))
-    # The first picture is a needle: of the bags with one witness, that with the highest score.
-    best = max(areas, key=lambda i: (len(witnesses[str(bags.ids[i])]) == 1, scores[i]))
+            added[i] = float(explanation.contribution[known].max())
+    best = max(areas, key=added.__getitem__)
     bag = str(bags.ids[best])
     explained = f"midam explain {run} {shown.new or shown.data} --bags {shlex.quote(bag)} --out why/{name}"
     shutil.rmtree(Path("why", name), ignore_errors=True)

