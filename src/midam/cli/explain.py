@@ -26,9 +26,7 @@ def parser() -> Parser:
     explain.add_text("--class", metavar="NAME", help=text)
     explain.add_argument("--top", type=int, default=8, metavar="N", help="instances shown one by one (default: 8)")
     explain.add_argument("--all", action="store_true", help="GeoJSON of up to 100000 patches instead of the top 1000")
-    text = (
-        "folder with the slides of feature files, named like the bags (slide files, PNG or JPEG), or with moved files "
-    )
+    text = "folder with the slides of feature files, named like the bags (slide files, PNG or JPEG), or moved files "
     text += "that were embedded"
     explain.add_text("--images", metavar="DIR", help=text)
     text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"

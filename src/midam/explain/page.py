@@ -22,8 +22,8 @@ _OF_FILES = {
     **{"file": "file", "line": "line", "row": "row", "time": "time", "slice_index": "slice in the file"},
     **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
     **{"laterality": "side", "view": "view", "slice_file": "file of the slice"},
-    "sop_instance_uid": "SOPInstanceUID",
 }
+_UID = "sop_instance_uid"
 _NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}
 _OF_SHARES = ("value", "typical")
 PAGE = "index.html"
@@ -155,17 +155,19 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
     text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
     blocks.append(Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text))
     columns = [name for name in _OF_FILES if any(name in instance for instance in top)]
+    uid = [_UID] if any(_UID in instance for instance in top) else []
     rows, shares = list[list[Any]](), list[list[Any]]()
     for instance in top:
         place = [value for key, value in instance.items() if key.startswith("coord_")]
         name = instance_name(instance["instance"], place)
         numbers = [Number(instance[key], form) for key, form in _NUMBERS.items()]
-        rows.append([instance["rank"], name, *(instance.get(column) for column in columns), *numbers])
+        rows.append([instance["rank"], name, *map(instance.get, columns), *numbers, *map(instance.get, uid)])
         for share in instance.get("features", ()):
             values = [share[key] if isinstance(share[key], str) else Number(share[key], ".4g") for key in _OF_SHARES]
             shares.append([name, share["name"], *values, Number(share["adds"], "+.3g")])
     caption = "Top instances, numbered from 0 in the order of the bag"
     heads = ["rank", "instance", *(_OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
+    heads += ["SOPInstanceUID"] * len(uid)  # the last one, because it is long
     blocks.append(Table(caption, heads, rows, sorts=True))
     if shares:
         heads = ["instance", "feature", "value", "typical", "adds"]
