@@ -91,29 +91,29 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=30_967,
-    files=246,
+    lines=31_313,
+    files=248,
     function=60,
     circles=0,
     against_layers=0,
     parameters=11,
     vague=0,
     pages=29,
-    words=28_310,
+    words=28_791,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1527,
-    "cli": 1722,
+    "cli": 1724,
     "compare": 1473,
-    "data": 7227,
+    "data": 7244,
     "evaluate": 1889,
-    "explain": 1384,
+    "explain": 1703,
     "export": 534,
     "functional": 496,
-    "imaging": 2140,
+    "imaging": 2147,
     "methods": 1519,
     "nn": 1976,
     "report": 2514,

@@ -35,10 +35,10 @@ _WIDTH = 1100  # pixels of a picture
 _INTRODUCTION = """# Gallery
 
 Six sets in which it is known which instances make a bag positive: the witnesses. No model is told. Each picture
-explains, of the positive bags that the model has not seen, the one whose witness adds most. AUROC is that of the bags,
-with its 95% interval. **Instance AUROC** is the mean over positive bags of the AUROC of what each instance adds,
-witnesses against the others: .5 is a guess, 1 is right in every bag. `PYTHONPATH=. python docs/figures/gallery.py`
-writes this page.
+explains, of the unseen positive bags that the model calls positive, the one whose witness adds most. AUROC is that of
+the bags, with its 95% interval. **Instance AUROC** is the mean over positive bags of the AUROC of what each instance
+adds, witnesses against the others: .5 is a guess, 1 is right in every bag. `PYTHONPATH=. python
+docs/figures/gallery.py` writes this page.
 """
 _PYTHON = """import json
 
@@ -154,7 +154,8 @@ def _section(name: str, shown: Shown, witnesses: Witnesses) -> str:
         if 0 < known.sum() < len(known):
             areas[i] = float(roc_auc_score(known, explanation.contribution))
             added[i] = float(explanation.contribution[known].max())
-    best = max(areas, key=added.__getitem__)
+    called = [i for i in areas if loaded.threshold is not None and scores[i] >= loaded.threshold]
+    best = max(called, key=added.__getitem__)
     bag = str(bags.ids[best])
     explained = f"midam explain {run} {shown.new or shown.data} --bags {shlex.quote(bag)} --out why/{name}"
     shutil.rmtree(Path("why", name), ignore_errors=True)
