@@ -113,7 +113,7 @@ PARTS = {
     "explain": 1380,
     "export": 534,
     "functional": 496,
-    "imaging": 2140,
+    "imaging": 2147,
     "methods": 1519,
     "nn": 1976,
     "report": 2596,
