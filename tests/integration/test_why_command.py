@@ -66,7 +66,7 @@ def test_the_list_names_the_line_and_what_is_unusual_in_it(made, capsys, monkeyp
     assert np.mean([int(row["line"]) == hot[row["bag"]] for row in found]) >= 0.95
     lines = (folder / "new.csv").read_text().splitlines()
     for row in found:
-        assert lines[int(row["line"]) - 1].split(",")[2] == row["at"]
+        assert lines[int(row["line"]) - 1].split(",")[2] == row["time"]
         assert float(row["score_without"]) <= float(row["score"])
         assert row["feature_1"] in ("heat", "mode")
         assert row["group"] == called[row["bag"]]["group"]

@@ -201,7 +201,7 @@ def explain_bags(
     slides, stems = slide_names(bags, index), file_names(bags)
     written = {i: {kind: stems[i] + suffix for kind, suffix in _OF_BAG.items()} for i in index}
     call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
-    pages = page_names([patient_of(bags, i) for i in index])
+    pages = {} if bags.groups is None else page_names([patient_of(bags, i) for i in index])
     entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, *pages.values()])
     require_plain_folder(folder, writes=True)
     sweep(folder)
