@@ -75,7 +75,7 @@ def test_the_list_names_the_line_and_what_is_unusual_in_it(made, capsys, monkeyp
             assert float(row["value_1"]) > float(row["high_1"]) > float(row["typical_1"]) > float(row["low_1"])
     assert f"{len(called)} of 50 bags called positive: {place / 'why.csv'}, {place / 'why.html'}" in out
     assert re.search(
-        r"#\d+, line \d+, at 2026-03-\d+T\S+: \d+% of the score, without it 0\.\d+; (heat \d+|mode ramp)", out
+        r"#\d+, line \d+, 2026-03-\d+T\S+: \d+% of the score, without it 0\.\d+; (heat \d+|mode ramp)", out
     )
     page = (place / "why.html").read_text()
     assert page.count("<section") == len(called) + 1

@@ -115,7 +115,7 @@ def instance_text(one: Entry) -> str:
 
 
 def _is_fact(name: str, value: Any) -> bool:
-    return value is not None and name not in ("file", "line", "row", "sop_instance_uid")
+    return value is not None and name not in ("file", "line", "row", "time", "sop_instance_uid")
 
 
 def _share_text(one: Entry, entry: Entry) -> str:
