@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_464,
+    lines=33_447,
     files=266,
     function=60,
     circles=0,
@@ -109,8 +109,8 @@ PARTS = {
     "cli": 1894,
     "compare": 1518,
     "data": 7282,
-    "evaluate": 2534,
-    "explain": 2238,
+    "evaluate": 2384,
+    "explain": 2371,
     "export": 534,
     "functional": 496,
     "imaging": 2147,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.evaluate.contributions import InstanceSpool
+from midam.explain.contributions import InstanceSpool
 from midam.functional.logmean import BagStatistic, identity
 from midam.nn.scorer import BagScorer
 

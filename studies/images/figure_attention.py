@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
-from midam.evaluate.contributions import InstanceSpool
 from midam.evaluate.predict import evaluation, predict, reader_of
 from midam.evaluate.ranking import auroc
+from midam.explain.contributions import InstanceSpool
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize

@@ -23,8 +23,8 @@ from scipy.special import logit
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.evaluate.contributions import InstanceSpool, member_contributions
 from midam.evaluate.predict import evaluation, gathered, prepared, reader_of
+from midam.explain.contributions import InstanceSpool, member_contributions
 from midam.functional.logmean import BagStatistic
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import Pooling
@@ -46,10 +46,9 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
     """
     bags = prepared(model, bags)
     parts: dict[str, list[Scores]] = {name: [] for name in SCORES}
-    spool: InstanceSpool | None = None
     with evaluation(model):
         for index in range(len(bags)):
-            with _spool(model, bags.subset([index]), spool) as spool:
+            with _spool(model, bags.subset([index])) as spool:
                 deque(spool.chunks(), maxlen=0)
                 for name, values in _of_bag(spool, seed=index).items():
                     parts[name].append(values)
@@ -59,9 +58,9 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
     return {name: np.concatenate(values) for name, values in parts.items() if len(values) == len(bags)}
 
 
-def _spool(model: BagEnsemble, bag: Bags, like: InstanceSpool | None) -> InstanceSpool:
+def _spool(model: BagEnsemble, bag: Bags) -> InstanceSpool:
     batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-    return InstanceSpool(model, batch, chunk_size=_CHUNK, like=like)
+    return InstanceSpool(model, batch, chunk_size=_CHUNK)
 
 
 def _of_bag(spool: InstanceSpool, *, seed: int) -> dict[str, Scores]:

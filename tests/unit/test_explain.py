@@ -16,9 +16,8 @@ from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError
-from midam.evaluate import contributions
 from midam.evaluate.predict import instance_scores, predict
-from midam.explain import explain_bag
+from midam.explain import contributions, explain_bag
 from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
 from midam.explain.geojson import geojson_text
 from midam.explain.layers import layers_of

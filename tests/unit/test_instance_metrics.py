@@ -116,7 +116,7 @@ def test_the_contributions_of_all_bags_are_those_of_explain(pooling):
     rng, model = np.random.default_rng(0), make_scorers(pooling, 2)
     bags = Bags.from_list([rng.normal(size=(size, 4)).astype(np.float32) for size in (5, 1, 9)]).subset([2, 0, 1])
     each = [explain_bag(model, bags, index).contribution for index in range(3)]
-    np.testing.assert_array_equal(instance_contributions(model, bags), np.concatenate(each))
+    np.testing.assert_allclose(instance_contributions(model, bags), np.concatenate(each), rtol=1e-5, atol=1e-8)
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.data.instance_labels import labels_of
 from midam.errors import ConfigError, require_choice
-from midam.evaluate.contributions import instance_contributions
 from midam.evaluate.labeled_instances import IN_BAG, evaluate_instances
 from midam.evaluate.metrics import auprc
+from midam.evaluate.pooled import instance_contributions
 from midam.methods.inner_folds import Positions, ranked, trainable
 from midam.methods.store import Row
 from midam.nn.ensemble import BagEnsemble

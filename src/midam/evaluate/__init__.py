@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation
     from midam.evaluate.concordance import paired_concordance as paired_concordance
     from midam.evaluate.concordance import paired_macro_auroc as paired_macro_auroc
-    from midam.evaluate.contributions import instance_contributions as instance_contributions
     from midam.evaluate.decisions import Decision as Decision
     from midam.evaluate.decisions import GradeCuts as GradeCuts
     from midam.evaluate.decisions import LabelCalibrator as LabelCalibrator
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from midam.evaluate.metrics import measure as measure
     from midam.evaluate.metrics import summarize as summarize
     from midam.evaluate.metrics import threshold_metrics as threshold_metrics
+    from midam.evaluate.pooled import instance_contributions as instance_contributions
     from midam.evaluate.predict import InstanceScores as InstanceScores
     from midam.evaluate.predict import covariates_of as covariates_of
     from midam.evaluate.predict import instance_scores as instance_scores

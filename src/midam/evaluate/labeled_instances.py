@@ -72,7 +72,7 @@ def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, 
     bags : Bags
         With `instance_labels`, some of which may be unknown. Groups and labels of two classes are used if known.
     scores : array_like, shape [num_instances]
-        Scores, bag after bag, such as `midam.evaluate.contributions.bag_contributions` gives them.
+        Scores, bag after bag, such as `midam.evaluate.instance_contributions` gives them.
     resamples, seed : int
         Of the bootstrap.
 
@@ -109,7 +109,7 @@ def instance_metrics(
 ) -> InstanceMetrics:
     """Return metrics of the scores of M instances of N bags, bag after bag.
 
-    A score, such as the contribution of `midam.evaluate.contributions`, should be higher for an instance that makes its
+    A score, such as that of `midam.evaluate.instance_contributions`, should be higher for an instance that makes its
     bag positive. Let bag i hold the labeled instances J_i: the positive ones P_i, and the others N_i. Instances without
     a label count nowhere.
 

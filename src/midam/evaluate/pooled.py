@@ -2,7 +2,7 @@
 
 A score depends on a bag only by its statistic (n, l, r), so that no bag is encoded twice: the pairs (z, v) of its
 instances are kept, in float64, and parts of a bag are merged again. The contribution of an instance is the score of the
-bag minus its score without this instance; its closed form is that of `midam.evaluate.contributions`.
+bag minus its score without this instance; its closed form is that of `midam.explain.contributions`.
 """
 
 import copy
@@ -259,6 +259,43 @@ class PooledBags:
             ahead = BagStatistic(*(torch.where(_like(first, x), e, x) for x, e in zip(ahead, none)))
             sides.append(_take(_running(ahead, segment, one.pooling), order))
         return merge(*sides)
+
+
+def instance_contributions(
+    model: BagScorer | BagEnsemble,
+    bags: Bags,
+    *,
+    columns: NDArray[np.int64] | None = None,
+    chunk_size: int | None = None,
+) -> NDArray[np.float32]:
+    """Return the contribution of each instance to the score of its bag, bag after bag, [num_instances].
+
+    Parameters
+    ----------
+    model, bags : BagScorer or BagEnsemble, Bags
+        As in `midam.evaluate.predict.predict`.
+    columns : array of int, shape [N], optional
+        Score column of each bag, from 0; required if the model has several.
+    chunk_size : int, optional
+        Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
+
+    Examples
+    --------
+    >>> from midam.nn.pooling import MaxPooling
+    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
+    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
+    >>> bags = Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32), np.zeros((1, 1), np.float32)])
+    >>> instance_contributions(model, bags).round(2).tolist()
+    [0.0, 0.0, 0.44999998807907104, 0.5]
+    """
+    added, ends = np.empty(bags.num_instances, np.float32), np.cumsum(bags.sizes)
+    for column in [None] if columns is None else np.unique(columns).tolist():
+        index = np.arange(len(bags)) if columns is None else np.flatnonzero(columns == column)
+        for part in pooled_groups(model, bags.sizes[index]):
+            some = index[part]
+            rows = np.concatenate([np.arange(ends[i] - bags.sizes[i], ends[i]) for i in some])
+            added[rows] = PooledBags(model, bags.subset(some), column=column, chunk_size=chunk_size).contributions()
+    return added
 
 
 def numbers_of(model: BagScorer | BagEnsemble) -> int:

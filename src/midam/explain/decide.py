@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.evaluate.contributions import InstanceSpool, added_scores, contributions
 from midam.evaluate.predict import evaluation, of_bag, reader_of
+from midam.explain.contributions import InstanceSpool, added_scores, contributions
 from midam.explain.telling import Features, TellingFeature
 from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer

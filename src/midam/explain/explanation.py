@@ -20,8 +20,8 @@ from midam.data.instance_labels import labels_of
 from midam.data.sources.formats.open_file import Lazy
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError
-from midam.evaluate.contributions import InstanceSpool, contributions, exchanged
 from midam.evaluate.predict import InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
+from midam.explain.contributions import InstanceSpool, contributions, exchanged
 from midam.nn.ensemble import BagEnsemble, column_of
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag

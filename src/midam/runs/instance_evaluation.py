@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.instance_labels import label_counts
 from midam.evaluate import Decision
-from midam.evaluate.contributions import instance_contributions
 from midam.evaluate.labeled_instances import evaluate_instances
+from midam.evaluate.pooled import instance_contributions
 from midam.nn.ensemble import BagEnsemble
 from midam.targets import Target
 

@@ -1,7 +1,5 @@
 """Contributions of instances: the score of a bag minus its score without the instance.
 
-`instance_contributions` gives those of all instances of some bags.
-
 They need no new pass for each instance, because the statistic (n, l, r) of a bag without instance i of weight
 w has a closed form:
 
@@ -15,7 +13,6 @@ the instances before and after it.
 
 import copy
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -26,15 +23,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.evaluate.predict import evaluation, of_bag, prepared, reader_of
 from midam.evaluate.stream import InstancePass
 from midam.functional.logmean import BagStatistic, identity
-from midam.nn.ensemble import BagEnsemble, column_of
+from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import LOG_MEAN, MAXIMUM, Pooling
 from midam.nn.scorer import BagScorer
-from midam.settings import usual_chunk
 
 _ROWS_AT_A_TIME = 16384
 _NUMBERS_AT_A_TIME = 2**20  # limit of wide values
@@ -45,23 +39,13 @@ class InstanceSpool(InstancePass):
     """A pass through a bag's instances that keeps their logits and values in a temporary file.
 
     `seen` holds the scores and logits that the first pass has yielded, and `poolings` the scorers' poolings in float64,
-    because one of 100 000 instances changes the score by less than the resolution of float32. With `like`, the spool of
-    another bag, poolings of the same scorers are not copied again. `read` leaves out
-    the instances at the positions `hidden`, as if the bag did not hold them.
+    because one of 100 000 instances changes the score by less than the resolution of float32. `read` leaves out the
+    instances at the positions `hidden`, as if the bag did not hold them.
     """
 
-    def __init__(
-        self,
-        model: BagScorer | BagEnsemble,
-        batch: WholeBatch,
-        *,
-        chunk_size: int,
-        like: "InstanceSpool | None" = None,
-    ) -> None:
+    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
         super().__init__(model, batch, chunk_size=chunk_size)
-        same = like is not None and all(a is b for a, b in zip(self.scorers, like.scorers, strict=True))
-        copied = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self.scorers)
-        self.poolings: list[Pooling] = like.poolings if like is not None and same else list(copied)
+        self.poolings = [copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self.scorers]
         self.seen: list[tuple[Tensor, Tensor]] = []
         self.hidden: NDArray[np.int64] = np.empty(0, np.int64)
         self._widths = [scorer.pooling.value_size for scorer in self.scorers]
@@ -97,47 +81,6 @@ class InstanceSpool(InstancePass):
                 first, rows = first + len(rows), rows[torch.from_numpy(kept)]
             yield low, [(rows[:, end - size - 1], rows[:, end - size : end]) for end, size in zip(ends, self._widths)]
             low += len(rows)
-
-
-def instance_contributions(
-    model: BagScorer | BagEnsemble,
-    bags: Bags,
-    *,
-    columns: NDArray[np.int64] | None = None,
-    chunk_size: int | None = None,
-) -> NDArray[np.float32]:
-    """Return the contribution of each instance to the score of its bag, bag after bag, [num_instances].
-
-    Parameters
-    ----------
-    model, bags : BagScorer or BagEnsemble, Bags
-        As in `midam.evaluate.predict.predict`.
-    columns : array of int, shape [N], optional
-        Score column of each bag, from 0; required if the model has several.
-    chunk_size : int, optional
-        Instances encoded at a time, >= 1; default: `midam.settings.usual_chunk`.
-
-    Examples
-    --------
-    >>> from midam.nn.pooling import MaxPooling
-    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
-    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
-    >>> bags = Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32), np.zeros((1, 1), np.float32)])
-    >>> instance_contributions(model, bags).round(2).tolist()
-    [0.0, 0.0, 0.44999998807907104, 0.5]
-    """
-    bags = prepared(model, bags)
-    chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
-    parts, spool = [], None
-    with evaluation(model):
-        for index in range(len(bags)):
-            bag = bags.subset([index])
-            of_column = column_of(of_bag(model, bag, 0), None if columns is None else int(columns[index]))
-            batch = WholeBatch.unlabeled(reader_of(of_column, bag), torch.tensor([0]))
-            with InstanceSpool(of_column, batch, chunk_size=chunk_size, like=spool) as spool:
-                deque(spool.chunks(), maxlen=0)
-                parts.append(contributions(spool))
-    return np.concatenate(parts)
 
 
 def contributions(spool: InstanceSpool) -> NDArray[np.float32]:
