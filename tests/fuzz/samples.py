@@ -112,7 +112,7 @@ def _npz(folder: Path) -> None:
     rng = np.random.default_rng(0)
     bag = np.repeat(np.arange(6), 3)
     keys = {"y": bag[::3] % 2, "ids": [f"b{i}" for i in range(6)], "group": [f"p{i // 2}" for i in range(6)]}
-    keys["witness"] = (np.arange(18) % 6 == 3).astype(np.int64)
+    keys["instance_label"] = (np.arange(18) % 6 == 3).astype(np.int64)
     split = ["train", "train", "val", "val", "test", "test"]
     np.savez(folder / "bags.npz", X=rng.normal(size=(18, 4)), bag=bag, split=split, **keys)
 

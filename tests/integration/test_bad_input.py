@@ -335,10 +335,9 @@ def test_settings_files_that_are_no_files(here, capsys):
 
 
 def test_incomplete_commands(here, capsys):
-    refused(capsys, words=["command", "fit,predict,evaluate,explain,report,compare,embed,export"])
+    refused(capsys, words=["command", "fit,predict,evaluate,explain,check,report,compare,embed,export"])
     refused(capsys, "fit", words=["DATA"])
     refused(capsys, "predict", words=["run"])
-    refused(capsys, "predict", "run", "digits", words=["--out"])
     refused(capsys, "data", "describe", words=["name"])
     assert main(["data", "lose"]) == 2
     assert "'lose'" in capsys.readouterr().err

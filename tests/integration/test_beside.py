@@ -96,7 +96,12 @@ def test_a_baseline_that_is_clearly_ahead_is_said_to_be(maxima, behind, tmp_path
     (said,) = [line for line in out.splitlines() if line.startswith("warning: the simple baseline")]
     assert f"`midam compare {maxima} --groups patient --methods midam,{TREES}`" in said
     assert f"`midam fit {maxima} --groups patient --method {TREES}`" in said
-    assert error.splitlines()[-3:] == ["training the baseline", "writing results", "shuffling the features"]
+    assert error.splitlines()[-4:] == [
+        "training the baseline",
+        "writing results",
+        "shuffling the features",
+        "changing bags",
+    ]
     assert {name: (behind / name).read_bytes() for name in before} == before
     assert summary_of(behind) | {"seconds": 0} == summary | {"seconds": 0}
 

@@ -112,7 +112,7 @@ def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
     assert set(summary) - {"digest"} == {
         *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "baseline"),
-        *("seconds", "version", "environment", "thresholds", "state", "assumption"),
+        *("seconds", "version", "environment", "thresholds", "state", "assumption", "instances"),
     }
     chosen = summary["thresholds"]
     assert (chosen["bags"], chosen["positives"], chosen["out_of_fold"]) == (60, 30, 0)
@@ -226,11 +226,13 @@ def test_a_real_process_trains_and_ends_with_its_result(tmp_path):
     out, error = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0, error
     assert out.splitlines()[-1] == "run folder: run"
-    lines = [line for line in out.splitlines() if "AUROC" in line and not line.startswith(("warning", " bags"))]
+    lines = [
+        line for line in out.splitlines() if "AUROC" in line and not line.startswith(("warning", " bags", "labeled"))
+    ]
     assert [line.partition(" 0.")[0] for line in lines] == ["test AUROC", "baseline AUROC"]
     assert error.startswith("training attention x vrsp x minmax-auc on digits\nepoch 1/1  loss ")
     after = ["scoring (last weights): 0/360 bags", "scoring (last weights): 360/360 bags"]  # once: not the best ones
-    after += ["training the baseline", "writing results", "changing bags"]
+    after += ["training the baseline", "writing results", "evaluating the instances", "changing bags"]
     assert error.splitlines()[2:] == after
     assert "instead" not in out
 

@@ -70,7 +70,6 @@ def test_they_rank_bags_that_they_have_not_seen():
     bags = make_bags(120)
     for trial, scores in zip(halves(bags), EmbeddingNetworks().held_out(bags, halves(bags))):
         assert auroc(bags.labels[trial.score], scores) > 0.9
-        np.testing.assert_allclose(scores, EmbeddingNetworks().score(bags, trial), atol=1e-3)
 
 
 def test_a_bag_of_weight_near_zero_teaches_nothing():

@@ -41,6 +41,14 @@ class InstanceMetrics:
         Pooled over all labeled instances; None if all have one label.
     chance : dict
         Expected value of random scores, by metric.
+
+    Examples
+    --------
+    The third instance of the first bag decides, and has the highest score:
+
+    >>> metrics = instance_metrics([0, 0, 1, 0, 0], [0.1, 0.2, 0.9, 0.1, 0.0], sizes=[3, 2])
+    >>> metrics.positives, metrics.auroc_in_bag.value, metrics.hit_rate.value
+    (1, 1.0, 1.0)
     """
 
     bags: int
