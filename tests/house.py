@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_448,
+    lines=33_440,
     files=266,
     function=60,
     circles=0,
@@ -114,7 +114,7 @@ PARTS = {
     "export": 534,
     "functional": 496,
     "imaging": 2147,
-    "methods": 1821,
+    "methods": 1813,
     "nn": 1995,
     "report": 2710,
     "runs": 2527,

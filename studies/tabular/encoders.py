@@ -73,10 +73,7 @@ class GeluMLP(MLP):
     """
 
     def __init__(self, in_features: int, *, hidden: Sequence[int] = ()) -> None:
-        super().__init__(in_features, hidden=hidden)
-        for at, layer in enumerate(self.layers):
-            if isinstance(layer, nn.Tanh | nn.ReLU):
-                self.layers[at] = nn.GELU()
+        super().__init__(in_features, hidden=hidden, activation="gelu")
 
 
 for _encoder in (GeluMLP, ReluMLP, NoisyMLP):

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist, pdist
-from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -243,10 +242,6 @@ class MeanMapSVM(ModelBaseline):
 
     Inner folds choose C, and gamma as a multiple of 1 / median squared distance.
     """
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the scores of the machine."""
-        return logit(predict(self.scorer(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Fit the machine as a linear model, whose weights sum up the support vectors."""

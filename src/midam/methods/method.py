@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -156,6 +157,11 @@ class ModelBaseline(Baseline):
     """
 
     lacks = None
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return the logits of the model that is trained on the training bags."""
+        model = BagEnsemble(self.scorers(bags.subset(trial.train), seed=trial.seed))
+        return logit(predict(model, bags.subset(trial.score)))
 
     @abstractmethod
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:

@@ -8,7 +8,6 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import logit
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, gelu
 
@@ -46,11 +45,6 @@ class EmbeddingNetworks(ModelBaseline):
     """
 
     uses_torch = True
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the logit of the mean probability of the model's networks."""
-        model = BagEnsemble(self.scorers(bags.subset(trial.train), seed=trial.seed))
-        return logit(predict(model, bags.subset(trial.score)))
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Train one network, that of the first member."""

@@ -18,18 +18,16 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from scipy.special import logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC
 from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.baselines import median_gamma
 from midam.methods.inner_folds import units_of_bags
-from midam.methods.method import ModelBaseline, Scores
+from midam.methods.method import ModelBaseline
 from midam.methods.statistics_models import fill, fill_linear
 from midam.methods.witness_marks import Integers, Layout, Marks, Numbers, next_marks, novel_marks, pooled
 from midam.nn.encoders.kernel import GaussianKernel
@@ -39,7 +37,6 @@ from midam.nn.standardizer import Standardizer
 from midam.settings import usual_chunk
 from midam.targets import target_of
 from midam.train.inputs import distinct_sorted, fit_standardizers, random_instances
-from midam.train.trials import Trial
 
 _FOLDS = 5
 _ROUNDS, _LOOK = 5, 2  # most rounds of marks, and those after which the scale is chosen
@@ -60,10 +57,6 @@ class WitnessSearch(ModelBaseline):
     Held-out scores of the training bags choose the scale of the features (each on its own, or one for all), whether
     novelty takes part in later marks, whether a bag may have several marks, and how instance scores are pooled.
     """
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the logits of the model."""
-        return logit(predict(self.scorer(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Search the witnesses, and fit the model to the marks of all bags."""

@@ -336,16 +336,16 @@ def _is_behind(bags: Bags, trials: Sequence[Trial], scores: Sequence[Numbers], b
 
     Both are compared after the epochs that these folds rank highest.
     """
-    labels, done, index = bags.require_labels(), trials[: len(scores)], list[Numbers]()
+    labels, done, compared = bags.require_labels(), trials[: len(scores)], list[Numbers]()
     sizes = [len(trial.score) for trial in done]
     for parts in (scores, best["scores"][: len(scores)]):
         at = int(areas_of(labels, done, parts).mean(axis=0).argmax())
-        index.append(np.concatenate([np.asarray(part)[at] for part in parts]))
-    if not all(np.isfinite(pooled).all() for pooled in index):
+        compared.append(np.concatenate([np.asarray(part)[at] for part in parts]))
+    if not all(np.isfinite(each).all() for each in compared):
         return False
     held, folds = np.concatenate([trial.score for trial in done]), np.repeat(np.arange(len(done)), sizes)
     groups = None if bags.groups is None else bags.groups[held]
-    gain, *_, p = paired_delong(labels[held], *index, groups=groups, folds=folds)
+    gain, *_, p = paired_delong(labels[held], *compared, groups=groups, folds=folds)
     return gain < 0 and p < _FAR_BEHIND
 
 
