@@ -181,6 +181,17 @@ def test_the_data_folder_is_not_written_to(made, capsys):
 BAGS = [f"b{number:02d}" for number in range(8)]
 
 
+def test_a_stop_while_progress_is_printed_is_still_told(made, tmp_path, monkeypatch, capsys):
+    def stopped(progress, _bag):
+        progress._console._enter_buffer()  # as a signal between two lines of rich leaves it
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("midam.report.terminal.BagProgress.update", stopped)
+    call = ["explain", str(made[1]), str(made[0]), "--bags", *BAGS, "--out", str(tmp_path / "out")]
+    assert main(call) == 130
+    assert f"1 of {len(BAGS)} bags explained" in capsys.readouterr().err
+
+
 def pictures_on_pages(folder):
     """The number of pictures on all pages of a call."""
     return sum(page.read_text().count("<img") for page in folder.glob("*.html"))

@@ -34,7 +34,7 @@ from midam.errors import (
     first_line,
     nearest,
 )
-from midam.report.program import note_result, program, take_result
+from midam.report.program import note_result, program, stderr_console, take_result
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,24 +96,25 @@ def _main(words: list[str], *, as_json: bool = False) -> int:
                 _keep_stdout(words)
             return _run(words, console)
         except (RunStoppedError, KeyboardInterrupt) as stop:
-            console.print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
+            # A console that was stopped while it printed would keep what comes next.
+            stderr_console().print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
             note_result(error=str(stop) or "stopped")
             return 130
         except (RankLostError, TrialsLostError) as error:
-            return _failed(console, message_text(error), 3)
+            return _failed(message_text(error), 3)
         except (MidamError, MemoryError) as error:
             full = (
                 f"Expected enough memory, got less: {first_line(error)}; end other programs, or use a larger machine."
             )
-            return _failed(console, message_text(error if isinstance(error, MidamError) else full), 2)
+            return _failed(message_text(error if isinstance(error, MidamError) else full), 2)
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
             text = f"Expected a file that can be read or written, got: {error.strerror or error}{where}"
-            return _failed(console, f"{text}; check path, access and free space, and repeat.", 2)
+            return _failed(f"{text}; check path, access and free space, and repeat.", 2)
 
 
-def _failed(console: "Console", message: str, code: int) -> int:
-    console.print(f"[red]midam: error:[/] {escape(message)}")
+def _failed(message: str, code: int) -> int:
+    stderr_console().print(f"[red]midam: error:[/] {escape(message)}")
     note_result(error=message)
     return code
 

@@ -36,6 +36,11 @@ def stdout_console() -> Console:
     return console
 
 
+def stderr_console() -> Console:
+    """Return a console for progress, notes and errors."""
+    return VisibleConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+
 def say(text: str) -> None:
     """Print a line of the results without markup."""
     stdout_console().print(escape(text))
@@ -54,7 +59,7 @@ def remark(console: Console, message: object, kind: str = "note") -> None:
 @contextmanager
 def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     """Yield a console on stderr that shows each `UserWarning` once, shortened by `shorten`, and no others."""
-    console = VisibleConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    console = stderr_console()
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
     def show(message: Warning | str, *position: Any, **_: Any) -> None:
