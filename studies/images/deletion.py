@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.explain.contributions import InstanceSpool
+from midam.explain.spool import SpooledBag
 from midam.functional.logmean import BagStatistic, identity
 from midam.nn.scorer import BagScorer
 
@@ -47,7 +47,7 @@ def _area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]
     return np.asarray(np.trapezoid(y, x, axis=-1) / (x[-1] - x[0]))
 
 
-def measure_deletion(spool: InstanceSpool, order: NDArray[np.int64], *, seed: int = 0) -> Deletion | None:
+def measure_deletion(spool: SpooledBag, order: NDArray[np.int64], *, seed: int = 0) -> Deletion | None:
     """Return the curves of a bag, with its positions by rank [n]; None for a single instance, which has no order."""
     n, steps = len(order), min(STEPS, len(order))
     if steps < 2:
@@ -67,17 +67,18 @@ def step_of_each(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.
     return np.stack([by_rank, *(random.permutation(step) for _ in range(ORDERS))])
 
 
-def _pieces(spool: InstanceSpool, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
+def _pieces(spool: SpooledBag, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
     """Return the statistic of each step of each order, [orders * steps], for each scorer."""
-    like = torch.zeros((), dtype=torch.float64)
-    pieces = [identity(len(bins) * steps, scorer.pooling.value_size, like=like) for scorer in spool.scorers]
-    for low, pairs in spool.read():
-        segments = torch.from_numpy(bins[:, low : low + len(pairs[0][0])].astype(np.int64))
-        for i, (z, v) in enumerate(pairs):
-            statistic = spool.scorers[i].pooling.statistic
+    pieces, like = [], torch.zeros((), dtype=torch.float64)
+    for number, member in enumerate(spool.members):
+        statistic = member.pooling.statistic
+        merged = identity(len(bins) * steps, member.pooling.value_size, like=like)
+        for part, z, v in spool.blocks(number):
+            segments = torch.from_numpy(bins[:, part].astype(np.int64))
             # One order at a time: all orders at once would copy the values, which can be wide, for each order.
             parts = [statistic.reduce_segments(z, v, segment, num_bags=steps) for segment in segments]
-            pieces[i] = statistic.merge(pieces[i], BagStatistic(*(torch.cat(columns) for columns in zip(*parts))))
+            merged = statistic.merge(merged, BagStatistic(*(torch.cat(columns) for columns in zip(*parts))))
+        pieces.append(merged)
     return pieces
 
 

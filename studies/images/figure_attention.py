@@ -2,28 +2,24 @@
 
 import dataclasses
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.colors import Normalize
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
 from midam.errors import BagDataError
-from midam.evaluate.predict import evaluation, predict, reader_of
+from midam.evaluate.predict import evaluation, predict
 from midam.evaluate.ranking import auroc
-from midam.explain.contributions import InstanceSpool
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
+from midam.explain.spool import SpooledBag
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
-from midam.settings import usual_chunk
 from midam.train.loop import cpu_threads
 from studies.drawing import save_figure
 from studies.images.deletion import Deletion, measure_deletion
@@ -136,11 +132,9 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
 
 def _tested(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> list[Deletion | None]:
     """Return the deletion tests of a bag: by the weights of its instances, and by what they add."""
-    batch = WholeBatch(reader_of(model, bags), torch.tensor([found.index]), torch.zeros(1))
-    spooled = InstanceSpool(model, batch, chunk_size=usual_chunk(bags.instance_shape))
-    with spooled as spool, evaluation(model):
-        deque(spool.chunks(), maxlen=0)
-        by_weight = np.argsort(-found.instances.weight, kind="stable")
+    by_weight = np.argsort(-found.instances.weight, kind="stable")
+    with SpooledBag(model, bags.subset([found.index])) as spool, evaluation(model):
+        spool.run()
         return [measure_deletion(spool, order) for order in (by_weight, found.order)]
 
 

@@ -14,17 +14,14 @@ Let the bag of n instances have the score h, and S be a part of it.
 The mean over the members of an ensemble is taken last, of all but the gradient's, which is that of the mean.
 """
 
-from collections import deque
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import logit
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
-from midam.evaluate.predict import evaluation, gathered, prepared, reader_of
-from midam.explain.contributions import InstanceSpool, member_contributions
+from midam.evaluate.predict import evaluation, gathered, prepared
+from midam.explain.spool import SpooledBag
 from midam.functional.logmean import BagStatistic
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import Pooling
@@ -48,9 +45,8 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
     parts: dict[str, list[Scores]] = {name: [] for name in SCORES}
     with evaluation(model):
         for index in range(len(bags)):
-            with _spool(model, bags.subset([index])) as spool:
-                deque(spool.chunks(), maxlen=0)
-                for name, values in _of_bag(spool, seed=index).items():
+            with SpooledBag(model, bags.subset([index]), chunk_size=_CHUNK) as spool:
+                for name, values in _of_bag(spool.run(), seed=index).items():
                     parts[name].append(values)
             gradient = _gradient(model, bags[index], typical)
             if gradient is not None:
@@ -58,15 +54,10 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
     return {name: np.concatenate(values) for name, values in parts.items() if len(values) == len(bags)}
 
 
-def _spool(model: BagEnsemble, bag: Bags) -> InstanceSpool:
-    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-    return InstanceSpool(model, batch, chunk_size=_CHUNK)
-
-
-def _of_bag(spool: InstanceSpool, *, seed: int) -> dict[str, Scores]:
+def _of_bag(spool: SpooledBag, *, seed: int) -> dict[str, Scores]:
     known = gathered(spool, spool.seen)
     weight, value, whole = known.weight.astype(float), known.score.astype(float), spool.bag_scores()
-    each, score = member_contributions(spool), float(spool.bag_score())
+    each, score = np.array(spool.member_contributions()), float(spool.bag_score())
     without = (whole[:, None] - each).clip(_LEAST, 1 - _LEAST)
     moved = logit(whole.clip(_LEAST, 1 - _LEAST))[:, None] - logit(without)
     return {
@@ -79,16 +70,16 @@ def _of_bag(spool: InstanceSpool, *, seed: int) -> dict[str, Scores]:
     }
 
 
-def _order_average(spool: InstanceSpool, seed: int) -> Scores:
+def _order_average(spool: SpooledBag, seed: int) -> Scores:
     """Return what each instance adds to the instances before it, the mean over random orders of the bag."""
-    count = sum(len(part) for part, _ in spool.seen)
+    count = len(spool.segment)
     if count == 1:
         return np.asarray(spool.bag_scores().mean(keepdims=True))
     orders = torch.from_numpy(np.random.default_rng(seed).permuted(np.tile(np.arange(count), (_ORDERS, 1)), axis=1))
     added = []
-    for member, pooling in enumerate(spool.poolings):
-        z, v = (torch.cat(columns) for columns in zip(*(pairs[member] for _, pairs in spool.read())))
-        scores = _prefix_scores(pooling, z, v, orders)
+    for number, member in enumerate(spool.members):
+        z, v = (torch.cat(columns) for columns in zip(*(pair for _, *pair in spool.blocks(number))))
+        scores = _prefix_scores(member.pooling, z, v, orders)
         steps = scores.diff(dim=1)  # of the second instance of an order, and so on
         sums = torch.zeros(count, dtype=torch.float64).index_add_(0, orders[:, 1:].flatten(), steps.flatten())
         times = torch.bincount(orders[:, 1:].flatten(), minlength=count)

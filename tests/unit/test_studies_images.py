@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
-from midam.evaluate.predict import predict, reader_of
+from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.pooling import AttentionPooling, MaxPooling
 from midam.nn.scorer import BagScorer
@@ -376,10 +375,8 @@ def test_a_deletion_curve_is_the_scores_of_what_is_left_of_the_bag(pooling):
 
 
 def deletion_of(model, bags, index, order):
-    batch = WholeBatch.unlabeled(reader_of(model, bags), torch.tensor([index]))
-    with deletion.InstanceSpool(model, batch, chunk_size=10) as spool, torch.no_grad():
-        list(spool.chunks())
-        return deletion.measure_deletion(spool, order)
+    with deletion.SpooledBag(model, bags.subset([index]), chunk_size=10) as spool, torch.no_grad():
+        return deletion.measure_deletion(spool.run(), order)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from midam.data.covariates import Column
 from midam.errors import ConfigError
 from midam.evaluate import pooled
 from midam.explain import calls, why
-from midam.explain.decide import SpooledBag, decide
+from midam.explain.decide import decide
+from midam.explain.spool import SpooledBag
 from midam.explain.telling import Features
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
@@ -37,8 +38,8 @@ def test_a_streamed_bag_has_the_reasons_of_pooled_bags(kind):
     together = list(decide(pooled.PooledBags(model, bags), bags, features, **options))
     for index, expected in enumerate(together):
         part = bags.subset([index])
-        with SpooledBag.read(model, part, chunk_size=10) as spooled:
-            (reasons,) = decide(spooled, part, features, **options)
+        with SpooledBag(model, part, chunk_size=10) as spooled:
+            (reasons,) = decide(spooled.run(), part, features, **options)
         assert [one["instance"] for one in reasons] == [one["instance"] for one in expected]
         for one, other in zip(reasons, expected):
             numbers = [
@@ -173,8 +174,8 @@ def test_covariates_and_several_classes_count():
     bags = covariate_bags(40)
     run = MIDAMClassifier(epochs=2, members=2).fit(bags, bags.labels).to_run()
     np.testing.assert_allclose(pooled.PooledBags(run.model, bags).scores(), predict(run.model, bags), rtol=1e-5)
-    with SpooledBag.read(run.model, bags.subset([3])) as spooled:
-        np.testing.assert_allclose(spooled.scores(), predict(run.model, bags)[3:4], rtol=1e-5)
+    with SpooledBag(run.model, bags.subset([3])) as spooled:
+        np.testing.assert_allclose(spooled.run().scores(), predict(run.model, bags)[3:4], rtol=1e-5)
     rng, classes = np.random.default_rng(0), np.arange(45) % 3
     several = Bags.from_list([rng.normal(size=(4, 3)) + [3 * (y == k) for k in range(3)] for y in classes])
     model = BagClassifier(epochs=5, members=2).fit(several, classes)

@@ -91,7 +91,7 @@ def run(options: Options, console: Console) -> int:
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
-    from midam.explain.explanation import origin_text, share_text
+    from midam.explain.words import origin_text, short_text
     from midam.report.words import form_apart
 
     best = entry["top"][0]
@@ -107,8 +107,8 @@ def _print_bag(console: Console, entry: dict[str, Any]) -> None:
     console.print(
         f"  top instance #{best['instance']}{escape(row)}: adds {best['contribution']:+.3g} to the score; {weight}"
     )
-    for share in best.get("features", ())[:3]:
-        console.print(f"    its {escape(share_text(share))}, adds {share['adds']:+.3g}")
+    for feature in best.get("features", ())[:3]:
+        console.print(f"    its {escape(short_text(feature))}, adds {feature['adds']:+.3g}")
     slides, polygons = entry["slides"], sum(slide["polygons"] for slide in entry["slides"])
     if 0 < polygons < entry["instances"]:
         on = f", on {len(slides)} slides" if len(slides) > 1 else ""

@@ -1,14 +1,23 @@
 """Scores of whole bags with some of their instances removed, replaced or added, for many bags at once.
 
 A score depends on a bag only by its statistic (n, l, r), so that no bag is encoded twice: the pairs (z, v) of its
-instances are kept, in float64, and parts of a bag are merged again. The contribution of an instance is the score of the
-bag minus its score without this instance; its closed form is that of `midam.explain.contributions`.
+instances are kept, and parts of a bag are merged again, in float64, because one of 100 000 instances changes the score
+by less than the resolution of float32. `PooledBags` keeps them in memory; `midam.explain.spool` keeps those of one
+large bag in a file, and reads them block by block.
+
+The contribution of an instance is the score of the bag minus its score without this instance. For means it has the
+closed form of `midam.functional.logmean.without`. In two cases, the statistic of the other instances is merged again
+instead: without the instance that attains a maximum, and without one of more than half the weight. A summary of a bag
+(minima, for instance) has no closed form: the statistics of the instances before and after each one are merged.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -20,25 +29,28 @@ from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.evaluate.predict import covariates_of, evaluation, prepared, reader_of
 from midam.evaluate.stream import instances_of_each
-from midam.functional.logmean import BagStatistic, identity
+from midam.functional.logmean import HEAVY, BagStatistic, identity, without
 from midam.nn.ensemble import BagEnsemble, column_of, scorers_of, weights_of
 from midam.nn.pooling import MAXIMUM, Pooling
 from midam.nn.scorer import BagScorer
 from midam.settings import usual_chunk
 
 Scores = NDArray[np.float64]
+Pairs = tuple[Tensor, Tensor]  # logits z [m] and values v [m, V] of instances
 MOST_NUMBERS = 2**22  # of the pairs of all scorers that are kept at a time
-_HEAVY = 0.5  # an instance with more of the weight is left out by merging the others: 1 - weight loses digits
 
 
 @dataclass(frozen=True)
-class _Member:
-    """One scorer: its pooling in float64, the pairs of the instances, and the term of the covariates of each bag."""
+class Member:
+    """One scorer of bags: its pooling in float64, and the term of the covariates of each bag, [K], if it has one."""
 
     pooling: Pooling
-    z: Tensor  # [m]
-    v: Tensor  # [m, V]
-    shift: Tensor | None  # [K]
+    shift: Tensor | None = None
+
+    @classmethod
+    def of(cls, scorer: BagScorer, shift: Tensor | None = None) -> "Member":
+        """Return the member of a scorer whose terms of covariates are `shift`."""
+        return cls(copy.deepcopy(scorer.pooling).cpu().double().eval(), shift)
 
     def score(self, stat: BagStatistic, bag: Tensor) -> Tensor:
         """Return the scores of bags with these statistics and the covariates of `bag`; NaN for an empty bag."""
@@ -49,9 +61,161 @@ class _Member:
             scores = torch.sigmoid(pooling.logit(stat.l, stat.r, stat.n) + self.shift[bag])
         return torch.where(stat.n > 0, scores.double(), torch.nan)
 
+    def singles(self, z: Tensor, v: Tensor) -> BagStatistic:
+        """Return the statistics of bags of one instance each."""
+        alone: BagStatistic = self.pooling.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
+        return alone
 
-class PooledBags:
-    """K whole bags, as the scorers of a model pool them.
+
+class RemovableBags(ABC):
+    """K whole bags, as the M scorers of a model pool them; their instances can be removed.
+
+    Attributes
+    ----------
+    members : list of Member
+        The scorers.
+    weights : Tensor [M] or None
+        Weights of the scorers in their mean.
+    segment : Tensor [m], int64
+        Bag of each instance, from 0.
+    sizes : Tensor [K], int64
+        Number of instances of each bag.
+    """
+
+    members: list[Member]
+    weights: Tensor | None
+    segment: Tensor
+    sizes: Tensor
+    _model: BagScorer | BagEnsemble  # of one score column
+    _chunk_size: int
+
+    @abstractmethod
+    def blocks(self, member: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield, in order, the positions of some instances and their pairs by a scorer, in float64."""
+
+    @abstractmethod
+    def keep(self, kept: NDArray[np.bool_]) -> Self:
+        """Return the same bags with the instances that the mask `kept` [m] selects; a bag may become empty."""
+
+    @property
+    def slow(self) -> bool:
+        """Whether contributions have no closed form for some scorer, such as trees."""
+        return any(not _is_closed(one.pooling) for one in self.members)
+
+    @torch.no_grad()
+    def scores(self) -> Scores:
+        """Return the score of each bag, [K]; NaN for an empty bag."""
+        bags = torch.arange(len(self.sizes))
+        return self._mean([one.score(self._statistic(at), bags) for at, one in enumerate(self.members)])
+
+    @torch.no_grad()
+    def weights_of_instances(self) -> Scores:
+        """Return the weight of each instance in the pooling of its bag [m], the mean over scorers; 1/n without one."""
+        return self._mean([self._weights(at, self._statistic(at)) for at in range(len(self.members))])
+
+    def contributions(self, among: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
+        """Return the contribution of each instance [m]; that of the only instance of a bag is the score.
+
+        With a mask `among` [m], those of other instances may be NaN.
+        """
+        # Rounded, so that equal instances rank in the order of the bag on every processor.
+        return self._mean(self.member_contributions(among)).astype(np.float32)
+
+    @torch.no_grad()
+    def member_contributions(self, among: NDArray[np.bool_] | None = None) -> list[Tensor]:
+        """Return the contributions of each instance to the scores of its bag by each scorer, [M] tensors [m]."""
+        mask = None if among is None else torch.from_numpy(among)
+        return [self._contributions(at, mask) for at in range(len(self.members))]
+
+    @torch.no_grad()
+    def with_instance(self, bag: NDArray[np.int64], x: Tensor) -> Scores:
+        """Return the scores of bags to which one instance is added, [T].
+
+        Each of the bags at the positions `bag` (int64 [T]) gets one of the instances x [T, ...], which are encoded
+        here.
+        """
+        scorers, place, scores = scorers_of(self._model), torch.from_numpy(bag), []
+        with evaluation(self._model):
+            chunks = torch.split(x.to(next(self._model.parameters()).device), self._chunk_size)
+            pairs = _joined([[*instances_of_each(scorers, chunk)] for chunk in chunks])
+        for at, (one, pair) in enumerate(zip(self.members, pairs)):
+            merged = one.pooling.statistic.merge(_take(self._statistic(at), place), one.singles(*pair))
+            scores.append(one.score(merged, place))
+        return self._mean(scores)
+
+    def _mean(self, by_member: Sequence[Tensor]) -> Scores:
+        return np.average(np.stack([scores.numpy() for scores in by_member]), axis=0, weights=self.weights)
+
+    def _parts(self, at: int, kept: Tensor | None = None) -> Iterator[BagStatistic]:
+        """Yield the statistic of each bag in each block, or of its instances `kept` (bool [m])."""
+        pooling, count = self.members[at].pooling, len(self.sizes)
+        for part, z, v in self.blocks(at):
+            rows: Any = slice(None) if kept is None else kept[part]
+            segment = self.segment[part][rows]
+            if len(segment):
+                yield pooling.statistic.reduce_segments(z[rows], v[rows], segment, num_bags=count)
+            else:
+                yield self._none(at)
+
+    def _none(self, at: int) -> BagStatistic:
+        """Return the statistic of K empty bags."""
+        like = torch.zeros((), dtype=torch.float64)
+        return identity(len(self.sizes), self.members[at].pooling.value_size, like=like)
+
+    def _statistic(self, at: int, kept: Tensor | None = None) -> BagStatistic:
+        """Return the statistic of each bag, or of its instances `kept` (bool [m])."""
+        return functools.reduce(self.members[at].pooling.statistic.merge, self._parts(at, kept))
+
+    def _weights(self, at: int, whole: BagStatistic) -> Tensor:
+        """Return the share of each instance [m] in the weight of its bag; of a maximum, the first one has all."""
+        if self.members[at].pooling.statistic is not MAXIMUM:
+            level = whole.l + torch.log(whole.n)
+            return torch.cat([torch.exp(z - level[self.segment[part]]) for part, z, _ in self.blocks(at)])
+        attains = torch.cat([z == whole.l[self.segment[part]] for part, z, _ in self.blocks(at)])
+        places = torch.arange(len(attains))
+        first = torch.full((len(self.sizes),), len(places))
+        first = first.scatter_reduce(0, self.segment, torch.where(attains, places, len(places)), "amin")
+        return (first[self.segment] == places).double()
+
+    def _contributions(self, at: int, among: Tensor | None) -> Tensor:
+        """Return the contributions [m] by one scorer."""
+        one, segment, bags = self.members[at], self.segment, torch.arange(len(self.sizes))
+        whole = self._statistic(at)
+        score = one.score(whole, bags)[segment]
+        if _is_closed(one.pooling):
+            weight = self._weights(at, whole)
+            heavy = weight > HEAVY
+            others = score
+            if one.pooling.statistic.is_mean:
+                rest = (
+                    (without(_take(whole, segment[part]), weight[part], v), segment[part])
+                    for part, _, v in self.blocks(at)
+                )
+                others = torch.cat([one.score(*bags_without) for bags_without in rest])
+            if heavy.any():
+                others = torch.where(heavy, one.score(self._statistic(at, ~heavy), bags)[segment], others)
+        else:
+            others, chosen = torch.full_like(score, torch.nan), torch.ones_like(segment, dtype=torch.bool)
+            chosen = chosen if among is None else among
+            for part, stat in self._left_out(at):
+                mask = chosen[part]
+                others[part][mask] = one.score(_take(stat, mask), segment[part][mask])
+        return torch.where(self.sizes[segment] == 1, score, score - others)
+
+    def _left_out(self, at: int) -> Iterator[tuple[slice, BagStatistic]]:
+        """Yield, in blocks, the statistic of the bag without each instance, by merging those before and after it."""
+        one, none, parts = self.members[at], self._none(at), [*self._parts(at)]
+        merge = one.pooling.statistic.merge
+        before = accumulate([none, *parts], merge)
+        behind = [*accumulate([none, *parts[:0:-1]], merge)][::-1]
+        for (part, z, v), first, last in zip(self.blocks(at), before, behind):
+            segment, singles = self.segment[part], one.singles(z, v)
+            after = _merged_before(_flipped(singles), segment.flip(0), last, merge)
+            yield part, merge(_merged_before(singles, segment, first, merge), _flipped(after))
+
+
+class PooledBags(RemovableBags):
+    """K whole bags in memory.
 
     Parameters
     ----------
@@ -63,13 +227,6 @@ class PooledBags:
         Score column, from 0; required if the model has several.
     chunk_size : int, optional
         Instances encoded at a time; default: `midam.settings.usual_chunk`.
-
-    Attributes
-    ----------
-    segment : Tensor [m], int64
-        Bag of each instance, from 0.
-    sizes : Tensor [K], int64
-        Number of instances of each bag.
 
     Examples
     --------
@@ -93,71 +250,28 @@ class PooledBags:
         chunk_size: int | None = None,
     ) -> None:
         bags = prepared(model, bags)
-        reader, self._chunk = reader_of(model, bags), chunk_size or usual_chunk(bags.instance_shape)
-        self._device = reader.device
+        reader, self._chunk_size = reader_of(model, bags), chunk_size or usual_chunk(bags.instance_shape)
         self.sizes = torch.from_numpy(bags.sizes)
         self.segment = torch.repeat_interleave(torch.arange(len(bags)), self.sizes)
         known, terms = covariates_of(model, bags), [scorer.covariates for scorer in scorers_of(model)]
         self._model, self.weights = column_of(model, column), weights_of(model)
-        self._scorers = scorers_of(self._model)
-        poolings = [copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self._scorers]
-        with evaluation(model):
+        scorers = scorers_of(self._model)
+        batch = WholeBatch.unlabeled(reader, torch.arange(len(bags)))
+        with evaluation(model), closing(batch.read(self._chunk_size)) as chunks:
             shifts = [None if term is None else term(known).double().cpu() for term in terms]
-            pairs = self._pairs(WholeBatch.unlabeled(reader, torch.arange(len(bags))))
+            self._pairs = _joined([[*instances_of_each(scorers, x)] for _, _, x in chunks])
         shifts = [x if x is None or column is None or x.ndim == 1 else x[:, column] for x in shifts]
-        self.members = [_Member(pooling, *pair, shift) for pooling, pair, shift in zip(poolings, pairs, shifts)]
+        self.members = [*map(Member.of, scorers, shifts)]
 
-    def _pairs(self, batch: WholeBatch) -> list[tuple[Tensor, Tensor]]:
-        parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self._scorers]
-        with closing(batch.read(self._chunk)) as chunks:
-            for _, _, x in chunks:
-                self._encode(x, parts)
-        return [(torch.cat([z for z, _ in part]), torch.cat([v for _, v in part])) for part in parts]
-
-    def _encode(self, x: Tensor, parts: Sequence[list[tuple[Tensor, Tensor]]]) -> None:
-        for part, (z, v) in zip(parts, instances_of_each(self._scorers, x)):
-            part.append((z.double().cpu(), v.double().cpu()))
+    def blocks(self, member: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yield all instances in one block."""
+        yield slice(None), *self._pairs[member]
 
     def keep(self, kept: NDArray[np.bool_]) -> Self:
         """Return the same bags with the instances that the mask `kept` [m] selects; a bag may become empty."""
-        other, mask = copy.copy(self), torch.from_numpy(kept)
-        other.segment = self.segment[mask]
-        other.sizes = torch.bincount(other.segment, minlength=len(self.sizes))
-        other.members = [replace(one, z=one.z[mask], v=one.v[mask]) for one in self.members]
-        return other
-
-    @torch.no_grad()
-    def scores(self) -> Scores:
-        """Return the score of each bag, [K]; NaN for an empty bag."""
-        bags = torch.arange(len(self.sizes))
-        return self._mean([one.score(self._statistic(one), bags) for one in self.members])
-
-    @property
-    def slow(self) -> bool:
-        """Whether contributions have no closed form for some scorer, such as trees."""
-        return any(not one.pooling.statistic.is_mean and one.pooling.statistic is not MAXIMUM for one in self.members)
-
-    @torch.no_grad()
-    def contributions(self, among: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
-        """Return the contribution of each instance [m]; that of the only instance of a bag is the score.
-
-        With a mask `among` [m], those of other instances may be NaN.
-        """
-        mask = None if among is None else torch.from_numpy(among)
-        # Rounded, so that equal instances rank in the order of the bag on every processor.
-        return self._mean([self._contributions(one, mask) for one in self.members]).astype(np.float32)
-
-    @torch.no_grad()
-    def weights_of_instances(self) -> Scores:
-        """Return the weight of each instance in the pooling of its bag [m], the mean over scorers; 1/n without one."""
-        parts = []
-        for one in self.members:
-            whole = self._statistic(one)
-            if one.pooling.statistic is MAXIMUM:
-                parts.append(self._heaviest(one.z, whole.l[self.segment]).double())
-            else:
-                parts.append(_weights(one, whole, self.segment))
-        return self._mean(parts)
+        mask = torch.from_numpy(kept)
+        segment = self.segment[mask]
+        return self._of_rows(mask, segment, torch.bincount(segment, minlength=len(self.sizes)))
 
     def compose(self, parts: Sequence[Sequence[int]]) -> Self:
         """Return bags of which each holds the instances of several bags, with the covariates of the first of them.
@@ -167,98 +281,24 @@ class PooledBags:
         ends = torch.cumsum(self.sizes, 0).tolist()
         ranges = [torch.arange(end - size, end) for end, size in zip(ends, self.sizes.tolist())]
         rows = torch.cat([ranges[bag] for bags in parts for bag in bags])
-        first, other = torch.tensor([bags[0] for bags in parts]), copy.copy(self)
-        other.sizes = torch.tensor([sum(len(ranges[bag]) for bag in bags) for bags in parts])
-        other.segment = torch.repeat_interleave(torch.arange(len(parts)), other.sizes)
-        other.members = [
-            replace(one, z=one.z[rows], v=one.v[rows], shift=None if one.shift is None else one.shift[first])
-            for one in self.members
-        ]
+        sizes = torch.tensor([sum(len(ranges[bag]) for bag in bags) for bags in parts])
+        other = self._of_rows(rows, torch.repeat_interleave(torch.arange(len(parts)), sizes), sizes)
+        first = torch.tensor([bags[0] for bags in parts])
+        shifted = ((one, one.shift) for one in self.members)
+        other.members = [one if shift is None else replace(one, shift=shift[first]) for one, shift in shifted]
         return other
 
     @torch.no_grad()
     def alone(self) -> Scores:
         """Return the score of a bag with each instance alone, [m]."""
-        scores = []
-        for one in self.members:
-            singles = one.pooling.statistic.reduce_segments(one.z, one.v, torch.arange(len(one.z)), num_bags=len(one.z))
-            scores.append(one.score(singles, self.segment))
-        return self._mean(scores)
+        pairs = zip(self.members, self._pairs)
+        return self._mean([one.score(one.singles(*pair), self.segment) for one, pair in pairs])
 
-    @torch.no_grad()
-    def with_instance(self, bag: NDArray[np.int64], x: Tensor) -> Scores:
-        """Return the scores of bags to which one instance is added, [T].
-
-        Each of the bags at the positions `bag` (int64 [T]) gets one of the instances x [T, ...], which are encoded
-        here.
-        """
-        parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self._scorers]
-        with evaluation(self._model):
-            for chunk in torch.split(x.to(self._device), self._chunk):
-                self._encode(chunk, parts)
-        place, scores = torch.from_numpy(bag), []
-        for one, pairs in zip(self.members, parts):
-            z, v = torch.cat([z for z, _ in pairs]), torch.cat([v for _, v in pairs])
-            singles = one.pooling.statistic.reduce_segments(z, v, torch.arange(len(z)), num_bags=len(z))
-            merged = one.pooling.statistic.merge(_take(self._statistic(one), place), singles)
-            scores.append(one.score(merged, place))
-        return self._mean(scores)
-
-    def _mean(self, by_member: Sequence[Tensor]) -> Scores:
-        return np.average(np.stack([scores.numpy() for scores in by_member]), axis=0, weights=self.weights)
-
-    def _statistic(self, one: _Member, kept: Tensor | None = None) -> BagStatistic:
-        """Return the statistic of each bag, or of its instances `kept` (bool [m])."""
-        z, v, segment, count = one.z, one.v, self.segment, len(self.sizes)
-        if kept is not None:
-            z, v, segment = z[kept], v[kept], segment[kept]
-        if not len(z):
-            return identity(count, v.shape[1], like=z)
-        return one.pooling.statistic.reduce_segments(z, v, segment, num_bags=count)
-
-    def _contributions(self, one: _Member, among: Tensor | None) -> Tensor:
-        """Return the contributions [m] by one scorer."""
-        segment, whole = self.segment, self._statistic(one)
-        score = one.score(whole, torch.arange(len(self.sizes)))[segment]
-        if one.pooling.statistic.is_mean:
-            weight = _weights(one, whole, segment)
-            added = score - one.score(_without(_take(whole, segment), weight, one.v), segment)
-            heavy = weight > _HEAVY
-        elif one.pooling.statistic is MAXIMUM:
-            added, heavy = torch.zeros_like(score), self._heaviest(one.z, whole.l[segment])
-        else:
-            others, heavy = torch.full_like(score, torch.nan), torch.zeros_like(score, dtype=torch.bool)
-            among = ~heavy if among is None else among
-            others[among] = one.score(_take(self._others(one), among), segment[among])
-            added = score - others
-        if heavy.any():
-            rest = self._statistic(one, ~heavy)
-            others = one.score(rest, torch.arange(len(self.sizes)))[segment]
-            added = torch.where(heavy, score - others, added)
-        return torch.where(self.sizes[segment] == 1, score, added)
-
-    def _heaviest(self, z: Tensor, top: Tensor) -> Tensor:
-        """Return whether an instance is the first of its bag that attains the maximum, bool [m]."""
-        places = torch.arange(len(z))
-        first = places.new_full((len(self.sizes),), len(z))
-        first = first.scatter_reduce(0, self.segment, torch.where(z == top, places, len(z)), "amin")
-        return first[self.segment] == places
-
-    def _others(self, one: _Member) -> BagStatistic:
-        """Return the statistic of the other instances of the bag of each instance [m], without a closed form."""
-        merge, reduce = one.pooling.statistic.merge, one.pooling.statistic.reduce_segments
-        count, places = len(one.z), torch.arange(len(one.z))
-        singles = reduce(one.z, one.v, places, num_bags=count)
-        none = identity(1, one.v.shape[1], like=one.z)
-        sides = []
-        for order in (places, places.flip(0)):
-            segment = self.segment[order]
-            first = torch.cat([torch.ones(1, dtype=torch.bool), segment[1:] != segment[:-1]])
-            # The instance before each one; there is none before the first of a bag.
-            ahead = _take(singles, order.roll(1))
-            ahead = BagStatistic(*(torch.where(_like(first, x), e, x) for x, e in zip(ahead, none)))
-            sides.append(_take(_running(ahead, segment, one.pooling), order))
-        return merge(*sides)
+    def _of_rows(self, rows: Tensor, segment: Tensor, sizes: Tensor) -> Self:
+        other = copy.copy(self)
+        other.segment, other.sizes = segment, sizes
+        other._pairs = [(z[rows], v[rows]) for z, v in self._pairs]
+        return other
 
 
 def instance_contributions(
@@ -326,27 +366,35 @@ def _take(stat: BagStatistic, index: Tensor) -> BagStatistic:
     return BagStatistic(*(x[index] for x in stat))
 
 
-def _like(mask: Tensor, x: Tensor) -> Tensor:
-    return mask if x.ndim == 1 else mask.unsqueeze(1)
+def _flipped(stat: BagStatistic) -> BagStatistic:
+    return BagStatistic(*(x.flip(0) for x in stat))
 
 
-def _weights(one: _Member, whole: BagStatistic, segment: Tensor) -> Tensor:
-    """Return the share of each instance [m] in the weight of its bag."""
-    return torch.exp(one.z - whole.l[segment] - torch.log(whole.n[segment]))
+def _joined(chunks: Sequence[Sequence[Pairs]]) -> list[Pairs]:
+    """Return the pairs of all chunks by each scorer, in float64 on the CPU."""
+    columns = ([torch.cat(part).double().cpu() for part in zip(*pairs)] for pairs in zip(*chunks))
+    return [(z, v) for z, v in columns]
 
 
-def _without(whole: BagStatistic, weight: Tensor, v: Tensor) -> BagStatistic:
-    """Return the statistic of bags [m] without an instance of these weights [m] and values [m, V] each."""
-    rest, n = (1 - weight).clamp(min=1 - _HEAVY), whole.n
-    others = (n - 1).clamp(min=1.0)
-    return BagStatistic(
-        n - 1, whole.l + torch.log(rest) + torch.log(n / others), (whole.r - weight[:, None] * v) / rest[:, None]
-    )
+def _is_closed(pooling: Pooling) -> bool:
+    """Return whether the statistic without an instance has a closed form."""
+    return pooling.statistic.is_mean or pooling.statistic is MAXIMUM
 
 
-def _running(stat: BagStatistic, segment: Tensor, pooling: Pooling) -> BagStatistic:
-    """Return each row merged with all rows of its segment before it, in about log2(rows) merges."""
-    step, merge = 1, pooling.statistic.merge
+def _merged_before(
+    stat: BagStatistic,
+    segment: Tensor,
+    first: BagStatistic,
+    merge: Callable[[BagStatistic, BagStatistic], BagStatistic],
+) -> BagStatistic:
+    """Return `first` [K] of the segment of each row, merged with the rows of the segment before it.
+
+    It takes about log2(rows) merges.
+    """
+    begins = torch.cat([torch.ones(1, dtype=torch.bool), segment[1:] != segment[:-1]])
+    ahead = zip(first, stat)
+    stat = BagStatistic(*(torch.where(_like(begins, x), start[segment], x.roll(1, 0)) for start, x in ahead))
+    step = 1
     while step < len(segment) and bool((segment[step:] == segment[:-step]).any()):
         same = segment[step:] == segment[:-step]
         merged = merge(BagStatistic(*(x[:-step] for x in stat)), BagStatistic(*(x[step:] for x in stat)))
@@ -354,3 +402,7 @@ def _running(stat: BagStatistic, segment: Tensor, pooling: Pooling) -> BagStatis
         stat = BagStatistic(*(torch.cat([x[:step], y]) for x, y in zip(stat, parts)))
         step *= 2
     return stat
+
+
+def _like(mask: Tensor, x: Tensor) -> Tensor:
+    return mask if x.ndim == 1 else mask.unsqueeze(1)

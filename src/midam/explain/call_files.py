@@ -3,7 +3,7 @@
 import base64
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ from markupsafe import Markup
 
 from midam.data.bags import Bags
 from midam.errors import plural
-from midam.explain.explanation import instance_name, row_text
-from midam.explain.page import OF_FILES
 from midam.explain.patches import is_picture
 from midam.explain.tiles import picture_of, scans_of
+from midam.explain.words import FEATURE_HEADS, OF_FILES, Entry, feature_row, instance_name, instance_text, short_text
 from midam.report.page.render import Link, Note, Number, Part, Section, Table, render
 from midam.report.pseudonyms import NAMES
 from midam.report.words import capitalized, form_apart
@@ -23,8 +22,6 @@ from midam.runs.folder import csv_text
 SHOWN = 200  # bags on a page
 _LISTED = 10  # bags in the console
 _SIDE = 144  # pixels of a picture on the page
-_WIDE, _HIGH = 150, 18  # of a strip
-Entry = Mapping[str, Any]
 
 _LEGEND = (
     "An instance is listed if the bag would still be called without those above it, or if it takes much of the score. "
@@ -100,77 +97,11 @@ def _form(entry: Entry) -> str:
     return form_apart([entry["score"], *rest], entry["threshold"], least=3)
 
 
-def instance_text(one: Entry) -> str:
-    """Return the name of an instance: its number, place, file, line or slice, and time.
-
-    Examples
-    --------
-    >>> instance_text({"instance": 3, "place": [], "columns": {"line": 17, "taken": "2026-03-01 08:00"}})
-    '#3, line 17, taken 2026-03-01 08:00'
-    """
-    columns = one["columns"]
-    facts = [f"{OF_FILES.get(name, name)} {value}" for name, value in columns.items() if _is_fact(name, value)]
-    where = [columns.get("file", ""), row_text(columns), *facts]
-    return instance_name(one["instance"], one["place"], ", ".join(filter(None, where)))
-
-
-def _is_fact(name: str, value: Any) -> bool:
-    return value is not None and name not in ("file", "line", "row", "time", "sop_instance_uid")
-
-
 def _share_text(one: Entry, entry: Entry) -> str:
     without = "" if one["without"] is None else f", without it {one['without']:{_form(entry)}}"
     if one is not entry["instances"][0]:
         without = without.replace("without it", "without these")
     return f"{one['share']:.0%} of the score{without}"
-
-
-def feature_text(feature: Entry) -> str:
-    """Return a feature with its value and the ordinary ones.
-
-    Examples
-    --------
-    >>> usual = [0.0, 0.5, 1.5, 2.0, 2.5, 3.0, 3.5]
-    >>> heat = {"name": "heat", "value": 4.9, "typical": 2.0, "quantiles": usual, "percentile": 99.0, "share": None}
-    >>> feature_text(heat)
-    'heat 4.9: above 99% of ordinary instances (median 2, middle half 1.5 to 2.5)'
-    >>> word = {"value": "ramp", "typical": "load", "quantiles": None, "percentile": None, "share": 0.1}
-    >>> feature_text({"name": "mode"} | word)
-    'mode ramp: 10% of ordinary instances have it (most often load)'
-    """
-    if feature["quantiles"] is None:
-        return (
-            f"{feature['name']} {feature['value']}: {_percent(feature['share'])} of ordinary instances have it (most "
-            f"often {feature['typical']})"
-        )
-    low, high = feature["quantiles"][2], feature["quantiles"][4]
-    half = f"median {feature['typical']:.4g}, middle half {low:.4g} to {high:.4g}"
-    return f"{feature['name']} {feature['value']:.4g}: {rank_text(feature)} ({half})"
-
-
-def short_text(feature: Entry) -> str:
-    """Return a feature with its value and the middle half of the ordinary ones.
-
-    Examples
-    --------
-    >>> short_text({"name": "mode", "value": "ramp", "quantiles": None, "share": 0.1})
-    'mode ramp (10% have it)'
-    """
-    if feature["quantiles"] is None:
-        return f"{feature['name']} {feature['value']} ({_percent(feature['share'])} have it)"
-    low, high = feature["quantiles"][2], feature["quantiles"][4]
-    return f"{feature['name']} {feature['value']:.4g} (ordinary {low:.4g} to {high:.4g})"
-
-
-def rank_text(feature: Entry) -> str:
-    """Return where the value of a number lies among the ordinary instances, in words."""
-    percentile = feature["percentile"]
-    side = f"above {percentile:.0f}%" if percentile >= 50 else f"below {100 - percentile:.0f}%"
-    return f"{side} of ordinary instances"
-
-
-def _percent(share: float) -> str:
-    return "less than 1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
 def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, ordinary: str | None, total: int) -> str:
@@ -224,40 +155,8 @@ def _blocks(entry: Entry, bags: Bags) -> list[Any]:
     for rank, one in enumerate(listed, start=1):
         if one["features"]:
             title = f"What is unusual about {instance_text(one)} (rank {rank})"
-            heads = ["feature", "here", "ordinary (middle half)", "of these", ""]
-            blocks.append(Table(title, heads, [_feature_row(feature) for feature in one["features"]]))
+            blocks.append(Table(title, FEATURE_HEADS, [feature_row(feature) for feature in one["features"]]))
     return blocks
-
-
-def _feature_row(feature: Entry) -> list[Any]:
-    if feature["quantiles"] is None:
-        rare = f"{_percent(feature['share'])} have it"
-        return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, ""]
-    low, high = feature["quantiles"][2], feature["quantiles"][4]
-    usual = f"{feature['typical']:.4g} ({low:.4g} to {high:.4g})"
-    rank = rank_text(feature).removesuffix(" of ordinary instances")
-    return [feature["name"], f"{feature['value']:.4g}", usual, rank, strip(feature)]
-
-
-def strip(feature: Entry) -> Markup:
-    """Return a bar of the ordinary values with a dot for the value, as SVG."""
-    quantiles, value = feature["quantiles"], feature["value"]
-    low, high = min(quantiles[0], value), max(quantiles[-1], value)
-    scale = (_WIDE - 12) / (high - low) if high > low else 0.0
-    first, left, middle, right, last, dot = (
-        6 + (x - low) * scale for x in (*(quantiles[at] for at in (0, 2, 3, 4, 6)), value)
-    )
-    y = _HIGH / 2
-    return Markup(
-        '<svg class="strip" role="img" viewBox="0 0 {} {}" width="{}" height="{}"><title>{}</title>'
-        '<line x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}" stroke="var(--soft)"/>'
-        '<rect x="{:.1f}" width="{:.1f}" y="4" height="{}" fill="var(--rule)" stroke="var(--soft)"/>'
-        '<line x1="{:.1f}" x2="{:.1f}" y1="3" y2="{}" stroke="var(--ink)" stroke-width="2"/>'
-        '<circle cx="{:.1f}" cy="{}" r="5" fill="var(--c1)"/></svg>'
-    ).format(
-        *(_WIDE, _HIGH, _WIDE, _HIGH, feature_text(feature)),
-        *(first, last, y, y, left, right - left, _HIGH - 8, middle, middle, _HIGH - 3, dot, y),
-    )
 
 
 def _picture(bags: Bags, entry: Entry, one: Entry) -> Markup | None:

@@ -18,7 +18,8 @@ from midam.data.bags import Bags
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, numbers_of, pooled_groups
 from midam.evaluate.predict import prepared
-from midam.explain.decide import SpooledBag, decide
+from midam.explain.decide import decide
+from midam.explain.spool import SpooledBag
 from midam.explain.telling import Features, TellingFeature
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
@@ -250,7 +251,7 @@ def _reasons(
     for group in pooled_groups(run.model, bags.sizes[index]):
         part = bags.subset(index[group.start : group.stop])
         if len(part) == 1 and int(part.sizes[0]) * width > _LARGE:
-            with SpooledBag.read(run.model, part, **options) as spooled:
-                yield from decide(spooled, part, features, threshold=run.threshold, top=top)
+            with SpooledBag(run.model, part, **options) as spooled:
+                yield from decide(spooled.run(), part, features, threshold=run.threshold, top=top)
         else:
             yield from decide(PooledBags(run.model, part, **options), part, features, threshold=run.threshold, top=top)

@@ -6,117 +6,19 @@ sum to what all listed instances take away: for two instances the Shapley value.
 """
 
 import math
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
-from midam.evaluate.predict import evaluation, of_bag, reader_of
-from midam.explain.contributions import InstanceSpool, added_scores, contributions
+from midam.evaluate.pooled import RemovableBags, Scores
 from midam.explain.telling import Features, TellingFeature
-from midam.nn.ensemble import BagEnsemble, column_of
-from midam.nn.scorer import BagScorer
-from midam.settings import usual_chunk
 
 _LITTLE = 0.1  # of what the removal of another listed instance takes away
 _TRIED = 5  # instances besides those that are listed
-Scores = NDArray[np.float64]
-
-
-class RemovableBags(Protocol):
-    """K whole bags whose instances can be removed: `midam.evaluate.pooled.PooledBags`, or one bag that is streamed."""
-
-    @property
-    def segment(self) -> torch.Tensor:
-        """The bag of each instance [m]."""
-
-    @property
-    def slow(self) -> bool:
-        """Whether contributions have no closed form."""
-
-    def keep(self, kept: NDArray[np.bool_]) -> Self:
-        """Return the bags with the instances that a mask selects."""
-
-    def scores(self) -> Scores:
-        """Return the scores of the bags, NaN for an empty one."""
-
-    def contributions(self, among: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
-        """Return what each instance adds to the score of its bag; without a closed form, only those `among`."""
-
-    def weights_of_instances(self) -> Scores:
-        """Return the weight of each instance."""
-
-    def with_instance(self, bag: NDArray[np.int64], x: torch.Tensor) -> Scores:
-        """Return the scores of bags to which one instance is added."""
-
-
-class SpooledBag:
-    """One bag too large for `midam.evaluate.pooled.PooledBags`: its pairs are in a temporary file."""
-
-    def __init__(self, model: BagScorer | BagEnsemble, bag: Bags, spool: InstanceSpool) -> None:
-        self._model, self._bag, self._spool = model, bag, spool
-        self._left = np.arange(int(bag.sizes[0]))
-
-    @classmethod
-    @contextmanager
-    def read(
-        cls, model: BagScorer | BagEnsemble, bag: Bags, *, column: int | None = None, chunk_size: int | None = None
-    ) -> Iterator[Self]:
-        """Yield the only bag of `bag`, streamed through the scorers once."""
-        model = column_of(of_bag(model, bag, 0), column)
-        batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-        chunk_size = chunk_size or usual_chunk(bag.instance_shape)
-        with InstanceSpool(model, batch, chunk_size=chunk_size) as spool, evaluation(model):
-            deque(spool.chunks(), maxlen=0)
-            yield cls(model, bag, spool)
-
-    @property
-    def segment(self) -> torch.Tensor:
-        """The bag of each instance, 0."""
-        return torch.zeros(len(self._left), dtype=torch.int64)
-
-    @property
-    def slow(self) -> bool:
-        """Whether contributions are limited to some instances: never."""
-        return False
-
-    def keep(self, kept: NDArray[np.bool_]) -> Self:
-        """Return the bag without the instances that the mask does not select."""
-        other = type(self)(self._model, self._bag, self._spool)
-        other._left = self._left[kept]
-        return other
-
-    def scores(self) -> Scores:
-        """Return the score of the bag, [1]; NaN if it is empty."""
-        return added_scores(self._shown(), None)
-
-    def contributions(self, among: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:  # noqa: ARG002
-        """Return what each instance adds."""
-        return contributions(self._shown())
-
-    def weights_of_instances(self) -> Scores:
-        """Return the weights in the whole bag."""
-        score, z = (torch.cat(column) for column in zip(*self._spool.seen))
-        return self._spool.average(score, z, first=0).weight.numpy()[self._left]
-
-    def with_instance(self, bag: NDArray[np.int64], x: torch.Tensor) -> Scores:
-        """Return the scores of the bag with one of the instances x [T, ...] each."""
-        alone: dict[str, Any] = {"coords": None, "digests": None, "attributes": None, "instance_labels": None}
-        one = self._bag.replace(instances=x.numpy(), starts=np.zeros(1, np.int64), sizes=np.array([len(bag)]), **alone)
-        batch = WholeBatch.unlabeled(reader_of(self._model, one), torch.tensor([0]))
-        with InstanceSpool(self._model, batch, chunk_size=len(bag)) as others:
-            deque(others.chunks(), maxlen=0)
-            return added_scores(self._shown(), others)
-
-    def _shown(self) -> InstanceSpool:
-        self._spool.hidden = np.setdiff1d(np.arange(int(self._bag.sizes[0])), self._left)
-        return self._spool
 
 
 def decide(

@@ -10,22 +10,15 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from midam.errors import MidamError
-from midam.explain.explanation import instance_name, origin_text, predicted_words
+from midam.explain.words import FEATURE_HEADS, OF_FILES, feature_row, instance_name, origin_text, predicted_words
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
 from midam.report.pseudonyms import NAMES
 from midam.report.words import form_apart, signed
 from midam.runs.instance_files import file_name, with_digest
 
-# Columns of facts about an instance from its file.
-OF_FILES = {
-    **{"file": "file", "line": "line", "row": "row", "time": "time", "slice_index": "slice in the file"},
-    **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
-    **{"laterality": "side", "view": "view", "slice_file": "file of the slice", "instance_label": "known label"},
-}
 _UID = "sop_instance_uid"
 _NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}
-_OF_SHARES = ("value", "typical")
 PAGE = "index.html"
 _ON_ONE_PAGE = 2  # patients
 _KNOWN = {"patient": "patient", "label": "label", "split": "split", "explained": "class"}
@@ -48,9 +41,8 @@ _LEGEND = (
     "Score: the score of a bag with this instance alone. On an image, a stronger color means that it adds more.",
 )
 _FEATURES = (
-    "Features: for each top instance, the five features whose values add most: the score of the bag minus its score "
-    "with the typical value instead: the median, or the most frequent category, of the instances of negative training "
-    "bags; of all training bags if there are not two classes."
+    "Features: for each top instance, up to five features whose values add most: the score of the bag minus its score "
+    "with the typical value instead, the median or the most frequent category. "
 )
 
 
@@ -174,15 +166,14 @@ def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
         name = instance_name(instance["instance"], place)
         numbers = [Number(instance[key], form) for key, form in _NUMBERS.items()]
         rows.append([instance["rank"], name, *map(instance.get, columns), *numbers, *map(instance.get, uid)])
-        for share in instance.get("features", ()):
-            values = [share[key] if isinstance(share[key], str) else Number(share[key], ".4g") for key in _OF_SHARES]
-            shares.append([name, share["name"], *values, Number(share["adds"], "+.3g")])
+        for feature in instance.get("features", ()):
+            shares.append([name, *feature_row(feature), Number(feature["adds"], "+.3g")])
     caption = "Top instances, numbered from 0 in the order of the bag"
     heads = ["rank", "instance", *(OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
     heads += ["SOPInstanceUID"] * len(uid)  # the last one, because it is long
     blocks.append(Table(caption, heads, rows, sorts=True))
     if shares:
-        heads = ["instance", "feature", "value", "typical", "adds"]
+        heads = ["instance", *FEATURE_HEADS, "adds"]
         title = "What the features of the top instances add"
         blocks.append(Part(title, [Table(title, heads, shares)], folded=True))
     polygons = [(f"patches {slide['file'] or ''} (GeoJSON)", slide["geojson"]) for slide in entry["slides"]]

@@ -22,14 +22,16 @@ from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedErr
 from midam.evaluate.labeled_instances import IN_BAG, instance_metrics
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.explanation import LABEL, Explanation, column_scores, explain_bag, label_words, share_text
+from midam.explain.explanation import LABEL, Explanation, column_scores, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.maps import map_of, placed_patches
 from midam.explain.page import PAGE, facts_text, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
+from midam.explain.telling import Features
 from midam.explain.tiles import peak_of
+from midam.explain.words import label_words, short_text
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
@@ -264,7 +266,7 @@ def _explain(
     scores, column = column_scores(run, bags, index, options.label)
     arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "column": column}
     arguments |= {} if column is None else {"about": {"column": run.target.columns[column]}}
-    arguments |= {"typical": run.data.get("typical"), "top": options.top, "write_to": folder / files["instances"]}
+    arguments |= {"features": Features.of_run(run, bags), "top": options.top, "write_to": folder / files["instances"]}
     limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -370,15 +372,16 @@ def _peak(parts: NDArray[np.float64] | None, shape: tuple[int, ...]) -> dict[str
     return {"peak_x": x, "peak_y": y}
 
 
-def _feature_text(shares: Sequence[Mapping[str, Any]]) -> str:
-    """Return the features with their contributions as text for one cell.
+def _feature_text(features: Sequence[Mapping[str, Any]]) -> str:
+    """Return the features with what they add as text for one cell.
 
     Examples
     --------
-    >>> _feature_text([{"name": "age", "value": 71.0, "typical": 50.0, "adds": 0.125}])
-    'age 71 (typical 50): +0.125'
+    >>> mode = {"name": "mode", "value": "ramp", "quantiles": None, "share": 0.1, "adds": 0.125}
+    >>> _feature_text([mode])
+    'mode ramp (10% have it): +0.125'
     """
-    return "; ".join(f"{share_text(share)}: {share['adds']:+.3g}" for share in shares)
+    return "; ".join(f"{short_text(feature)}: {feature['adds']:+.3g}" for feature in features)
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from midam.data.bags import Bags
+from midam.data.batch import instance_tensor
 from midam.evaluate.pooled import MOST_NUMBERS
-from midam.explain.explanation import feature_columns, feature_value
 from midam.runs.loaded import LoadedRun
 from midam.runs.typical import percentiles
 
 MOST = 3  # features of an instance
 _TELLING = 0.1  # of what the first feature adds; less is not shown
-Losses = Callable[[torch.Tensor, NDArray[np.int64]], NDArray[np.float64]]
+Losses = Callable[[Tensor, NDArray[np.int64]], NDArray[np.float64]]
 
 
 class TellingFeature(NamedTuple):
@@ -76,11 +76,13 @@ class Features:
         if typical is None or ordinary is None or "network" in (run.data.get("cut") or {}):
             return None
         names = bags.feature_names or [f"feature {j}" for j in range(len(typical))]
-        columns = np.array(feature_columns(run.model, names))
+        known = run.model.inputs.columns if run.model.inputs is not None else None
+        categories = known.of_categories if known is not None else {}  # a category has several features
+        columns = np.array([categories.get(name, name) for name in names])
         return cls(names, columns, np.array(typical), np.array(ordinary["means"]), np.array(ordinary["quantiles"]))
 
-    def telling(self, rows: NDArray[Any], losses: Losses) -> list[tuple[TellingFeature, ...]]:
-        """Return the telling features of instances, rows [T, D].
+    def telling(self, rows: NDArray[Any], losses: Losses, *, most: int = MOST) -> list[tuple[TellingFeature, ...]]:
+        """Return at most `most` telling features of each of the instances `rows` [T, D].
 
         `losses(x, at)` returns what the score of a bag loses when its instance `at` [R], a position in `rows`, becomes
         x [R, D].
@@ -96,25 +98,32 @@ class Features:
                 first = (self.columns == self.columns[feature, None]).argmax(axis=1)
                 at, first = np.unique([at, first], axis=1)
                 changed = np.where(self.columns == self.columns[first, None], typical, part[at])
-                lost = losses(torch.from_numpy(changed), low + at)
+                lost = losses(instance_tensor(changed), low + at)
                 for i, j, loss in zip(at.tolist(), first.tolist(), lost.tolist()):
                     features[i].append((loss, j))
-            results += [self._described(row, lost_by) for row, lost_by in zip(part, features)]
+            results += [self._described(row, lost_by, most) for row, lost_by in zip(part, features)]
         return results
 
-    def _described(self, row: NDArray[Any], lost: Sequence[tuple[float, int]]) -> tuple[TellingFeature, ...]:
+    def _described(self, row: NDArray[Any], lost: Sequence[tuple[float, int]], most: int) -> tuple[TellingFeature, ...]:
         """Return the features of an instance that add most, from the losses and the first feature of each column."""
-        best = sorted(lost, key=lambda pair: -pair[0])[:MOST]
+        best = sorted(lost, key=lambda pair: -pair[0])[:most]
         least = _TELLING * best[0][0] if best else 0.0
         return tuple(self._feature(row, j, loss) for loss, j in best if loss > max(least, 0.0))
 
     def _feature(self, row: NDArray[Any], first: int, loss: float) -> TellingFeature:
         name = str(self.columns[first])
         inside = np.flatnonzero(self.columns == name)
-        value, typical = (feature_value(inside, name, self.names, x) for x in (row, self.typical))
+        value, typical = (_value(inside, name, self.names, x) for x in (row, self.typical))
         if isinstance(value, str):
             share = float(self.means[inside] @ (row[inside] != 0))
             return TellingFeature(name, value, typical, None, None, share, loss)
         quantiles = self.quantiles[:, first]
         (percentile,) = percentiles(np.array([value]), quantiles).tolist()
         return TellingFeature(name, value, typical, tuple(quantiles.tolist()), percentile, None, loss)
+
+
+def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:
+    """Return the number of an instance in a column with features at these places, or the words of its category."""
+    if names[places[0]] == column:
+        return float(x[places[0]])
+    return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from midam.data.bag_files import files_of
 from midam.data.bags import Bags
-from midam.explain.explanation import LARGE, Explanation, slice_text
+from midam.explain.explanation import LARGE, Explanation
 from midam.explain.layers import DIVERGING, LOWERS, RAISES
+from midam.explain.words import slice_text
 from midam.report.figures import BLUE, GRAY, ORANGE
 from midam.report.words import shortened, signed
 

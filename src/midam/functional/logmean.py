@@ -33,6 +33,8 @@ from torch.autograd.function import once_differentiable
 
 
 MAX_LAG_EXPONENT = 20.0
+HEAVY = 0.5
+"""Largest share of the weight of an instance that `without` takes out: above it, 1 - weight loses digits."""
 
 
 class BagStatistic(NamedTuple):
@@ -111,6 +113,30 @@ def identity(num_bags: int, value_size: int, *, like: Tensor) -> BagStatistic:
     """Return the statistic of K empty bags, in the dtype and on the device of `like`."""
     zeros = like.new_zeros(num_bags)
     return BagStatistic(zeros, like.new_full((num_bags,), -math.inf), like.new_zeros(num_bags, value_size))
+
+
+def without(whole: BagStatistic, weight: Tensor, v: Tensor) -> BagStatistic:
+    """Return the statistics of m bags without one instance each, in closed form.
+
+        n' = n - 1,    l' = log(n exp(l) (1 - w) / n'),    r' = (r - w v) / (1 - w)
+
+    Parameters
+    ----------
+    whole : BagStatistic [m]
+        Statistics with the instances.
+    weight, v : Tensor [m], Tensor [m, V]
+        The share w of each instance in the weight of its bag, and its value. Range: w up to `HEAVY`; a larger one
+        counts as `HEAVY`: merge the other instances instead.
+
+    Examples
+    --------
+    >>> whole = reduce(torch.zeros(1, 4), torch.tensor([[[1.0], [2.0], [3.0], [6.0]]]))
+    >>> without(whole, torch.tensor([0.25]), torch.tensor([[6.0]])).r.item()
+    2.0
+    """
+    rest, n = (1 - weight).clamp(min=1 - HEAVY), whole.n
+    level = whole.l + torch.log(rest) + torch.log(n / (n - 1).clamp(min=1.0))
+    return BagStatistic(n - 1, level, (whole.r - weight[:, None] * v) / rest[:, None])
 
 
 def moving_average(

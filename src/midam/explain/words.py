@@ -1,0 +1,200 @@
+"""Names of instances, values of their features, and facts about bags in words: for figures, pages and the console."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from midam.data.target_labels import TargetLabels
+
+Entry = Mapping[str, Any]
+# Columns of facts about an instance from its file.
+OF_FILES = {
+    **{"file": "file", "line": "line", "row": "row", "time": "time", "slice_index": "slice in the file"},
+    **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
+    **{"laterality": "side", "view": "view", "slice_file": "file of the slice", "instance_label": "known label"},
+}
+_ROWS = ("line", "row")  # columns about instances of a table
+# Facts about a slice from its file, in words.
+_OF_SLICES = {"laterality": "{}", "view": "{}", "instance_number": "no. {}", "frame_number": "frame {}"}
+_OF_SLICES |= {"slice_index": "index {}", "position_mm": "at {:.6g} mm"}
+FEATURE_HEADS = ("feature", "here", "ordinary (middle half)", "of these", "")  # of `feature_row`
+_WIDE, _HIGH = 150, 18  # of a strip
+
+
+def instance_name(instance: int, place: Iterable[float | None] = (), file: str = "") -> str:
+    """Return the number of an instance, with its coordinates and file if they add information.
+
+    Examples
+    --------
+    >>> instance_name(3, [512, 1024]), instance_name(3, [3]), instance_name(3), instance_name(3, [math.nan, 0], "a.h5")
+    ('#3 (512, 1024)', '#3', '#3', '#3 (no place), a.h5')
+    """
+    numbers = list(place)
+    unknown = any(x is None or not math.isfinite(x) for x in numbers)
+    place_text = "no place" if unknown else ", ".join(f"{x:.10g}" for x in numbers)
+    name = f"#{instance} ({place_text})" if place_text not in ("", str(instance)) else f"#{instance}"
+    return f"{name}, {file}" if file else name
+
+
+def row_text(columns: Mapping[str, Any]) -> str:
+    """Return the table row of an instance, and its time if known; "" for other data.
+
+    Examples
+    --------
+    >>> row_text({"line": 17, "score": 0.5}), row_text({"line": 17, "time": "2025-03-01 04:10"})
+    ('line 17', 'line 17, 2025-03-01 04:10')
+    """
+    row = next((f"{name} {columns[name]}" for name in _ROWS if name in columns), "")
+    return ", ".join([row, *filter(None, [columns.get("time")])]) if row else ""
+
+
+def origin_text(facts: Mapping[str, Any]) -> str:
+    """Return where an instance comes from: its row of a table, its slice of a scan, or ""."""
+    return row_text(facts) or slice_text(facts)
+
+
+def slice_text(facts: Mapping[str, Any]) -> str:
+    """Return number and position of a slice, or side, view and file of an image without a position; "" if unknown.
+
+    Examples
+    --------
+    >>> slice_text({"instance_number": 13, "position_mm": 58.5, "slice_file": "012.dcm"})
+    'no. 13 at 58.5 mm'
+    >>> slice_text({"laterality": "L", "view": "CC", "slice_file": "left.dcm"})
+    'L CC, left.dcm'
+    """
+    known = {name: value for name, value in facts.items() if value is not None}
+    text = " ".join(text.format(known[name]) for name, text in _OF_SLICES.items() if name in known)
+    file = "" if "position_mm" in known else known.get("slice_file", "")
+    return ", ".join(filter(None, [text, file]))
+
+
+def instance_text(one: Entry) -> str:
+    """Return the name of an instance: its number, place, file, line or slice, and time.
+
+    Examples
+    --------
+    >>> instance_text({"instance": 3, "place": [], "columns": {"line": 17, "taken": "2026-03-01 08:00"}})
+    '#3, line 17, taken 2026-03-01 08:00'
+    """
+    columns = one["columns"]
+    facts = [f"{OF_FILES.get(name, name)} {value}" for name, value in columns.items() if _is_fact(name, value)]
+    where = [columns.get("file", ""), row_text(columns), *facts]
+    return instance_name(one["instance"], one["place"], ", ".join(filter(None, where)))
+
+
+def _is_fact(name: str, value: Any) -> bool:
+    return value is not None and name not in ("file", "line", "row", "time", "sop_instance_uid")
+
+
+def feature_text(feature: Entry) -> str:
+    """Return a feature with its value and the ordinary ones.
+
+    Examples
+    --------
+    >>> usual = [0.0, 0.5, 1.5, 2.0, 2.5, 3.0, 3.5]
+    >>> heat = {"name": "heat", "value": 4.9, "typical": 2.0, "quantiles": usual, "percentile": 99.0, "share": None}
+    >>> feature_text(heat)
+    'heat 4.9: above 99% of ordinary instances (median 2, middle half 1.5 to 2.5)'
+    >>> word = {"value": "ramp", "typical": "load", "quantiles": None, "percentile": None, "share": 0.1}
+    >>> feature_text({"name": "mode"} | word)
+    'mode ramp: 10% of ordinary instances have it (most often load)'
+    """
+    if feature["quantiles"] is None:
+        return (
+            f"{feature['name']} {feature['value']}: {_percent(feature['share'])} of ordinary instances have it (most "
+            f"often {feature['typical']})"
+        )
+    low, high = feature["quantiles"][2], feature["quantiles"][4]
+    half = f"median {feature['typical']:.4g}, middle half {low:.4g} to {high:.4g}"
+    return f"{feature['name']} {feature['value']:.4g}: {rank_text(feature)} ({half})"
+
+
+def short_text(feature: Entry) -> str:
+    """Return a feature with its value and the middle half of the ordinary ones.
+
+    Examples
+    --------
+    >>> short_text({"name": "mode", "value": "ramp", "quantiles": None, "share": 0.1})
+    'mode ramp (10% have it)'
+    """
+    if feature["quantiles"] is None:
+        return f"{feature['name']} {feature['value']} ({_percent(feature['share'])} have it)"
+    low, high = feature["quantiles"][2], feature["quantiles"][4]
+    return f"{feature['name']} {feature['value']:.4g} (ordinary {low:.4g} to {high:.4g})"
+
+
+def rank_text(feature: Entry) -> str:
+    """Return where the value of a number lies among the ordinary instances, in words."""
+    percentile = feature["percentile"]
+    side = f"above {percentile:.0f}%" if percentile >= 50 else f"below {100 - percentile:.0f}%"
+    return f"{side} of ordinary instances"
+
+
+def _percent(share: float) -> str:
+    return "less than 1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def feature_row(feature: Entry) -> list[Any]:
+    """Return the cells of a feature in a table with the heads `FEATURE_HEADS`."""
+    if feature["quantiles"] is None:
+        rare = f"{_percent(feature['share'])} have it"
+        return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, ""]
+    low, high = feature["quantiles"][2], feature["quantiles"][4]
+    usual = f"{feature['typical']:.4g} ({low:.4g} to {high:.4g})"
+    rank = rank_text(feature).removesuffix(" of ordinary instances")
+    return [feature["name"], f"{feature['value']:.4g}", usual, rank, strip(feature)]
+
+
+def strip(feature: Entry) -> Markup:
+    """Return a bar of the ordinary values with a dot for the value, as SVG."""
+    quantiles, value = feature["quantiles"], feature["value"]
+    low, high = min(quantiles[0], value), max(quantiles[-1], value)
+    scale = (_WIDE - 12) / (high - low) if high > low else 0.0
+    first, left, middle, right, last, dot = (
+        6 + (x - low) * scale for x in (*(quantiles[at] for at in (0, 2, 3, 4, 6)), value)
+    )
+    y = _HIGH / 2
+    return Markup(
+        '<svg class="strip" role="img" viewBox="0 0 {} {}" width="{}" height="{}"><title>{}</title>'
+        '<line x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}" stroke="var(--soft)"/>'
+        '<rect x="{:.1f}" width="{:.1f}" y="4" height="{}" fill="var(--rule)" stroke="var(--soft)"/>'
+        '<line x1="{:.1f}" x2="{:.1f}" y1="3" y2="{}" stroke="var(--ink)" stroke-width="2"/>'
+        '<circle cx="{:.1f}" cy="{}" r="5" fill="var(--c1)"/></svg>'
+    ).format(
+        *(_WIDE, _HIGH, _WIDE, _HIGH, feature_text(feature)),
+        *(first, last, y, y, left, right - left, _HIGH - 8, middle, middle, _HIGH - 3, dot, y),
+    )
+
+
+def label_words(outcome: TargetLabels) -> str:
+    """Return the label of one bag in words.
+
+    Examples
+    --------
+    >>> label_words(TargetLabels.of("survival", [[12.5, 0]], names=["time", "event"]))
+    'no event until 12.5'
+    >>> label_words(TargetLabels.of("multilabel", [[1, 0, 1]], names=["fat", "blood", "bone"]))
+    'fat, bone'
+    """
+    labels = {name: values[0] for name, values in outcome.columns().items()}
+    if outcome.target == "multilabel":
+        return ", ".join(name for name, value in zip(outcome.names, labels.values()) if value == 1) or "none"
+    if outcome.target == "survival":
+        return "{} {:g}".format("event at" if labels["event"] else "no event until", labels["time"])
+    return f"{labels['label']:g}" if outcome.target == "continuous" else str(labels["label"])
+
+
+def predicted_words(predicted: dict[str, Any] | None) -> str | None:
+    """Return the prediction of a bag in words; None if there is none.
+
+    Examples
+    --------
+    >>> predicted_words({"grade": "high"}), predicted_words({"number": 3.14159}), predicted_words({"risk": None})
+    ('predicted grade high', 'predicted number 3.142', None)
+    """
+    present = {key: value for key, value in (predicted or {}).items() if value is not None}
+    parts = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in present.items()]
+    return f"predicted {', '.join(parts)}" if parts else None
