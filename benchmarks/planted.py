@@ -14,6 +14,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 from midam.cli import main as midam
 
@@ -35,13 +36,14 @@ def find_planted(folder: Path, like: Path | None = None, *, train: int = 160, co
     entries = json.loads((why / "explain.json").read_text())["bags"]
     with (folder / "test" / "lesions.csv").open(newline="") as file:
         lesions = {row["patient"]: row for row in csv.DictReader(file)}
-    pairs = [(entry["top"][0], lesions[entry["bag"]]) for entry in entries]
-    right = [(top, lesion) for top, lesion in pairs if top["instance_number"] == int(lesion["instance_number"])]
+    pairs = [(entry["instances"][0], lesions[entry["bag"]]) for entry in entries]
+    slices = [(top["columns"]["instance_number"], int(lesion["instance_number"])) for top, lesion in pairs]
+    right = [pair for pair, (shown, planted) in zip(pairs, slices, strict=True) if shown == planted]
     on = sum(_distance(top, lesion) <= float(lesion["radius"]) for top, lesion in right)
     return {"positive": len(pairs), "top slice": len(right), "peak on the lesion": on}
 
 
-def _distance(top: dict[str, float], lesion: dict[str, str]) -> float:
+def _distance(top: dict[str, Any], lesion: dict[str, str]) -> float:
     return math.hypot(top["peak_x"] - float(lesion["x"]), top["peak_y"] - float(lesion["y"]))
 
 

@@ -56,7 +56,7 @@ def test_the_instances_pool_to_the_score_of_the_predictions(made, explained):
         np.testing.assert_allclose(entry["probability"], row["probability"], rtol=0, atol=1e-4)
         assert (entry["label"], entry["split"]) == (row["label"], row["split"])
         top = pd.read_csv(explained / f"{entry['bag']}.csv")
-        assert top["instance"].tolist() == [one["instance"] for one in entry["top"]]
+        assert top["instance"].tolist() == [one["instance"] for one in entry["instances"]]
         assert top["instance"][0] == added.argmax()
         np.testing.assert_allclose(top["contribution"], added[top["instance"]], rtol=1e-6)
 
@@ -288,10 +288,10 @@ def test_instances_of_a_table_have_their_line_and_time(suffix, unit, first, tmp_
         assert in_file.tolist() == np.flatnonzero(table["bag"] == bag).tolist()
         best = top.iloc[0]
         assert top["time"].tolist() == [f"2024-01-{(1, 9, 17)[i]:02d}" for i in days(table, bag, top["instance"])]
-        assert f"top instance #{best['instance']} ({unit} {best[unit]}, {best['time']}): adds" in printed
+        assert f"#{best['instance']}, {unit} {best[unit]}, {best['time']}: adds" in printed
     page = (out / "index.html").read_text()
     assert f'>{unit}</th><th scope="col">time</th><th scope="col" class="n">adds</th>' in page
-    assert f"({unit} {best[unit]}, {best['time']}), adds" in page  # in the list of bags
+    assert f">#{best['instance']}, {unit} {best[unit]}, {best['time']}</td>" in page  # in the list of bags
 
 
 def test_slides_get_polygons_of_their_patches(tmp_path, capsys):
@@ -401,7 +401,7 @@ def test_images_are_drawn_on_and_a_moved_one_is_named(tmp_path, capsys):
     assert main(["fit", *data, "--patch-size", "8", "--epochs", "1", "--members", "1", "--out", run]) == 0
     assert main(["explain", run, *data, "--bags", "i01", "--out", str(tmp_path / "o")]) == 0
     entry = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"][0]
-    assert (entry["picture"], entry["instances"]) == ("overlay", 12)
+    assert (entry["picture"], entry["size"]) == ("overlay", 12)
     ring = json.loads((tmp_path / "o" / "i01.geojson").read_text())["features"][0]["geometry"]["coordinates"][0]
     assert (ring[2][0] - ring[0][0], ring[2][1] - ring[0][1]) == (8, 8)
     assert main(["data", "import", *data, "--patch-size", "8", "--out", store]) == 0
@@ -529,4 +529,4 @@ def test_a_patient_is_all_its_bags_on_one_page(of_patients, tmp_path):
     assert [path.name for path in (tmp_path / "why").glob("*.html")] == ["index.html"]
     page = (tmp_path / "why/index.html").read_text()
     assert page.count("<img ") == 3
-    assert "patient</th>" in page
+    assert "group</th>" in page

@@ -83,7 +83,8 @@ def test_an_embedded_scan_shows_its_slices_and_marks_what_decided(scans):
         with Image.open(scans / "why" / f"{bag}.png") as picture:
             assert picture.height > 1.3 * picture.width  # strip, top slices, maps, chart
         slices, (x, y) = volume(int(bag[1:]))
-        best = entry["top"][0]
+        best = entry["instances"][0]
+        best |= best["columns"]
         assert best["slice_file"] == f"{DEPTH + 1 - best['instance_number']:03d}.dcm"
         assert best["position_mm"] is not None
         if entry["label"] == 1:
@@ -96,7 +97,7 @@ def test_the_console_and_the_table_name_the_slice(here, capsys):
     said = " ".join(capsys.readouterr().out.split())
     with (here / "again/p01.csv").open() as file:
         best = next(csv.DictReader(file))
-    assert f"(no. {best['instance_number']} at " in said
+    assert f"no. {best['instance_number']} at " in said
     assert {"slice_file", "peak_x", "peak_y"} <= set(best)
 
 
@@ -191,10 +192,11 @@ def test_xrays_name_their_side_view_and_file_and_one_alone_has_a_map(tmp_path, m
     assert main([*fit, "--folds", "0", "--no-baseline", "--members", "1", "--out", "run"]) == 0
     capsys.readouterr()
     assert main(["explain", "run", "f.store", "--bags", "s01", "s03", "--out", "why"]) == 0
-    assert "(L CC, LCC.dcm): adds" in " ".join(capsys.readouterr().out.split())
+    assert "L CC, LCC.dcm: adds" in " ".join(capsys.readouterr().out.split())
     for bag, kind in (("s01", "strip"), ("s03", "sheet")):
         entry = entries(tmp_path / "why")[bag]
-        best = entry["top"][0]
+        best = entry["instances"][0]
+        best |= best["columns"]
         assert (entry["picture"], best["laterality"], best["view"], best["slice_file"]) == (kind, "L", "CC", "LCC.dcm")
         assert np.hypot(best["peak_x"] - 61.5, best["peak_y"] - 51.5) < 12
     page = (tmp_path / "why/index.html").read_text()

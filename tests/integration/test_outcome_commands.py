@@ -67,13 +67,14 @@ def test_a_class_is_explained_by_its_own_score(runs, tmp_path, capsys):
             row = predicted.loc[entry["bag"]]
             name = "skin" if folder == "skin" else row["class"]
             assert entry["explained"] == name
-            assert (entry["label"], entry["predicted"]) == (row["label"], {"class": row["class"]})
+            assert (entry["label"], entry["called"]) == (row["label"], row["class"])
             np.testing.assert_allclose(entry["score"], row[f"score_{name}"], rtol=0, atol=1e-6)
             np.testing.assert_allclose(entry["probability"], row[f"probability_{name}"], rtol=1e-4)
-            assert f"{entry['bag']} (label {row['label']}): score of {name} " in shown or folder == "own"
+            text = f"{entry['bag']}: for {name}, called {row['class']}, probability {entry['probability']:.3f} (score "
+            assert text in " ".join(shown.split()) or folder == "own"
     page = (tmp_path / "skin" / "index.html").read_text()
     assert '<th scope="col">class</th>' in page
-    assert f"for skin;  probability {entries(tmp_path / 'skin')[0]['probability']:.3f};  predicted class" in page
+    assert f"probability {entries(tmp_path / 'skin')[0]['probability']:.3f} (score " in page
     # Witnesses make a bag positive, which is not what these bags are.
     assert "witness" not in shown
 
@@ -193,7 +194,7 @@ def test_one_score_is_explained_with_what_it_says(target, told, runs, tmp_path, 
     assert entry["predicted"] == {told: row[told]}
     assert entry["label"] == (row["label"] if target == "ordinal" else f"event at {row['time']:g}")
     assert entry["score"] == pytest.approx(row["score"], abs=1e-6)
-    assert f"predicted {told} {row[told]};  label" in (tmp_path / "out" / "index.html").read_text()
+    assert f"predicted {told} {row[told]}, label" in (tmp_path / "out" / "index.html").read_text()
     capsys.readouterr()
     assert main([*command, "--class", "high"]) == 2
     assert f"Expected no class with the target '{target}', which has one score" in capsys.readouterr().err

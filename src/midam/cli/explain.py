@@ -91,25 +91,15 @@ def run(options: Options, console: Console) -> int:
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
-    from midam.explain.words import origin_text, short_text
-    from midam.report.words import form_apart
+    from midam.explain.words import facts_text, instance_text, short_text
 
-    best = entry["top"][0]
-    label = "" if entry["label"] is None else escape(f" (label {entry['label']})")
-    class_text = "" if entry.get("explained") is None else f" of {escape(entry['explained'])}"
-    form = form_apart(entry["score"], entry.get("threshold"))
-    text = f"score{class_text} {entry['score']:{form}}, {entry['instances']} instances"
-    console.print(f"[bold]{escape(entry['bag'])}[/]{label}: {text}")
-    if entry.get("even") is not None:
-        console.print(f"  no instance stands out: all weigh {entry['even']} x uniform, and each adds less than 0.01")
+    best = entry["instances"][0]
+    console.print(f"[bold]{escape(entry['bag'])}[/]: {escape(facts_text(entry))}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
-    row = f" ({origin_text(best)})" if origin_text(best) else ""
-    console.print(
-        f"  top instance #{best['instance']}{escape(row)}: adds {best['contribution']:+.3g} to the score; {weight}"
-    )
+    console.print(f"  {escape(instance_text(best))}: adds {best['contribution']:+.3g} to the score; {weight}")
     for feature in best.get("features", ())[:3]:
         console.print(f"    its {escape(short_text(feature))}, adds {feature['adds']:+.3g}")
     slides, polygons = entry["slides"], sum(slide["polygons"] for slide in entry["slides"])
-    if 0 < polygons < entry["instances"]:
+    if 0 < polygons < entry["size"]:
         on = f", on {len(slides)} slides" if len(slides) > 1 else ""
-        console.print(f"  GeoJSON of the {polygons} top patches of {entry['instances']}{on}")
+        console.print(f"  GeoJSON of the {polygons} top patches of {entry['size']}{on}")

@@ -71,9 +71,8 @@ class CallList:
 
     def _write(self, entries: Sequence[dict[str, Any]], scored: ScoreTable) -> None:
         write_text(self.table, calls_csv(entries), typed=self._typed)
-        ordinary = (self._run.data.get("ordinary") or {}).get("bags")
         title = f"Why: {Path(self._options.data).name}"
-        page = calls_page(title, entries, scored.bags, ordinary=ordinary, total=len(scored.part))
+        page = calls_page(title, entries, scored.bags, total=len(scored.part))
         write_text(self.page, page, typed=self._typed)
 
     def _digest(self, scored: ScoreTable, index: int) -> str:

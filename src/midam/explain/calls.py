@@ -78,6 +78,8 @@ class CalledBag:
         Score, and probability if the run gives one; of the explained class, if there are several.
     called : str or None
         The predicted class by its name; None without a decision, or if the prediction is no class.
+    predicted : mapping
+        Other predictions by their name, such as "grade" or "number".
     threshold : float or None
         Score from which on a bag is called positive; None without one.
     explained : str or None
@@ -90,7 +92,7 @@ class CalledBag:
     Examples
     --------
     >>> facts = {"group": None, "probability": None, "called": "1", "threshold": 0.5, "explained": None}
-    >>> bag = CalledBag("a", 0, score=0.9, size=4, instances=(), **facts)
+    >>> bag = CalledBag("a", 0, score=0.9, size=4, predicted={}, instances=(), **facts)
     >>> bag.score >= bag.threshold, bag.to_dict()["instances"]
     (True, [])
     """
@@ -101,6 +103,7 @@ class CalledBag:
     score: float
     probability: float | None
     called: str | None
+    predicted: Mapping[str, Any]
     threshold: float | None
     explained: str | None
     size: int
@@ -190,7 +193,7 @@ def explain_calls(
     """
     require_counts(top=top)
     columns = run.target.main_column(scores, run.decision)
-    facts = _facts(run, bags, scores, columns)
+    facts = bag_facts(run, bags, scores, columns)
     for column in np.unique(columns[index]).tolist():
         chosen = index[columns[index] == column]
         of_bags = _reasons(run, bags, chosen, None if run.target.count == 1 else column, top=top)
@@ -198,12 +201,13 @@ def explain_calls(
             yield CalledBag(**facts(i), instances=_named(bags, i, reasons, origins))
 
 
-def _facts(
+def bag_facts(
     run: LoadedRun, bags: Bags, scores: NDArray[np.float64], columns: NDArray[np.int64]
 ) -> Callable[[int], dict[str, Any]]:
-    """Return a function that gives the facts about a bag."""
+    """Return a function that gives the facts about a bag, with its score `columns` [N] explained."""
     target, threshold = run.target, run.threshold
     predicted = target.predictions(scores, run.decision)
+    others = [name for name in predicted if name != "class" and not name.startswith("probability")]
 
     def facts(i: int) -> dict[str, Any]:
         explained = None if target.count == 1 else str(target.columns[columns[i]])
@@ -217,6 +221,7 @@ def _facts(
             "score": score,
             "probability": None if probability is None else probability[i],
             "called": None if called is None or called[i] is None else str(called[i]),
+            "predicted": {name: predicted[name][i] for name in others},
             "threshold": threshold,
             "explained": explained,
             "size": int(bags.sizes[i]),

@@ -19,7 +19,7 @@ from midam.errors import BagDataError
 from midam.evaluate.predict import InstanceScores, gathered, prepared
 from midam.explain.spool import SpooledBag
 from midam.explain.telling import Features, TellingFeature
-from midam.explain.words import instance_name, origin_text
+from midam.explain.words import instance_text
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
@@ -125,10 +125,10 @@ class Explanation(BriefRepr):
 
     def name(self, instance: int) -> str:
         """Return number and coordinates of an instance, its file if there are several, and its row or slice."""
-        file = self.columns["file"][instance] if self.several_files else ""
-        parts = (file, origin_text(self.facts(instance)))
+        hidden = {LABEL} if self.several_files else {LABEL, "file"}
+        columns = {name: value for name, value in self.facts(instance).items() if name not in hidden}
         place = () if self.coords is None else self.coords[instance]
-        return instance_name(instance, place, ", ".join(filter(None, parts)))
+        return instance_text({"instance": instance, "place": place, "columns": columns})
 
 
 def explain_bag(

@@ -10,18 +10,20 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from midam.errors import MidamError
-from midam.explain.words import FEATURE_HEADS, OF_FILES, feature_row, instance_name, origin_text, predicted_words
+from midam.explain.cards import FEATURE_LEGEND, feature_tables, instance_table, overview
+from midam.explain.words import facts_text, form_of
 from midam.plain_files import open_plain
-from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
-from midam.report.pseudonyms import NAMES
-from midam.report.words import form_apart, signed
+from midam.report.page.render import Link, Note, Number, Part, Section, cell, render
+from midam.report.words import capitalized
 from midam.runs.instance_files import file_name, with_digest
 
-_UID = "sop_instance_uid"
-_NUMBERS = {"contribution": "+#.3g", "relative_weight": ".3g", "score": ".3f"}
+_NUMBERS = {
+    "contribution": ("adds", "+#.3g"),
+    "relative_weight": ("weight (x uniform)", ".3g"),
+    "score": ("score", ".3f"),
+}
 PAGE = "index.html"
 _ON_ONE_PAGE = 2  # patients
-_KNOWN = {"patient": "patient", "label": "label", "split": "split", "explained": "class"}
 _KINDS = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "table": "top instances (CSV)"}
 _DRAWN = {
     "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
@@ -40,10 +42,6 @@ _LEGEND = (
     "`peak_x` and `peak_y`, in pixels.",
     "Score: the score of a bag with this instance alone. On an image, a stronger color means that it adds more.",
 )
-_FEATURES = (
-    "Features: for each top instance, up to five features whose values add most: the score of the bag minus its score "
-    "with the typical value instead, the median or the most frequent category. "
-)
 
 
 class Picture(NamedTuple):
@@ -52,27 +50,6 @@ class Picture(NamedTuple):
     image: str
     file: str
     text: str
-
-
-def facts_text(entry: Mapping[str, Any]) -> str:
-    """Return a line of facts about a bag besides its score."""
-    kind = "weighted mean" if entry.get("weighted") else "mean"
-    several = f", {kind} of {entry['members']} scorers" if entry["members"] > 1 else ""
-    texts = {
-        "explained": "for {explained}",
-        "probability": "probability {probability:.3f}",
-        "called": "called {called} (threshold {threshold})",
-        "predicted": "{predicted}",
-        "label": "label {label}",
-        "split": "{split} bag",
-        "instances": "n = {instances} instances",
-        "pooling": "{pooling} pooling",
-        "even": "no instance stands out (weights {even} x uniform)",
-    }
-    facts = {**entry, "predicted": predicted_words(entry.get("predicted"))}
-    if entry.get("threshold") is not None:
-        facts["threshold"] = f"{entry['threshold']:{_form(entry)}}"
-    return ";  ".join(text.format(**facts) for key, text in texts.items() if facts.get(key) is not None) + several
 
 
 def _labels_text(entry: Mapping[str, Any]) -> str:
@@ -85,8 +62,9 @@ def _labels_text(entry: Mapping[str, Any]) -> str:
     return f"{counts}, AUROC {labels['auroc_in_bag']:.3f}, average precision {labels['auprc_in_bag']:.3f}."
 
 
-def _form(entry: Mapping[str, Any]) -> str:
-    return form_apart(entry["score"], entry.get("threshold"))
+def patient_of(entry: Mapping[str, Any]) -> str:
+    """Return the group of a bag; without groups, the bag itself."""
+    return str(entry["bag"] if entry["group"] is None else entry["group"])
 
 
 def page_names(patients: Sequence[str]) -> dict[str, str]:
@@ -108,7 +86,7 @@ def page_texts(
     """
     title, texts = f"Explanations: {source}", dict[str, str]()
     for patient, name in pages.items():
-        of_patient = [entry for entry in entries if entry["patient"] == patient]
+        of_patient = [entry for entry in entries if patient_of(entry) == patient]
         if of_patient:
             texts[name] = _page(f"{patient}: explanations", of_patient, folder, pages={}, back=title)
     return texts | {PAGE: _page(title, entries, folder, pages=pages, left=left)}
@@ -124,25 +102,18 @@ def _page(
     back: str = "",
 ) -> str:
     """Return a page of entries, or with `pages` their index."""
-    known = [key for key in _KNOWN if any(entry[key] not in (None, entry["bag"]) for entry in entries)]
-    rows, places = list[list[Any]](), Counter[str]()
+    addresses, places = [], Counter[str]()
     for at, entry in enumerate(entries):
-        best, patient = entry["top"][0], entry["patient"]
-        address = f"{quote(pages[patient])}#bag-{places[patient]}" if pages else f"#bag-{at}"
+        patient = patient_of(entry)
+        addresses.append(f"{quote(pages[patient])}#bag-{places[patient]}" if pages else f"#bag-{at}")
         places[patient] += 1
-        numbers = [Number(entry["score"], _form(entry)), Number(entry["probability"], ".4f"), entry["instances"]]
-        origin = origin_text(best)
-        top = f"#{best['instance']}{f' ({origin})' * bool(origin)}, adds {signed(best['contribution'], '+#.3g')}"
-        rows.append([Link(entry["bag"], address), *(entry[key] for key in known), *numbers, top])
-    heads = ["bag", *(_KNOWN[key] for key in known), "score", "probability", "instances", "top instance"]
     unfinished = f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."
-    legend = [*_LEGEND, *([_FEATURES] if any("features" in entry["top"][0] for entry in entries) else [])]
+    told = any("features" in one for entry in entries for one in entry["instances"])
+    legend, measure = [*_LEGEND, *([FEATURE_LEGEND] if told else [])], ("adds", "contribution", "+.3g")
     first = [
         *([unfinished] if left else []),
         *([Markup("{}").format(cell(Link(f"All patients: {back}", PAGE)))] if back else []),
-        Table("The bags", heads, rows, sorts=True),
-        Note(f"{NAMES} This page and the files next to it keep them."),
-        Part("How to read this page", legend, folded=True),
+        *overview(entries, addresses, measure, legend, "This page and the files next to it keep them."),
     ]
     shown = [] if pages else entries
     bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(shown)]
@@ -152,30 +123,15 @@ def _page(
 
 def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
     """Return the blocks about a bag: facts, notes, picture, tables of its top instances, and files."""
-    top, form = entry["top"], _form(entry)
-    blocks: list[Any] = [Markup("score {}; {}").format(cell(Number(entry["score"], form)), facts_text(entry))]
-    blocks += [Note(f"Note: {note}.") for note in entry["notes"]]
+    listed, facts = entry["instances"], f"{capitalized(facts_text(entry))}."
+    blocks: list[Any] = [facts, *(Note(f"Note: {note}.") for note in entry["notes"])]
     blocks += [Note(f"Known labels: {_labels_text(entry)}")] if "labels" in entry else []
-    text = f"Bag {entry['bag']}, score {entry['score']:{form}}: {_DRAWN[entry['picture']]}"
+    text = f"Bag {entry['bag']}, score {entry['score']:{form_of(entry)}}: {_DRAWN[entry['picture']]}"
     blocks.append(Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text))
-    columns = [name for name in OF_FILES if any(name in instance for instance in top)]
-    uid = [_UID] if any(_UID in instance for instance in top) else []
-    rows, shares = list[list[Any]](), list[list[Any]]()
-    for instance in top:
-        place = [value for key, value in instance.items() if key.startswith("coord_")]
-        name = instance_name(instance["instance"], place)
-        numbers = [Number(instance[key], form) for key, form in _NUMBERS.items()]
-        rows.append([instance["rank"], name, *map(instance.get, columns), *numbers, *map(instance.get, uid)])
-        for feature in instance.get("features", ()):
-            shares.append([name, *feature_row(feature), Number(feature["adds"], "+.3g")])
-    caption = "Top instances, numbered from 0 in the order of the bag"
-    heads = ["rank", "instance", *(OF_FILES[name] for name in columns), "adds", "weight (x uniform)", "score"]
-    heads += ["SOPInstanceUID"] * len(uid)  # the last one, because it is long
-    blocks.append(Table(caption, heads, rows, sorts=True))
-    if shares:
-        heads = ["instance", *FEATURE_HEADS, "adds"]
-        title = "What the features of the top instances add"
-        blocks.append(Part(title, [Table(title, heads, shares)], folded=True))
+    cells = [{head: Number(one[key], form) for key, (head, form) in _NUMBERS.items()} for one in listed]
+    blocks.append(instance_table("Top instances, numbered from 0 in the order of the bag", listed, cells))
+    features = feature_tables(listed)
+    blocks += [Part("What the features of the top instances add", features, folded=True)] if features else []
     polygons = [(f"patches {slide['file'] or ''} (GeoJSON)", slide["geojson"]) for slide in entry["slides"]]
     files = [*((_KINDS[kind], name) for kind, name in entry["files"].items()), *polygons]
     links = Markup(", ").join(cell(Link(text, quote(name))) for text, name in files)

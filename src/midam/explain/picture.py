@@ -35,12 +35,11 @@ def draw_explanation(
     pictures: Pictures | None = None,
     top: int = 8,
     heading: str = "",
-    form: str = ".3f",
 ) -> str:
     """Plot a bag to a PNG file, with `top` instances from each end of the ranking; returns the kind of the picture.
 
     `drawn` are the maps of its patches from `map_of`; at most six are shown, of the slides with the highest ranks.
-    `pictures` are those of its instances, if they are vectors. `form` is the format of the score in the title.
+    `pictures` are those of its instances, if they are vectors.
 
     The kinds are "overlay": patches on their image; "map": patches without an image; "strip": slices of a volume;
     "sheet": instances that are pictures; "bars": other instances.
@@ -70,7 +69,7 @@ def draw_explanation(
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
     parts: list[SubFigure] = list(figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights).flat)
-    line = f"Bag {shortened(explanation.bag, 70)}: score {explanation.score:{form}}"
+    heading, line = heading or f"score {explanation.score:.3f}", f"Bag {shortened(explanation.bag, 70)}"
     parts[0].text(0.012, 0.95, line, fontsize=13, fontweight="bold", va="top")
     size = min(9.5, 1330 / max(len(heading), 1))  # the width holds about 1330 points of text
     parts[0].text(0.012, 0.3, heading, fontsize=size, color="#404040", va="top")

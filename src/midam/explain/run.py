@@ -22,22 +22,22 @@ from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedErr
 from midam.evaluate.labeled_instances import IN_BAG, instance_metrics
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
+from midam.explain.calls import bag_facts
 from midam.explain.explanation import LABEL, Explanation, column_scores, explain_bag
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.maps import map_of, placed_patches
-from midam.explain.page import PAGE, facts_text, page_names, page_texts
+from midam.explain.page import PAGE, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
 from midam.explain.telling import Features
 from midam.explain.tiles import peak_of
-from midam.explain.words import label_words, short_text
+from midam.explain.words import facts_text, label_words, short_text, table_row
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
 from midam.plain_files import require_plain_folder, sweep
 from midam.reading import read_text
-from midam.report.words import form_apart
 from midam.runs.folder import csv_text, free_folder
 from midam.runs.instance_files import file_names
 from midam.runs.loaded import LoadedRun
@@ -89,7 +89,7 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     for i, bag in enumerate(bags.ids.tolist()):
         for folder in accumulate(bag.split("/")[:-1], "{}/{}".format):
             folders.setdefault(folder, []).append(i)
-        groups.setdefault(patient_of(bags, i), []).append(i)
+        groups.setdefault(_patient(bags, i), []).append(i)
     positions = {EVERY: [*range(len(bags))]} | folders | groups | {str(bag): [i] for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
 
@@ -104,7 +104,7 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(i for name in names for i in positions[name]))
 
 
-def patient_of(bags: Bags, index: int) -> str:
+def _patient(bags: Bags, index: int) -> str:
     """Return the group of a bag; without groups, the bag itself."""
     return str(bags.ids[index] if bags.groups is None else bags.groups[index])
 
@@ -203,7 +203,7 @@ def explain_bags(
     slides, stems = slide_names(bags, index), file_names(bags)
     written = {i: {kind: stems[i] + suffix for kind, suffix in _OF_BAG.items()} for i in index}
     call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
-    pages = {} if bags.groups is None else page_names([patient_of(bags, i) for i in index])
+    pages = {} if bags.groups is None else page_names([_patient(bags, i) for i in index])
     entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, *pages.values()])
     require_plain_folder(folder, writes=True)
     sweep(folder)
@@ -278,15 +278,14 @@ def _explain(
         scores = np.array([explanation.score]) if scores is None else scores
         entry = _entry(run, bags, explanation, scores, column=column, top=options.top)
         if pictures is not None and explanation.parts:
-            for row in entry["top"]:
-                row.update(_peak(explanation.parts.get(row["instance"]), pictures.bags.instance_shape))
+            for one in entry["instances"]:
+                one.update(_peak(explanation.parts.get(one["instance"]), pictures.bags.instance_shape))
         patches = placed_patches(explanation, bags, images)
         maps = [map_of(explanation, bags, slide, images) for slide in patches]
         for slide in patches:
             warn_of_unknown(slide)
         shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "pictures": pictures}
         shown["drawn"] = [drawn for drawn in maps if drawn is not None]
-        shown["form"] = form_apart(explanation.score, entry["threshold"], least=3)
         entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
     entry["notes"] = list(dict.fromkeys(str(one.message) for one in caught))
     known, entry["slides"] = files_of(bags, index), list[dict[str, Any]]()
@@ -295,7 +294,7 @@ def _explain(
         write_text(folder / name, geojson_text(explanation, slide, limit=limit))
         one = {"file": None if slide.file is None else slide.file.name, "polygons": min(limit, len(slide.corners))}
         entry["slides"].append({**one, "geojson": name})
-    rows = [{**row, "features": _feature_text(row["features"])} if "features" in row else row for row in entry["top"]]
+    rows = [_table_row(rank, one) for rank, one in enumerate(entry["instances"], start=1)]
     write_text(folder / files["table"], csv_text(list(rows[0]), rows))
     return entry | {"files": dict(files)}
 
@@ -309,33 +308,21 @@ def _entry(
     column: int | None,
     top: int,
 ) -> dict[str, Any]:
-    target, threshold, content = run.target, run.threshold, _content(bags, explanation.index)
-    predicted = {key: values[0] for key, values in target.predictions(scores, run.decision).items()}
-    explained = None if column is None else target.columns[column]
-    probability = predicted.get("probability" if explained is None else f"probability_{explained}")
-    label: Any = None if bags.labels is None else int(bags.labels[explanation.index])
-    if bags.outcome is not None:
-        label = label_words(bags.outcome.subset([explanation.index]))
-    shown = {} if target.name == "binary" else predicted
+    bag, content = bags.subset([explanation.index]), _content(bags, explanation.index)
+    label: Any = None if bag.labels is None else int(bag.labels[0])
     return {
-        "bag": explanation.bag,
-        "patient": patient_of(bags, explanation.index),
-        "content": content,
-        "label": label,
-        "split": run.contents.get(content),
+        **bag_facts(run, bag, scores, np.array([column or 0]))(0),
+        "index": explanation.index,
         "score": explanation.score,
-        "explained": explained,
-        "probability": probability,
-        "predicted": {key: value for key, value in shown.items() if not key.startswith("probability_")},
-        "threshold": threshold,
-        "called": None if threshold is None else "positive" if explanation.score >= threshold else "negative",
-        "instances": len(explanation),
+        "label": label if bag.outcome is None else label_words(bag.outcome),
+        "split": run.contents.get(content),
+        "content": content,
         "even": explanation.even_weights,
         "pooling": explanation.pooling,
         "members": len(run.model.members),
         "weighted": weights_of(run.model) is not None,
         **_labeled(explanation),
-        "top": [_row(explanation, rank, int(i)) for rank, i in enumerate(explanation.order[:top], start=1)],
+        "instances": [_instance(explanation, i) for i in explanation.order[:top].tolist()],
     }
 
 
@@ -349,15 +336,13 @@ def _labeled(explanation: Explanation) -> dict[str, Any]:
     return {"labels": {**counts, **{name: getattr(metrics, name).value for name in IN_BAG}}}
 
 
-def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
+def _instance(explanation: Explanation, instance: int) -> dict[str, Any]:
     places = [] if explanation.coords is None else explanation.coords[instance].tolist()
     features = explanation.features.get(instance)
-    places = [value if math.isfinite(value) else None for value in places]
     return {
-        "rank": rank,
         "instance": instance,
-        **{name: column[instance] for name, column in explanation.columns.items()},
-        **{f"coord_{axis}": value for axis, value in enumerate(places)},
+        "columns": {name: column[instance] for name, column in explanation.columns.items()},
+        "place": [value if math.isfinite(value) else None for value in places],
         "contribution": float(explanation.contribution[instance]),
         "score": float(explanation.instances.score[instance]),
         "weight": float(explanation.instances.weight[instance]),
@@ -366,22 +351,19 @@ def _row(explanation: Explanation, rank: int, instance: int) -> dict[str, Any]:
     }
 
 
+def _table_row(rank: int, one: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of an instance in the CSV, with its features and what they add as text in one cell."""
+    numbers = {name: value for name, value in one.items() if name not in ("instance", "columns", "place")}
+    if "features" in one:
+        texts = (f"{short_text(feature)}: {feature['adds']:+.3g}" for feature in one["features"])
+        numbers["features"] = "; ".join(texts)
+    return table_row(rank, one) | numbers
+
+
 def _peak(parts: NDArray[np.float64] | None, shape: tuple[int, ...]) -> dict[str, float | None]:
     """Return x and y of what adds most in a picture of this shape; None if its parts are unknown."""
     x, y = (None, None) if parts is None else (round(at, 1) for at in peak_of(parts, shape[-2:]))
     return {"peak_x": x, "peak_y": y}
-
-
-def _feature_text(features: Sequence[Mapping[str, Any]]) -> str:
-    """Return the features with what they add as text for one cell.
-
-    Examples
-    --------
-    >>> mode = {"name": "mode", "value": "ramp", "quantiles": None, "share": 0.1, "adds": 0.125}
-    >>> _feature_text([mode])
-    'mode ramp (10% have it): +0.125'
-    """
-    return "; ".join(f"{short_text(feature)}: {feature['adds']:+.3g}" for feature in features)
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:

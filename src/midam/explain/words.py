@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from markupsafe import Markup
-
 from midam.data.target_labels import TargetLabels
+from midam.errors import plural
+from midam.report.words import form_apart
 
 Entry = Mapping[str, Any]
 # Columns of facts about an instance from its file.
@@ -15,12 +15,17 @@ OF_FILES = {
     **{"instance_number": "InstanceNumber", "frame_number": "frame", "position_mm": "position (mm)"},
     **{"laterality": "side", "view": "view", "slice_file": "file of the slice", "instance_label": "known label"},
 }
+UID = "sop_instance_uid"
+# Facts about a bag, in words.
+_FACTS = {
+    **{"explained": "for {}", "called": "called {}", "score": "{}", "predicted": "{}", "label": "label {}"},
+    **{"split": "{} bag", "size": "{}", "group": "group {}", "pooling": "{} pooling", "members": "{}"},
+    "even": "no instance stands out (weights {} x uniform)",
+}
 _ROWS = ("line", "row")  # columns about instances of a table
 # Facts about a slice from its file, in words.
 _OF_SLICES = {"laterality": "{}", "view": "{}", "instance_number": "no. {}", "frame_number": "frame {}"}
 _OF_SLICES |= {"slice_index": "index {}", "position_mm": "at {:.6g} mm"}
-FEATURE_HEADS = ("feature", "here", "ordinary (middle half)", "of these", "")  # of `feature_row`
-_WIDE, _HIGH = 150, 18  # of a strip
 
 
 def instance_name(instance: int, place: Iterable[float | None] = (), file: str = "") -> str:
@@ -72,21 +77,51 @@ def slice_text(facts: Mapping[str, Any]) -> str:
 
 
 def instance_text(one: Entry) -> str:
-    """Return the name of an instance: its number, place, file, line or slice, and time.
+    """Return the name of an instance: its number, place, file, row of a table or slice, and further facts.
 
     Examples
     --------
     >>> instance_text({"instance": 3, "place": [], "columns": {"line": 17, "taken": "2026-03-01 08:00"}})
     '#3, line 17, taken 2026-03-01 08:00'
     """
-    columns = one["columns"]
-    facts = [f"{OF_FILES.get(name, name)} {value}" for name, value in columns.items() if _is_fact(name, value)]
-    where = [columns.get("file", ""), row_text(columns), *facts]
+    columns = {name: value for name, value in one["columns"].items() if value is not None}
+    others = [f"{name} {value}" for name, value in columns.items() if name not in (*OF_FILES, UID)]
+    where = [columns.get("file", ""), origin_text(columns), *others]
     return instance_name(one["instance"], one["place"], ", ".join(filter(None, where)))
 
 
-def _is_fact(name: str, value: Any) -> bool:
-    return value is not None and name not in ("file", "line", "row", "time", "sop_instance_uid")
+def table_row(rank: int, one: Entry) -> dict[str, Any]:
+    """Return what a CSV says about an instance besides its numbers: rank, number, facts from its file, coordinates."""
+    places = {f"coord_{axis}": x if x is None or math.isfinite(x) else None for axis, x in enumerate(one["place"])}
+    return {"rank": rank, "instance": one["instance"], **one["columns"], **places}
+
+
+def form_of(entry: Entry) -> str:
+    """Return a format that tells the scores of a bag, also without instances, from its threshold."""
+    rest = [one["without"] for one in entry.get("instances", ()) if one.get("without") is not None]
+    return form_apart([entry["score"], *rest], entry.get("threshold"), least=3)
+
+
+def facts_text(entry: Entry) -> str:
+    """Return prediction, score, size and origin of a bag in words, as far as they are known.
+
+    Examples
+    --------
+    >>> facts_text({"called": "yes", "probability": 0.98, "score": 0.96, "threshold": 0.4, "size": 23, "group": "p6"})
+    'called yes, probability 0.980 (score 0.960, threshold 0.400), 23 instances, group p6'
+    """
+    form, probability = form_of(entry), entry.get("probability")
+    score = f"score {entry['score']:{form}}"
+    score += "" if entry.get("threshold") is None else f", threshold {entry['threshold']:{form}}"
+    mean, members = "weighted mean" if entry.get("weighted") else "mean", entry.get("members", 1)
+    facts = {
+        **entry,
+        "score": score if probability is None else f"probability {probability:.3f} ({score})",
+        "predicted": predicted_words(entry.get("predicted")),
+        "size": plural(entry["size"], "instance"),
+        "members": f"{mean} of {members} scorers" if members > 1 else None,
+    }
+    return ", ".join(text.format(facts[key]) for key, text in _FACTS.items() if facts.get(key) is not None)
 
 
 def feature_text(feature: Entry) -> str:
@@ -103,10 +138,8 @@ def feature_text(feature: Entry) -> str:
     'mode ramp: 10% of ordinary instances have it (most often load)'
     """
     if feature["quantiles"] is None:
-        return (
-            f"{feature['name']} {feature['value']}: {_percent(feature['share'])} of ordinary instances have it (most "
-            f"often {feature['typical']})"
-        )
+        share = f"{percent_text(feature['share'])} of ordinary instances have it"
+        return f"{feature['name']} {feature['value']}: {share} (most often {feature['typical']})"
     low, high = feature["quantiles"][2], feature["quantiles"][4]
     half = f"median {feature['typical']:.4g}, middle half {low:.4g} to {high:.4g}"
     return f"{feature['name']} {feature['value']:.4g}: {rank_text(feature)} ({half})"
@@ -121,7 +154,7 @@ def short_text(feature: Entry) -> str:
     'mode ramp (10% have it)'
     """
     if feature["quantiles"] is None:
-        return f"{feature['name']} {feature['value']} ({_percent(feature['share'])} have it)"
+        return f"{feature['name']} {feature['value']} ({percent_text(feature['share'])} have it)"
     low, high = feature["quantiles"][2], feature["quantiles"][4]
     return f"{feature['name']} {feature['value']:.4g} (ordinary {low:.4g} to {high:.4g})"
 
@@ -133,40 +166,9 @@ def rank_text(feature: Entry) -> str:
     return f"{side} of ordinary instances"
 
 
-def _percent(share: float) -> str:
+def percent_text(share: float) -> str:
+    """Return a share in percent, which is not 0% if it is positive."""
     return "less than 1%" if 0 < share < 0.01 else f"{share:.0%}"
-
-
-def feature_row(feature: Entry) -> list[Any]:
-    """Return the cells of a feature in a table with the heads `FEATURE_HEADS`."""
-    if feature["quantiles"] is None:
-        rare = f"{_percent(feature['share'])} have it"
-        return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, ""]
-    low, high = feature["quantiles"][2], feature["quantiles"][4]
-    usual = f"{feature['typical']:.4g} ({low:.4g} to {high:.4g})"
-    rank = rank_text(feature).removesuffix(" of ordinary instances")
-    return [feature["name"], f"{feature['value']:.4g}", usual, rank, strip(feature)]
-
-
-def strip(feature: Entry) -> Markup:
-    """Return a bar of the ordinary values with a dot for the value, as SVG."""
-    quantiles, value = feature["quantiles"], feature["value"]
-    low, high = min(quantiles[0], value), max(quantiles[-1], value)
-    scale = (_WIDE - 12) / (high - low) if high > low else 0.0
-    first, left, middle, right, last, dot = (
-        6 + (x - low) * scale for x in (*(quantiles[at] for at in (0, 2, 3, 4, 6)), value)
-    )
-    y = _HIGH / 2
-    return Markup(
-        '<svg class="strip" role="img" viewBox="0 0 {} {}" width="{}" height="{}"><title>{}</title>'
-        '<line x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}" stroke="var(--soft)"/>'
-        '<rect x="{:.1f}" width="{:.1f}" y="4" height="{}" fill="var(--rule)" stroke="var(--soft)"/>'
-        '<line x1="{:.1f}" x2="{:.1f}" y1="3" y2="{}" stroke="var(--ink)" stroke-width="2"/>'
-        '<circle cx="{:.1f}" cy="{}" r="5" fill="var(--c1)"/></svg>'
-    ).format(
-        *(_WIDE, _HIGH, _WIDE, _HIGH, feature_text(feature)),
-        *(first, last, y, y, left, right - left, _HIGH - 8, middle, middle, _HIGH - 3, dot, y),
-    )
 
 
 def label_words(outcome: TargetLabels) -> str:
