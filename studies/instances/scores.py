@@ -55,7 +55,7 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
 
 
 def _of_bag(spool: SpooledBag, *, seed: int) -> dict[str, Scores]:
-    known = gathered(spool, spool.seen)
+    known = gathered(spool, spool.chunks())
     weight, value, whole = known.weight.astype(float), known.score.astype(float), spool.bag_scores()
     each, score = np.array(spool.member_contributions()), float(spool.bag_score())
     without = (whole[:, None] - each).clip(_LEAST, 1 - _LEAST)

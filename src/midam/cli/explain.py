@@ -91,14 +91,14 @@ def run(options: Options, console: Console) -> int:
 
 
 def _print_bag(console: Console, entry: dict[str, Any]) -> None:
-    from midam.explain.words import facts_text, instance_text, short_text
+    from midam.explain.words import facts_text, feature_text, instance_text
 
     best = entry["instances"][0]
     console.print(f"[bold]{escape(entry['bag'])}[/]: {escape(facts_text(entry))}")
     weight = f"weight {best['relative_weight']:.3g} x uniform, score {best['score']:.4f}"
     console.print(f"  {escape(instance_text(best))}: adds {best['contribution']:+.3g} to the score; {weight}")
     for feature in best.get("features", ())[:3]:
-        console.print(f"    its {escape(short_text(feature))}, adds {feature['adds']:+.3g}")
+        console.print(f"    its {escape(feature_text(feature))}, adds {feature['adds']:+.3g}")
     slides, polygons = entry["slides"], sum(slide["polygons"] for slide in entry["slides"])
     if 0 < polygons < entry["size"]:
         on = f", on {len(slides)} slides" if len(slides) > 1 else ""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from midam.data.validate import as_array
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, solve_both
+from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, score_bounds
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
 
@@ -182,7 +182,7 @@ def concordance_interval(
     if fewest >= FEW_GROUPS and (plain := moves_variance(moves, bags, units_of_sides(pairs, bags)[0])) > 0:
         effect = float(np.clip(variance / plain, 1.0, most))
     z = float(scipy.stats.norm.ppf((1 + level) / 2))
-    score = _score_bounds(center, *pairs.spread, effect=effect, z=z)
+    score = score_bounds(center, *pairs.spread, effect=effect, z=z)
     if not variance > 0 or center in (0.0, 1.0):
         return Interval(*score, "score (groups)" if grouped else "score")
     method = "cluster-jackknife" if grouped else "logit-jackknife"
@@ -210,24 +210,6 @@ def moves_variance(moves: Scores, units: Positions, fewest: int) -> float:
         return float("nan")
     variance = float((np.bincount(units, weights=moves) ** 2).sum()) * fewest / (fewest - 1)
     return variance if variance > _NOTHING else 0.0
-
-
-def _score_bounds(area: float, alone: float, shared: float, *, effect: float, z: float) -> tuple[float, float]:
-    """Solve ``|area - x| = z sqrt(V(x))`` for x on both sides, see `Pairs.spread`; `effect` is the design effect.
-
-    ``V(x) = x (1 - x) [alone + (shared - alone) ((1 - x)/(2 - x) + x/(1 + x))]``: the covariance of pairs that share
-    their upper or their lower bag is that of exponential scores (Hanley and McNeil). With more than two label values, a
-    bag can also be the upper bag of one pair and the lower bag of another: an error in its score helps one pair and
-    hurts the other, so such pairs count as uncorrelated.
-    """
-    alone = alone * effect**2
-    others = max(shared * effect - alone, 0.0)
-
-    def excess(x: float, center: float) -> float:
-        spread = alone + others * ((1 - x) / (2 - x) + x / (1 + x))
-        return (center - x) ** 2 - z**2 * x * (1 - x) * spread
-
-    return solve_both(excess, area)
 
 
 def paired_concordance(

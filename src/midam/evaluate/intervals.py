@@ -105,7 +105,7 @@ def auroc_interval(
     of_pos, of_neg = placements(y, s, folds)
     area, variance = _delong(of_pos, of_neg)
     shared = _shared(folds)
-    variance, score = shared * variance, _score_bounds(area, positives / shared, negatives / shared, z)
+    variance, score = shared * variance, _auroc_bounds(area, positives / shared, negatives / shared, z)
     if not variance > 0 or area in (0.0, 1.0):
         return Interval(*score, "score")
     few = min(positives, negatives) < FEW_UNITS
@@ -180,7 +180,7 @@ def paired_delong(
 
     def intervals() -> list[Interval]:
         z = float(scipy.stats.norm.ppf((1 + level) / 2))
-        return [Interval(*_score_bounds(area, *sizes, z), "score") for area in areas]
+        return [Interval(*_auroc_bounds(area, *sizes, z), "score") for area in areas]
 
     return paired_difference(areas, (d_pos, d_neg), variance, intervals, law=law, level=level)
 
@@ -259,22 +259,27 @@ def _classes_of(units: NDArray[np.intp], labels: Labels) -> tuple[int, int]:
     return np.unique(units[labels == 1]).size, np.unique(units[labels == 0]).size
 
 
-def _score_bounds(area: float, positives: float, negatives: float, z: float) -> tuple[float, float]:
-    """Solve ``|area - x| = z sqrt(V(x))`` for x on both sides, V the Hanley-McNeil variance of exponential scores.
+def _auroc_bounds(area: float, positives: float, negatives: float, z: float) -> tuple[float, float]:
+    """Return the score interval of an AUROC: Newcombe's method 5, whose V has the mean class size for both sizes."""
+    pairs = positives * negatives
+    return score_bounds(area, 1 / pairs, (positives + negatives) / (2 * pairs), z=z)
 
-    Newcombe's method 5: the mean class size replaces both class sizes in V, hence ``V(x) = V(1 - x)``.
+
+def score_bounds(area: float, alone: float, shared: float, *, z: float, effect: float = 1.0) -> tuple[float, float]:
+    """Solve ``|area - x| = z sqrt(V(x))`` for x on both sides; `effect` is the design effect.
+
+    ``V(x) = x (1 - x) [alone + (shared - alone) ((1 - x)/(2 - x) + x/(1 + x))]``, see
+    `midam.evaluate.ranking.Pairs.spread`: the covariance of pairs that share their upper or their lower bag is that of
+    exponential scores (Hanley and McNeil), hence ``V(x) = V(1 - x)``. With more than two label values, a bag can also
+    be the upper bag of one pair and the lower bag of another: an error in its score helps one pair and hurts the other,
+    so such pairs count as uncorrelated.
     """
-    others = (positives + negatives) / 2 - 1
+    alone = alone * effect**2
+    others = max(shared * effect - alone, 0.0)
 
     def excess(x: float, center: float) -> float:
-        spread = 1 + others * (1 - x) / (2 - x) + others * x / (1 + x)
-        return (center - x) ** 2 - z**2 * x * (1 - x) * spread / (positives * negatives)
-
-    return solve_both(excess, area)
-
-
-def solve_both(excess: Callable[[float, float], float], area: float) -> tuple[float, float]:
-    """Return the roots x of ``excess(x, area)`` below and above the area; the excess of 1 - x, 1 - area is the same."""
+        spread = alone + others * ((1 - x) / (2 - x) + x / (1 + x))
+        return (center - x) ** 2 - z**2 * x * (1 - x) * spread
 
     def lower(center: float) -> float:
         # For the center 1, x = 1 solves the equation too; the bound is the other root.
@@ -304,11 +309,11 @@ def _grouped(
     clustered, shared = _shared(folds) * _clustered_variance(labels, of_pos, of_neg, units), _shared(folds)
     sizes = (sizes[0] / shared, sizes[1] / shared)
     if area in (0.0, 1.0) or (folds is not None and not clustered > 0):
-        return Interval(*_score_bounds(area, *sizes, z), "score (groups)")
+        return Interval(*_auroc_bounds(area, *sizes, z), "score (groups)")
     if fewest >= FEW_GROUPS and plain > 0:
         effect = max(1.0, clustered / plain)
         sizes = (max(of_pos.size / effect, sizes[0]), max(of_neg.size / effect, sizes[1]))
-    score = None if fewest >= FEW_UNITS else _score_bounds(area, *sizes, z)
+    score = None if fewest >= FEW_UNITS else _auroc_bounds(area, *sizes, z)
     if folds is not None:
         return logit_interval(area, clustered, z, "clustered logit-delong", bounds=score)
     areas = resampled_aurocs(labels, scores, units, seed=seed, resamples=resamples)

@@ -80,6 +80,8 @@ class RemovableBags(ABC):
         Bag of each instance, from 0.
     sizes : Tensor [K], int64
         Number of instances of each bag.
+    chunk_size : int
+        Instances encoded at a time.
     """
 
     members: list[Member]
@@ -87,7 +89,7 @@ class RemovableBags(ABC):
     segment: Tensor
     sizes: Tensor
     _model: BagScorer | BagEnsemble  # of one score column
-    _chunk_size: int
+    chunk_size: int
 
     @abstractmethod
     def blocks(self, member: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -136,7 +138,7 @@ class RemovableBags(ABC):
         """
         scorers, place, scores = scorers_of(self._model), torch.from_numpy(bag), []
         with evaluation(self._model):
-            chunks = torch.split(x.to(next(self._model.parameters()).device), self._chunk_size)
+            chunks = torch.split(x.to(next(self._model.parameters()).device), self.chunk_size)
             pairs = _joined([[*instances_of_each(scorers, chunk)] for chunk in chunks])
         for at, (one, pair) in enumerate(zip(self.members, pairs)):
             merged = one.pooling.statistic.merge(_take(self._statistic(at), place), one.singles(*pair))
@@ -250,14 +252,14 @@ class PooledBags(RemovableBags):
         chunk_size: int | None = None,
     ) -> None:
         bags = prepared(model, bags)
-        reader, self._chunk_size = reader_of(model, bags), chunk_size or usual_chunk(bags.instance_shape)
+        reader, self.chunk_size = reader_of(model, bags), chunk_size or usual_chunk(bags.instance_shape)
         self.sizes = torch.from_numpy(bags.sizes)
         self.segment = torch.repeat_interleave(torch.arange(len(bags)), self.sizes)
         known, terms = covariates_of(model, bags), [scorer.covariates for scorer in scorers_of(model)]
         self._model, self.weights = column_of(model, column), weights_of(model)
         scorers = scorers_of(self._model)
         batch = WholeBatch.unlabeled(reader, torch.arange(len(bags)))
-        with evaluation(model), closing(batch.read(self._chunk_size)) as chunks:
+        with evaluation(model), closing(batch.read(self.chunk_size)) as chunks:
             shifts = [None if term is None else term(known).double().cpu() for term in terms]
             self._pairs = _joined([[*instances_of_each(scorers, x)] for _, _, x in chunks])
         shifts = [x if x is None or column is None or x.ndim == 1 else x[:, column] for x in shifts]

@@ -33,7 +33,7 @@ def stream_instances(
     """
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
-            z, v = instances_of(model, x)
+            ((z, v),) = instances_of_each([model], x)
             yield positions, segment.to(z.device), z, v
     # Autocast caches the weights that it casts here, without a graph; torch below 2.11 would train with them.
     torch.clear_autocast_cache()
@@ -58,16 +58,12 @@ def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size
     return [output_of(model, total) for model, total in zip(models, totals)]
 
 
-def instances_of(model: BagScorer, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `BagScorer.instances` of a chunk x [m, ...]; if all standardized instances are equal, encode only one.
-
-    Bags whose features are all constant then tie to the last bit, whatever their sizes.
-    """
-    return next(instances_of_each([model], x))
-
-
 def instances_of_each(models: Sequence[BagScorer], x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield `instances_of` for each scorer; the chunk is standardized once for scorers with equal standardizers."""
+    """Yield `BagScorer.instances` of a chunk x [m, ...] for each scorer; equal standardizers are applied once.
+
+    If all standardized instances are equal, only one is encoded. Bags whose features are all constant then tie to the
+    last bit, whatever their sizes.
+    """
     before: BagScorer | None = None
     u, alike = x, False
     for model in models:
@@ -119,7 +115,7 @@ class InstancePass:
     ) -> None:
         model = column_of(model, column)
         self.scorers, self.weights, self._model = scorers_of(model), weights_of(model), model
-        self._batch, self._chunk_size = batch, chunk_size
+        self._batch, self.chunk_size = batch, chunk_size
         self._totals = [scorer.pooling.statistic.total(1) for scorer in self.scorers]
 
     @property
@@ -135,7 +131,7 @@ class InstancePass:
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores and logits [m, M] of the instances in order, on the CPU: the first pass, to be completed."""
-        with closing(self._batch.read(self._chunk_size)) as chunks:
+        with closing(self._batch.read(self.chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 yield self.take(positions, segment.to(x.device), list(instances_of_each(self.scorers, x)))
 
@@ -189,7 +185,7 @@ class ColumnsPass(InstancePass):
 
     def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
         self.scorers, self.weights = scorers_of(model), weights_of(model)
-        self._batch, self._chunk_size = batch, chunk_size
+        self._batch, self.chunk_size = batch, chunk_size
         columns = range(columns_of(model))
         self._each = [InstancePass(model, batch, column=column, chunk_size=chunk_size) for column in columns]
 

@@ -10,13 +10,13 @@ from markupsafe import Markup
 
 from midam.data.bags import Bags
 from midam.errors import plural
-from midam.explain.cards import FEATURE_LEGEND, feature_tables, instance_table, overview
+from midam.explain.cards import feature_tables, instance_table, overview
 from midam.explain.patches import is_picture
+from midam.explain.tables import instance_rows, instances_csv
 from midam.explain.tiles import picture_of, scans_of
-from midam.explain.words import Entry, facts_text, form_of, instance_text, short_text, table_row
+from midam.explain.words import Entry, facts_text, feature_text, form_of, instance_text
 from midam.report.page.render import Number, Section, render
 from midam.report.words import capitalized
-from midam.runs.folder import csv_text
 
 SHOWN = 200  # bags on a page
 _LISTED = 10  # bags in the console
@@ -32,28 +32,13 @@ _LEGEND = (
 
 def calls_csv(entries: Sequence[Entry]) -> str:
     """Return the CSV, a row for each listed instance, the bag of the highest score first."""
-    rows = [_row(entry, rank, one) for entry in entries for rank, one in enumerate(entry["instances"], start=1)]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    tail = [name for name in names if name.startswith(("adds", "share", "score_without"))]
-    features = [name for name in names if name.rpartition("_")[2].isdigit() and not name.startswith("coord_")]
-    head = [name for name in names if name not in {*tail, *features}]
-    features.sort(key=lambda name: int(name.rpartition("_")[2]))
-    return csv_text([*head, *tail, *features] or ["bag"], rows)
+    return instances_csv([row for entry in entries for row in instance_rows(entry, _facts(entry))])
 
 
-def _row(entry: Entry, rank: int, one: Entry) -> dict[str, Any]:
+def _facts(entry: Entry) -> dict[str, Any]:
     facts = {"bag": entry["bag"], "group": entry["group"], "class": entry["called"], "explained": entry["explained"]}
     known = {name: value for name, value in facts.items() if value is not None}
-    row = {**known, "probability": entry["probability"], "score": entry["score"], "instances": entry["size"]}
-    row |= table_row(rank, one)
-    row |= {"share": one["share"], "score_without": one["without"], "adds": one["adds"]}
-    for number, feature in enumerate(one["features"], start=1):
-        quantiles = feature["quantiles"] or [None] * 7
-        values = {"feature": feature["name"], "value": feature["value"], "typical": feature["typical"]}
-        values |= {"low": quantiles[2], "high": quantiles[4], "percentile": feature["percentile"]}
-        values |= {"ordinary_share": feature["share"]}
-        row |= {f"{name}_{number}": value for name, value in values.items()}
-    return row
+    return {**known, "probability": entry["probability"], "score": entry["score"], "instances": entry["size"]}
 
 
 def calls_lines(entries: Sequence[Entry]) -> list[str]:
@@ -62,7 +47,7 @@ def calls_lines(entries: Sequence[Entry]) -> list[str]:
     for entry in entries[:_LISTED]:
         lines.append(f"{entry['bag']}: {facts_text(entry)}")
         for one in entry["instances"]:
-            features = ", ".join(short_text(feature) for feature in one["features"])
+            features = ", ".join(feature_text(feature) for feature in one["features"])
             lines.append(f"  {instance_text(one)}: {_share_text(one, entry)}{'; ' if features else ''}{features}")
     if len(entries) > _LISTED:
         lines.append(f"... and {plural(len(entries) - _LISTED, 'more bag')}")
@@ -83,9 +68,8 @@ def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, total: int) 
     """
     shown = entries[:SHOWN]
     counts = f"{plural(len(entries), 'bag')} of {total}" + (f", the first {SHOWN} here" if len(entries) > SHOWN else "")
-    told = any(one["features"] for entry in shown for one in entry["instances"])
-    addresses, legend = [f"#bag-{at}" for at in range(len(shown))], [*_LEGEND, *([FEATURE_LEGEND] if told else [])]
-    of_bags = overview(shown, addresses, ("its share", "share", ".0%"), legend, "This page keeps them.")
+    addresses = [f"#bag-{at}" for at in range(len(shown))]
+    of_bags = overview(shown, addresses, ("its share", "share", ".0%"), _LEGEND, "This page keeps them.")
     sections = [Section("bags", "The bags", [f"{counts}, the highest score first.", *of_bags])]
     sections += [Section(f"bag-{at}", entry["bag"], _blocks(entry, bags)) for at, entry in enumerate(shown)]
     return render("page.html", title=title, kicker="Why", sections=sections)

@@ -14,12 +14,11 @@ from midam.explain.words import (
     instance_name,
     instance_text,
     percent_text,
-    rank_text,
 )
 from midam.report.page.render import Link, Note, Number, Part, Table
 from midam.report.pseudonyms import NAMES
 
-FEATURE_LEGEND = (
+_FEATURES = (
     "Features: those whose value, in this instance, raises the score: by the score of the bag minus its score with the "
     "typical value instead, the median or the most frequent category. The bar shows the ordinary values: the line from "
     "the 1st to the 99th percentile, the box the middle half, the tick the median; the dot is the value here. Ordinary "
@@ -46,11 +45,12 @@ def overview(
         numbers = [None if probability is None else Number(probability), Number(entry["score"], form_of(entry))]
         link = Link(entry["bag"], address)
         rows.append([link, *facts, *numbers, entry["size"], instance_text(best), Number(best[key], form)])
+    told = any(one.get("features") for entry in entries for one in entry["instances"])
     used = [any(row[at] is not None for row in rows) for at in range(len(_HEADS) + 1)]
     heads, *rows = ([cell for cell, use in zip(row, used) if use] for row in ([*_HEADS, head], *rows))
     return [
         Table("The bags", heads, rows, sorts=True),
-        Part("How to read this page", legend, folded=True),
+        Part("How to read this page", [*legend, *([_FEATURES] if told else [])], folded=True),
         Note(f"{NAMES} {kept}"),
     ]
 
@@ -86,7 +86,8 @@ def _row(feature: Entry) -> list[Any]:
         return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, "", adds]
     low, high = feature["quantiles"][2], feature["quantiles"][4]
     usual = f"{feature['typical']:.4g} ({low:.4g} to {high:.4g})"
-    rank = rank_text(feature).removesuffix(" of ordinary instances")
+    percentile = feature["percentile"]
+    rank = f"above {percentile:.0f}%" if percentile >= 50 else f"below {100 - percentile:.0f}%"
     return [feature["name"], f"{feature['value']:.4g}", usual, rank, _strip(feature), adds]
 
 

@@ -14,7 +14,6 @@ from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.brief import BriefRepr
 from midam.data.instance_labels import labels_of
-from midam.data.sources.formats.open_file import Lazy
 from midam.errors import BagDataError
 from midam.evaluate.predict import InstanceScores, gathered, prepared
 from midam.explain.spool import SpooledBag
@@ -188,13 +187,9 @@ def explain_bag(
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     bag = prepared(model, bags.subset([index]))
     with SpooledBag(model, bag, column=column, chunk_size=chunk_size) as spool:
-        added = Lazy(spool.contributions)
-        if write_to is None:
-            spool.run()
-        else:
-            extra: dict[str, Any] = {"extra_columns": lambda: {"contribution": added()}, "about": about}
-            write_bag(write_to, spool, bags, index, chunk_size=spool.chunk_size, **extra)
-        instances, contribution = gathered(spool, spool.seen), added()
+        instances, contribution = gathered(spool.run(), spool.chunks()), spool.contributions()
+        if write_to is not None:
+            write_bag(write_to, spool, bags, index, extra={"contribution": contribution}, about=about)
         # Ties of contributions are broken by weight, logit, score, then position.
         keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
         order = np.lexsort(keys).astype(np.int64)

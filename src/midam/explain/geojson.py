@@ -3,7 +3,6 @@
 import json
 import math
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from midam.data.bags import Bags
 from midam.explain.explanation import Explanation
 from midam.explain.layers import layers_of
 from midam.explain.patches import Patches
-from midam.runs.instance_files import file_name, file_names, with_digest
+from midam.runs.instance_files import file_name, file_names, unique_names
 
 TOP, MOST = 1000, 100_000
 
@@ -25,16 +24,16 @@ def slide_names(bags: Bags, index: Sequence[int]) -> dict[int, list[str]]:
     One slide has the name of the bag, each of several slides the names of the bag and of its file. Names that would be
     the same, as of the slide `c` of the bag `a.b` and the slide `b.c` of `a`, get a digest.
     """
-    stems, every = dict[int, list[str]](), file_names(bags)
+    every, names = file_names(bags), dict[tuple[int, int], str]()
     for i in index:
         files = files_of(bags, i)
-        stems[i] = [file_name(f"{bags.ids[i]}.{file.stem}") for file in files] if len(files) > 1 else [every[i]]
-    counts = Counter(stem.lower() for names in stems.values() for stem in names)
-    for i, names in stems.items():
-        for at, stem in enumerate(names):
-            unique = counts[stem.lower()] == 1
-            names[at] = f"{stem if unique else with_digest(stem, f'{bags.ids[i]} {at}')}.geojson"
-    return stems
+        stems = [file_name(f"{bags.ids[i]}.{file.stem}") for file in files] if len(files) > 1 else [every[i]]
+        names |= {(i, at): stem for at, stem in enumerate(stems)}
+    unique = unique_names([*names.values()], [f"{bags.ids[i]} {at}" for i, at in names])
+    slides: dict[int, list[str]] = {i: [] for i in index}
+    for (i, _), name in zip(names, unique):
+        slides[i].append(f"{name}.geojson")
+    return slides
 
 
 def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP) -> str:

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from midam.errors import MidamError
-from midam.explain.cards import FEATURE_LEGEND, feature_tables, instance_table, overview
+from midam.explain.cards import feature_tables, instance_table, overview
 from midam.explain.words import facts_text, form_of
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, cell, render
 from midam.report.words import capitalized
-from midam.runs.instance_files import file_name, with_digest
+from midam.runs.instance_files import file_name, unique_names
 
 _NUMBERS = {
     "contribution": ("adds", "+#.3g"),
@@ -44,6 +44,9 @@ _LEGEND = (
 )
 
 
+_KEPT = "This page and the files next to it keep them."
+
+
 class Picture(NamedTuple):
     """An image that opens its file."""
 
@@ -70,10 +73,8 @@ def patient_of(entry: Mapping[str, Any]) -> str:
 def page_names(patients: Sequence[str]) -> dict[str, str]:
     """Return the file of each patient's page; none for one or two patients, whose bags are on the first page."""
     patients = list(dict.fromkeys(patients))
-    stems = {patient: file_name(patient) for patient in patients}
-    counts = Counter(["index", *(stem.lower() for stem in stems.values())])
-    unique = {name: stem if counts[stem.lower()] == 1 else with_digest(stem, name) for name, stem in stems.items()}
-    return {name: f"{stem}.html" for name, stem in unique.items()} if len(patients) > _ON_ONE_PAGE else {}
+    names = unique_names([*map(file_name, patients)], patients, taken=["index"])
+    return {patient: f"{name}.html" for patient, name in zip(patients, names)} if len(patients) > _ON_ONE_PAGE else {}
 
 
 def page_texts(
@@ -108,12 +109,16 @@ def _page(
         addresses.append(f"{quote(pages[patient])}#bag-{places[patient]}" if pages else f"#bag-{at}")
         places[patient] += 1
     unfinished = f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."
-    told = any("features" in one for entry in entries for one in entry["instances"])
-    legend, measure = [*_LEGEND, *([FEATURE_LEGEND] if told else [])], ("adds", "contribution", "+.3g")
     first = [
         *([unfinished] if left else []),
         *([Markup("{}").format(cell(Link(f"All patients: {back}", PAGE)))] if back else []),
-        *overview(entries, addresses, measure, legend, "This page and the files next to it keep them."),
+        *overview(
+            entries,
+            addresses,
+            ("adds", "contribution", "+.3g"),
+            _LEGEND,
+            "This page and the files next to it keep them.",
+        ),
     ]
     shown = [] if pages else entries
     bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(shown)]

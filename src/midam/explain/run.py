@@ -30,15 +30,16 @@ from midam.explain.page import PAGE, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
+from midam.explain.tables import instance_rows, instances_csv
 from midam.explain.telling import Features
 from midam.explain.tiles import peak_of
-from midam.explain.words import facts_text, label_words, short_text, table_row
+from midam.explain.words import facts_text, label_words
 from midam.files import write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
 from midam.plain_files import require_plain_folder, sweep
 from midam.reading import read_text
-from midam.runs.folder import csv_text, free_folder
+from midam.runs.folder import free_folder
 from midam.runs.instance_files import file_names
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
@@ -294,8 +295,7 @@ def _explain(
         write_text(folder / name, geojson_text(explanation, slide, limit=limit))
         one = {"file": None if slide.file is None else slide.file.name, "polygons": min(limit, len(slide.corners))}
         entry["slides"].append({**one, "geojson": name})
-    rows = [_table_row(rank, one) for rank, one in enumerate(entry["instances"], start=1)]
-    write_text(folder / files["table"], csv_text(list(rows[0]), rows))
+    write_text(folder / files["table"], instances_csv(instance_rows(entry, {})))
     return entry | {"files": dict(files)}
 
 
@@ -349,15 +349,6 @@ def _instance(explanation: Explanation, instance: int) -> dict[str, Any]:
         "relative_weight": float(explanation.relative_weight[instance]),
         **({} if features is None else {"features": [feature._asdict() for feature in features]}),
     }
-
-
-def _table_row(rank: int, one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of an instance in the CSV, with its features and what they add as text in one cell."""
-    numbers = {name: value for name, value in one.items() if name not in ("instance", "columns", "place")}
-    if "features" in one:
-        texts = (f"{short_text(feature)}: {feature['adds']:+.3g}" for feature in one["features"])
-        numbers["features"] = "; ".join(texts)
-    return table_row(rank, one) | numbers
 
 
 def _peak(parts: NDArray[np.float64] | None, shape: tuple[int, ...]) -> dict[str, float | None]:

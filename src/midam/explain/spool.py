@@ -53,7 +53,6 @@ class SpooledBag(InstancePass, RemovableBags):
         model = column_of(of_bag(model, bag, 0), column)
         batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
         super().__init__(model, batch, chunk_size=chunk_size)
-        self.chunk_size = chunk_size
         self.members = [*map(Member.of, self.scorers)]
         self.sizes = torch.from_numpy(bag.sizes)
         self.segment = torch.zeros(int(bag.sizes[0]), dtype=torch.int64)
@@ -68,15 +67,15 @@ class SpooledBag(InstancePass, RemovableBags):
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores and logits [m, M] of the instances in order, on the CPU: the first pass, to be completed."""
-        with evaluation(self._model):
-            yield from super().chunks()
-
     def run(self) -> Self:
-        """Complete the first pass."""
-        deque(self.chunks(), maxlen=0)
+        """Run the first pass."""
+        with evaluation(self._model):
+            deque(super().chunks(), maxlen=0)
         return self
+
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield scores and logits [m, M] of the instances in order, on the CPU, after the first pass."""
+        yield from self.seen
 
     def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Return scores and logits of a chunk, and keep them and its pairs."""

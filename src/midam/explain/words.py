@@ -90,12 +90,6 @@ def instance_text(one: Entry) -> str:
     return instance_name(one["instance"], one["place"], ", ".join(filter(None, where)))
 
 
-def table_row(rank: int, one: Entry) -> dict[str, Any]:
-    """Return what a CSV says about an instance besides its numbers: rank, number, facts from its file, coordinates."""
-    places = {f"coord_{axis}": x if x is None or math.isfinite(x) else None for axis, x in enumerate(one["place"])}
-    return {"rank": rank, "instance": one["instance"], **one["columns"], **places}
-
-
 def form_of(entry: Entry) -> str:
     """Return a format that tells the scores of a bag, also without instances, from its threshold."""
     rest = [one["without"] for one in entry.get("instances", ()) if one.get("without") is not None]
@@ -125,45 +119,17 @@ def facts_text(entry: Entry) -> str:
 
 
 def feature_text(feature: Entry) -> str:
-    """Return a feature with its value and the ordinary ones.
-
-    Examples
-    --------
-    >>> usual = [0.0, 0.5, 1.5, 2.0, 2.5, 3.0, 3.5]
-    >>> heat = {"name": "heat", "value": 4.9, "typical": 2.0, "quantiles": usual, "percentile": 99.0, "share": None}
-    >>> feature_text(heat)
-    'heat 4.9: above 99% of ordinary instances (median 2, middle half 1.5 to 2.5)'
-    >>> word = {"value": "ramp", "typical": "load", "quantiles": None, "percentile": None, "share": 0.1}
-    >>> feature_text({"name": "mode"} | word)
-    'mode ramp: 10% of ordinary instances have it (most often load)'
-    """
-    if feature["quantiles"] is None:
-        share = f"{percent_text(feature['share'])} of ordinary instances have it"
-        return f"{feature['name']} {feature['value']}: {share} (most often {feature['typical']})"
-    low, high = feature["quantiles"][2], feature["quantiles"][4]
-    half = f"median {feature['typical']:.4g}, middle half {low:.4g} to {high:.4g}"
-    return f"{feature['name']} {feature['value']:.4g}: {rank_text(feature)} ({half})"
-
-
-def short_text(feature: Entry) -> str:
     """Return a feature with its value and the middle half of the ordinary ones.
 
     Examples
     --------
-    >>> short_text({"name": "mode", "value": "ramp", "quantiles": None, "share": 0.1})
+    >>> feature_text({"name": "mode", "value": "ramp", "quantiles": None, "share": 0.1})
     'mode ramp (10% have it)'
     """
     if feature["quantiles"] is None:
         return f"{feature['name']} {feature['value']} ({percent_text(feature['share'])} have it)"
     low, high = feature["quantiles"][2], feature["quantiles"][4]
     return f"{feature['name']} {feature['value']:.4g} (ordinary {low:.4g} to {high:.4g})"
-
-
-def rank_text(feature: Entry) -> str:
-    """Return where the value of a number lies among the ordinary instances, in words."""
-    percentile = feature["percentile"]
-    side = f"above {percentile:.0f}%" if percentile >= 50 else f"below {100 - percentile:.0f}%"
-    return f"{side} of ordinary instances"
 
 
 def percent_text(share: float) -> str:

@@ -107,7 +107,7 @@ def write_instance_scores(
             bag_model = model if covariates is None else of_covariates(model, covariates[i])
             passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
             noted = None if note is None else partial(note, i)
-            scores[row] = write_bag(path, passed, bags, i, chunk_size=chunk_size, note=noted, about=about)
+            scores[row] = write_bag(path, passed, bags, i, note=noted, about=about)
             if on_bags is not None:
                 on_bags([i])
     return scores
@@ -119,29 +119,28 @@ def write_bag(
     bags: Bags,
     index: int,
     *,
-    chunk_size: int,
     note: Callable[[NDArray[np.float64]], None] | None = None,
-    extra_columns: Callable[[], Mapping[str, NDArray[np.float32]]] | None = None,
+    extra: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | NDArray[np.float64]:
     """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, or its scores [C].
 
-    The first pass of `passed`, which streams the bag through the scorers, runs here. Then `extra_columns` returns
-    further columns [n] of the file, and `note` is called with the score of the bag [1] or [1, C] before the file gets
-    its name. `about` holds further attributes.
+    The first pass of `passed`, which streams the bag through the scorers, runs here, and `note` is called with the
+    score of the bag [1] or [1, C] before the file gets its name. `extra` are further columns [n] of the file, `about`
+    further attributes.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
     optional = _encoded(instance_columns(bags, index))
-    width = _width(bags.coords, members=members, columns=columns) + 4 * (extra_columns is not None)
+    width = _width(bags.coords, members=members, columns=columns) + 4 * len(extra)
     width += sum(column.itemsize for column in optional.values())
     with _new_file(h5py, path, space=_HEAD + width * size) as file:
-        _write_passes(file, passed, size=size, chunk_size=chunk_size)
-        _write_coords(file, bags, index, chunk_size=chunk_size)
+        _write_passes(file, passed, size=size)
+        _write_coords(file, bags, index, chunk_size=passed.chunk_size)
         for name, column in optional.items():
             kind = h5py.string_dtype("utf-8", column.itemsize) if column.dtype.kind == "S" else column.dtype
             file.create_dataset(name, data=column.astype(kind), compression="gzip", compression_opts=1)
-        for name, column in (extra_columns() if extra_columns is not None else {}).items():
+        for name, column in extra.items():
             file.create_dataset(name, data=column)
         score, scores = passed.bag_score(), passed.bag_scores()
         scored = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
@@ -169,9 +168,22 @@ def _width(coords: NDArray[Any] | Rows | None, *, members: int, columns: int) ->
 
 def file_names(bags: Bags) -> list[str]:
     """Return file names of bags that any file system accepts; names that differ only in case get a digest."""
-    names = [file_name(str(bag)) for bag in bags.ids]
-    counts = Counter(name.lower() for name in names)
-    return [with_digest(name, str(bag)) if counts[name.lower()] > 1 else name for name, bag in zip(names, bags.ids)]
+    ids = [str(bag) for bag in bags.ids]
+    return unique_names([file_name(bag) for bag in ids], ids)
+
+
+def unique_names(names: Sequence[str], texts: Sequence[str], *, taken: Sequence[str] = ()) -> list[str]:
+    """Return names that differ from each other and from those `taken`, also if case is ignored.
+
+    A name that does not gets the digest of its entry in `texts`, which are unique.
+
+    Examples
+    --------
+    >>> unique_names(["a", "b", "A"], ["a", "b", "A"])[1]
+    'b'
+    """
+    counts = Counter(name.lower() for name in (*taken, *names))
+    return [with_digest(name, text) if counts[name.lower()] > 1 else name for name, text in zip(names, texts)]
 
 
 def file_name(bag: str) -> str:
@@ -193,8 +205,8 @@ def with_digest(name: str, text: str) -> str:
     return f"{name[:_MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _write_passes(file: Any, passed: InstancePass, *, size: int, chunk_size: int) -> None:
-    members, *columns = passed.shape
+def _write_passes(file: Any, passed: InstancePass, *, size: int) -> None:
+    (members, *columns), chunk_size = passed.shape, passed.chunk_size
     mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
     shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
     group = file if members == 1 else file.create_group("members")
