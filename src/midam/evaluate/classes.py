@@ -13,11 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array
 from midam.errors import BagDataError
-from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval, logit_interval
+from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval, fewer_resamples, logit_interval
 from midam.evaluate.ranking import Scores, placements, units_of
 
-# Limit of the bootstrap of each class: resamples times bags.
-_MOST_ENTRIES = 4_000_000
 _NOTHING = 1e-24
 
 
@@ -128,7 +126,6 @@ def class_intervals(
     """Return `midam.evaluate.intervals.auroc_interval` of each column; None for a column without bags of both kinds."""
     y, s = check_table(labels, scores)
     names = None if groups is None else np.asarray(groups, dtype=object)
-    resamples = int(np.clip(_MOST_ENTRIES // len(y), 200, 2000))
     intervals: list[Interval | None] = []
     for column, column_labels in enumerate(y.T):
         known = np.isfinite(column_labels)
@@ -136,7 +133,7 @@ def class_intervals(
             intervals.append(None)
             continue
         units = None if names is None else names[known]
-        options: dict[str, Any] = {"groups": units, "level": level, "seed": seed, "resamples": resamples}
+        options: dict[str, Any] = {"groups": units, "level": level, "seed": seed, "resamples": fewer_resamples(len(y))}
         intervals.append(auroc_interval(column_labels[known], s[known, column], **options))
     return intervals
 

@@ -21,6 +21,11 @@ FEW_GROUPS = 10
 _ALIKE = 1e-12
 
 
+def fewer_resamples(bags: int) -> int:
+    """Return the resamples for one of many intervals: 2000, or less for more than 2000 bags, but at least 200."""
+    return int(np.clip(4_000_000 // bags, 200, 2000))
+
+
 class Interval(NamedTuple):
     """A confidence interval, in [0, 1], and its method.
 

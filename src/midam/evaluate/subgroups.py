@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError
+from midam.evaluate.intervals import fewer_resamples
 from midam.evaluate.proportions import Estimate, auroc_estimate, called_right, difference
 from midam.lazy_imports import pandas as pd
 
 _MOST_LEVELS = 12
 _MOST_NUMBERS = 6  # up to so many different numbers, each is a level
 _PARTS = 4
-_MOST_ENTRIES = 4_000_000  # resamples times bags
 MISSING, _OTHER = "(missing)", "(other: "
 
 
@@ -111,8 +111,7 @@ def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
     """Return metrics of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
 
     def area(labels: NDArray[np.int64], scores: NDArray[np.float64], *, groups: ArrayLike | None) -> Estimate | None:
-        resamples = int(np.clip(_MOST_ENTRIES // len(labels), 200, 2000))
-        return auroc_estimate(labels, scores, groups=groups, resamples=resamples)
+        return auroc_estimate(labels, scores, groups=groups, resamples=fewer_resamples(len(labels)))
 
     rates = {"sensitivity": 1, "specificity": 0}
     return {"auroc": area} | {

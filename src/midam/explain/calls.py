@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, numbers_of, pooled_groups
 from midam.evaluate.predict import prepared
 from midam.explain.decide import decide
+from midam.explain.explanation import Origins, known_columns
 from midam.explain.spool import SpooledBag
 from midam.explain.telling import Features, TellingFeature
 from midam.runs.loaded import LoadedRun
@@ -26,7 +26,6 @@ from midam.runs.scoring import predict_run
 
 TOP = 3  # instances of a bag
 _LARGE = 8 * MOST_NUMBERS  # numbers of a bag that is streamed
-Origins = Mapping[str, Mapping[str, Sequence[Any]]]
 
 
 @dataclass(frozen=True)
@@ -192,13 +191,19 @@ def explain_calls(
     The bags are `midam.evaluate.predict.prepared`, `scores` [N] or [N, C] those of all of them.
     """
     require_counts(top=top)
-    columns = run.target.main_column(scores, run.decision)
+    columns = explained_columns(run, scores)
     facts = bag_facts(run, bags, scores, columns)
     for column in np.unique(columns[index]).tolist():
         chosen = index[columns[index] == column]
         of_bags = _reasons(run, bags, chosen, None if run.target.count == 1 else column, top=top)
         for i, reasons in zip(chosen.tolist(), of_bags):
             yield CalledBag(**facts(i), instances=_named(bags, i, reasons, origins))
+
+
+def explained_columns(run: LoadedRun, scores: NDArray[np.float64], label: str | None = None) -> NDArray[np.int64]:
+    """Return the score column that is explained of each bag, [N]: that of `label`, or of its most probable class."""
+    main = run.target.main_column(scores, run.decision)
+    return main if label is None else np.full_like(main, run.target.column(label))
 
 
 def bag_facts(
@@ -232,8 +237,7 @@ def bag_facts(
 
 def _named(bags: Bags, index: int, reasons: Sequence[dict[str, Any]], origins: Origins) -> tuple[DecidingInstance, ...]:
     """Return the instances with what the source of the bag knows about them."""
-    known = {**instance_columns(bags, index), **origins.get(str(bags.ids[index]), {})}
-    columns = {name: rows for name, rows in known.items() if len(rows) == bags.sizes[index]}
+    columns = known_columns(bags, index, origins)
     if len(set(columns.get("file", ()))) == 1 and bags.sources is None:
         columns.pop("file")
     places = bags.places(index)

@@ -22,9 +22,8 @@ from midam.explain.words import instance_text
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
-from midam.runs.loaded import LoadedRun
-from midam.runs.scoring import predict_run
 
+Origins = Mapping[str, Mapping[str, Sequence[Any]]]
 FEATURES_SHOWN = 5  # for each instance
 LABEL = "instance_label"
 LARGE, PARTS = 4, 8  # top instances whose parts are explained; parts of a picture along each side
@@ -203,16 +202,24 @@ def explain_bag(
             weighted=all(scorer.pooling.weighted for scorer in spool.scorers),
             coords=bags.places(index),
             order=order,
-            columns={**instance_columns(bags, index), **known_labels(bags, index)},
+            columns=known_columns(bags, index),
             features={} if features is None else _telling(spool, bag, features, order[:top].tolist()),
             parts={} if parts is None else _of_parts(spool, _with_parts(order, contribution).tolist(), parts),
         )
 
 
-def known_labels(bags: Bags, index: int) -> dict[str, list[int | None]]:
-    """Return the labels of the instances of a bag as the column "instance_label"; no column if all are unknown."""
+def known_columns(bags: Bags, index: int, origins: Origins = MappingProxyType({})) -> dict[str, Sequence[Any]]:
+    """Return what is known about the instances of a bag: their files, rows or slices, and labels, in columns [n].
+
+    The labels are in the column "instance_label", if any is known. `origins` are further columns by bag, see
+    `midam.data.sources.table_readers.rows_of`; columns of other lengths are left out.
+    """
+    columns: dict[str, Sequence[Any]] = {**instance_columns(bags, index)}
     labels = labels_of(bags.subset([index]))
-    return {} if labels is None else {LABEL: [None if np.isnan(label) else int(label) for label in labels]}
+    if labels is not None:
+        columns[LABEL] = [None if np.isnan(label) else int(label) for label in labels]
+    columns |= origins.get(str(bags.ids[index]), {})
+    return {name: rows for name, rows in columns.items() if len(rows) == bags.sizes[index]}
 
 
 def _telling(
@@ -252,13 +259,3 @@ def _of_parts(
             rows_of_two = windows[:-1] + windows[1:]
             added[instance] = (rows_of_two[:, :-1] + rows_of_two[:, 1:]) / 4
     return added
-
-
-def column_scores(
-    run: LoadedRun, bags: Bags, index: int, label: str | None
-) -> tuple[NDArray[np.float64] | None, int | None]:
-    """Return scores [1, C] of a bag and the column to explain: of `label`, or the most probable; None if C is 1."""
-    if run.target.count == 1:
-        return None, None
-    scores, _ = predict_run(run, bags.subset([index]))
-    return scores, int(run.target.main_column(scores, run.decision)[0]) if label is None else run.target.column(label)

@@ -22,8 +22,8 @@ from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedErr
 from midam.evaluate.labeled_instances import IN_BAG, instance_metrics
 from midam.evaluate.predict import prepared
 from midam.explain.backdrop import ImageFolder
-from midam.explain.calls import bag_facts
-from midam.explain.explanation import LABEL, Explanation, column_scores, explain_bag
+from midam.explain.calls import bag_facts, explained_columns
+from midam.explain.explanation import LABEL, Explanation, Origins, explain_bag, known_columns
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.maps import map_of, placed_patches
 from midam.explain.page import PAGE, page_names, page_texts
@@ -129,11 +129,9 @@ def extreme_bags(
     With several classes or labels, the score is that of `label`, or of the most probable class of each bag.
     `on_bags` is called with indices into `among` of scored bags.
     """
-    column = None if label is None else run.target.column(label)
     scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
     if scores.ndim == 2:
-        explained = run.target.main_column(scores, run.decision) if column is None else column
-        scores = scores[np.arange(len(scores)), explained]
+        scores = scores[np.arange(len(scores)), explained_columns(run, scores, label)]
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
 
 
@@ -160,7 +158,7 @@ def explain_bags(
     folder: Path,
     *,
     options: ExplainOptions,
-    origins: Mapping[str, Mapping[str, Sequence[Any]]] = MappingProxyType({}),
+    origins: Origins = MappingProxyType({}),
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Explain bags: write a picture, HDF5, CSV and, for coordinates in pixels, GeoJSON of each, and a page of all.
@@ -261,12 +259,14 @@ def _explain(
     options: ExplainOptions,
     images: ImageFolder | None,
     raw: RawFiles,
-    origins: Mapping[str, Mapping[str, Sequence[Any]]],
+    origins: Origins,
 ) -> dict[str, Any]:
     """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
-    scores, column = column_scores(run, bags, index, options.label)
-    arguments: dict[str, Any] = {"chunk_size": run.settings.run.chunk_size, "column": column}
-    arguments |= {} if column is None else {"about": {"column": run.target.columns[column]}}
+    arguments, scores = dict[str, Any](chunk_size=run.settings.run.chunk_size), None
+    if run.target.count > 1:
+        scores, _ = predict_run(run, bags.subset([index]))
+        (column,) = explained_columns(run, scores, options.label).tolist()
+        arguments |= {"column": column, "about": {"column": run.target.columns[column]}}
     arguments |= {"features": Features.of_run(run, bags), "top": options.top, "write_to": folder / files["instances"]}
     limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:
@@ -274,10 +274,9 @@ def _explain(
         pictures = raw.pictures(index)
         parts = None if pictures is None else raw.parts(pictures, index)
         explanation = explain_bag(run.model, bags, index, parts=parts, **arguments)
-        extra = {name: rows for name, rows in origins.get(explanation.bag, {}).items() if len(rows) == len(explanation)}
-        explanation = replace(explanation, columns={**explanation.columns, **extra})
+        explanation = replace(explanation, columns=known_columns(bags, index, origins))
         scores = np.array([explanation.score]) if scores is None else scores
-        entry = _entry(run, bags, explanation, scores, column=column, top=options.top)
+        entry = _entry(run, bags, explanation, scores, options)
         if pictures is not None and explanation.parts:
             for one in entry["instances"]:
                 one.update(_peak(explanation.parts.get(one["instance"]), pictures.bags.instance_shape))
@@ -304,14 +303,12 @@ def _entry(
     bags: Bags,
     explanation: Explanation,
     scores: NDArray[np.float64],
-    *,
-    column: int | None,
-    top: int,
+    options: ExplainOptions,
 ) -> dict[str, Any]:
     bag, content = bags.subset([explanation.index]), _content(bags, explanation.index)
     label: Any = None if bag.labels is None else int(bag.labels[0])
     return {
-        **bag_facts(run, bag, scores, np.array([column or 0]))(0),
+        **bag_facts(run, bag, scores, explained_columns(run, scores, options.label))(0),
         "index": explanation.index,
         "score": explanation.score,
         "label": label if bag.outcome is None else label_words(bag.outcome),
@@ -322,7 +319,7 @@ def _entry(
         "members": len(run.model.members),
         "weighted": weights_of(run.model) is not None,
         **_labeled(explanation),
-        "instances": [_instance(explanation, i) for i in explanation.order[:top].tolist()],
+        "instances": [_instance(explanation, i) for i in explanation.order[: options.top].tolist()],
     }
 
 
