@@ -18,10 +18,9 @@ from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError
 from midam.evaluate.predict import instance_scores, predict
 from midam.explain import explain_bag, spool
-from midam.explain.backdrop import MAX_SIDE, ImageFolder, read_backdrop
 from midam.explain.geojson import geojson_text
 from midam.explain.layers import layers_of
-from midam.explain.maps import PatchMap, draw_map, map_of, placed_patches
+from midam.explain.maps import MAX_SIDE, ImageFolder, PatchMap, draw_map, map_of, placed_patches, read_backdrop
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
 from midam.explain.picture import draw_chart, draw_explanation
 from midam.explain.run import find_bags

@@ -21,10 +21,9 @@ from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
-from midam.explain.backdrop import ImageFolder, slide_facts
 from midam.explain.explanation import explain_bag
 from midam.explain.geojson import geojson_text, slide_names
-from midam.explain.maps import map_of, placed_patches
+from midam.explain.maps import ImageFolder, map_of, placed_patches, slide_facts
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.run import note_lines

@@ -13,8 +13,10 @@ from midam.cli.parser import Options
 from midam.data.digests import contents_digest
 from midam.data.sources.table_readers import rows_of
 from midam.errors import RunStoppedError, plural
-from midam.explain.call_files import calls_csv, calls_lines, calls_page
 from midam.explain.calls import explain_calls
+from midam.explain.page import calls_page
+from midam.explain.tables import calls_csv
+from midam.explain.words import calls_lines
 from midam.files import Journal, resolved, write_text
 from midam.report.program import say
 from midam.report.terminal import BagProgress

@@ -126,7 +126,7 @@ class RemovableBags(ABC):
     @torch.no_grad()
     def member_contributions(self, among: NDArray[np.bool_] | None = None) -> list[Tensor]:
         """Return the contributions of each instance to the scores of its bag by each scorer, [M] tensors [m]."""
-        mask = None if among is None else torch.from_numpy(among)
+        mask = torch.ones_like(self.segment, dtype=torch.bool) if among is None else torch.from_numpy(among)
         return [self._contributions(at, mask) for at in range(len(self.members))]
 
     @torch.no_grad()
@@ -179,29 +179,24 @@ class RemovableBags(ABC):
         first = first.scatter_reduce(0, self.segment, torch.where(attains, places, len(places)), "amin")
         return (first[self.segment] == places).double()
 
-    def _contributions(self, at: int, among: Tensor | None) -> Tensor:
-        """Return the contributions [m] by one scorer."""
+    def _contributions(self, at: int, among: Tensor) -> Tensor:
+        """Return the contributions [m] by one scorer; without a closed form, NaN for instances not `among`."""
         one, segment, bags = self.members[at], self.segment, torch.arange(len(self.sizes))
         whole = self._statistic(at)
         score = one.score(whole, bags)[segment]
         if _is_closed(one.pooling):
-            weight = self._weights(at, whole)
-            heavy = weight > HEAVY
-            others = score
+            weight, others = self._weights(at, whole), score.clone()
             if one.pooling.statistic.is_mean:
-                rest = (
-                    (without(_take(whole, segment[part]), weight[part], v), segment[part])
-                    for part, _, v in self.blocks(at)
-                )
-                others = torch.cat([one.score(*bags_without) for bags_without in rest])
-            if heavy.any():
+                for part, _, v in self.blocks(at):
+                    rest = without(_take(whole, segment[part]), weight[part], v)
+                    others[part] = one.score(rest, segment[part])
+            if (heavy := weight > HEAVY).any():
                 others = torch.where(heavy, one.score(self._statistic(at, ~heavy), bags)[segment], others)
         else:
-            others, chosen = torch.full_like(score, torch.nan), torch.ones_like(segment, dtype=torch.bool)
-            chosen = chosen if among is None else among
-            for part, stat in self._left_out(at):
-                mask = chosen[part]
-                others[part][mask] = one.score(_take(stat, mask), segment[part][mask])
+            others = torch.full_like(score, torch.nan)
+            for part, rest in self._left_out(at):
+                mask = among[part]
+                others[part][mask] = one.score(_take(rest, mask), segment[part][mask])
         return torch.where(self.sizes[segment] == 1, score, score - others)
 
     def _left_out(self, at: int) -> Iterator[tuple[slice, BagStatistic]]:
@@ -244,12 +239,7 @@ class PooledBags(RemovableBags):
     """
 
     def __init__(
-        self,
-        model: BagScorer | BagEnsemble,
-        bags: Bags,
-        *,
-        column: int | None = None,
-        chunk_size: int | None = None,
+        self, model: BagScorer | BagEnsemble, bags: Bags, *, column: int | None = None, chunk_size: int | None = None
     ) -> None:
         bags = prepared(model, bags)
         reader, self.chunk_size = reader_of(model, bags), chunk_size or usual_chunk(bags.instance_shape)

@@ -1,17 +1,23 @@
-"""One self-contained HTML page of all bags of a call: their maps, pictures, top instances and files."""
+"""The pages of `midam explain` and of `midam predict --why`: a table of bags, then a section for each, in one file."""
 
 import base64
+import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import numpy as np
 from markupsafe import Markup
 
-from midam.errors import MidamError
-from midam.explain.cards import feature_tables, instance_table, overview
-from midam.explain.words import facts_text, form_of
+from midam.data.bags import Bags
+from midam.errors import MidamError, plural
+from midam.explain.patches import is_picture
+from midam.explain.tables import feature_tables, instance_table, overview
+from midam.explain.tiles import picture_of, scans_of
+from midam.explain.words import Entry, facts_text, form_of, instance_text
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, cell, render
 from midam.report.words import capitalized
@@ -24,6 +30,7 @@ _NUMBERS = {
 }
 PAGE = "index.html"
 _ON_ONE_PAGE = 2  # patients
+_KEPT = "This page and the files next to it keep them."
 _KINDS = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "table": "top instances (CSV)"}
 _DRAWN = {
     "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
@@ -42,9 +49,14 @@ _LEGEND = (
     "`peak_x` and `peak_y`, in pixels.",
     "Score: the score of a bag with this instance alone. On an image, a stronger color means that it adds more.",
 )
-
-
-_KEPT = "This page and the files next to it keep them."
+_WHY_LEGEND = (
+    "An instance is listed if the bag would still be called without those above it, or if it takes much of the score. "
+    "They are found one after the other: of two that are alike, both are listed.",
+    "Share: the part of the score that the instance carries, of what all listed ones carry together. Without: the "
+    "score of the bag without this instance and those above it.",
+)
+SHOWN = 200  # bags on a page of calls
+_SIDE = 144  # pixels of a picture of an instance
 
 
 class Picture(NamedTuple):
@@ -55,7 +67,7 @@ class Picture(NamedTuple):
     text: str
 
 
-def _labels_text(entry: Mapping[str, Any]) -> str:
+def _labels_text(entry: Entry) -> str:
     """Return how well the contributions find the labeled instances of a bag."""
     labels = entry["labels"]
     top = "is" if labels["hit_rate"] == 1 else "is not" if labels["hit_rate"] == 0 else "is tied with"
@@ -65,7 +77,7 @@ def _labels_text(entry: Mapping[str, Any]) -> str:
     return f"{counts}, AUROC {labels['auroc_in_bag']:.3f}, average precision {labels['auprc_in_bag']:.3f}."
 
 
-def patient_of(entry: Mapping[str, Any]) -> str:
+def patient_of(entry: Entry) -> str:
     """Return the group of a bag; without groups, the bag itself."""
     return str(entry["bag"] if entry["group"] is None else entry["group"])
 
@@ -78,7 +90,7 @@ def page_names(patients: Sequence[str]) -> dict[str, str]:
 
 
 def page_texts(
-    source: str, entries: Sequence[Mapping[str, Any]], folder: Path, pages: Mapping[str, str], *, left: int = 0
+    source: str, entries: Sequence[Entry], folder: Path, pages: Mapping[str, str], *, left: int = 0
 ) -> dict[str, str]:
     """Return the HTML pages of the entries of explain.json by file: one, or a page a patient and an index.
 
@@ -95,7 +107,7 @@ def page_texts(
 
 def _page(
     title: str,
-    entries: Sequence[Mapping[str, Any]],
+    entries: Sequence[Entry],
     folder: Path,
     *,
     pages: Mapping[str, str],
@@ -112,21 +124,20 @@ def _page(
     first = [
         *([unfinished] if left else []),
         *([Markup("{}").format(cell(Link(f"All patients: {back}", PAGE)))] if back else []),
-        *overview(
-            entries,
-            addresses,
-            ("adds", "contribution", "+.3g"),
-            _LEGEND,
-            "This page and the files next to it keep them.",
-        ),
+        *overview(entries, addresses, ("adds", "contribution", "+.3g"), legend=_LEGEND, kept=_KEPT),
     ]
-    shown = [] if pages else entries
-    bags = [Section(f"bag-{at}", entry["bag"], _bag(entry, folder)) for at, entry in enumerate(shown)]
-    sections = [Section("bags", "The bags", first), *bags]
-    return render("page.html", title=title, kicker="Explanations", sections=sections)
+    return _rendered(title, "Explanations", first, [] if pages else entries, partial(_bag, folder=folder))
 
 
-def _bag(entry: Mapping[str, Any], folder: Path) -> list[Any]:
+def _rendered(
+    title: str, kicker: str, first: Sequence[Any], entries: Sequence[Entry], blocks: Callable[[Entry], list[Any]]
+) -> str:
+    """Return a page: the blocks `first` about all bags, then a section for each of the entries."""
+    bags = [Section(f"bag-{at}", entry["bag"], blocks(entry)) for at, entry in enumerate(entries)]
+    return render("page.html", title=title, kicker=kicker, sections=[Section("bags", "The bags", first), *bags])
+
+
+def _bag(entry: Entry, folder: Path) -> list[Any]:
     """Return the blocks about a bag: facts, notes, picture, tables of its top instances, and files."""
     listed, facts = entry["instances"], f"{capitalized(facts_text(entry))}."
     blocks: list[Any] = [facts, *(Note(f"Note: {note}.") for note in entry["notes"])]
@@ -153,3 +164,47 @@ def _data(folder: Path, name: str) -> str:
         )
     with open_plain(path) as file:
         return f"data:image/png;base64,{base64.b64encode(file.read()).decode()}"
+
+
+def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, total: int) -> str:
+    """Return the page: a table of the bags, then a section for each, at most 200, in one file.
+
+    `total` counts the scored bags.
+    """
+    shown = entries[:SHOWN]
+    counts = f"{plural(len(entries), 'bag')} of {total}" + (f", the first {SHOWN} here" if len(entries) > SHOWN else "")
+    addresses, kept = [f"#bag-{at}" for at in range(len(shown))], "This page keeps them."
+    of_bags = overview(shown, addresses, ("its share", "share", ".0%"), legend=_WHY_LEGEND, kept=kept)
+    first = [f"{counts}, the highest score first.", *of_bags]
+    return _rendered(title, "Why", first, shown, partial(_called, bags=bags))
+
+
+def _called(entry: Entry, bags: Bags) -> list[Any]:
+    """Return the blocks about a bag."""
+    form, listed = form_of(entry), entry["instances"]
+    facts, last = f"{capitalized(facts_text(entry))}.", listed[-1]["without"]
+    if last is not None and entry["threshold"] is not None and last < entry["threshold"] <= entry["score"]:
+        them = "this instance" if len(listed) == 1 else f"these {len(listed)} instances"
+        facts += f" Without {them}, the score would be {last:{form}}: not called."
+    cells: list[dict[str, Any]] = [
+        {"share": Number(one["share"], ".0%"), "without": Number(one["without"], form)} for one in listed
+    ]
+    if is_picture(bags.instance_shape):
+        cells = [{**numbers, "": _picture(bags, entry, one)} for numbers, one in zip(cells, listed)]
+    return [facts, instance_table("The instances that decided", listed, cells), *feature_tables(listed)]
+
+
+def _picture(bags: Bags, entry: Entry, one: Entry) -> Markup:
+    """Return an instance that is a picture as an image in the page."""
+    from PIL import Image  # comes with matplotlib
+
+    index, place = entry["index"], np.array([one["instance"]])
+    (scan,) = scans_of(bags, index, place, sliced="slice_index" in one["columns"])
+    image = Image.fromarray(picture_of(bags, index, one["instance"], scan.ends))
+    image.thumbnail((_SIDE, _SIDE))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    text, scale = f"{entry['bag']}, {instance_text(one)}", max(1, _SIDE // (2 * max(image.size)))
+    return Markup('<img alt="{}" width="{}" height="{}" src="data:image/png;base64,{}">').format(
+        text, *(scale * side for side in image.size), base64.b64encode(file.getvalue()).decode()
+    )

@@ -21,11 +21,10 @@ from midam.data.digests import bag_digests
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, nearest
 from midam.evaluate.labeled_instances import IN_BAG, instance_metrics
 from midam.evaluate.predict import prepared
-from midam.explain.backdrop import ImageFolder
 from midam.explain.calls import bag_facts, explained_columns
 from midam.explain.explanation import LABEL, Explanation, Origins, explain_bag, known_columns
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
-from midam.explain.maps import map_of, placed_patches
+from midam.explain.maps import ImageFolder, map_of, placed_patches
 from midam.explain.page import PAGE, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
@@ -61,7 +60,7 @@ class ExplainOptions:
     everything : bool
         Write up to 100 000 polygons of a bag instead of the top 1000.
     images : str, optional
-        Folder with images of slides for bags of features, see `midam.explain.backdrop.ImageFolder`, or with the raw
+        Folder with images of slides for bags of features, see `midam.explain.maps.ImageFolder`, or with the raw
         files of bags that were embedded, see `midam.explain.raw.RawFiles`.
     image_downsample : float, optional
         Pixels of level 0 for one pixel of such an image, if it is not a slide, >= 1.

@@ -1,11 +1,121 @@
-"""The CSV of instances: where they are in the data, their numbers, and their telling features."""
+"""Tables of bags, of their instances and of the features of these, as blocks of a page and as CSV."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from midam.explain.words import Entry
+from markupsafe import Markup
+
+from midam.explain.words import (
+    OF_FILES,
+    UID,
+    Entry,
+    feature_text,
+    form_of,
+    instance_name,
+    instance_text,
+    percent_text,
+)
+from midam.report.page.render import Link, Note, Number, Part, Table
+from midam.report.pseudonyms import NAMES
 from midam.runs.folder import csv_text
+
+_FEATURES = (
+    "Features: those whose value, in this instance, raises the score: by the score of the bag minus its score with the "
+    "typical value instead, the median or the most frequent category. The bar shows the ordinary values: the line from "
+    "the 1st to the 99th percentile, the box the middle half, the tick the median; the dot is the value here. Ordinary "
+    "instances are those of the negative training bags; of all training bags, if there are not two classes."
+)
+_HEADS = ("bag", "group", "label", "split", "class", "probability", "score", "instances", "first instance")
+_FEATURE_HEADS = ("feature", "here", "ordinary (middle half)", "of these", "", "adds")
+_WIDE, _HIGH = 150, 18  # of a strip
+
+
+def overview(
+    entries: Sequence[Entry], addresses: Sequence[str], first: tuple[str, str, str], *, legend: Sequence[str], kept: str
+) -> list[Any]:
+    """Return the table of all bags, which links their sections, how to read the page, and what keeps the names.
+
+    `first` is the number of the first instance of each bag in the table: its head, its key, and its format.
+    """
+    head, key, form = first
+    rows = []
+    for entry, address in zip(entries, addresses, strict=True):
+        best, probability = entry["instances"][0], entry["probability"]
+        group = None if entry["group"] == entry["bag"] else entry["group"]
+        facts = [group, entry.get("label"), entry.get("split"), entry["explained"] or entry["called"]]
+        numbers = [None if probability is None else Number(probability), Number(entry["score"], form_of(entry))]
+        link = Link(entry["bag"], address)
+        rows.append([link, *facts, *numbers, entry["size"], instance_text(best), Number(best[key], form)])
+    featured = any(one.get("features") for entry in entries for one in entry["instances"])
+    used = [any(row[at] is not None for row in rows) for at in range(len(_HEADS) + 1)]
+    heads, *rows = ([cell for cell, use in zip(row, used) if use] for row in ([*_HEADS, head], *rows))
+    return [
+        Table("The bags", heads, rows, sorts=True),
+        Part("How to read this page", [*legend, *([_FEATURES] if featured else [])], folded=True),
+        Note(f"{NAMES} {kept}"),
+    ]
+
+
+def instance_table(caption: str, listed: Sequence[Entry], cells: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of the listed instances of a bag: names, facts from their files, and further cells by head."""
+    names = dict.fromkeys(name for one in listed for name, value in one["columns"].items() if value is not None)
+    uid = [UID] if names.pop(UID, 0) is None else []  # the last one, because it is long
+    heads = ["rank", "instance", *(OF_FILES.get(name, name) for name in names), *cells[0], *uid]
+    rows = [
+        [
+            *(rank, instance_name(one["instance"], one["place"])),
+            *(one["columns"].get(name) for name in names),
+            *further.values(),
+            *map(one["columns"].get, uid),
+        ]
+        for rank, (one, further) in enumerate(zip(listed, cells, strict=True), start=1)
+    ]
+    return Table(caption, heads, rows, sorts=True)
+
+
+def feature_tables(listed: Sequence[Entry]) -> list[Table]:
+    """Return a table for each instance with telling features."""
+    unusual = [(rank, one) for rank, one in enumerate(listed, start=1) if one.get("features")]
+    titles = [f"What is unusual about {instance_text(one)} (rank {rank})" for rank, one in unusual]
+    return [
+        Table(title, _FEATURE_HEADS, [*map(_feature_cells, one["features"])])
+        for title, (_, one) in zip(titles, unusual)
+    ]
+
+
+def _feature_cells(feature: Entry) -> list[Any]:
+    adds = Number(feature["adds"], "+.3g")
+    if feature["quantiles"] is None:
+        rare = f"{percent_text(feature['share'])} have it"
+        return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, "", adds]
+    low, high = feature["quantiles"][2], feature["quantiles"][4]
+    usual = f"{feature['typical']:.4g} ({low:.4g} to {high:.4g})"
+    percentile = feature["percentile"]
+    rank = f"above {percentile:.0f}%" if percentile >= 50 else f"below {100 - percentile:.0f}%"
+    return [feature["name"], f"{feature['value']:.4g}", usual, rank, _strip(feature), adds]
+
+
+def _strip(feature: Entry) -> Markup:
+    """Return a bar of the ordinary values with a dot for the value, as SVG."""
+    quantiles, value = feature["quantiles"], feature["value"]
+    low, high = min(quantiles[0], value), max(quantiles[-1], value)
+    scale = (_WIDE - 12) / (high - low) if high > low else 0.0
+    first, left, middle, right, last, dot = (
+        6 + (x - low) * scale for x in (*(quantiles[at] for at in (0, 2, 3, 4, 6)), value)
+    )
+    y = _HIGH / 2
+    return Markup(
+        '<svg class="strip" role="img" viewBox="0 0 {} {}" width="{}" height="{}"><title>{}</title>'
+        '<line x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}" stroke="var(--soft)"/>'
+        '<rect x="{:.1f}" width="{:.1f}" y="4" height="{}" fill="var(--rule)" stroke="var(--soft)"/>'
+        '<line x1="{:.1f}" x2="{:.1f}" y1="3" y2="{}" stroke="var(--ink)" stroke-width="2"/>'
+        '<circle cx="{:.1f}" cy="{}" r="5" fill="var(--c1)"/></svg>'
+    ).format(
+        *(_WIDE, _HIGH, _WIDE, _HIGH, feature_text(feature)),
+        *(first, last, y, y, left, right - left, _HIGH - 8, middle, middle, _HIGH - 3, dot, y),
+    )
+
 
 _NESTED = ("instance", "columns", "place", "features")  # of an entry; the others are numbers
 _NAMES = {"without": "score_without"}
@@ -45,3 +155,14 @@ def _feature_columns(feature: Entry) -> dict[str, Any]:
         "ordinary_share": feature["share"],
         "feature_adds": feature["adds"],
     }
+
+
+def calls_csv(entries: Sequence[Entry]) -> str:
+    """Return the CSV, a row for each listed instance, the bag of the highest score first."""
+    return instances_csv([row for entry in entries for row in instance_rows(entry, _bag_columns(entry))])
+
+
+def _bag_columns(entry: Entry) -> dict[str, Any]:
+    facts = {"bag": entry["bag"], "group": entry["group"], "class": entry["called"], "explained": entry["explained"]}
+    known = {name: value for name, value in facts.items() if value is not None}
+    return {**known, "probability": entry["probability"], "score": entry["score"], "instances": entry["size"]}

@@ -1,7 +1,7 @@
 """Names of instances, values of their features, and facts about bags in words: for figures, pages and the console."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from midam.data.target_labels import TargetLabels
@@ -26,6 +26,7 @@ _ROWS = ("line", "row")  # columns about instances of a table
 # Facts about a slice from its file, in words.
 _OF_SLICES = {"laterality": "{}", "view": "{}", "instance_number": "no. {}", "frame_number": "frame {}"}
 _OF_SLICES |= {"slice_index": "index {}", "position_mm": "at {:.6g} mm"}
+_LISTED = 10  # bags in the console
 
 
 def instance_name(instance: int, place: Iterable[float | None] = (), file: str = "") -> str:
@@ -166,3 +167,23 @@ def predicted_words(predicted: dict[str, Any] | None) -> str | None:
     present = {key: value for key, value in (predicted or {}).items() if value is not None}
     parts = [f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in present.items()]
     return f"predicted {', '.join(parts)}" if parts else None
+
+
+def calls_lines(entries: Sequence[Entry]) -> list[str]:
+    """Return lines for the console on the bags with the highest scores."""
+    lines = []
+    for entry in entries[:_LISTED]:
+        lines.append(f"{entry['bag']}: {facts_text(entry)}")
+        for one in entry["instances"]:
+            features = ", ".join(feature_text(feature) for feature in one["features"])
+            lines.append(f"  {instance_text(one)}: {_share_text(one, entry)}{'; ' if features else ''}{features}")
+    if len(entries) > _LISTED:
+        lines.append(f"... and {plural(len(entries) - _LISTED, 'more bag')}")
+    return lines
+
+
+def _share_text(one: Entry, entry: Entry) -> str:
+    without = "" if one["without"] is None else f", without it {one['without']:{form_of(entry)}}"
+    if one is not entry["instances"][0]:
+        without = without.replace("without it", "without these")
+    return f"{one['share']:.0%} of the score{without}"

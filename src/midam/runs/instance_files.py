@@ -168,8 +168,7 @@ def _width(coords: NDArray[Any] | Rows | None, *, members: int, columns: int) ->
 
 def file_names(bags: Bags) -> list[str]:
     """Return file names of bags that any file system accepts; names that differ only in case get a digest."""
-    ids = [str(bag) for bag in bags.ids]
-    return unique_names([file_name(bag) for bag in ids], ids)
+    return unique_names([file_name(str(bag)) for bag in bags.ids], [*map(str, bags.ids)])
 
 
 def unique_names(names: Sequence[str], texts: Sequence[str], *, taken: Sequence[str] = ()) -> list[str]:
