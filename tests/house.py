@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_440,
+    lines=33_224,
     files=266,
     function=60,
     circles=0,
@@ -106,13 +106,13 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1528,
-    "cli": 1894,
+    "cli": 1885,
     "compare": 1518,
     "data": 7282,
     "evaluate": 2384,
-    "explain": 2371,
+    "explain": 2158,
     "export": 534,
-    "functional": 496,
+    "functional": 502,
     "imaging": 2147,
     "methods": 1813,
     "nn": 1995,
