@@ -73,6 +73,24 @@ def _leave_undrawn(figures: Any) -> None:
     figures.svg_text, figures.write_figure, figures.finish = svg, png, finished
 
 
+def _leave_unmapped(run: Any) -> None:
+    """Let commands that explain bags plot no map and no chart, unless `drawing` is on."""
+    from midam.explain import picture
+
+    draw_explanation = run.draw_explanation
+
+    def drawn(*args: Any, **options: Any) -> Any:
+        plots = picture.draw_map, picture.draw_chart
+        if not is_drawn():
+            picture.draw_map = picture.draw_chart = lambda *_, **__: None
+        try:
+            return draw_explanation(*args, **options)
+        finally:
+            picture.draw_map, picture.draw_chart = plots
+
+    run.draw_explanation = drawn
+
+
 def _leave_unmeasured(memory: Any) -> None:
     """Let comparisons know no memory, as where processes cannot fork, unless `measuring` is on."""
     peaks_mib = memory.peaks_mib
@@ -84,6 +102,7 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.methods.statistics_models": _plant_few_trees,
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
+    "midam.explain.run": _leave_unmapped,
     **{f"midam.report.{name}": _leave_unplotted for name in ("plot_runs", "plot_scores", "plot_order")},
 }
 

@@ -1,19 +1,13 @@
-"""One of several processes that train the cases of a file together; the leading one writes what came of them.
-
-``python -m tests.ranked CASES OUT``; the environment says which process of how many this is (RANK, WORLD_SIZE,
-MASTER_ADDR, MASTER_PORT). Without, it trains alone.
-"""
+"""Several processes that train the cases of a file together; the leading one writes what came of them."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.integration.commands import finish, fork
 
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
@@ -67,24 +61,18 @@ def train(case, ranks):
     return found
 
 
-def main(cases, out):
-    """Train the cases, one after the other."""
-    torch.set_num_threads(1)
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    ranks = None
-    if count > 1:
-        dist.init_process_group("gloo")
-        ranks = Ranks(dist.get_rank(), count, torch.device("cpu"))
+def join(cases, out):
+    """Train the cases of a file, one after the other, as one of the processes that the environment describes."""
+    dist.init_process_group("gloo")
+    ranks = Ranks(dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
     try:
         for number, case in enumerate(json.loads(Path(cases).read_text())):
             found = train(case, ranks)
-            if ranks is None or ranks.leads:
+            if ranks.leads:
                 np.savez(Path(out) / f"{number}.npz", **found)
-        if ranks is not None:
-            ranks.leave()
+        ranks.leave()
     finally:
-        if ranks is not None:
-            ranks.abandon()
+        ranks.abandon()
 
 
 def launch(cases, out, count):
@@ -95,16 +83,8 @@ def launch(cases, out, count):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
-    command = [sys.executable, "-m", "tests.ranked", str(out / "cases.json"), str(out)]
-    kids = [subprocess.Popen(command, env={**os.environ, **address, "RANK": str(rank)}) for rank in range(count)]
-    try:
-        codes = [kid.wait(timeout=240) for kid in kids]
-    finally:
-        for kid in kids:
-            kid.kill()
-    assert codes == [0] * count
+    files = str(out / "cases.json"), str(out)
+    kids = [fork(join, *files, log=out / f"log-{rank}", RANK=str(rank), **address) for rank in range(count)]
+    codes = [finish(kid) for kid in kids]
+    assert codes == [0] * count, (out / "log-0").read_text()
     return [dict(np.load(out / f"{number}.npz")) for number in range(len(cases))]
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

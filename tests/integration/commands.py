@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +41,13 @@ class Moment(NamedTuple):
     path: Path
     rows: int
     delay: float = 0.0  # seconds of its own work
+
+
+def fork(function: Callable[..., object], *arguments: Any, log: Path, **environment: str) -> BaseProcess:
+    """Start a function of a module in a process that has imported midam; what it prints goes to `log`."""
+    process = _CONTEXT.Process(target=_call, args=(function, arguments, str(log), environment))
+    process.start()
+    return process
 
 
 def start(*arguments: str, log: Path, file_limit: int | None = None, wait_at: Moment | None = None) -> BaseProcess:
@@ -137,19 +144,29 @@ def run(
     arguments: tuple[str, ...], log: str, file_limit: int | None, wait_at: Moment | None, state: dict[str, bool]
 ) -> None:
     """Run a command in this process, which ends with it."""
-    torch.set_num_threads(1)
     quick.install(waits=wait_at is not None)
     quick.restore(state)
-    # Tests that run in the background of a shell inherit an ignored SIGINT; a command at a prompt does not.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
+    _begin(log)
     if file_limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
     if wait_at is not None:
         _wait_at(wait_at)
     sys.exit(main(list(arguments)))
+
+
+def _begin(log: str) -> None:
+    torch.set_num_threads(1)
+    # Tests that run in the background of a shell inherit an ignored SIGINT; a command at a prompt does not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+
+
+def _call(function: Callable[..., object], arguments: Sequence[Any], log: str, environment: dict[str, str]) -> None:
+    _begin(log)
+    os.environ.update(environment)
+    function(*arguments)
 
 
 def _wait_at(moment: Moment) -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.integration.commands import finish, fork
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -21,6 +23,20 @@ def run(name: str, *words: str, start: tuple[str, ...] = (), cwd: Path | None = 
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def run_warm(name: str, *words: str, cwd: Path, **environment: str) -> str:
+    """Run an example in a process that has imported torch and midam; returns what it prints."""
+    log = cwd / "log"
+    assert finish(fork(execute, EXAMPLES / name, words, cwd, log=log, **environment)) == 0, log.read_text()
+    return log.read_text()
+
+
+def execute(path: Path, words: tuple[str, ...], cwd: Path) -> None:
+    """Be the program of a file."""
+    sys.argv, sys.path[:0] = [str(path), *words], [str(path.parent)]
+    os.chdir(cwd)
+    runpy.run_path(str(path), run_name="__main__")
 
 
 def meeting_point() -> dict[str, str]:
@@ -37,12 +53,12 @@ def auroc(printed: str) -> float:
 
 @pytest.mark.slow
 def test_plain_torch(tmp_path):
-    assert auroc(run("torch_loop.py", cwd=tmp_path)) > 0.9
+    assert auroc(run_warm("torch_loop.py", cwd=tmp_path)) > 0.9
 
 
 @pytest.mark.slow
 def test_two_processes_with_a_checkpoint(tmp_path):
-    alone = run("torch_ddp.py", "--epochs", "1", cwd=tmp_path, RANK="0", WORLD_SIZE="1", **meeting_point())
+    alone = run_warm("torch_ddp.py", "--epochs", "1", cwd=tmp_path, RANK="0", WORLD_SIZE="1", **meeting_point())
     assert "continues" not in alone
     start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")  # finds a free port
     both = run("torch_ddp.py", "--epochs", "5", start=start, cwd=tmp_path)

@@ -1,10 +1,11 @@
 """Two processes with `DistributedDataParallel` train what one process trains, tracked state included."""
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
+from tests.integration.commands import finish, fork
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -13,17 +14,6 @@ import midam
 BAGS, STEPS = 12, 4
 CASES = [("minmax", "inside"), ("precision", "outside"), ("minmax", "outside"), ("pairs", "inside")]
 CASES += [("noisy-and", "inside"), ("noisy-and", "outside")]  # with a parameter of its own
-CODE = """
-import os, sys, torch, torch.distributed as dist
-from tests.integration.test_modules_processes import CASES, train
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-for name, place in CASES:
-    torch.save(train(rank, 2, name, inside=place == "inside"), f"{folder}/{name}-{place}-{rank}.pt")
-dist.barrier()
-dist.destroy_process_group()
-os._exit(0)  # see examples/torch_ddp.py
-"""
 LOSSES = {
     "minmax": midam.nn.MinMaxAUCLoss,
     "noisy-and": midam.nn.MinMaxAUCLoss,
@@ -70,12 +60,21 @@ def train(rank: int, count: int, name: str, *, inside: bool) -> dict:
     return {"model": model.state_dict(), "pool": pool.state_dict(), "loss": loss_fn.state_dict(), "losses": losses}
 
 
+def join(rank: int, folder: Path) -> None:
+    """Train all cases as one of two processes."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for name, place in CASES:
+        torch.save(train(rank, 2, name, inside=place == "inside"), folder / f"{name}-{place}-{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with what each of two processes has trained, in each case."""
     folder = tmp_path_factory.mktemp("trained")
-    running = [subprocess.Popen([sys.executable, "-c", CODE, str(rank), str(folder)]) for rank in (0, 1)]
-    assert [process.wait(timeout=240) for process in running] == [0, 0]
+    running = [fork(join, rank, folder, log=folder / f"log-{rank}") for rank in (0, 1)]
+    assert [finish(process) for process in running] == [0, 0], (folder / "log-0").read_text()
     return folder
 
 
@@ -93,35 +92,28 @@ def test_two_processes_train_what_one_does(name, place, trained):
         assert all(torch.equal(value, both[1][part][key]) for key, value in both[0][part].items())
 
 
-UNEQUAL = """
-import sys, torch, torch.distributed as dist, midam
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-index = torch.arange(4 - rank) + 4 * rank
-pool, loss_fn = midam.nn.TrackedPooling("mean", num_bags=8), midam.nn.MinMaxAUCLoss()
-own = sys.argv[3] == "own"  # a loss of somebody else: only the commit joins the bags
-try:
-    scores = pool(torch.randn(len(index), 3, requires_grad=True), index)
-    loss = scores.square().mean() if own else loss_fn(scores, index % 2)
-    loss.backward()
-    midam.nn.commit(pool)
-except midam.errors.ConfigError as error:
-    print(error, flush=True)
-dist.barrier()
-dist.destroy_process_group()
-"""
+def join_with_other_sizes(rank: int, folder: Path, loss_of: str) -> None:
+    """Train a batch of 4 bags, or of 3, as one of two processes; writes why that is refused."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    index = torch.arange(4 - rank) + 4 * rank
+    pool, loss_fn = midam.nn.TrackedPooling("mean", num_bags=8), midam.nn.MinMaxAUCLoss()
+    try:
+        scores = pool(torch.randn(len(index), 3, requires_grad=True), index)
+        # A loss of somebody else: only the commit joins the bags.
+        loss = scores.square().mean() if loss_of == "own" else loss_fn(scores, index % 2)
+        loss.backward()
+        midam.nn.commit(pool)
+    except midam.errors.ConfigError as error:
+        (folder / f"said-{rank}").write_text(str(error))
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["midam", "own"])
 def test_batches_of_unequal_sizes_are_named_in_each_process(loss, tmp_path):
     """The last batch of a `DataLoader` without `drop_last`; the exchange itself would end both in C++."""
-    command = [sys.executable, "-c", UNEQUAL]
-    others = [
-        subprocess.Popen([*command, str(rank), str(tmp_path), loss], stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    for other in others:
-        out, _ = other.communicate(timeout=300)
-        assert "as many bags in the batch of each process, got 4, 3" in out
-        assert other.returncode == 0
+    others = [fork(join_with_other_sizes, rank, tmp_path, loss, log=tmp_path / "log") for rank in range(2)]
+    assert [finish(other) for other in others] == [0, 0], (tmp_path / "log").read_text()
+    for rank in range(2):
+        assert "as many bags in the batch of each process, got 4, 3" in (tmp_path / f"said-{rank}").read_text()

