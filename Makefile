@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+# Python compiles a module when it is first imported; to compile all 20,000 here would take most of a minute.
+INSTALL := $(PIP) install --no-compile
 LIBAUC := $(VENV)/libauc
 INPUTS := pyproject.toml constraints.txt
 
@@ -38,15 +40,15 @@ endef
 $(VENV)/.run: $(INPUTS)
 	$(begin_install)
 	@echo "Installing midam into $(VENV) (once; a few minutes with a cold cache)"
-	@$(PIP) install -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) install -c constraints.txt hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e .
+	@$(INSTALL) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	@$(INSTALL) -c constraints.txt hatchling editables
+	@$(INSTALL) -c constraints.txt --no-build-isolation -e .
 	@rm $(VENV)/.busy && touch $@
 
 $(VENV)/.dev: $(VENV)/.run
 	$(begin_install)
 	@echo "Installing the development tools into $(VENV) (once)"
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(INSTALL) -c constraints.txt --no-build-isolation -e '.[dev]'
 	@rm $(VENV)/.busy && touch $(VENV)/.run && touch $@
 
 setup: $(VENV)/.dev  ## install midam and the development tools into .venv
@@ -146,7 +148,7 @@ check: setup libauc  ## lint, size, types, docs, doctest and test: what CI runs
 # LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.
 libauc: $(VENV)/.dev  ## install LibAUC 2.0.1 beside the environment, for the comparison alone
 	@[ -e $(LIBAUC)/.done ] || { rm -rf $(LIBAUC) \
-		&& $(PIP) install --no-deps --target $(LIBAUC) libauc==2.0.1 && touch $(LIBAUC)/.done; } \
+		&& $(INSTALL) --no-deps --target $(LIBAUC) libauc==2.0.1 && touch $(LIBAUC)/.done; } \
 		|| echo "LibAUC 2.0.1 could not be installed: the tests that compare with it will be skipped." >&2
 
 clean:  ## remove the environment and everything that was built
