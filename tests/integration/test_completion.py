@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import pytest
+from tests.integration.commands import finish, start
 
 from midam.cli import main
 
@@ -20,10 +21,7 @@ def script(tmp_path_factory):
     if shutil.which("bash") is None:
         pytest.skip("needs bash")
     path = tmp_path_factory.mktemp("completion") / "midam.bash"
-    code = "import sys; from midam.cli import main; sys.exit(main(['completion', 'bash']))"
-    import sys
-
-    path.write_bytes(subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE).stdout)
+    assert finish(start("completion", "bash", log=path)) == 0
     return path
 
 

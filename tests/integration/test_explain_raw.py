@@ -8,6 +8,7 @@ import numpy as np
 import pydicom
 import pytest
 from PIL import Image
+from tests import quick
 from tests.unit.test_embed import STRIDE, TINY, Tiny
 from tests.unit.test_sources_volumes import save_series
 
@@ -60,7 +61,9 @@ def scans(tmp_path_factory):
         embed = ["embed", "raw", "--labels", "labels.csv", "--encoder", TINY, "--dtype", "float32"]
         assert main([*embed, "--window", "0,1600", "--out", "f.store"]) == 0
         fit = ["fit", "f.store", "--method", "midam", "--pooling", "smoothed-max", "--epochs", "60", "--lr", "0.1"]
-        assert main([*fit, "--seed", "0", "--out", "run"]) == 0
+        quick.draw(False)  # the pages of the run
+        assert main([*fit, "--members", "1", "--no-baseline", "--seed", "0", "--out", "run"]) == 0
+        quick.draw(True)
         assert main(["explain", "run", "f.store", "--bags", "p01", "p03", "p00", "--out", "why"]) == 0
     return root
 

@@ -12,6 +12,7 @@ from tests.integration.commands import PATIENCE, rows, table
 from tests.unit.test_terminal import screen
 
 import midam
+from midam.cli import main
 
 
 @pytest.mark.slow
@@ -51,14 +52,15 @@ def test_ctrl_c_leaves_no_bar(tmp_path):
     assert any(line.startswith("midam: stopped") for line in lines)
 
 
-def test_ctrl_c_after_the_last_line_changes_nothing():
+def test_ctrl_c_after_the_last_line_changes_nothing(capsys):
     code = (
         "import atexit, os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "atexit.register(os.kill, os.getpid(), signal.SIGINT); sys.argv[1:] = ['completion', 'bash']; "
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT); sys.argv[1:] = ['fitt']; "
         "from midam.cli import main; sys.exit(main())"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(midam.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert main(["fitt"]) == 2
+    assert (done.returncode, done.stderr.split()) == (2, capsys.readouterr().err.split())

@@ -23,6 +23,7 @@ from midam.evaluate.intervals import paired_delong
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
+from midam.methods.auto import method as auto_method
 from midam.methods.auto import search as searching
 from midam.methods.auto.candidates import (
     PIXELS,
@@ -686,7 +687,7 @@ def write_bags(path, bags, **more):
     return path
 
 
-def test_what_names_no_training_is_chosen_on_the_bags(tmp_path, capsys):
+def test_what_names_no_training_is_chosen_on_the_bags(tmp_path, capsys, monkeypatch):
     data = write_bags(tmp_path / "bags.npz", make_bags())
     assert fit_and_name(data, tmp_path / "usual", "--seed", "1", "--threads", "1", "--val_fraction", "0.1") == "auto"
     assert "training auto on" in (told := capsys.readouterr().err)
@@ -698,7 +699,9 @@ def test_what_names_no_training_is_chosen_on_the_bags(tmp_path, capsys):
     ).read_bytes()
     store = tmp_path / "bags.store"
     assert main(["data", "import", str(data), "--out", str(store)]) == 0
-    assert fit_and_name(store, tmp_path / "stored", "--budget", "1h") == "auto"
+    stop_at(monkeypatch, auto_method, "search", 1)
+    assert main(["fit", str(store), "--budget", "1h", "--out", str(tmp_path / "stored")]) == 130
+    assert "training auto on" in capsys.readouterr().err
 
 
 QUICKLY = ["--epochs", "1", "--members", "1"]
@@ -771,15 +774,20 @@ def test_a_stopped_run_keeps_what_it_has_tried(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.filterwarnings("ignore:.*continues after")
 def test_a_budget_is_kept_for_a_resume(run, tmp_path, monkeypatch):
-    out, seen, real = tmp_path / "limited", [], searching.search
-    monkeypatch.setattr(
-        "midam.methods.auto.method.search", lambda *a, **how: seen.append(how["budget"]) or real(*a, **how)
-    )
+    out, seen = tmp_path / "limited", []
+
+    def search(*arguments, budget, **options):
+        seen.append(budget)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        return searching.search(*arguments, budget=budget, **options)
+
+    monkeypatch.setattr(auto_method, "search", search)
     data = str(run.parent / "bags.npz")
     assert main(["fit", data, "--method", "auto", "--budget", "1.5m", "--out", str(out)]) == 0
     (out / "summary.json").unlink()
-    assert main(["fit", "--resume", str(out)]) == 0
-    assert main(["fit", "--config", str(out / "config.yaml"), "--out", str(tmp_path / "again")]) == 0
+    assert main(["fit", "--resume", str(out)]) == 130
+    assert main(["fit", "--config", str(out / "config.yaml"), "--out", str(tmp_path / "again")]) == 130
     assert seen == [90.0, 90.0, 90.0]
 
 

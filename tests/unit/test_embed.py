@@ -2,10 +2,8 @@
 
 import csv
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tracemalloc
 import warnings
@@ -15,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.integration.commands import finish, start
 from tests.unit.test_sources_volumes import save_series
 from torch import nn
 
@@ -443,11 +442,11 @@ def test_some_of_the_bags_are_embedded_alone(tmp_path):
         np.testing.assert_array_equal(some[one], whole[of])
 
 
-def test_two_processes_embed_what_one_does(images):
+def test_two_processes_embed_what_one_does(images, monkeypatch):
     whole, rows = midam.open_store("f.store"), (images / "labels.csv").read_text().splitlines()
     added = f"ENCODERS.add({TINY!r}, Tiny)\n"
     Path("eyes_plugin.py").write_text(f"from midam.registry import ENCODERS\nfrom {HERE} import Tiny\n{added}")
-    places = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.syspath_prepend(str(Path.cwd()))  # the processes find modules where this one does
     started = []
     for part in range(2):
         (images / f"part{part}").mkdir()
@@ -458,9 +457,8 @@ def test_two_processes_embed_what_one_does(images):
             shutil.copy(images / "images" / name, images / f"part{part}" / name)
         words = [f"part{part}", "--labels", f"part{part}.csv", "--groups", "patient", "--patch-size", str(STRIDE)]
         words += ["--plugin", "eyes_plugin", "--encoder", TINY, "--out", f"{part}.store"]
-        command = [sys.executable, "-m", "midam.cli", "embed", *words]
-        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}))
-    assert [process.wait(timeout=100) for process in started] == [0, 0]
+        started.append(start("embed", *words, log=Path("log")))
+    assert [finish(process) for process in started] == [0, 0], Path("log").read_text()
     for part in range(2):
         found = midam.open_store(f"{part}.store")
         assert found.ids.tolist() == whole.ids[part::2].tolist()
@@ -682,12 +680,12 @@ def test_what_the_default_asks_for(images, monkeypatch):
 
 @pytest.fixture
 def scans(tmp_path, monkeypatch):
-    """A folder of 24 volumes of 5 slices of 40 x 48 pixels, as arrays, with their labels; the working folder."""
+    """A folder of 24 volumes of 3 slices of 24 x 32 pixels, as arrays, with their labels; the working folder."""
     monkeypatch.chdir(tmp_path)
     Path("scans").mkdir()
     rng = np.random.default_rng(0)
     for scan in range(24):
-        np.save(f"scans/s{scan:02d}.npy", rng.normal(scan % 2, 1, size=(5, 40, 48)).astype(np.float32))
+        np.save(f"scans/s{scan:02d}.npy", rng.normal(scan % 2, 1, size=(3, 24, 32)).astype(np.float32))
     lines = ["bag_id,label", *(f"s{scan:02d},{scan % 2}" for scan in range(24))]
     Path("labels.csv").write_text("\n".join(lines) + "\n")
 
@@ -706,7 +704,7 @@ _SCANS = {
 def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
     words, embedded = _SCANS[way], way in ("default", "auto", "budget")
     monkeypatch.setattr("midam.imaging.kinds.USUAL_NETWORK", TINY)
-    monkeypatch.setattr("midam.imaging.kinds._SMALL", 40)
+    monkeypatch.setattr("midam.imaging.kinds._SMALL", 24)
     usual = ["--labels", "labels.csv", "--out", "run"]
     usual += [] if way in ("auto", "budget") else ["--epochs", "1", "--members", "1", "--no-baseline"]
     assert main(["fit", "scans", *usual, *words]) == 0
@@ -725,7 +723,7 @@ def test_small_scans_are_trained_from_random_weights():
 
 @pytest.mark.usefixtures("scans")
 def test_a_comparison_on_pixels_says_how_to_compare_on_vectors(monkeypatch, capsys):
-    monkeypatch.setattr("midam.imaging.kinds._SMALL", 40)
+    monkeypatch.setattr("midam.imaging.kinds._SMALL", 24)
     usual = ["--labels", "labels.csv", "--cv", "1x2", "--methods", "bag-statistics-logistic,bag-statistics-extratrees"]
     assert main(["compare", "scans", *usual, "--out", "both"]) == 0
     assert "run `midam embed scans --out STORE`" in capsys.readouterr().err
