@@ -25,10 +25,12 @@ def run(name: str, *words: str, start: tuple[str, ...] = (), cwd: Path | None = 
     return done.stdout
 
 
-def run_warm(name: str, *words: str, cwd: Path, **environment: str) -> str:
-    """Run an example in a process that has imported torch and midam; returns what it prints."""
-    log = cwd / "log"
-    assert finish(fork(execute, EXAMPLES / name, words, cwd, log=log, **environment)) == 0, log.read_text()
+def run_warm(name: str, *words: str, cwd: Path, count: int = 1) -> str:
+    """Run an example in so many processes that have imported torch and midam; returns what they print."""
+    log, group = cwd / "log", meeting_point() | {"WORLD_SIZE": str(count)}
+    log.unlink(missing_ok=True)
+    kids = [fork(execute, EXAMPLES / name, words, cwd, log=log, RANK=str(rank), **group) for rank in range(count)]
+    assert [finish(kid) for kid in kids] == [0] * count, log.read_text()
     return log.read_text()
 
 
@@ -57,11 +59,14 @@ def test_plain_torch(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_with_a_checkpoint(tmp_path):
-    alone = run_warm("torch_ddp.py", "--epochs", "1", cwd=tmp_path, RANK="0", WORLD_SIZE="1", **meeting_point())
-    assert "continues" not in alone
-    start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")  # finds a free port
-    both = run("torch_ddp.py", "--epochs", "5", start=start, cwd=tmp_path)
+@pytest.mark.parametrize("torchrun", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_two_processes_with_a_checkpoint(torchrun, tmp_path):
+    assert "continues" not in run_warm("torch_ddp.py", "--epochs", "1", cwd=tmp_path)
+    if torchrun:
+        start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")  # finds a free port
+        both = run("torch_ddp.py", "--epochs", "5", start=start, cwd=tmp_path)
+    else:
+        both = run_warm("torch_ddp.py", "--epochs", "5", cwd=tmp_path, count=2)
     assert both.count("of 2 continues after epoch 1") == 2
     assert auroc(both) > 0.8
     state = torch.load(tmp_path / "run.pt", weights_only=True)

@@ -31,14 +31,16 @@ CONFIG = (ROOT / "mkdocs.yml").read_text("utf-8")
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_home_page_run(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_the_commands_of_the_home_page_run(whole, tmp_path, monkeypatch, capsys):
+    """The long tests run them as they stand, the others with one member."""
     monkeypatch.chdir(tmp_path)
     install, commands = (block.splitlines() for block in blocks("sh", HOME))
     assert install == ["pip install ."]
     words = [line.partition("#")[0].split() for line in commands]
     assert [name for name, *_ in words] == ["midam"] * 3
-    for _, *arguments in words:
-        assert main(arguments) == 0
+    for _, command, *arguments in words:
+        assert main([command, *arguments, *([] if whole or command != "fit" else ["--members", "1"])]) == 0
     assert re.search(r"^test AUROC 0\.9\d\d \(95% CI ", capsys.readouterr().out, flags=re.MULTILINE)
     assert len((tmp_path / "scores.csv").read_text().splitlines()) > 100
 

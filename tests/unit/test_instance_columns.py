@@ -17,6 +17,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from tests.pairs import all_pairs
 
 from midam import Bags, MIDAMClassifier, MIDAMRanker, PerInstance, read_bags
 from midam.cli import main
@@ -648,19 +649,21 @@ def test_whole_numbers_that_may_be_codes_or_times_are_warned_of(tmp_path, name, 
         bags_of(frame.astype({name: "Int64"} if frame[name].dtype.kind == "i" else {}))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz", ".xlsx"])
+_CODES = {
+    "such as 0117, which begins with 0": ["0117", "117", "250"],
+    r"such as 250\.10? and 250\.10?": ["250.10", "250.1", "401.9"],
+    "such as (1E5|100000) and (1E5|100000)": ["1E5", "100000", "7"],
+}
+
+
 @pytest.mark.parametrize(
-    ("words", "example"),
-    [
-        (["0117", "117", "250"], "such as 0117, which begins with 0"),
-        (["250.10", "250.1", "401.9"], r"such as 250\.10? and 250\.10?"),
-        (["1E5", "100000", "7"], "such as (1E5|100000) and (1E5|100000)"),
-    ],
+    ("suffix", "example", "name"),
+    all_pairs([".csv", ".tsv", ".csv.gz", ".xlsx"], _CODES, ["unit", "icd", "diagnosis_code"]),
 )
-@pytest.mark.parametrize("name", ["unit", "icd", "diagnosis_code"])
 def test_texts_that_become_one_number_are_warned_of_unless_they_are_declared_or_left_out(
-    tmp_path, suffix, words, example, name
+    tmp_path, suffix, example, name
 ):
+    words = _CODES[example]
     frame = table().assign(**{name: np.resize(words, 120)})
     path = tmp_path / f"t{suffix}"
     frame.to_excel(path, index=False) if suffix == ".xlsx" else frame.to_csv(
