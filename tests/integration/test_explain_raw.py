@@ -62,7 +62,7 @@ def scans(tmp_path_factory):
         assert main([*embed, "--window", "0,1600", "--out", "f.store"]) == 0
         fit = ["fit", "f.store", "--method", "midam", "--pooling", "smoothed-max", "--epochs", "60", "--lr", "0.1"]
         quick.draw(False)  # the pages of the run
-        assert main([*fit, "--members", "1", "--no-baseline", "--seed", "0", "--out", "run"]) == 0
+        assert main([*fit, "--members", "1", "--no-baseline", "--folds", "0", "--seed", "0", "--out", "run"]) == 0
         quick.draw(True)
         assert main(["explain", "run", "f.store", "--bags", "p01", "p03", "p00", "--out", "why"]) == 0
     return root

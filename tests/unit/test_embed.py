@@ -659,7 +659,7 @@ def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(wor
     monkeypatch.setattr("midam.imaging.kinds._SMALL", 50)
     out = f"runs/usual{len(words)}{words[:1]}"
     usual = ["--labels", "labels.csv", "--groups", "patient", "--allow-leakage", "--epochs", "1", "--members", "1"]
-    assert main(["fit", "images", *usual, *words, "--no-baseline", "--out", out]) == 0
+    assert main(["fit", "images", *usual, *words, "--no-baseline", "--folds", "0", "--out", out]) == 0
     text = capsys.readouterr().err
     assert ("resnet20 learns from random weights instead" in text) == (not words)
     assert midam.load_run(out).settings.model.encoder == ("resnet20" if words else "mlp")
@@ -706,7 +706,7 @@ def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
     monkeypatch.setattr("midam.imaging.kinds.USUAL_NETWORK", TINY)
     monkeypatch.setattr("midam.imaging.kinds._SMALL", 24)
     usual = ["--labels", "labels.csv", "--out", "run"]
-    usual += [] if way in ("auto", "budget") else ["--epochs", "1", "--members", "1", "--no-baseline"]
+    usual += [] if way in ("auto", "budget") else ["--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0"]
     assert main(["fit", "scans", *usual, *words]) == 0
     assert ("resnet20 learns from random weights instead" in capsys.readouterr().err) == embedded
     assert Path("vectors").exists() == embedded
