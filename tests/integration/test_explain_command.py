@@ -19,6 +19,8 @@ from midam.errors import install
 
 h5py = pytest.importorskip("h5py")
 
+ONE_MODEL = ["--epochs", "1", "--members", "1", "--folds", "0"]
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
@@ -298,7 +300,7 @@ def test_slides_get_polygons_of_their_patches(tmp_path, capsys):
     (tmp_path / "slides").mkdir()
     feature_files(tmp_path / "slides")
     data = [str(tmp_path / "slides"), "--labels", str(tmp_path / "labels.csv")]
-    assert main(["fit", *data, "--epochs", "1", "--members", "1", "--out", str(tmp_path / "run")]) == 0
+    assert main(["fit", *data, *ONE_MODEL, "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     assert main(["explain", str(tmp_path / "run"), *data, "--bags", "s01", "--out", str(tmp_path / "o")]) == 0
     features = json.loads((tmp_path / "o" / "s01.geojson").read_text())["features"]
@@ -324,7 +326,7 @@ def test_slides_known_by_features_are_drawn_over_a_folder_of_images(tmp_path, ca
         right, low = (file["coords"][:].max(axis=0) + 512).tolist()
     Image.new("RGB", (right // 64, low // 64), "pink").save(tmp_path / "thumbs" / "s01.png")
     data, run = [str(tmp_path / "slides"), "--labels", str(tmp_path / "labels.csv")], str(tmp_path / "run")
-    assert main(["fit", *data, "--epochs", "1", "--members", "1", "--out", run]) == 0
+    assert main(["fit", *data, *ONE_MODEL, "--out", run]) == 0
     capsys.readouterr()
     images = ["--images", str(tmp_path / "thumbs")]
     wanted = ["explain", run, *data, "--bags", "s01", "--out", str(tmp_path / "o"), *images]
@@ -350,7 +352,7 @@ def test_the_page_says_why_a_bag_has_no_image(tmp_path, capsys):
     feature_files(tmp_path / "slides")
     Image.new("RGB", (20, 20), "pink").save(tmp_path / "thumbs" / "s01.png")
     data, run = [str(tmp_path / "slides"), "--labels", str(tmp_path / "labels.csv")], str(tmp_path / "run")
-    assert main(["fit", *data, "--epochs", "1", "--members", "1", "--out", run]) == 0
+    assert main(["fit", *data, *ONE_MODEL, "--out", run]) == 0
     call = ["explain", run, *data, "--bags", "s01", "s02", "--images", str(tmp_path / "thumbs")]
     assert main([*call, "--out", str(tmp_path / "o")]) == 0
     said = capsys.readouterr().err
@@ -398,7 +400,7 @@ def test_images_are_drawn_on_and_a_moved_one_is_named(tmp_path, capsys):
     (tmp_path / "labels.csv").write_text("slide_id,label\n" + "".join(labels))
     tables, run, store = ["--labels", str(tmp_path / "labels.csv")], str(tmp_path / "run"), str(tmp_path / "store")
     data = [str(tmp_path / "images"), *tables]
-    assert main(["fit", *data, "--patch-size", "8", "--epochs", "1", "--members", "1", "--out", run]) == 0
+    assert main(["fit", *data, "--patch-size", "8", *ONE_MODEL, "--out", run]) == 0
     assert main(["explain", run, *data, "--bags", "i01", "--out", str(tmp_path / "o")]) == 0
     entry = json.loads((tmp_path / "o" / "explain.json").read_text())["bags"][0]
     assert (entry["picture"], entry["size"]) == ("overlay", 12)
@@ -422,7 +424,7 @@ def test_nothing_is_written_among_the_files_of_the_bags(tmp_path, capsys):
     frame["path"] = "slides/" + frame["bag"] + ".h5"
     frame.to_csv(tmp_path / "man.csv", index=False)
     data, run = str(tmp_path / "man.csv"), str(tmp_path / "run")
-    assert main(["fit", data, "--epochs", "1", "--members", "1", "--out", run]) == 0
+    assert main(["fit", data, *ONE_MODEL, "--out", run]) == 0
     assert main(["data", "import", data, "--out", str(tmp_path / "s.store")]) == 0
     before = sorted(path.name for path in slides.iterdir())
     explain, predict = ["explain", run, "DATA", "--bags", "s01", "--out"], ["predict", run, "DATA", "--out"]
@@ -449,7 +451,7 @@ def test_files_and_manifest_in_one_folder_leave_room_for_results(tmp_path, monke
     frame = pd.read_csv(tmp_path / "labels.csv").rename(columns={"slide_id": "bag"})
     frame.assign(path=frame["bag"] + ".h5").to_csv(flat / "man.csv", index=False)
     monkeypatch.chdir(flat)
-    assert main(["fit", "man.csv", "--epochs", "1", "--members", "1", "--out", "run"]) == 0
+    assert main(["fit", "man.csv", *ONE_MODEL, "--out", "run"]) == 0
     assert main(["predict", "run", "man.csv", "--out", "scores.csv"]) == 0
     assert main(["explain", "run", "man.csv", "--bags", "s01", "--out", "why"]) == 0
     assert main(["explain", "run", "man.csv", "--bags", "s01", "--out", "."]) == 2
@@ -468,7 +470,7 @@ def test_each_slide_of_a_patient_has_its_polygons_maps_and_rows(tmp_path, capsys
             rows.append(f"p{patient}{name}\tp{patient}\t{patient // 2 % 2}")
     (tmp_path / "labels.tsv").write_text("\n".join(rows))
     data = [str(tmp_path / "f"), "--labels", str(tmp_path / "labels.tsv")]
-    fit = ["fit", *data, "--bag-by", "patient", "--epochs", "1", "--members", "1", "--no-baseline"]
+    fit = ["fit", *data, "--bag-by", "patient", *ONE_MODEL, "--no-baseline"]
     assert main([*fit, "--out", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     assert main(["explain", str(tmp_path / "run"), *data, "--bags=p1", "--out", str(tmp_path / "o")]) == 0
