@@ -50,6 +50,7 @@ VERSIONS = {
     "labels": 1,
     "screening": 1,
     "icmil": 1,
+    "league": 1,
     "tracked": 1,
     "tracked-reference": 1,
     "candidates": 1,

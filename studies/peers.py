@@ -1,4 +1,4 @@
-"""Methods of other libraries: LibAUC 2.0.1's MIDAM, and torchmil's ABMIL.
+"""Methods of other libraries: LibAUC 2.0.1's MIDAM, torchmil's ABMIL, and the networks of mikit-learn 1.0.6.
 
 `libauc-midam-att` and `libauc-midam-smx` run through LibAUC's own loss, optimizer and network.
 Settings are those of its tutorial: learning rate 0.01, margin 1, gamma 0.9, tau 0.1, momentum 0.1, weight decay 1e-4,
@@ -12,6 +12,10 @@ parent packages. No code of LibAUC is changed or copied.
 It trains with cross-entropy on whole bags, padded and masked by its own collate function; a linear layer of 512 with
 ReLU precedes it; Adam at 1e-3, weight decay 1e-4, batches of 16 bags, 100 epochs. Features are standardized by
 the training instances. Nothing is selected; the weights of the last epoch are tested.
+
+`mikit-mean` and `mikit-attention` (Zankov et al. 2025) run as the documentation of mikit-learn shows: features are
+scaled to the range of the training instances, three layers of 256, 128 and 64, AdamW at 1e-3, at most 1000 epochs,
+stopped when the loss on a fifth of the training bags has not fallen for ten.
 """
 
 import contextlib
@@ -20,6 +24,7 @@ import importlib.util
 import io
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -207,10 +212,57 @@ def load_torchmil() -> tuple[ModuleType, ModuleType]:
         ) from None
 
 
+class MikitMean(Baseline):
+    """`mikit-mean`: the network of mikit-learn with the mean of the vectors of a bag."""
+
+    uses_torch = True
+    lacks = "it is a network of mikit-learn, which a run does not hold"
+    network = "BagNetworkClassifier"
+
+    def __init__(self) -> None:
+        load_mikit()
+
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return the scores of the network."""
+        classifiers, preprocessing = load_mikit()
+        train, score = (
+            [np.asarray(bags[i], np.float64).reshape(bags.sizes[i], -1) for i in own]
+            for own in (trial.train, trial.score)
+        )
+        scaler = preprocessing.BagMinMaxScaler().fit(train)
+        labels = bags.require_labels()[trial.train].tolist()
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
+            network = getattr(classifiers, self.network)(random_seed=trial.seed)
+            network.fit(scaler.transform(train), labels)
+            scores: Scores = network.predict(scaler.transform(score)).astype(np.float64)
+        return scores
+
+
+class MikitAttention(MikitMean):
+    """`mikit-attention`: its network with additive attention."""
+
+    network = "AdditiveAttentionNetworkClassifier"
+
+
+def load_mikit() -> tuple[ModuleType, ModuleType]:
+    """Import the classifiers and the scalers of mikit-learn; raise a `ConfigError` if a package is missing."""
+    try:
+        modules = ("milearn.network.classifier", "milearn.preprocessing")
+        with warnings.catch_warnings(action="ignore"):
+            return importlib.import_module(modules[0]), importlib.import_module(modules[1])
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Expected mikit-learn and the packages that it needs, got no package {error.name}; run "
+            "`pip install --no-deps mikit-learn==1.0.6 lightning pytorch-lightning torchmetrics`."
+        ) from None
+
+
 PEERS: Mapping[str, type[Baseline]] = {
     "libauc-midam-att": LibAUCAttention,
     "libauc-midam-smx": LibAUCSmoothedMax,
     "torchmil-abmil": TorchMILABMIL,
+    "mikit-mean": MikitMean,
+    "mikit-attention": MikitAttention,
 }
 for _name, _peer in PEERS.items():
     BASELINES.add(_name, _peer)

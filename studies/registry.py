@@ -36,6 +36,7 @@ STUDIES = Registry(
         "cross-validation": "studies.tabular.cross_validation.run",
         "small-sets": "studies.tabular.small_sets.run",
         "icmil": "studies.tabular.icmil.run",
+        "league": "studies.tabular.league.run",
         "large-sets": "studies.tabular.large_sets.run",
         "candidates": "studies.tabular.candidates.run",
         "tracked": "studies.regime.tracked.run",

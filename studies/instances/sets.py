@@ -35,7 +35,7 @@ _HAY, _CLUSTERS, _SPREAD, _NEEDLE_WIDTH = 100, 10, 2.0, 12
 _SEQUENCES, _LONG, _MOTIF = 50, (12, 17), "ILDF"
 # Classes of amino acids: small, aliphatic, aromatic, positive, negative, polar.
 _CLASSES = ("GAPST", "VILMC", "FWY", "KRH", "DE", "NQ")
-_LETTERS = {letter: kind for kind, letters in enumerate(_CLASSES) for letter in letters}
+LETTERS = {letter: kind for kind, letters in enumerate(_CLASSES) for letter in letters}
 _KINDS = len(_CLASSES)
 
 
@@ -185,12 +185,12 @@ def _needle(rng: np.random.Generator, train: int, test: int) -> Split:
 
 def _receptors(rng: np.random.Generator, train: int, test: int) -> Split:
     """Make bags of sequences of amino acids, as counts of triples of their classes; some hold a motif."""
-    alphabet, parts, labels = np.array(list(_LETTERS)), list[list[NDArray[Any]]](), list[list[Scores]]()
+    alphabet, parts, labels = np.array(list(LETTERS)), list[list[NDArray[Any]]](), list[list[Scores]]()
     for count in (train, test):
         bags, marks = list[NDArray[Any]](), list[Scores]()
         for number in range(count):
             holds = rng.permutation(np.arange(_SEQUENCES) < (rng.integers(2, 5, endpoint=True) if number % 2 else 0))
-            bags.append(np.stack([_triples(_sequence(rng, alphabet, bool(motif))) for motif in holds]))
+            bags.append(np.stack([triples(_sequence(rng, alphabet, bool(motif))) for motif in holds]))
             marks.append(holds.astype(np.float64))
         parts.append(bags)
         labels.append(marks)
@@ -205,15 +205,15 @@ def _sequence(rng: np.random.Generator, alphabet: NDArray[np.str_], motif: bool)
     return "".join(letters)
 
 
-def _triples(sequence: str) -> Scores:
+def triples(sequence: str) -> Scores:
     """Return how often each of the 216 triples of classes occurs in a sequence.
 
     Examples
     --------
-    >>> _triples("GAPV").nonzero()[0].tolist()
+    >>> triples("GAPV").nonzero()[0].tolist()
     [0, 1]
     """
-    kinds = np.array([_LETTERS[letter] for letter in sequence])
+    kinds = np.array([LETTERS[letter] for letter in sequence])
     codes = kinds[:-2] * _KINDS**2 + kinds[1:-1] * _KINDS + kinds[2:]
     return np.bincount(codes, minlength=_KINDS**3).astype(np.float64)
 

@@ -160,7 +160,7 @@ def train_fit(fit: Fit) -> list[Row]:
             config = fit.config.replace(members=candidate.members).resolve((1,))
             candidate = Candidate(fit.method, config=limited(config, len(folds[0].train)) if chosen else config)
         parts = [trials_of(fit.bags, fold) if chosen or fit.config is None else [fold] for fold in folds]
-        return [{"scores": _nested(candidate, fit.bags, parts)}]
+        return [{"scores": nested_scores(candidate, fit.bags, parts)}]
     if fit.config is None:
         peer: Baseline = BASELINES.find(fit.method)()
         with single_threaded():
@@ -168,7 +168,7 @@ def train_fit(fit: Fit) -> list[Row]:
     return [{"scores": [result.scores[-1].tolist() for result in train_trials(fit.config, fit.bags, folds)]}]
 
 
-def _nested(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) -> list[list[Any]]:
+def nested_scores(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) -> list[list[Any]]:
     """Return scores [M, n] of the inner trials of each part, then of its last trial, which uses their choice."""
     trials = [trial for part in parts for trial in part]
     if candidate.baseline is not None:
