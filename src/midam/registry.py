@@ -163,7 +163,7 @@ class Registry:
 READERS = Registry(
     "reader",
     {
-        # Kinds of input, tried from the last row to the first.
+        # Kinds of input, tried from the last row to the first; `midam.data.sources.table_files` has formats of tables.
         "folder": "midam.data.sources.folder.FolderReader",
         "table": "midam.data.sources.table_readers.TableReader",
         "manifest": "midam.data.sources.table_readers.ManifestReader",

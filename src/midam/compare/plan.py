@@ -231,9 +231,12 @@ class Selection:
 
 
 def settings_of(base: Settings, method: ComparedMethod) -> dict[str, Any]:
-    """Return the settings of a trained method by flat name, before learning rate and margin are chosen."""
+    """Return the settings of a trained method by flat name, before learning rate and margin are chosen.
+
+    The temperature of `base` applies to methods with its pooling; others may take none, or one in another unit.
+    """
     values = {**base.flat(), **method.settings}
-    return values if values["pooling"] == "smoothed-max" else values | {"temperature": None}
+    return values if values["pooling"] == base.method.pooling else values | {"temperature": None}
 
 
 def make_selection(base: Settings, grid: Grid) -> Selection:

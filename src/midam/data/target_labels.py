@@ -16,7 +16,6 @@ from midam.names import name_of
 CODED = ("multiclass", "ordinal")  # targets of several classes, whose values are positions in the names
 _MOST_SHOWN = 8
 _LEAST = np.finfo(np.float32).tiny
-_WIDTHS = {"binary": 1, "multiclass": 1, "ordinal": 1, "continuous": 1, "survival": 2}  # columns of values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,8 +105,8 @@ class TargetLabels(BriefRepr):
             )
         if len(set(self.names)) < len(self.names):
             raise BagDataError(f"Expected unique names, got {', '.join(self.names)} (in {source}); rename them.")
-        width = {**_WIDTHS, "multilabel": len(self.names)}.get(self.target)
-        if width is not None and self.values.shape[1] != width:
+        width = {"survival": 2, "multilabel": len(self.names)}.get(self.target, 1)
+        if self.values.shape[1] != width:
             expected, got = plural(width, "column"), self.values.shape[1]
             raise BagDataError(
                 f"Expected {expected} for the target {self.target!r}, got {got} (in {source}); give as many."

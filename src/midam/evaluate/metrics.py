@@ -5,6 +5,7 @@ AUROC and AUPRC need no threshold. Sensitivity, specificity, balanced accuracy a
 
 A metric is a function of labels [N] and scores [N], and of its further parameters: `threshold`, `probabilities` or
 `groups`. It returns a number, or None if it is undefined. `midam.registry.METRICS` lists the metrics with a name.
+What each run reports is in `summarize`; `midam.report.terminal` and `midam.targets.base.CardWords` list what is shown.
 """
 
 import inspect

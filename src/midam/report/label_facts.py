@@ -24,8 +24,7 @@ from midam.report.words import METRIC_NAMES
 from midam.targets import Target, target_of
 
 UNITS = {"multiclass": "class", "ordinal": "grade", "multilabel": "label"}
-_TELLS = {
-    "binary": "the label",
+_TELLS = {  # of other targets, "the label"
     "survival": "who has the event first",
     "ordinal": "the grade",
     "continuous": "the number",
@@ -135,7 +134,7 @@ def size_warnings(bags: Bags) -> Iterator[str]:
     ci = target.estimate(values, sizes, groups=groups)
     if ci is not None and not ci.low <= 0.5 <= ci.high:
         area = f"{METRIC_NAMES[target.metric]} alone is {ci.value:.3f} (95% CI {ci.low:.3f} to {ci.high:.3f})"
-        yield f"the bag size predicts {_TELLS[target.name]}: its {area}; {advice}"
+        yield f"the bag size predicts {_TELLS.get(target.name, 'the label')}: its {area}; {advice}"
 
 
 def label_codes(bags: Bags) -> NDArray[np.int64] | None:

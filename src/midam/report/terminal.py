@@ -28,7 +28,7 @@ _PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
 _SIZE_BINS, _BAR = 8, 40
-# Figures of a part of a summary, for all targets.
+# Figures of a part of a summary, for all targets; the page and the card show those of `CardWords` of the target.
 _FIGURES = {
     **{"auprc": "AUPRC", "at_threshold.sensitivity": "sens.", "at_threshold.specificity": "spec."},
     **{"at_threshold.balanced_accuracy": "bal. acc.", "at_threshold.f1": "F1", "brier": "Brier"},

@@ -40,7 +40,8 @@ class CardWords(NamedTuple):
     predicts : str
         The predictions that are made from the scores.
     figures : sequence of (str, str)
-        Columns of the table of results after the main metric: name, and key in the summary, with a dot for nested keys.
+        Rows of the page's table of metrics, and columns of the card's, after the main metric: name, and key in the
+        summary, with a dot for nested keys. The console has those of `midam.report.terminal`.
     batch : str
         The bags of a training step; with fields `positive`, `negative` and `both`, their numbers.
     """

@@ -33,6 +33,7 @@ from midam.data.target_labels import CODED, TargetLabels
 from midam.data.validate import usable, wanted
 from midam.errors import BagDataError, ConfigError, Note, given, nearest, with_article
 from midam.names import is_missing, merge_words, name_of
+from midam.registry import TARGETS
 
 T = TypeVar("T")
 NEGATIVE = (
@@ -44,7 +45,6 @@ POSITIVE = (
     *("diseased", "disease", "sick", "case", "present", "mutant", "mutated", "mut", "affected", "metastasis"),
 )
 _PLAIN = {**dict.fromkeys(NEGATIVE, 0), **dict.fromkeys(POSITIVE, 1)}
-TARGETS = ("binary", "multiclass", "multilabel", "ordinal", "continuous", "survival")
 SURVIVAL = ("time", "event")
 _LABEL, _OF_SEVERAL = "label", "label_"
 _WHOLE = re.compile(r"^\+?(-?\d+)(\.0*)?(e[+-]?0+)?$", re.IGNORECASE)
@@ -104,18 +104,18 @@ def code_labels(
 
     Messages name the bags by their `ids` [n], if these are known, and call a column by the `origin`.
     """
-    if request.target not in ("auto", *TARGETS):
-        raise ConfigError(f"Expected a known target, got {request.target!r}; {nearest(request.target, TARGETS)}")
+    if request.target not in ("auto", *TARGETS.own):
+        raise ConfigError(f"Expected a known target, got {request.target!r}; {nearest(request.target, TARGETS.own)}")
     target, names = _target(columns, request), tuple(columns)
     parts = [LabelColumn(name, values, request, ids, origin.format(name)) for name, values in columns.items()]
     if target == "multilabel":
         labels = _several(parts, request)
     elif target == "survival":
         labels = _survival(parts[0], parts[1], request)
-    elif target == "continuous":
-        labels = _quantity(*parts)
-    else:
+    elif target in ("binary", *CODED):
         labels = _classes(target, *parts)
+    else:
+        labels = _quantity(target, *parts)
     if request.target == "auto" and target in ("multilabel", "survival"):
         text = f"columns {' and '.join(names)}" if len(names) < 3 else f"{len(names)} columns"
         warnings.warn(f"labels of the {text} (in {request.where}): the target is {target}", Note, stacklevel=5)
@@ -232,14 +232,14 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
     return target
 
 
-def _quantity(column: LabelColumn) -> TargetLabels:
+def _quantity(target: str, column: LabelColumn) -> TargetLabels:
     numbers = column.numbers("correct it, or name the grades, the lowest first, with `grades`")
     if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
         where = column.request.where
         text = f"{column.origin} holds each of {numbers.min():g} to {numbers.max():g} once (in {where})"
         advice = "if it numbers the bags, name the column of the label with `label_column`"
         warnings.warn(f"{text}: {advice}", stacklevel=6)
-    return TargetLabels.of("continuous", numbers, names=[column.name])
+    return TargetLabels.of(target, numbers, names=[column.name])
 
 
 def _classes(target: str, column: LabelColumn) -> TargetLabels:

@@ -32,8 +32,9 @@ from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-EXCEL = ".xlsx"
+EXCEL, PARQUET = ".xlsx", ".parquet"
 NAMES = (*TEXTS, EXCEL)  # formats of tables of names
+INSTANCES = (*NAMES, PARQUET)  # of tables of instances
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _FIRST_ROWS = 1000  # in which codes are looked for
@@ -59,7 +60,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     suffix = file_suffix(path)
     ids = {request.bag_column, *group_parts(request.groups)}
     as_text = {*(getattr(request, name) for name in COLUMNS), *ids, *request.category_columns}
-    if suffix == ".parquet":
+    if suffix == PARQUET:
         sheet_of(request, path)
         require_fits(path)
         need("pyarrow", "Parquet", path, extra="parquet")
@@ -259,7 +260,7 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
         if file_suffix(path) == EXCEL:
             require_fits(path)
             header = list(_read_excel(path, _as_text, sheet, is_group_like, rows=0).columns)
-        elif file_suffix(path) == ".parquet":
+        elif file_suffix(path) == PARQUET:
             header = need("pyarrow.parquet", "Parquet", path, extra="parquet").read_schema(path).names
         else:
             with open_text(path) as file:
@@ -389,7 +390,7 @@ _OF_CELL, _OF_EMPTY = 64, 16  # bytes of memory for each cell of a sheet with a 
 
 def require_fits(path: Path) -> None:
     """Refuse a table (text, packed or not, Excel, Parquet) of more rows and bytes than the free memory can hold."""
-    checks = {".parquet": _check_parquet, EXCEL: _check_excel}
+    checks = {PARQUET: _check_parquet, EXCEL: _check_excel}
     checks.get(file_suffix(path), _check_text)(path)
 
 

@@ -22,13 +22,11 @@ from midam.data.sources.labels import label_columns
 from midam.data.sources.reader import BagReader, bag_reader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import refuse_empty_fields
-from midam.data.sources.table_files import EXCEL, NAMES, TEXTS, header_of, read_instances, read_names
+from midam.data.sources.table_files import INSTANCES, NAMES, PARQUET, TEXTS, header_of, read_instances, read_names
 from midam.errors import DataNotFoundError, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
 from midam.settings.data import DataSettings
-
-_PARQUET = ".parquet"
 
 
 class ManifestReader(BagReader):
@@ -91,7 +89,7 @@ class TableReader(BagReader):
     """
 
     what = "a table of instances"
-    suffixes = (*TEXTS, EXCEL, _PARQUET)
+    suffixes = INSTANCES
     parameters = (
         *(*COLUMNS, *COVARIATES, *SPLITS),
         *("instance_label", "coords", "ignore", "positive", "target", "grades", "sheet", "impute"),
@@ -106,7 +104,7 @@ def _open(request: Request) -> Table:
     path = request.path
     frame = read_instances(path, request)
     suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
-    unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == _PARQUET else 2
+    unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == PARQUET else 2
     return Table(str(path), frame, unit=unit, first=first, gaps=gaps)
 
 

@@ -46,8 +46,9 @@ _ASKED = 4  # bags in the command `midam explain`
 
 
 def page_class(target: Target) -> type[TargetPage]:
-    """Return what a target adds to the page; for the target of a plug-in only its metrics."""
-    return next((page for page in _PAGES if page.of_target == target.name), TargetPage)
+    """Return what a target, or else its nearest base, adds to the page; for other targets only their metrics."""
+    names = [kind.__dict__.get("name") for kind in type(target).__mro__]
+    return next((page for name in names for page in _PAGES if page.of_target == name), TargetPage)
 
 
 def report_page(study: Study) -> str:
