@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_224,
+    lines=33_225,
     files=266,
     function=60,
     circles=0,
@@ -116,7 +116,7 @@ PARTS = {
     "imaging": 2147,
     "methods": 1813,
     "nn": 1995,
-    "report": 2710,
+    "report": 2712,
     "runs": 2527,
     "settings": 644,
     "sklearn": 1087,
