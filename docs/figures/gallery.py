@@ -38,7 +38,8 @@ Six sets in which it is known which instances make a bag positive: the witnesses
 explains, of the positive bags that the model has not seen, the one whose witness adds most. AUROC is that of the bags,
 with its 95% interval. **Instance AUROC** is the mean over positive bags of the AUROC of what each instance adds,
 witnesses against the others: .5 is a guess, 1 is right in every bag. `PYTHONPATH=. python docs/figures/gallery.py`
-writes this page.
+writes this page, and `python docs/figures/gallery_sets.py machines .` the data of a section: `digits`, `scan`,
+`mammography`, `tissue`, `customers` or `machines`. Files need the extras `medical,images,pretrained`.
 """
 _PYTHON = """import json
 

@@ -1,6 +1,10 @@
-"""Data of the gallery in which it is known which instances decide: each set is written with its witnesses."""
+"""Data of the gallery in which it is known which instances decide: each set is written with its witnesses.
+
+`python docs/figures/gallery_sets.py machines FOLDER` writes a set; `digits`, `scan` and `tissue` need MIDAM_DATA.
+"""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -141,3 +145,8 @@ MAKERS: dict[str, Callable[[Path, Path], Witnesses]] = {
     **{"digits": write_digits, "scan": write_slices, "mammography": write_studies, "tissue": write_tiles},
     **{"customers": write_payments, "machines": write_machines},
 }
+
+if __name__ == "__main__":
+    target = Path(sys.argv[2])
+    target.mkdir(parents=True, exist_ok=True)
+    witnesses_of(sys.argv[1], target, Path(os.environ.get("MIDAM_DATA", "")))

@@ -16,7 +16,8 @@ FEWER = {
     "a table": {"--epochs 30": "--epochs 2", "epochs=30": "epochs=2"},
     "feature files": {"--epochs 30": "--epochs 2"},
     "images": {"range(60)": "range(20)", "--epochs 20": "--epochs 2"},
-    "scans": {"range(40)": "range(20)", "--epochs 8": "--epochs 1"},
+    "scans": {"range(40)": "range(20)", "--epochs 30": "--epochs 1"},
+    "sequences": {},
     "the loop of midam fit": {},
 }
 SECTIONS = {
@@ -25,7 +26,8 @@ SECTIONS = {
 
 
 def test_there_is_one_for_each_kind_of_user():
-    assert sorted(SECTIONS) == ["a table", "feature files", "images", "scans", "the loop of midam fit"]
+    names = ["a table", "feature files", "images", "scans", "sequences", "the loop of midam fit"]
+    assert sorted(SECTIONS) == names
 
 
 # Pictures are rendered for one of them.

@@ -84,6 +84,23 @@ def test_the_list_names_the_line_and_what_is_unusual_in_it(made, capsys, monkeyp
     assert sorted(path.name for path in place.iterdir()) == ["predictions.csv", "why.csv", "why.html"]
 
 
+def test_the_list_says_which_bags_the_run_knows(made, tmp_path, capsys):
+    folder, _ = made
+    old, new = ((folder / name).read_text().splitlines() for name in ("old.csv", "new.csv"))
+    renamed = [line.replace("m", "n", 1) for line in new[1:]]
+    (tmp_path / "both.csv").write_text("\n".join([new[0], *(line.rpartition(",")[0] for line in old[1:]), *renamed]))
+    out = tmp_path / "s.csv"
+    assert main(["predict", str(folder / "run"), str(tmp_path / "both.csv"), "--why", "--out", str(out)]) == 0
+    rows, text = rows_of(tmp_path / "s.why.csv"), capsys.readouterr().out
+    assert all(row["split"] == ("new" if row["bag"].startswith("n") else "train") for row in rows)
+    bags = {row["bag"]: row["split"] for row in rows}
+    counts = ", ".join(f"{list(bags.values()).count(name)} {name}" for name in ("train", "new"))
+    assert f"{len(bags)} of 110 bags called positive ({counts}): " in text
+    assert re.search(r"\nm\d+: called broken, .*, train bag, \d+ instances, group", text)
+    page = (tmp_path / "s.why.html").read_text()
+    assert f"Bags of the run: {counts}. The model has learned from train bags" in page
+
+
 def test_all_bags_of_a_slice_beside_a_named_file_as_json(made, tmp_path, capsys):
     folder, _ = made
     out = tmp_path / "s.csv"

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from tests.trainings import make_scorers
 
@@ -13,9 +14,17 @@ from midam.cli import main
 from midam.compare import Grid, repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate import InstanceMetrics, evaluate_instances, instance_contributions, instance_metrics
+from midam.evaluate import (
+    InstanceMetrics,
+    evaluate_instances,
+    instance_contributions,
+    instance_metrics,
+    instance_ranks,
+)
 from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
+from midam.nn.pooling import MaxPooling
+from midam.nn.scorer import BagScorer
 from midam.runs.apply import evaluate_run
 from midam.settings import Settings
 from midam.train.trials import Trial, train_trial
@@ -119,6 +128,17 @@ def test_the_contributions_of_all_bags_are_those_of_explain(pooling):
     np.testing.assert_allclose(instance_contributions(model, bags), np.concatenate(each), rtol=1e-5, atol=1e-8)
 
 
+def test_equal_contributions_rank_by_the_score_of_the_instance_alone():
+    bags = Bags.from_list([np.array([[3.0], [2.0], [-1.0], [0.0]], np.float32)], [1], instance_labels=[1, 1, 0, 0])
+    model = BagScorer(torch.nn.Identity(), MaxPooling(1))
+    torch.nn.init.ones_(model.pooling.scorer.weight)
+    added, ranks = instance_contributions(model, bags), instance_ranks(model, bags)
+    assert (added[1:] == 0).all(), "only the maximum of a bag adds"
+    assert ranks.tolist() == [3, 2, 0, 1]
+    assert evaluate_instances(bags, added).auroc_in_bag.value == 0.75
+    assert evaluate_instances(bags, ranks).auroc_in_bag.value == 1
+
+
 @pytest.fixture(scope="module")
 def labeled_run(tmp_path_factory):
     """A table with labels of instances, and a run on it."""
@@ -188,7 +208,8 @@ def compared_bags(*, labeled=True):
 
 
 def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path):
-    methods, options = ["midam-smx", "midam-mean", "bag-statistics-logistic"], {"measure_memory": False}
+    models = ["bag-statistics-logistic", "instance-logistic-max", "embedding-networks"]
+    methods, options = ["midam-smx", "midam-mean", *models, "mi-kernel-svm"], {"measure_memory": False}
     options |= {"settings": Settings(epochs=20, members=1, num_positive=4, num_negative=4)}
     options |= {"grid": Grid(lrs=[0.1], margins=[1.0])}
     bags = compared_bags()
@@ -196,7 +217,8 @@ def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path
     found = run_comparison(bags, methods, folds, out=tmp_path / "compare", **options)
     rows = found.summary.set_index("method")
     assert rows["hit_rate"]["midam-smx"] > 0.6
-    assert np.isnan(rows["hit_rate"]["bag-statistics-logistic"]), "it trains no model of this library"
+    assert (rows["hit_rate"][models] > 0.6).all(), "a baseline that is a model has contributions too"
+    assert np.isnan(rows["hit_rate"]["mi-kernel-svm"]), "it only scores bags"
     assert rows["auroc_in_bag_low"]["midam-smx"] <= rows["auroc_in_bag"]["midam-smx"] <= 1
     assert "instances: hit rate of the top instance" in (tmp_path / "compare/summary.md").read_text()
     assert "Did the right instances decide?" in (tmp_path / "compare/report.html").read_text()

@@ -221,3 +221,4 @@ def test_a_file_of_output_gets_a_line_at_least_every_half_minute_whatever_the_wo
     lines = text.getvalue().splitlines()
     assert len(lines) >= 4
     assert any("50% done" in line for line in lines)
+    assert lines[0] == "scoring, 0% done"

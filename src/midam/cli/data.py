@@ -21,8 +21,8 @@ To continue a stopped import, repeat the command."""
 UNLABELED = "the bags have no labels, as for predict"
 _VERIFY = "Read a whole store and compare each bag with its digest; exit code 1 and their names if some are damaged."
 MASKS = (
-    "folder of masks (images) or annotations (GeoJSON), named like the files: labels of patches, which evaluate "
-    "explanations and never train"
+    "folder of masks (images, NIfTI) or annotations (GeoJSON), named like the files, or a CSV of marked instances: "
+    "labels of patches and slices, which evaluate explanations and never train"
 )
 _ACTIONS = {
     "describe": (_DESCRIBE, "describe data, and warn about problems in it"),
@@ -41,7 +41,7 @@ def parser() -> Parser:
     parsers["describe"].add_argument("name", help=DATA)
     parsers["import"].add_argument("source", help=DATA)
     parsers["import"].add_text("--out", required=True, metavar="STORE", help="folder to write")
-    parsers["import"].add_text("--instance-masks", metavar="DIR", help=MASKS)
+    parsers["import"].add_text("--instance-masks", metavar="PATH", help=MASKS)
     parsers["verify"].add_argument("store", help="folder of a store")
     for name in ("import", "verify"):
         text = "parallel bags; default: one per core"
@@ -106,7 +106,7 @@ def _import(options: Options, console: Console) -> int:
 
 
 def with_masks(bags: Bags, options: Options) -> Bags:
-    """Return bags with labels of their patches from the masks that the options name, if any."""
+    """Return bags with labels of their instances from the masks that the options name, if any."""
     from midam.explain.annotations import label_by_masks
 
     return bags if options.instance_masks is None else label_by_masks(bags, options.instance_masks)

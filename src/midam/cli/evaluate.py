@@ -26,7 +26,7 @@ def parser() -> Parser:
     add_inputs(evaluate)
     known = f"further metrics: {', '.join(METRICS.names())}"
     evaluate.add_argument("--metrics", default="", metavar="A,B,...", help=known)
-    evaluate.add_text("--instance-masks", metavar="DIR", help=MASKS)
+    evaluate.add_text("--instance-masks", metavar="PATH", help=MASKS)
     evaluate.add_text("--out", metavar="FILE.json", help="also write the metrics as JSON, and the report next to it")
     return evaluate
 

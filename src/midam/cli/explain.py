@@ -13,7 +13,6 @@ from midam.cli.predict import add_inputs, read_inputs
 from midam.data.sources.table_readers import rows_of
 from midam.errors import ConfigError, plural, require_counts
 from midam.report.program import note_result, say, stdout_console
-from midam.runs.instance_files import need_h5py
 
 
 def parser() -> Parser:
@@ -32,7 +31,7 @@ def parser() -> Parser:
     explain.add_text("--images", metavar="DIR", help=text)
     text = "level-0 pixels per pixel of such a PNG or JPEG; default: from the level-0 width in the feature files"
     explain.add_argument("--image-downsample", type=float, metavar="N", help=text)
-    explain.add_text("--instance-masks", metavar="DIR", help=MASKS)
+    explain.add_text("--instance-masks", metavar="PATH", help=MASKS)
     explain.add_text("--out", metavar="DIR", help="folder for the files; default: explain in the run")
     return explain
 
@@ -44,7 +43,6 @@ def run(options: Options, console: Console) -> int:
     from midam.report.terminal import BagProgress
     from midam.runs.apply import settings_for
 
-    need_h5py()
     require_counts(top=options.top)
     if options.image_downsample is not None and (options.images is None or not options.image_downsample >= 1):
         got = f"{options.image_downsample:g}" + ("" if options.images else " without --images")

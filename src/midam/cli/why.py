@@ -16,7 +16,7 @@ from midam.errors import RunStoppedError, plural
 from midam.explain.calls import explain_calls
 from midam.explain.page import calls_page
 from midam.explain.tables import calls_csv
-from midam.explain.words import calls_lines
+from midam.explain.words import calls_lines, splits_text
 from midam.files import Journal, resolved, write_text
 from midam.report.program import say
 from midam.report.terminal import BagProgress
@@ -66,7 +66,8 @@ class CallList:
     def tell(self, entries: Sequence[dict[str, Any]], total: int) -> dict[str, Any]:
         """Print the first bags of the list; returns all, with the files."""
         which = "explained" if self._every or self._run.threshold is None else "called positive"
-        say(f"{len(entries)} of {plural(total, 'bag')} {which}: {self.table}, {self.page}")
+        known = f" ({splits})" if (splits := splits_text(entries)) else ""
+        say(f"{len(entries)} of {plural(total, 'bag')} {which}{known}: {self.table}, {self.page}")
         for line in calls_lines(entries):
             say(line)
         return {"table": self.table, "page": self.page, "bags": entries}

@@ -22,7 +22,7 @@ from midam.data.instance_labels import labels_of
 from midam.errors import ConfigError, require_choice
 from midam.evaluate.labeled_instances import IN_BAG, evaluate_instances
 from midam.evaluate.metrics import auprc
-from midam.evaluate.pooled import instance_contributions
+from midam.evaluate.pooled import instance_ranks
 from midam.methods.inner_folds import Positions, ranked, trainable
 from midam.methods.store import Row
 from midam.nn.ensemble import BagEnsemble
@@ -110,7 +110,7 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
         result = train_trial(config, bags, trial, after=after, keep=keep)
         outcome = _tested_epoch(target, values, result, val=val, test=fold.test, config=config)
         if outcome.columns["status"] == Status.OK and result.model is not None:
-            outcome.columns["instances"] = _instances(target, bags.subset(fold.test), result.model, outcome)
+            outcome.columns["instances"] = _instances(target, bags.subset(fold.test), result.model, outcome.columns)
         outcomes.append(outcome)
     return outcomes
 
@@ -131,11 +131,11 @@ class _BestEpoch:
         return better
 
 
-def _instances(target: Target, test: Bags, model: BagEnsemble, outcome: Outcome) -> dict[str, float | None]:
+def _instances(target: Target, test: Bags, model: BagEnsemble, tested: Row) -> dict[str, float | None]:
     """Return how well contributions find the labeled instances of test bags, the metrics of `IN_BAG`."""
-    scores = np.asarray(outcome.columns["scores"])
+    scores = np.asarray(tested["scores"])
     columns = None if target.count == 1 else target.main_column(scores, None)
-    metrics = evaluate_instances(test, instance_contributions(model, test, columns=columns), resamples=1)
+    metrics = evaluate_instances(test, instance_ranks(model, test, columns=columns), resamples=1)
     return {name: None if (one := getattr(metrics, name)) is None else one.value for name in IN_BAG}
 
 
@@ -161,12 +161,17 @@ def _run_baseline(bags: Bags, task: Task) -> Outcome:
     (fold,), baseline = task.folds, task.method.baseline
     if baseline is None:
         raise TypeError(f"{task.method.name} is no baseline")
-    with _TURN if baseline.uses_torch else nullcontext():
+    target, test = target_of(bags), bags.subset(fold.test)
+    labeled = target.name == "binary" and labels_of(test) is not None
+    with _TURN if baseline.uses_torch or labeled else nullcontext():
         started = time.perf_counter()
-        scores = baseline.score(bags, Trial(fold.train, fold.test, fold.repeat))
+        scores, model = baseline.score_and_model(bags, Trial(fold.train, fold.test, fold.repeat))
         seconds = time.perf_counter() - started
-    target, finite = target_of(bags), bool(np.isfinite(scores).all())
-    tested = _tested(target, target.values(bags)[fold.test], scores) if finite else {"status": Status.DIVERGED}
+        if not np.isfinite(scores).all():
+            return Outcome({"seconds": seconds, "status": Status.DIVERGED})
+        tested = _tested(target, target.values(bags)[fold.test], scores)
+        if labeled and model is not None:
+            tested["instances"] = _instances(target, test, model(), tested)
     return Outcome({"seconds": seconds, **tested})
 
 

@@ -89,7 +89,7 @@ class Comparison:
         A row for each method: number of used `folds`; means of `auroc`, `auprc`, `difference` to the first method
         (paired by fold) and `seconds` per trial; 95% intervals; `peak_mib`; the number of left-out folds by reason.
         Undefined metrics are NaN. For other targets than two classes, `metric` replaces `auroc` and `auprc`. With
-        labels of instances: `auroc_in_bag`, `auprc_in_bag` and `hit_rate` of the methods that this library trains.
+        labels of instances: `auroc_in_bag`, `auprc_in_bag` and `hit_rate` of the methods that are models.
     remarks : tuple of str
         Notes on the folds.
     predictions : DataFrame

@@ -4,7 +4,7 @@
 the tested scorer. `seconds` is the wall time with selection. `peak_mib`, measured in one trial of each method, is the
 memory of a training above libraries and data. `seed` sets validation part, weights and sampling. `trials.jsonl` also
 holds the `scores` of the test bags, in the order of the fold, and in `instances` how well contributions find their
-labeled instances: None without such, or for a method that trains no model here.
+labeled instances: None without such, or for a method that only scores bags.
 
 For other targets than two classes, the main metric replaces `auroc` and `auprc`, positive bags are not counted, and
 with several score columns the scores of a bag are a list.

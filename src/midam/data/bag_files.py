@@ -15,7 +15,7 @@ from midam.data.sources.file_rows import FileRows
 SEPARATOR = "; "  # between the files of a bag in `Bags.sources`
 ROWS = "rows"  # key in `Bags.attributes`: number of instances of a file, where a bag has several
 SLICES = "slices"  # key in `Bags.attributes`: attributes of a scan's slices, a list for each name
-_SLICE_COLUMNS = (
+SLICE_COLUMNS = (
     *("slice_index", "instance_number", "frame_number", "sop_instance_uid", "position_mm"),
     *("view", "laterality", "slice_file"),
 )
@@ -80,7 +80,7 @@ def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
     places = bags.places(index) if any(sliced) else None
     if places is None or places.shape[1] != 1:
         return columns
-    for name in _SLICE_COLUMNS:
+    for name in SLICE_COLUMNS:
         if any(name in slices for slices in sliced):
             by_slice = [dict(enumerate(slices.get(name, ()))) for slices in sliced]
             rows = [(entries, row) for one, entries in zip(files, by_slice) for row in one.rows]

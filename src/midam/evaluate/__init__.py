@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from midam.evaluate.metrics import summarize as summarize
     from midam.evaluate.metrics import threshold_metrics as threshold_metrics
     from midam.evaluate.pooled import instance_contributions as instance_contributions
+    from midam.evaluate.pooled import instance_ranks as instance_ranks
     from midam.evaluate.predict import InstanceScores as InstanceScores
     from midam.evaluate.predict import covariates_of as covariates_of
     from midam.evaluate.predict import instance_scores as instance_scores

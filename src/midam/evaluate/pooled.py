@@ -27,6 +27,7 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
+from midam.evaluate.labeled_instances import ranks_of
 from midam.evaluate.predict import covariates_of, evaluation, prepared, reader_of
 from midam.evaluate.stream import instances_of_each
 from midam.functional.logmean import HEAVY, BagStatistic, identity, without
@@ -320,14 +321,49 @@ def instance_contributions(
     >>> instance_contributions(model, bags).round(2).tolist()
     [0.0, 0.0, 0.44999998807907104, 0.5]
     """
-    added, ends = np.empty(bags.num_instances, np.float32), np.cumsum(bags.sizes)
+    added = np.empty(bags.num_instances, np.float32)
+    for rows, pooled in _in_parts(model, bags, columns, chunk_size):
+        added[rows] = pooled.contributions()
+    return added
+
+
+def instance_ranks(
+    model: BagScorer | BagEnsemble,
+    bags: Bags,
+    *,
+    columns: NDArray[np.int64] | None = None,
+    chunk_size: int | None = None,
+) -> NDArray[np.int64]:
+    """Return the rank of each instance by its contribution, bag after bag, [num_instances]; 0 is the lowest.
+
+    Equal contributions rank by the score of a bag with the instance alone, see
+    `midam.evaluate.labeled_instances.ranks_of`. Parameters are those of `instance_contributions`.
+
+    Examples
+    --------
+    >>> from midam.nn.pooling import MaxPooling
+    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
+    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
+    >>> instance_ranks(model, Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32)])).tolist()
+    [0, 1, 2]
+    """
+    added, alone = np.empty((2, bags.num_instances))
+    for rows, pooled in _in_parts(model, bags, columns, chunk_size):
+        added[rows], alone[rows] = pooled.contributions(), pooled.alone()
+    return ranks_of(added, alone)
+
+
+def _in_parts(
+    model: BagScorer | BagEnsemble, bags: Bags, columns: NDArray[np.int64] | None, chunk_size: int | None
+) -> Iterator[tuple[NDArray[np.int64], PooledBags]]:
+    """Yield bags that are pooled together, with the numbers of their instances."""
+    ends = np.cumsum(bags.sizes)
     for column in [None] if columns is None else np.unique(columns).tolist():
         index = np.arange(len(bags)) if columns is None else np.flatnonzero(columns == column)
         for part in pooled_groups(model, bags.sizes[index]):
             some = index[part]
             rows = np.concatenate([np.arange(ends[i] - bags.sizes[i], ends[i]) for i in some])
-            added[rows] = PooledBags(model, bags.subset(some), column=column, chunk_size=chunk_size).contributions()
-    return added
+            yield rows, PooledBags(model, bags.subset(some), column=column, chunk_size=chunk_size)
 
 
 def numbers_of(model: BagScorer | BagEnsemble) -> int:

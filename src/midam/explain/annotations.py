@@ -1,8 +1,9 @@
-"""Labels of patches from masks and annotations of their images or slides.
+"""Labels of instances from masks and annotations of their images, slides or scans.
 
 A mask is a PNG, JPEG or TIFF of the whole image, in which every pixel above 0 is marked; on a slide it may be smaller,
 if the file states the width of level 0. An annotation is a GeoJSON of polygons in pixels of level 0, as QuPath and
-`midam explain` write them. Both are named like the file of the patches, or like the bag.
+`midam explain` write them. Both are named like the file of the patches, or like the bag. For slices and tables see
+`midam.explain.slice_marks`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,12 +17,12 @@ from midam.data.bags import Bags
 from midam.data.sources.file_names import file_name
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.explain.patches import Patches, patches_of
+from midam.explain.slice_marks import IMAGES, label_by_table, slice_labels
 from midam.imaging.images import read_pixels
 from midam.reading import parse_json, read_text
 
-_IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _ANNOTATIONS = (".geojson", ".json")
-_MASKS = (*_IMAGES, *_ANNOTATIONS)
+_MASKS = (*IMAGES, *_ANNOTATIONS)
 _SHARE = 0.1
 _FINE = 16  # cells of a raster across a patch
 _ALIKE = 0.02  # relative difference of two scales
@@ -30,15 +31,16 @@ _ALIKE = 0.02  # relative difference of two scales
 def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> Bags:
     """Return bags with labels of instances: 1 for a patch of which at least a share of the area is marked, else 0.
 
-    Patches of an image without a mask are unknown, but 0 if the label of their bag is 0. Labels of instances evaluate
+    A slice of a scan is 1 if any of it is marked, see `midam.explain.slice_marks`. Instances of a file without a mask
+    are unknown, but 0 if the label of their bag is 0. Labels of instances evaluate
     explanations, and are never used in training.
 
     Parameters
     ----------
     bags : Bags
-        Patches with coordinates, such as those of images, slides or feature files.
+        Patches with coordinates, such as those of images, slides or feature files; or slices of scans.
     folder : str or Path
-        Folder of the masks and annotations, see `midam.explain.annotations`.
+        Folder of the masks and annotations, see `midam.explain.annotations`; or a table of marked instances.
     share : float
         Share of the area of a patch, in (0, 1].
 
@@ -48,6 +50,8 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> 
         If there is no such folder, or no mask for any bag; if a mask cannot be read, or does not fit its image.
     """
     folder = path_of(folder, "a folder of masks")
+    if folder.is_file():
+        return label_by_table(bags, folder)
     if not folder.is_dir():
         raise DataNotFoundError(f"Expected a folder of masks, got none (in {folder}); name the right one.")
     files = {file_name(path): path for path in sorted(folder.iterdir()) if path.suffix.lower() in _MASKS}
@@ -56,6 +60,11 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> 
         start, size = int(bags.starts[index]), int(bags.sizes[index])
         if bags.labels is not None and bags.labels[index] == 0:
             labels[start : start + size] = 0
+        slices = slice_labels(bags, index, folder)
+        if slices is not None:
+            masks += 1
+            labels[start : start + size] = np.where(np.isnan(slices), labels[start : start + size], slices)
+            continue
         for patches in patches_of(bags, index):
             path = files.get(patches.file.stem if patches.file is not None else "", files.get(str(bags.ids[index])))
             if path is not None:
@@ -64,8 +73,8 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> 
                 labels[start + instances] = _marked(patches, path) >= share
     if not masks:
         raise BagDataError(
-            f"Expected masks of patches with coordinates, named like the files or bags, such as {bags.ids[0]}.png or "
-            f"{bags.ids[0]}.geojson, got none (in {folder}); name them so."
+            f"Expected masks of patches or slices, named like the files or bags, such as {bags.ids[0]}.png, "
+            f"{bags.ids[0]}.geojson or {bags.ids[0]}.nii.gz, got none (in {folder}); name them so."
         )
     return bags.replace(instance_labels=labels)
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.digests import bag_digests
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, numbers_of, pooled_groups
 from midam.evaluate.predict import prepared
@@ -73,6 +74,8 @@ class CalledBag:
     ----------
     bag, index, group : str, int, str or None
         Id, position in the bags, and group.
+    split : str or None
+        Part of the run that holds a bag with these instances: train, val or test; None for a new bag.
     score, probability : float, float or None
         Score, and probability if the run gives one; of the explained class, if there are several.
     called : str or None
@@ -91,7 +94,7 @@ class CalledBag:
     Examples
     --------
     >>> facts = {"group": None, "probability": None, "called": "1", "threshold": 0.5, "explained": None}
-    >>> bag = CalledBag("a", 0, score=0.9, size=4, predicted={}, instances=(), **facts)
+    >>> bag = CalledBag("a", 0, split=None, score=0.9, size=4, predicted={}, instances=(), **facts)
     >>> bag.score >= bag.threshold, bag.to_dict()["instances"]
     (True, [])
     """
@@ -99,6 +102,7 @@ class CalledBag:
     bag: str
     index: int
     group: str | None
+    split: str | None
     score: float
     probability: float | None
     called: str | None
@@ -223,6 +227,7 @@ def bag_facts(
             "bag": str(bags.ids[i]),
             "index": i,
             "group": None if bags.groups is None else str(bags.groups[i]),
+            "split": run.contents.get(bag_digests(bags.subset([i]))[0]),
             "score": score,
             "probability": None if probability is None else probability[i],
             "called": None if called is None or called[i] is None else str(called[i]),

@@ -17,7 +17,7 @@ from midam.errors import MidamError, plural
 from midam.explain.patches import is_picture
 from midam.explain.tables import feature_tables, instance_table, overview
 from midam.explain.tiles import picture_of, scans_of
-from midam.explain.words import Entry, facts_text, form_of, instance_text
+from midam.explain.words import Entry, facts_text, form_of, instance_text, splits_text
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, cell, render
 from midam.report.words import capitalized
@@ -75,6 +75,9 @@ def _labels_text(entry: Entry) -> str:
         f"{labels['positive']} of {labels['labeled']} labeled instances are positive: the top one {top} one of them"
     )
     return f"{counts}, AUROC {labels['auroc_in_bag']:.3f}, average precision {labels['auprc_in_bag']:.3f}."
+
+
+_SEEN = "The model has learned from train bags, its threshold from val bags: only test and new ones show what it finds."
 
 
 def patient_of(entry: Entry) -> str:
@@ -175,7 +178,8 @@ def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, total: int) 
     counts = f"{plural(len(entries), 'bag')} of {total}" + (f", the first {SHOWN} here" if len(entries) > SHOWN else "")
     addresses, kept = [f"#bag-{at}" for at in range(len(shown))], "This page keeps them."
     of_bags = overview(shown, addresses, ("its share", "share", ".0%"), legend=_WHY_LEGEND, kept=kept)
-    first = [f"{counts}, the highest score first.", *of_bags]
+    known = f"Bags of the run: {splits}. {_SEEN}" if (splits := splits_text(entries)) else None
+    first = [f"{counts}, the highest score first.", *filter(None, [known]), *of_bags]
     return _rendered(title, "Why", first, shown, partial(_called, bags=bags))
 
 

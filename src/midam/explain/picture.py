@@ -117,7 +117,7 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
     else:
         every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     every.axhline(0, color=GRAY, linewidth=1)
-    every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, loc="upper right")
+    every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, loc="best")
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
     name = "Rank" if begins is None else f"Slice; triangles: the {count} top ones"
     every.set_xlabel(f"{name} (all {len(explanation)} instances)", fontsize=9)

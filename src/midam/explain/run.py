@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
-from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, nearest
-from midam.evaluate.labeled_instances import IN_BAG, instance_metrics
+from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, install, nearest
+from midam.evaluate.labeled_instances import IN_BAG, instance_metrics, ranks_of
 from midam.evaluate.predict import prepared
 from midam.explain.calls import bag_facts, explained_columns
 from midam.explain.explanation import LABEL, Explanation, Origins, explain_bag, known_columns
@@ -39,7 +39,7 @@ from midam.nn.ensemble import weights_of
 from midam.plain_files import require_plain_folder, sweep
 from midam.reading import read_text
 from midam.runs.folder import free_folder
-from midam.runs.instance_files import file_names
+from midam.runs.instance_files import file_names, need_h5py
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import predict_run
 
@@ -162,6 +162,7 @@ def explain_bags(
 ) -> list[dict[str, Any]]:
     """Explain bags: write a picture, HDF5, CSV and, for coordinates in pixels, GeoJSON of each, and a page of all.
 
+    Without the package h5py (extra ``hdf5``) there are no HDF5 files, with a warning.
     If a bag has several slides, each has its map and GeoJSON. Warnings at the end name bags that could not be drawn,
     one for each reason.
 
@@ -199,7 +200,8 @@ def explain_bags(
     if options.label is not None:
         run.target.column(options.label)
     slides, stems = slide_names(bags, index), file_names(bags)
-    written = {i: {kind: stems[i] + suffix for kind, suffix in _OF_BAG.items()} for i in index}
+    kinds = {kind: suffix for kind, suffix in _OF_BAG.items() if kind != "instances" or _has_h5py()}
+    written = {i: {kind: stems[i] + suffix for kind, suffix in kinds.items()} for i in index}
     call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
     pages = {} if bags.groups is None else page_names([_patient(bags, i) for i in index])
     entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, *pages.values()])
@@ -226,6 +228,19 @@ def explain_bags(
     for line in note_lines(entries):
         warnings.warn(line, stacklevel=2)
     return entries
+
+
+def _has_h5py() -> bool:
+    """Return whether HDF5 can be written; warn otherwise."""
+    try:
+        need_h5py()
+    except MidamError:
+        text = (
+            f"no HDF5 of all instances, which needs the package h5py; {install('hdf5')}, and repeat in another folder"
+        )
+        warnings.warn(text, stacklevel=3)
+        return False
+    return True
 
 
 def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
@@ -266,7 +281,8 @@ def _explain(
         scores, _ = predict_run(run, bags.subset([index]))
         (column,) = explained_columns(run, scores, options.label).tolist()
         arguments |= {"column": column, "about": {"column": run.target.columns[column]}}
-    arguments |= {"features": Features.of_run(run, bags), "top": options.top, "write_to": folder / files["instances"]}
+    arguments |= {"features": Features.of_run(run, bags), "top": options.top}
+    arguments |= {"write_to": folder / files["instances"]} if "instances" in files else {}
     limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -327,7 +343,8 @@ def _labeled(explanation: Explanation) -> dict[str, Any]:
     labels = np.array(explanation.columns.get(LABEL, ()), dtype=np.float64)
     if not {0.0, 1.0} <= {*labels.tolist()}:
         return {}
-    metrics = instance_metrics(labels, explanation.contribution, [len(labels)], resamples=1)
+    ranks = ranks_of(explanation.contribution, explanation.instances.score)
+    metrics = instance_metrics(labels, ranks, [len(labels)], resamples=1)
     counts = {"labeled": metrics.instances, "positive": metrics.positives}
     return {"labels": {**counts, **{name: getattr(metrics, name).value for name in IN_BAG}}}
 

@@ -163,6 +163,7 @@ def calls_csv(entries: Sequence[Entry]) -> str:
 
 
 def _bag_columns(entry: Entry) -> dict[str, Any]:
-    facts = {"bag": entry["bag"], "group": entry["group"], "class": entry["called"], "explained": entry["explained"]}
+    facts = {"bag": entry["bag"], "group": entry["group"], "split": entry["split"] or "new", "class": entry["called"]}
+    facts["explained"] = entry["explained"]
     known = {name: value for name, value in facts.items() if value is not None}
     return {**known, "probability": entry["probability"], "score": entry["score"], "instances": entry["size"]}

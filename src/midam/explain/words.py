@@ -1,6 +1,7 @@
 """Names of instances, values of their features, and facts about bags in words: for figures, pages and the console."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ _ROWS = ("line", "row")  # columns about instances of a table
 _OF_SLICES = {"laterality": "{}", "view": "{}", "instance_number": "no. {}", "frame_number": "frame {}"}
 _OF_SLICES |= {"slice_index": "index {}", "position_mm": "at {:.6g} mm"}
 _LISTED = 10  # bags in the console
+_SPLITS = ("train", "val", "test", "new")
 
 
 def instance_name(instance: int, place: Iterable[float | None] = (), file: str = "") -> str:
@@ -180,6 +182,18 @@ def calls_lines(entries: Sequence[Entry]) -> list[str]:
     if len(entries) > _LISTED:
         lines.append(f"... and {plural(len(entries) - _LISTED, 'more bag')}")
     return lines
+
+
+def splits_text(entries: Sequence[Entry]) -> str:
+    """Return how many of the bags are in each part of the run; "" if all are new.
+
+    Examples
+    --------
+    >>> splits_text([{"split": "train"}, {"split": None}, {"split": "train"}]), splits_text([{"split": None}])
+    ('2 train, 1 new', '')
+    """
+    counts = Counter(entry["split"] or "new" for entry in entries)
+    return ", ".join(f"{counts[name]} {name}" for name in _SPLITS if name in counts) if {*counts} - {"new"} else ""
 
 
 def _share_text(one: Entry, entry: Entry) -> str:

@@ -373,10 +373,13 @@ class NiftiReader(FileReader):
             plain = (float(image.dataobj.slope), float(image.dataobj.inter)) == (1.0, 0.0)
             mapped = plain and file_suffix(path) == ".nii"
             held = 0 if mapped else math.prod(attributes["shape"]) * 4
-        return open_volume(path, options, lambda: _read(path, axis), held=held, attributes=attributes, places=places)
+        return open_volume(
+            path, options, lambda: read_volume(path, axis), held=held, attributes=attributes, places=places
+        )
 
 
-def _read(path: Path, axis: int) -> Volume:
+def read_volume(path: Path, axis: int) -> Volume:
+    """Read a NIfTI file as a volume of slices along an axis of the patient."""
     with _whole(path):
         image, data, surplus = _data(path)
     if not isinstance(data, np.memmap) and data.dtype.kind in "biuf" and data.size:

@@ -1,7 +1,7 @@
 """`Method`, the protocol of the trainer, the baselines and `auto`, and `Fitted`, its result."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -143,6 +143,10 @@ class Baseline(Method, ABC):
         be used.
         """
 
+    def score_and_model(self, bags: Bags, trial: Trial) -> tuple[Scores, Callable[[], BagEnsemble] | None]:
+        """Return the result of `score`, and what gives the model of these training bags, for two classes, if any."""
+        return self.score(bags, trial), None
+
 
 class ModelBaseline(Baseline):
     """A baseline that can be a model, which is written as a run and scores new bags.
@@ -160,8 +164,17 @@ class ModelBaseline(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the logits of the model that is trained on the training bags."""
-        model = BagEnsemble(self.scorers(bags.subset(trial.train), seed=trial.seed))
-        return logit(predict(model, bags.subset(trial.score)))
+        return logit(predict(self._trained(bags, trial), bags.subset(trial.score)))
+
+    def score_and_model(self, bags: Bags, trial: Trial) -> tuple[Scores, Callable[[], BagEnsemble] | None]:
+        """Return the result of `score`, and what gives the model, which is trained then if `score` needs none."""
+        if type(self).score is not ModelBaseline.score:
+            return self.score(bags, trial), lambda: self._trained(bags, trial)
+        model = self._trained(bags, trial)
+        return logit(predict(model, bags.subset(trial.score))), lambda: model
+
+    def _trained(self, bags: Bags, trial: Trial) -> BagEnsemble:
+        return BagEnsemble(self.scorers(bags.subset(trial.train), seed=trial.seed))
 
     @abstractmethod
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:

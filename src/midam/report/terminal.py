@@ -81,7 +81,8 @@ class LiveProgress:
                 done = f", {task.completed / task.total:.0%} done" if task.total else ""
                 left = f", {timedelta(seconds=task.time_remaining)} left" if task.time_remaining else ""
                 with suppress(OSError, ValueError):  # a stream that has been closed
-                    self._print(f"{task.description} {escape(task.fields['state'])}{done}{left}")
+                    title = f"{task.description} {escape(task.fields['state'])}".rstrip()
+                    self._print(f"{title}{done}{left}")
 
     def _due(self, done: float, total: float) -> bool:
         """Return whether a plain line is due."""

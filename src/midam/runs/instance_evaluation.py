@@ -10,7 +10,7 @@ from midam.data.bags import Bags
 from midam.data.instance_labels import label_counts
 from midam.evaluate import Decision
 from midam.evaluate.labeled_instances import evaluate_instances
-from midam.evaluate.pooled import instance_contributions
+from midam.evaluate.pooled import instance_ranks
 from midam.nn.ensemble import BagEnsemble
 from midam.targets import Target
 
@@ -55,6 +55,6 @@ def summarize_instances(
     for name, index in labeled.items():
         part = bags.subset(index)
         columns = None if target.count == 1 else target.main_column(scores[index], decision)
-        contribution = instance_contributions(model, part, columns=columns, chunk_size=chunk_size)
-        entry[name] = evaluate_instances(part, contribution).entries()
+        ranks = instance_ranks(model, part, columns=columns, chunk_size=chunk_size)
+        entry[name] = evaluate_instances(part, ranks).entries()
     return {"score": SCORE, **entry} if entry else {}

@@ -1,6 +1,6 @@
 """`auto` as a method."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,13 @@ class Auto(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the model that is chosen on the training bags."""
+        return self.score_and_model(bags, trial)[0]
+
+    def score_and_model(self, bags: Bags, trial: Trial) -> tuple[Scores, Callable[[], BagEnsemble] | None]:
+        """Return the scores of the model that is chosen on the training bags, and what gives this model."""
         settings = Settings(seed=trial.seed).resolve(bags.instance_shape)
-        return predict(self.fit(bags.subset(trial.train), None, settings).model, bags.subset(trial.score))
+        model = self.fit(bags.subset(trial.train), None, settings).model
+        return predict(model, bags.subset(trial.score)), lambda: model
 
     def fit(
         self,

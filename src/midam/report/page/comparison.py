@@ -146,7 +146,7 @@ def _instances(study: MethodsStudy) -> list[Any]:
     heads = ["method", *(capitalized(INSTANCE_NAMES[name]) for name in names)]
     text = (
         "Contributions against the known labels of instances, which no training used; mean over folds. A dash: the "
-        "method trains no model that can be asked for contributions here."
+        "method only scores bags, or no fold has bags with both labels."
     )
     return [Table("Did the right instances decide?", heads, rows, sorts=True), Note(text)]
 

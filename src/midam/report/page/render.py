@@ -18,6 +18,7 @@ from midam.report.figures import svg_text
 from midam.report.words import as_flags, signed
 
 DASH = Markup("&ndash;")
+_WORD = 12  # characters of a text that may have the width of its longest word
 _ENDS = 30  # code of at least so many characters may be broken
 
 
@@ -57,8 +58,19 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Whether each column holds only numbers, which are aligned to the right."""
-        columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.heads)
-        return [any(map(_is_number, column)) and all(x is None or _is_number(x) for x in column) for column in columns]
+        return [
+            any(map(_is_number, column)) and all(x is None or _is_number(x) for x in column) for column in self._columns
+        ]
+
+    @property
+    def kinds(self) -> list[str]:
+        """Class of each column in page.css: n for numbers, t for texts that may not become narrow, or ""."""
+        longest = [max((len(x) for x in column if isinstance(x, str)), default=0) for column in self._columns]
+        return ["n" if number else "t" * (size > _WORD) for number, size in zip(self.numeric, longest)]
+
+    @property
+    def _columns(self) -> list[tuple[Any, ...]]:
+        return [*zip(*self.rows, strict=True)] if self.rows else [()] * len(self.heads)
 
 
 class Figure(NamedTuple):

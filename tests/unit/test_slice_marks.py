@@ -1,0 +1,113 @@
+"""Labels of slices from label volumes, masks of slices and tables of marked instances."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from midam.cli import main
+from midam.data import open_store, read_bags
+from midam.data.bags import Bags
+from midam.errors import BagDataError
+from midam.explain import label_by_masks
+
+EXAMPLES = str(Path(__file__).parents[2] / "examples")
+LESION = [3, 4]  # slices in the file
+
+
+@pytest.fixture
+def scans(tmp_path):
+    """A positive scan whose file counts its slices from head to feet, one without masks, and a negative one."""
+    nibabel = pytest.importorskip("nibabel")
+    rng, down = np.random.default_rng(0), np.diag([2.0, 2.0, -5.0, 1.0])
+    for folder in ("scans", "masks"):
+        (tmp_path / folder).mkdir()
+    for name in ("a", "b", "c"):
+        volume = rng.normal(40, 12, size=(8, 9, 7)).astype(np.float32)
+        nibabel.save(nibabel.Nifti1Image(volume, down), tmp_path / f"scans/{name}.nii.gz")
+    mask = np.zeros((8, 9, 7), np.uint8)
+    mask[2, 3, LESION] = 2
+    nibabel.save(nibabel.Nifti1Image(mask, down), tmp_path / "masks/a.nii.gz")
+    (tmp_path / "labels.csv").write_text("scan,label\na,1\nb,1\nc,0\n")
+    return tmp_path
+
+
+def read(folder):
+    return read_bags(folder / "scans", labels=folder / "labels.csv", bag_column="scan")
+
+
+def labels_of(bags, name):
+    (index,) = np.flatnonzero(bags.ids == name)
+    return bags.instance_labels[bags.starts[index] : bags.starts[index] + bags.sizes[index]].tolist()
+
+
+def test_a_label_volume_labels_the_slices_that_it_marks(scans):
+    bags = label_by_masks(read(scans), scans / "masks")
+    assert labels_of(bags, "a") == [0, 0, 1, 1, 0, 0, 0], "the scan is read from feet to head"
+    assert np.isnan(labels_of(bags, "b")).all()
+    assert labels_of(bags, "c") == [0] * 7
+    command = ["data", "import", str(scans / "scans"), "--labels", str(scans / "labels.csv"), "--bag-column", "scan"]
+    assert main([*command, "--instance-masks", str(scans / "masks"), "--out", str(scans / "store")]) == 0
+    assert labels_of(open_store(scans / "store"), "a") == labels_of(bags, "a")
+
+
+def test_a_label_volume_of_other_slices_is_refused(scans):
+    nibabel = pytest.importorskip("nibabel")
+    nibabel.save(nibabel.Nifti1Image(np.ones((8, 9, 6), np.uint8), np.eye(4)), scans / "masks/a.nii.gz")
+    with pytest.raises(BagDataError, match=r"the 7 slices of a\.nii\.gz, got 6"):
+        label_by_masks(read(scans), scans / "masks")
+
+
+def test_a_table_names_slices_as_explain_does(scans):
+    (scans / "boxes.csv").write_text("bag,slice_index,x,y,w,h\na,3,4,4,2,2\na,4,4,4,2,2\n")
+    bags = label_by_masks(read(scans), scans / "boxes.csv")
+    assert labels_of(bags, "a") == [0, 0, 1, 1, 0, 0, 0]
+    assert np.isnan(labels_of(bags, "b")).all()
+    assert labels_of(bags, "c") == [0] * 7
+
+
+def test_masks_and_tables_of_dicom_slices(tmp_path, monkeypatch):
+    pytest.importorskip("pydicom")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    planted = pytest.importorskip("planted_scans")
+    planted.write_scans(tmp_path / "scans", planted.make_template(6, 96), count=4)
+    lines = (tmp_path / "scans/lesions.csv").read_text().replace("patient", "bag").splitlines()
+    (tmp_path / "lesions.csv").write_text("\n".join(lines))
+    scans = read_bags(tmp_path / "scans", labels=tmp_path / "scans/labels.csv")
+    by_table = label_by_masks(scans, tmp_path / "lesions.csv")
+    for line in lines[1:]:
+        bag, number = line.split(",")[:2]
+        assert np.flatnonzero(labels_of(by_table, bag)).tolist() == [int(number) - 1]
+        (tmp_path / "masks" / bag).mkdir(parents=True)
+        mask = np.zeros((96, 96), np.uint8)
+        Image.fromarray(mask).save(tmp_path / "masks" / bag / f"{(int(number) + 1) % 6:03d}.png")
+        mask[3, 4] = 1
+        Image.fromarray(mask).save(tmp_path / "masks" / bag / f"{int(number) - 1:03d}.png")
+    by_masks = label_by_masks(scans, tmp_path / "masks")
+    np.testing.assert_array_equal(by_masks.instance_labels, by_table.instance_labels)
+    sys.modules.pop("planted_scans")
+
+
+def test_spans_mark_rows_of_a_table(tmp_path):
+    bags = Bags.from_list([np.zeros((5, 1)), np.zeros((2, 1)), np.zeros((2, 1))], [1, 1, 0], ids=["a", "b", "c"])
+    (tmp_path / "spans.csv").write_text("bag,first,last\na,1,2\na,4,4\nother,0,9\n")
+    assert labels_of(label_by_masks(bags, tmp_path / "spans.csv"), "a") == [0, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Expected a table of commas as text"),
+        ("bag,x\na,1\n", "Expected the column bag, and instance"),
+        ("bag,instance\nz,1\n", "Expected bags such as a, got 'z'"),
+        ("bag,instance\na,1\na,7\n", r"Expected an instance of bag a \(5 instances\), got .*line 3"),
+        ("bag,first,last\na,x,2\n", "Expected an instance of bag a"),
+        ("bag,instance_number\na,2\n", "Expected an instance of bag a"),
+    ],
+)
+def test_wrong_tables_are_refused(tmp_path, text, message):
+    (tmp_path / "marks.csv").write_text(text)
+    with pytest.raises(BagDataError, match=message):
+        label_by_masks(Bags.from_list([np.zeros((5, 1))], [1], ids=["a"]), tmp_path / "marks.csv")
