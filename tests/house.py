@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_394,
+    lines=33_395,
     files=267,
     function=60,
     circles=0,
@@ -119,7 +119,7 @@ PARTS = {
     "report": 2722,
     "runs": 2527,
     "settings": 644,
-    "sklearn": 1087,
+    "sklearn": 1088,
     "targets": 966,
     "train": 1544,
 }

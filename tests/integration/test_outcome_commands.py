@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import log_loss
 
+from midam import registry
 from midam.cli import main
 from midam.errors import ConfigError
 from midam.explain import ExplainOptions, explain_bags
@@ -119,6 +120,7 @@ for metric in (surprise, ranked_first, shape):
 def test_metrics_from_outside_work_with_any_target(runs, tmp_path, monkeypatch, capsys):
     (tmp_path / "own_metrics.py").write_text(METRICS)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(registry.METRICS, "_added", {})  # no later test has them
     names = [f"own_metrics.{name}" for name in ("surprise", "ranked_first", "shape")]
     run, data = runs("multiclass")
     out = tmp_path / "found.json"

@@ -28,7 +28,7 @@ from midam.train.trials import Trial, every_epoch, train_trials
 from studies.peers import PEERS, libauc_folder
 
 QUICK = Settings(epochs=2)
-OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil")  # of images, and of other libraries
+OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil", "mikit")  # of images, and of other libraries
 
 
 def witness_bags(count=60, groups=None, seed=3, shift=2.5):
@@ -208,11 +208,14 @@ def test_libauc_learns(name, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_torchmil_learns():
-    pytest.importorskip("torchmil")
+@pytest.mark.parametrize(
+    ("package", "name"), [("torchmil", "torchmil-abmil"), ("milearn", "mikit-mean"), ("milearn", "mikit-attention")]
+)
+def test_other_libraries_learn(package, name):
+    pytest.importorskip(package)
     bags = witness_bags(120, shift=6.0)
     train, test = halves(bags)
-    assert auroc(bags.labels[test], PEERS["torchmil-abmil"]().score(bags, Trial(train, test, 0))) > 0.7
+    assert auroc(bags.labels[test], PEERS[name]().score(bags, Trial(train, test, 0))) > 0.7
 
 
 def test_names_are_checked():

@@ -771,14 +771,16 @@ def test_a_category_is_explained_as_a_whole_by_the_most_frequent_one():
     shares = {at: {one.name: one for one in row} for at, row in found.features.items()}
     merchants = frame["merchant"][frame["bag"] == "b1"].fillna("missing").tolist()
     assert merchants[0] == "games"
+    assert any("merchant" in row for row in shares.values())
     for at, merchant in enumerate(merchants):
-        assert ("merchant" in shares[at]) == (merchant != "cafe")
-        if merchant != "cafe":
+        changed = frame.copy()
+        changed.loc[5 + at, "merchant"] = "cafe"
+        (score,) = model.bag_scores(bags_of(changed).subset([1]))
+        if "merchant" in shares[at]:
             assert shares[at]["merchant"][1:3] == (merchant, "cafe")
-            changed = frame.copy()
-            changed.loc[5 + at, "merchant"] = "cafe"
-            (score,) = model.bag_scores(bags_of(changed).subset([1]))
             np.testing.assert_allclose(shares[at]["merchant"].adds, found.score - score, rtol=1e-4, atol=2e-7)
+        else:  # it raises the score by less than a tenth of what another feature does
+            assert found.score - score <= 0.1 * max((one.adds for one in shares[at].values()), default=0.0) + 2e-7
 
 
 @pytest.mark.filterwarnings("ignore")

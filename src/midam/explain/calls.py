@@ -260,7 +260,7 @@ def _reasons(
     run: LoadedRun, bags: Bags, index: NDArray[np.int64], column: int | None, *, top: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the deciding instances of the bags at these positions, by a score column."""
-    features, width = Features.of_run(run, bags), numbers_of(run.model)
+    features, width = Features.of(run.data, run.model, bags), numbers_of(run.model)
     options: dict[str, Any] = {"column": column, "chunk_size": run.settings.run.chunk_size}
     for group in pooled_groups(run.model, bags.sizes[index]):
         part = bags.subset(index[group.start : group.stop])

@@ -281,7 +281,7 @@ def _explain(
         scores, _ = predict_run(run, bags.subset([index]))
         (column,) = explained_columns(run, scores, options.label).tolist()
         arguments |= {"column": column, "about": {"column": run.target.columns[column]}}
-    arguments |= {"features": Features.of_run(run, bags), "top": options.top}
+    arguments |= {"features": Features.of(run.data, run.model, bags), "top": options.top}
     arguments |= {"write_to": folder / files["instances"]} if "instances" in files else {}
     limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:

@@ -4,7 +4,7 @@ A feature counts by occlusion: the score of the bag minus its score when this va
 one. The features of a category are replaced together.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import instance_tensor
 from midam.evaluate.pooled import MOST_NUMBERS
-from midam.runs.loaded import LoadedRun
+from midam.nn.ensemble import BagEnsemble
 from midam.runs.typical import percentiles
 
 MOST = 3  # features of an instance
@@ -70,13 +70,13 @@ class Features:
     quantiles: NDArray[np.float64]  # [7, D]
 
     @classmethod
-    def of_run(cls, run: LoadedRun, bags: Bags) -> "Features | None":
-        """Return the facts of a run about vectors; None for pictures, many features, and those of a network."""
-        typical, ordinary = run.data.get("typical"), run.data.get("ordinary")
-        if typical is None or ordinary is None or "network" in (run.data.get("cut") or {}):
+    def of(cls, data: Mapping[str, Any], model: BagEnsemble, bags: Bags) -> "Features | None":
+        """Return the facts of a run's `data` about vectors; None for pictures, many features, or a network's."""
+        typical, ordinary = data.get("typical"), data.get("ordinary")
+        if typical is None or ordinary is None or "network" in (data.get("cut") or {}):
             return None
         names = bags.feature_names or [f"feature {j}" for j in range(len(typical))]
-        known = run.model.inputs.columns if run.model.inputs is not None else None
+        known = model.inputs.columns if model.inputs is not None else None
         categories = known.of_categories if known is not None else {}  # a category has several features
         columns = np.array([categories.get(name, name) for name in names])
         return cls(names, columns, np.array(typical), np.array(ordinary["means"]), np.array(ordinary["quantiles"]))

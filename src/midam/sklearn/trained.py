@@ -175,9 +175,10 @@ class TrainedEstimator(SettingsEstimator):
 
     def _explain(self, bags: Bags, columns: list[int | None]) -> "list[Explanation]":
         from midam.explain.explanation import explain_bag
+        from midam.explain.telling import Features
 
-        options: dict[str, Any] = {"chunk_size": self.settings_.run.chunk_size}
-        options["typical"] = self.origin_["data"].get("typical")
+        chunk, features = self.settings_.run.chunk_size, Features.of(self.origin_["data"], self.model_, bags)
+        options: dict[str, Any] = {"chunk_size": chunk, "features": features}
         return [explain_bag(self.model_, bags, i, column=column, **options) for i, column in enumerate(columns)]
 
     def _decision(self) -> Decision | None:
