@@ -28,3 +28,11 @@ def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):
 
 def tenfold(task):
     return [{"found": 10 * task + i} for i in range(3 - task // 10)]
+
+
+def test_names_with_other_fields_are_told_apart():
+    with TrialStore() as store:
+        store.add([{"what": "a", "auroc": 0.5}, {"what": "b", "rate": 1, "auroc": 0.6}])
+        store.add([{"what": "b", "rate": 2, "auroc": 0.7}])
+        names = [{"what": "a"}, {"what": "b", "rate": 1}, {"what": "b", "rate": 2}, {"what": "b", "rate": 3}]
+        assert [row and row["auroc"] for row in store.find(names)] == [0.5, 0.6, 0.7, None]

@@ -58,13 +58,13 @@ class TrialStore:
             index.update((_key(row, fields), row) for row in new)
 
     def find(self, names: Sequence[Row]) -> list[Row | None]:
-        """Return the row of each name, or None; all names have the same fields."""
-        if not names:
-            return []
-        fields = tuple(sorted(names[0]))
+        """Return the row of each name, or None."""
+        return [self._find(name, tuple(sorted(name))) for name in names]
+
+    def _find(self, name: Row, fields: tuple[str, ...]) -> Row | None:
         if fields not in self._indexes:
             self._indexes[fields] = {_key(row, fields): row for row in self.rows}
-        return [self._indexes[fields].get(_key(name, fields)) for name in names]
+        return self._indexes[fields].get(_key(name, fields))
 
     def select(self, *names: Row) -> list[Row]:
         """Return all rows that match a name, in the order of the store."""
