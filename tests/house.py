@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_411,
+    words=30_454,
     readme=700,
     long=0,
 )
