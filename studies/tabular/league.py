@@ -16,6 +16,9 @@ training bags, as `auto` does:
 - mikit-learn: its networks with mean and with attention. torchmil: ABMIL. LibAUC: MIDAM with attention and with the
   smoothed maximum; since it trains for longer than all others, the better one is chosen by the test bags, which favors
   it.
+
+The libraries and the receptors: `pip install --no-deps mikit-learn==1.0.6 lightning pytorch-lightning torchmetrics
+tcrdist3==0.3`, `pip install torchmil`, and LibAUC as `studies.peers` says.
 """
 
 import time
@@ -109,6 +112,10 @@ def run(options: StudyOptions) -> None:
     kinds = {"musk": ["musk1"], "digits": ["presence"]} if options.smaller else {k: [*own] for k, own in KINDS.items()}
     methods = (*VECTORS, BOOSTING, SVM) if options.smaller else EVERY
     names = [name for own in kinds.values() for name in own]
+    for name in names:
+        _bags(name)  # a missing file or package ends the study before its first training
+    for method in (method for method in methods if method in PEERS):
+        PEERS[method]()
     tasks = [(fold, name, method) for fold in range(_FOLDS) for name in names for method in methods]
     groups = [Group([trial_name(NAME, set=name, fold=f, method=m)], [(f, name, m)]) for f, name, m in tasks]
     with Store(options.cache, NAME) as store:
