@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_395,
+    lines=33_394,
     files=267,
     function=60,
     circles=0,

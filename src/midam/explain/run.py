@@ -235,9 +235,7 @@ def _has_h5py() -> bool:
     try:
         need_h5py()
     except MidamError:
-        text = (
-            f"no HDF5 of all instances, which needs the package h5py; {install('hdf5')}, and repeat in another folder"
-        )
+        text = f"no HDF5 of all instances, which needs the package h5py; {install('hdf5')}, repeat in another folder"
         warnings.warn(text, stacklevel=3)
         return False
     return True
@@ -320,15 +318,14 @@ def _entry(
     scores: NDArray[np.float64],
     options: ExplainOptions,
 ) -> dict[str, Any]:
-    bag, content = bags.subset([explanation.index]), _content(bags, explanation.index)
+    bag = bags.subset([explanation.index])
     label: Any = None if bag.labels is None else int(bag.labels[0])
     return {
         **bag_facts(run, bag, scores, explained_columns(run, scores, options.label))(0),
         "index": explanation.index,
         "score": explanation.score,
         "label": label if bag.outcome is None else label_words(bag.outcome),
-        "split": run.contents.get(content),
-        "content": content,
+        "content": _content(bags, explanation.index),
         "even": explanation.even_weights,
         "pooling": explanation.pooling,
         "members": len(run.model.members),

@@ -10,6 +10,7 @@ of `midam explain` does: ``instance`` (its number), ``instance_number``, ``slice
 box, are ignored.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from midam.data.bag_files import SLICE_COLUMNS, SLICES, BagFile, files_of, instance_columns
 from midam.data.bags import Bags
 from midam.data.sources.file_names import file_name
-from midam.errors import BagDataError, first_line, listed
+from midam.errors import BagDataError, Note, first_line, listed, plural
 from midam.imaging.images import read_pixels
 from midam.imaging.volumes import PLANES, read_volume
 from midam.lazy_imports import pandas as pd
@@ -81,8 +82,12 @@ def label_by_table(bags: Bags, path: Path) -> Bags:
             f"{listed([*frame.columns])} (in {path}); name the columns so."
         )
     labels, rows = np.full(len(bags.instances), np.nan, np.float32), dict(list(frame.groupby("bag")))
-    if not {*bags.ids.tolist()} & {*rows}:
+    others = sorted({*map(str, rows)} - {*bags.ids.tolist()})
+    if len(others) == len(rows):
         raise BagDataError(f"Expected bags such as {bags.ids[0]}, got {next(iter(rows), 'none')!r} (in {path}).")
+    if others:
+        text = f"{plural(len(others), 'bag')} of the table not in the data, the first {others[0]} (in {path})"
+        warnings.warn(text, Note, stacklevel=4)
     for index, bag in enumerate(bags.ids.tolist()):
         inside = slice(int(bags.starts[index]), int(bags.starts[index] + bags.sizes[index]))
         if bag in rows:

@@ -80,16 +80,14 @@ def slice_text(facts: Mapping[str, Any]) -> str:
 
 
 def instance_text(one: Entry) -> str:
-    """Return the name of an instance: its number, place, file, row of a table or slice, and further facts.
+    """Return the name of an instance: its number, place, file, and row of a table or slice.
 
     Examples
     --------
-    >>> instance_text({"instance": 3, "place": [], "columns": {"line": 17, "taken": "2026-03-01 08:00"}})
-    '#3, line 17, taken 2026-03-01 08:00'
+    >>> instance_text({"instance": 3, "place": [], "columns": {"file": "a.csv", "line": 17}})
+    '#3, a.csv, line 17'
     """
-    columns = {name: value for name, value in one["columns"].items() if value is not None}
-    others = [f"{name} {value}" for name, value in columns.items() if name not in (*OF_FILES, UID)]
-    where = [columns.get("file", ""), origin_text(columns), *others]
+    where = [one["columns"].get("file"), origin_text(one["columns"])]
     return instance_name(one["instance"], one["place"], ", ".join(filter(None, where)))
 
 
