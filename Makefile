@@ -4,8 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
-# Python compiles a module when it is first imported; to compile all 20,000 here would take most of a minute.
+# Python compiles a module when it is first imported; to compile all 20,000 here would take most of a minute. It must then
+# keep what it has compiled: where the environment forbids that, each process would compile torch again, for seconds.
 INSTALL := $(PIP) install --no-compile
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 LIBAUC := $(VENV)/libauc
 INPUTS := pyproject.toml constraints.txt
 

@@ -22,7 +22,8 @@ class Server:
     """A process that has imported everything, and forks a child for each input."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        # What a child imports and compiles is not kept: it would be a file outside its folder.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])
         words = [sys.executable, "-m", "tests.fuzz.children"]
         pipe = subprocess.PIPE
