@@ -1,6 +1,7 @@
-"""What makes the runs of tests quick: fewer trees than users get, and figures that are left blank.
+"""What makes the runs of tests quick: fewer trees, folds and resamples than users get, and figures that are left blank.
 
-A forest stands beside each run, and a run has ten figures: most of what a small one costs. A test that looks at a
+A forest stands beside each run, models of folds score its bags, and a run has ten figures: most of what a small one
+costs. A test of the folds themselves has as many as users within `usual_folds`. A test that looks at a
 picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does. A comparison measures the memory of
 its methods in a process that imports torch for seconds: it does so for tests within `measuring` alone. Nothing waits
 for the disk, as tests kill programs, not the machine; but a command that is to be killed keeps the pace that users see.
@@ -20,6 +21,8 @@ from types import ModuleType
 from typing import Any
 
 TREES = 40
+FOLDS = 2
+RESAMPLES = 100
 _state = {"drawn": True, "measured": False}
 
 
@@ -35,6 +38,14 @@ _BLANK = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", _HEAD) + _chunk(b"IDAT", _PIXEL)
 
 def _plant_few_trees(fitted: Any) -> None:
     fitted._TREES = TREES
+
+
+def _train_few_folds(folds: Any) -> None:
+    folds._FOLDS = FOLDS
+
+
+def _draw_few_resamples(assumption: Any) -> None:
+    assumption._RESAMPLES = RESAMPLES
 
 
 def _leave_unplotted(plots: Any) -> None:
@@ -100,6 +111,8 @@ def _leave_unmeasured(memory: Any) -> None:
 # They take seconds to import: each is changed when somebody else imports it.
 _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.methods.statistics_models": _plant_few_trees,
+    "midam.runs.folds": _train_few_folds,
+    "midam.evaluate.assumption": _draw_few_resamples,
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
     "midam.explain.run": _leave_unmapped,
@@ -139,7 +152,7 @@ def install(*, waits: bool = False) -> None:
         # Others have them by name.
         for module in [module for key, module in sys.modules.items() if key.startswith("midam.")]:
             for key, value in vars(sys.modules[name]).items():
-                if value is not before[key] and vars(module).get(key) is before[key]:
+                if callable(value) and value is not before[key] and vars(module).get(key) is before[key]:
                     setattr(module, key, value)
 
 
@@ -171,6 +184,18 @@ def measuring() -> Iterator[None]:
         yield
     finally:
         _state["measured"] = False
+
+
+@contextmanager
+def usual_folds() -> Iterator[None]:
+    """Runs have as many folds as those of users meanwhile."""
+    from midam.runs import folds
+
+    folds._FOLDS = 5
+    try:
+        yield
+    finally:
+        folds._FOLDS = FOLDS
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from tests import quick
 
 from midam.cli import main
 from midam.data.bags import Bags
@@ -22,6 +23,12 @@ from midam.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
 FEW = {"epochs": 2, "members": 1, "num_positive": 4, "num_negative": 4, "baseline": False}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _usual_folds():
+    with quick.usual_folds():
+        yield
 
 
 def frame(bags=40, *, seed=0):

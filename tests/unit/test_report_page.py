@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
+from tests import quick
 
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
@@ -100,7 +101,8 @@ def crossed(tmp_path_factory):
     table = pd.read_csv(write_table(folder / "own.csv", patients=60, seed=1))
     patients = table["patient"].str.partition("-")[2].astype(int)
     table.assign(age=40 + patients % 30 + 10 * table["label"]).to_csv(folder / "own.csv", index=False)
-    fit_run(str(folder / "own.csv"), Settings(**HOW, covariates=["age"]), RunFolder(folder / "run"))
+    with quick.usual_folds():
+        fit_run(str(folder / "own.csv"), Settings(**HOW, covariates=["age"]), RunFolder(folder / "run"))
     return folder / "run", folder / "own.csv"
 
 
