@@ -45,11 +45,21 @@ def test_each_result_stands_on_the_page_behind_its_link() -> None:
     assert checked == []
 
 
-def test_the_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+# The long tests run an example as it stands, the others with fewer epochs.
+whole = pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+
+
+def shortened(example: str) -> str:
+    assert example.count("epochs=50") == 1
+    return example.replace("epochs=50", "epochs=20")
+
+
+@whole
+def test_the_python_runs(whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = blocks("python", README)
     assert len([line for line in example.splitlines() if line]) <= 8
     names: dict[str, object] = {}
-    exec(example, names)
+    exec(example if whole else shortened(example), names)
     test, scores = names["test"], np.asarray(names["scores"])
     assert isinstance(test, Bags)
     assert auroc(test.require_labels(), scores) > 0.8
@@ -101,10 +111,11 @@ def test_links_lead_to_files() -> None:
     assert [target for target in targets if not (ROOT / target).is_file()] == []
 
 
-def test_the_example_of_the_quick_start_runs(capsys: pytest.CaptureFixture[str]) -> None:
+@whole
+def test_the_example_of_the_quick_start_runs(whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
     example, _ = blocks("python", QUICKSTART)
     names: dict[str, Any] = {}
-    exec(example, names)
+    exec(example if whole else shortened(example), names)
     test = names["test"]
     assert isinstance(test, Bags)
     assert auroc(test.require_labels(), np.asarray(names["scores"])) > 0.8
