@@ -25,7 +25,7 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -179,6 +179,13 @@ class TorchMILABMIL(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the last epoch."""
+        return self.score_with_instances(bags, trial)[0]
+
+    def score_with_instances(self, bags: Bags, trial: Trial) -> tuple[Scores, Scores]:
+        """Return the scores of the last epoch, and what torchmil calls the predictions of instances.
+
+        These are the attention values of all instances before normalization, bag after bag.
+        """
         models, data = load_torchmil()
         train, score = standardized_tensors(bags, trial)
         labels = torch.from_numpy(bags.require_labels()[trial.train]).float()
@@ -198,7 +205,8 @@ class TorchMILABMIL(Baseline):
                     optimizer.step()
         model.eval()
         with torch.no_grad():
-            return np.array([model(x.unsqueeze(0)).item() for x in score])
+            logits, attention = zip(*(model(x.unsqueeze(0), return_att=True) for x in score), strict=True)
+        return np.array([logit.item() for logit in logits]), torch.cat(attention, dim=1)[0].double().numpy()
 
 
 def load_torchmil() -> tuple[ModuleType, ModuleType]:
@@ -224,6 +232,13 @@ class MikitMean(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the network."""
+        with self.trained(bags, trial) as (network, score):
+            scores: Scores = network.predict(score).astype(np.float64)
+        return scores
+
+    @contextlib.contextmanager
+    def trained(self, bags: Bags, trial: Trial) -> Iterator[tuple[Any, list[Scores]]]:
+        """Yield the trained network, and the scored bags as it takes them; without its warnings."""
         classifiers, preprocessing = load_mikit()
         train, score = (
             [np.asarray(bags[i], np.float64).reshape(bags.sizes[i], -1) for i in own]
@@ -234,14 +249,19 @@ class MikitMean(Baseline):
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
             network = getattr(classifiers, self.network)(random_seed=trial.seed)
             network.fit(scaler.transform(train), labels)
-            scores: Scores = network.predict(scaler.transform(score)).astype(np.float64)
-        return scores
+            yield network, scaler.transform(score)
 
 
 class MikitAttention(MikitMean):
     """`mikit-attention`: its network with additive attention."""
 
     network = "AdditiveAttentionNetworkClassifier"
+
+    def score_with_instances(self, bags: Bags, trial: Trial) -> tuple[Scores, Scores]:
+        """Return the scores of the network, and its attention weights of all instances, bag after bag."""
+        with self.trained(bags, trial) as (network, score):
+            scores, weights = network.predict(score), network.get_instance_weights(score)
+        return scores.astype(np.float64), np.concatenate(weights)[:, 0].astype(np.float64)
 
 
 def load_mikit() -> tuple[ModuleType, ModuleType]:
