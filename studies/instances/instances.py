@@ -33,7 +33,7 @@ with vrsp. A difference is midam's figure minus that of the library in the same 
 3. Average precision in a bag and the pooled AUROC describe. So does the weight of midam's attention, the same number
    as that of the libraries.
 4. The machine is shared, so time decides the number of repeats: they run in order, and those that are not complete on
-   all sets after 70 minutes are left out.
+   all sets when the machine's time ends are left out.
 """
 
 from collections.abc import Iterable
