@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_394,
+    lines=33_393,
     files=267,
     function=60,
     circles=0,
@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_454,
+    words=30_453,
     readme=700,
     long=0,
 )
@@ -110,7 +110,7 @@ PARTS = {
     "compare": 1523,
     "data": 7281,
     "evaluate": 2410,
-    "explain": 2274,
+    "explain": 2273,
     "export": 534,
     "functional": 502,
     "imaging": 2149,

@@ -3,6 +3,7 @@
 import json
 import re
 import uuid
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -506,6 +507,16 @@ def test_colors_say_what_an_instance_adds_wherever_it_stands(count):
         np.testing.assert_allclose(bar.get_facecolor(), added.colors(added.scale(value)), atol=1e-6)
     assert [text.get_text() for text in every.get_legend().get_texts()] == ["raises the score", "lowers the score"]
     assert every.get_xlim()[0] > 0  # there is no rank 0
+
+
+def test_the_legend_lies_over_no_bar_of_a_bag_whose_instances_all_lower_the_score():
+    found = explain_bag(make_scorers("attention"), make_bags(sizes=np.array([30])), 0)
+    found = replace(found, contribution=-np.abs(found.contribution) - 1)
+    figure = new_figure((10, 3.4))
+    draw_chart(figure.subfigures(1, 1), found, top=8)
+    figure.draw_without_rendering()
+    every = figure.axes[0]
+    assert not every.get_legend().get_window_extent().overlaps(every.get_window_extent())
 
 
 def test_the_map_names_its_colors_and_its_numbers_do_not_touch(tmp_path):

@@ -15,8 +15,10 @@ from midam.errors import ConfigError
 from midam.evaluate import pooled
 from midam.explain import calls, why
 from midam.explain.decide import decide
+from midam.explain.page import calls_page
 from midam.explain.spool import SpooledBag
 from midam.explain.telling import Features
+from midam.explain.words import calls_lines
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
 from midam.runs.typical import LEVELS, ordinary_values, percentiles
@@ -123,6 +125,18 @@ def test_called_bags_name_their_witness_and_its_heat(run):
         assert one.size == 6
         assert one.called == "1"
     assert len(why(run, bags, every=True, top=1)) == 20
+
+
+def test_a_bag_that_many_instances_carry_names_none(run):
+    many = np.random.default_rng(3).normal([0, 8, 0], size=(100, 3))
+    bags = Bags.from_list([many, planted(2)[1]], feature_names=["noise", "heat", "mode"])
+    carried, decided = sorted((one.to_dict() for one in why(run, bags)), key=lambda entry: entry["index"])
+    without = f"without the 3 that add most, the score would be {carried['instances'][-1]['without']:.3f}."
+    assert calls_lines([carried])[1:] == [f"  No instance stands out: {without}"]
+    assert calls_lines([decided])[1].startswith("  #2: ")
+    page = calls_page("Why", [carried, decided], bags, total=2)
+    assert page.count("No instance stands out") == 1
+    assert page.count("The instances that add most") == page.count("The instances that decided")
 
 
 def test_large_bags_are_streamed(run, monkeypatch):

@@ -17,7 +17,7 @@ from midam.errors import MidamError, plural
 from midam.explain.patches import is_picture
 from midam.explain.tables import feature_tables, instance_table, overview
 from midam.explain.tiles import picture_of, scans_of
-from midam.explain.words import Entry, facts_text, form_of, instance_text, splits_text
+from midam.explain.words import Entry, facts_text, form_of, instance_text, splits_text, stands_out, without_text
 from midam.plain_files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, cell, render
 from midam.report.words import capitalized
@@ -109,13 +109,7 @@ def page_texts(
 
 
 def _page(
-    title: str,
-    entries: Sequence[Entry],
-    folder: Path,
-    *,
-    pages: Mapping[str, str],
-    left: int = 0,
-    back: str = "",
+    title: str, entries: Sequence[Entry], folder: Path, *, pages: Mapping[str, str], left: int = 0, back: str = ""
 ) -> str:
     """Return a page of entries, or with `pages` their index."""
     addresses, places = [], Counter[str]()
@@ -186,16 +180,14 @@ def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, total: int) 
 def _called(entry: Entry, bags: Bags) -> list[Any]:
     """Return the blocks about a bag."""
     form, listed = form_of(entry), entry["instances"]
-    facts, last = f"{capitalized(facts_text(entry))}.", listed[-1]["without"]
-    if last is not None and entry["threshold"] is not None and last < entry["threshold"] <= entry["score"]:
-        them = "this instance" if len(listed) == 1 else f"these {len(listed)} instances"
-        facts += f" Without {them}, the score would be {last:{form}}: not called."
+    facts = f"{capitalized(facts_text(entry))}. {without_text(entry)}".strip()
+    title = "The instances that decided" if stands_out(entry) else "The instances that add most"
     cells: list[dict[str, Any]] = [
         {"share": Number(one["share"], ".0%"), "without": Number(one["without"], form)} for one in listed
     ]
     if is_picture(bags.instance_shape):
         cells = [{**numbers, "": _picture(bags, entry, one)} for numbers, one in zip(cells, listed)]
-    return [facts, instance_table("The instances that decided", listed, cells), *feature_tables(listed)]
+    return [facts, instance_table(title, listed, cells), *feature_tables(listed)]
 
 
 def _picture(bags: Bags, entry: Entry, one: Entry) -> Markup:

@@ -55,12 +55,8 @@ def draw_explanation(
     if pictures is not None and not (explanation.parts and len(explanation) <= LARGE):
         across = across_of(sliced=sliced)
         rows = math.ceil(len(tiled(explanation, top, sliced=sliced)) / across)
-        blocks.append(
-            (
-                (_CAPTION + 8 / across * _TILE) * rows + 0.4,
-                partial(draw_tiles, pictures=pictures, sliced=sliced, **shown),
-            )
-        )
+        height = (_CAPTION + 8 / across * _TILE) * rows + 0.4
+        blocks.append((height, partial(draw_tiles, pictures=pictures, sliced=sliced, **shown)))
     if pictures is not None and explanation.parts:
         blocks.append((_TOP, partial(draw_top, explanation=explanation, pictures=pictures, sliced=sliced)))
     if (sliced or not given) and len(explanation) > 1:
@@ -117,7 +113,8 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
     else:
         every.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     every.axhline(0, color=GRAY, linewidth=1)
-    every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, loc="best")
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2, "frameon": False}
+    every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, **place)  # never over bars
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
     name = "Rank" if begins is None else f"Slice; triangles: the {count} top ones"
     every.set_xlabel(f"{name} (all {len(explanation)} instances)", fontsize=9)

@@ -146,14 +146,9 @@ def instances_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 def _feature_columns(feature: Entry) -> dict[str, Any]:
     quantiles = feature["quantiles"] or [None] * 7
     return {
-        "feature": feature["name"],
-        "value": feature["value"],
-        "typical": feature["typical"],
-        "low": quantiles[2],
-        "high": quantiles[4],
-        "percentile": feature["percentile"],
-        "ordinary_share": feature["share"],
-        "feature_adds": feature["adds"],
+        **{"feature": feature["name"], "value": feature["value"], "typical": feature["typical"]},
+        **{"low": quantiles[2], "high": quantiles[4], "percentile": feature["percentile"]},
+        **{"ordinary_share": feature["share"], "feature_adds": feature["adds"]},
     }
 
 

@@ -28,6 +28,7 @@ _ROWS = ("line", "row")  # columns about instances of a table
 _OF_SLICES = {"laterality": "{}", "view": "{}", "instance_number": "no. {}", "frame_number": "frame {}"}
 _OF_SLICES |= {"slice_index": "index {}", "position_mm": "at {:.6g} mm"}
 _LISTED = 10  # bags in the console
+_LITTLE = 0.1  # of the score: listed instances that carry less together do not stand out
 _SPLITS = ("train", "val", "test", "new")
 
 
@@ -173,13 +174,42 @@ def calls_lines(entries: Sequence[Entry]) -> list[str]:
     """Return lines for the console on the bags with the highest scores."""
     lines = []
     for entry in entries[:_LISTED]:
-        lines.append(f"{entry['bag']}: {facts_text(entry)}")
-        for one in entry["instances"]:
+        lines += [f"{entry['bag']}: {facts_text(entry)}", *([] if stands_out(entry) else [f"  {without_text(entry)}"])]
+        for one in entry["instances"] if stands_out(entry) else ():
             features = ", ".join(feature_text(feature) for feature in one["features"])
             lines.append(f"  {instance_text(one)}: {_share_text(one, entry)}{'; ' if features else ''}{features}")
     if len(entries) > _LISTED:
         lines.append(f"... and {plural(len(entries) - _LISTED, 'more bag')}")
     return lines
+
+
+def stands_out(entry: Entry) -> bool:
+    """Return whether the listed instances of a bag carry its call, or a tenth of its score; True without a threshold.
+
+    Examples
+    --------
+    >>> one = {"share": 0.01, "without": 0.97}
+    >>> stands_out({"score": 0.98, "threshold": 0.5, "instances": [one]})
+    False
+    >>> stands_out({"score": 0.98, "threshold": 0.975, "instances": [one]})
+    True
+    """
+    listed, threshold = entry["instances"], entry["threshold"]
+    if threshold is None or listed[-1]["without"] is None or listed[-1]["without"] < threshold <= entry["score"]:
+        return True
+    return sum(one["share"] for one in listed) >= _LITTLE
+
+
+def without_text(entry: Entry) -> str:
+    """Return the score without the listed instances, if they carry the call, or if none stands out; else ""."""
+    count, last, threshold = len(entry["instances"]), entry["instances"][-1]["without"], entry["threshold"]
+    if not stands_out(entry):
+        them = "the one that adds most" if count == 1 else f"the {count} that add most"
+        return f"No instance stands out: without {them}, the score would be {last:{form_of(entry)}}."
+    if last is None or threshold is None or not last < threshold <= entry["score"]:
+        return ""
+    them = "this instance" if count == 1 else f"these {count} instances"
+    return f"Without {them}, the score would be {last:{form_of(entry)}}: not called."
 
 
 def splits_text(entries: Sequence[Entry]) -> str:
