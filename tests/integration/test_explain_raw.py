@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pydicom
 import pytest
+import torch
 from PIL import Image
 from tests import quick
 from tests.unit.test_embed import STRIDE, TINY, Tiny
@@ -17,8 +18,11 @@ from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store
+from midam.explain.explanation import explain_bag, peak_of
 from midam.explain.raw import RawFiles, covered
-from midam.explain.tiles import Pictures, peak_of
+from midam.explain.tiles import Pictures
+from midam.nn.pooling import MaxPooling
+from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS
 
 pytestmark = pytest.mark.drawn
@@ -144,7 +148,7 @@ def test_other_files_of_the_same_name_have_no_map(scans, tmp_path):
         save_series(tmp_path / f"p{number:02d}", volume(number)[0] // 2)
     raw = RawFiles(open_store(scans / "f.store"), tmp_path)
     parts = raw.parts(raw.pictures(3), 3)
-    assert all(parts(i) is None for i in range(DEPTH))
+    assert all(parts(i, np.array([[[0.0, 0.0], [0.25, 0.25]]])) is None for i in range(DEPTH))
 
 
 def test_a_window_loses_its_spot_and_keeps_its_edges():
@@ -152,22 +156,51 @@ def test_a_window_loses_its_spot_and_keeps_its_edges():
     picture[0, :, 40:] = 10.0  # an edge through the window
     spotted = picture.copy()
     spotted[0, 20:28, 32:38] = 100.0
-    view = covered(Pictures(Bags(spotted[None], sizes=[1]), 0), 0)
+    # Over the parts of rows 2 and 3, columns 3 and 4; and a quarter of a window, where the picture is flat.
+    windows = np.array([[[2, 3], [4, 5]], [[0, 0], [1, 1]]]) / 8
+    view = covered(Pictures(Bags(spotted[None], sizes=[1]), 0), 0, windows)
     np.testing.assert_array_equal(view(0), spotted)
-    shown = view(1 + 9 * 3 + 4)  # the window over the parts of rows 2 and 3, columns 3 and 4
+    shown = view(1)
     changed = np.argwhere(shown[0] != spotted[0])
     assert changed.min(axis=0).tolist() >= [16, 30]
     assert changed.max(axis=0).tolist() <= [31, 49]
     assert shown.max() < 10.1
     assert np.abs(shown - picture)[0, 16:32, [31, 48]].max() < 1  # away from the edge
-    assert (view(1) == spotted).all()  # a quarter of the first window is inside, where the picture is flat
+    assert (view(2) == spotted).all()
 
 
 def test_the_peak_lies_between_parts_that_add_alike():
     added = np.zeros((8, 8))
     added[2:4, 5:7] = 1.0
-    assert peak_of(added, (80, 160)) == (119.5, 29.5)
-    assert peak_of(np.full((8, 8), -1.0), (80, 80)) == pytest.approx((9.5, 9.5))
+    assert peak_of(added, (0.5, 0.5), 1 / 8) == (0.75, 0.375)
+    assert peak_of(np.full((8, 8), -1.0), (0.5, 0.5), 1 / 8) == pytest.approx((0.125, 0.125))
+    assert peak_of(added[:4, 4:], (0.1, 0.5), 1 / 16) == pytest.approx((0.1, 0.5625))
+
+
+def test_the_second_windows_find_a_spot_that_is_smaller_than_a_part():
+    """The score is the sum of the pixels; the spot lies off the middle of the part, next to its edge."""
+    spot, looked = np.array([61.0, 36.0]), []  # row and column of 128
+    y, x = np.mgrid[:128, :128]
+    picture = np.exp(-((y - spot[0]) ** 2 + (x - spot[1]) ** 2) / 18)
+
+    def parts(_, windows):
+        looked.append(len(windows))
+        rows = [picture.sum()]
+        for low, high in np.rint(windows * 128).astype(int):
+            shown = picture.copy()
+            shown[low[0] : high[0], low[1] : high[1]] = 0
+            rows.append(shown.sum())
+        return np.array(rows)[:, None]
+
+    pooling = MaxPooling(1)
+    torch.nn.init.constant_(pooling.scorer.weight, 0.05), torch.nn.init.zeros_(pooling.scorer.bias)
+    bags = Bags.from_list([np.array([[picture.sum()], [0.0]], np.float32)])
+    (found,) = explain_bag(BagScorer(torch.nn.Identity(), pooling), bags, 0, parts=parts).parts.values()
+    assert looked == [81, 25]
+    coarse = np.array(peak_of(found.added, (0.5, 0.5), 1 / 8))
+    off = [np.abs(peak * 128 - 0.5 - spot[::-1]).max() for peak in (coarse, np.array(found.peak))]
+    assert off[0] > 2 * off[1]
+    assert off[1] < 2
 
 
 def test_xrays_name_their_side_view_and_file_and_one_alone_has_a_map(tmp_path, monkeypatch, capsys):

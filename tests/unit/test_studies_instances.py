@@ -10,8 +10,10 @@ from tests.trainings import make_scorers
 from midam.data.bags import Bags
 from midam.evaluate import evaluate_instances
 from midam.evaluate.predict import predict
+from studies.engine import Store
 from studies.instances import scores as numbers
-from studies.instances.instances import METHODS, Design, run
+from studies.instances.instances import METHODS, SMALLER, Design, _run, figures_of, run
+from studies.instances.libraries import LIBRARIES, cells, compared
 from studies.instances.page import SCORES, verdict
 from studies.instances.scores import score_instances
 from studies.instances.sets import SETS, load
@@ -96,6 +98,42 @@ def test_every_pooling_and_estimator_is_in_the_study():
     assert len({settings["pooling"] for settings in METHODS.values()}) == 5
     trials = Design().trials
     assert len(trials) == len(set(trials)) == 7 * (9 * 3 + 1)
+
+
+def repeated(value, count=5, *, spread=0.01):
+    """Figures of some repeats around a value, [repeats, figures]."""
+    return value + spread * np.random.default_rng(int(1000 * value)).normal(size=(count, 4))
+
+
+def test_the_page_says_on_which_sets_other_libraries_are_behind_ahead_or_open():
+    others = {"won": (0.6, 0.7), "lost": (0.9, 0.6), "open": (0.803, 0.6)}
+    figures = {
+        of_set: {
+            **{"auto": repeated(0.85, 1), "attention": repeated(0.8), "attention, its weight": repeated(0.5)},
+            **{library: repeated(value) for library, value in zip(LIBRARIES, values, strict=True)},
+        }
+        for of_set, values in others.items()
+    }
+    decided = [cell.decided for cell in cells(figures, LIBRARIES)]
+    assert decided == [1, 1, -1, 1, 0, 1]
+    text = "\n".join(compared(figures))
+    assert "ahead of all 2 libraries on 1 of 3 sets (won); the goal of two thirds is not reached" in text
+    assert "Behind: torchmil-abmil on lost. Open: torchmil-abmil on open." in text
+    row = next(line for line in text.splitlines() if line.startswith("| won | torchmil-abmil"))
+    gap = figures["won"]["auto"][:, 0] - figures["won"]["torchmil-abmil"][:1, 0]
+    assert f"| {gap[0]:+.3f} |" in row, "one repeat is compared with the same one"
+    assert list(compared({name: {"attention": repeated(0.8)} for name in others})) == []
+
+
+@pytest.mark.parametrize(("library", "package"), [*zip(LIBRARIES, ("torchmil.models", "milearn.network"))])
+def test_a_library_gives_each_test_instance_its_attention(library, package, tmp_path):
+    pytest.importorskip(package, reason="another library, see studies.peers")
+    (row,) = _run((SMALLER, ("digits", library, 0)))
+    assert 0 <= row["auroc"] <= 1
+    assert len(row["scores"]["attention"]) == 4
+    with Store(tmp_path, "trials") as store:
+        store.add([SMALLER.name(("digits", library, 0)) | row])
+        assert figures_of(SMALLER, store)["digits"][library].shape == (1, 4)
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,11 +24,20 @@ from midam.nn.scorer import BagScorer
 from midam.runs.instance_files import write_bag
 
 Origins = Mapping[str, Mapping[str, Sequence[Any]]]
+Parts = Callable[[int, NDArray[np.float64]], NDArray[Any] | None]  # see `midam.explain.raw.RawFiles.parts`
 FEATURES_SHOWN = 5  # for each instance
 LABEL = "instance_label"
-LARGE, PARTS = 4, 8  # top instances whose parts are explained; parts of a picture along each side
+# Top instances whose parts are explained; parts of a picture along each side, and windows around their peak.
+LARGE, PARTS, _NEAR = 4, 8, 5
 _EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
 _LEAST_SHARE = 0.05  # of the largest contribution: the parts of others are not explained
+
+
+class PartMap(NamedTuple):
+    """What the parts of a picture add, [h, w], and its peak: x and y of what adds most, in sides of the picture."""
+
+    added: NDArray[np.float64]
+    peak: tuple[float, float]
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,7 +69,7 @@ class Explanation(BriefRepr):
         For some of the top instances, by position: up to five features whose values add most to the score of the bag.
     parts : mapping
         For some of the top instances that are pictures, by position: what each part adds to the score of the bag, the
-        score minus that of the bag in whose picture windows over the part are covered, [h, w].
+        score minus that of the bag in whose picture windows over the part are covered, and the peak, see `PartMap`.
 
     Examples
     --------
@@ -85,7 +94,7 @@ class Explanation(BriefRepr):
     order: NDArray[np.int64]
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     features: Mapping[int, Sequence[TellingFeature]] = field(default_factory=dict)
-    parts: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+    parts: Mapping[int, PartMap] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -138,7 +147,7 @@ def explain_bag(
     chunk_size: int | None = None,
     features: Features | None = None,
     top: int = 8,
-    parts: Callable[[int], NDArray[Any] | None] | None = None,
+    parts: Parts | None = None,
     write_to: Path | None = None,
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Explanation:
@@ -160,8 +169,8 @@ def explain_bag(
     top : int
         Number of these top instances.
     parts : callable, optional
-        Returns, for the position of an instance that is a picture, the instance and the same without each of its
-        windows, [1 + 81, ...], or None; see `midam.explain.raw.RawFiles.parts`. Called for up to `LARGE` instances.
+        Returns, for the position of an instance that is a picture and for windows, the instance and the same without
+        each window, [1 + w, ...], or None; see `midam.explain.raw.RawFiles.parts`. Called for up to `LARGE` instances.
     write_to : Path, optional
         Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; an old one is
         replaced.
@@ -246,16 +255,42 @@ def _with_parts(order: NDArray[np.int64], contribution: NDArray[np.float32]) -> 
     return order[:LARGE][sizes[order[:LARGE]] >= _LEAST_SHARE * sizes.max()]
 
 
-def _of_parts(
-    spool: SpooledBag, top: Sequence[int], parts: Callable[[int], NDArray[Any] | None]
-) -> dict[int, NDArray[np.float64]]:
-    """Return what the parts of the `top` instances add: the mean loss without each of the four windows over a part."""
-    added = {}
+def _of_parts(spool: SpooledBag, top: Sequence[int], parts: Parts) -> dict[int, PartMap]:
+    """Return what the parts of the `top` instances add: the mean loss without each of the four windows over a part.
+
+    Windows a quarter of the sides wide cover the picture. Others, half as wide, lie around the peak of this map, and
+    their peak is the final one.
+    """
+    maps = dict[int, PartMap]()
     for instance in top:
-        rows = parts(instance)
-        if rows is not None:
+        peak = (0.5, 0.5)
+        for half, count in ((1 / PARTS, PARTS + 1), (0.5 / PARTS, _NEAR)):
+            steps = half * (np.arange(count) - (count - 1) / 2)
+            middles = np.stack(np.meshgrid(peak[1] + steps, peak[0] + steps, indexing="ij"), axis=-1).reshape(-1, 1, 2)
+            rows = parts(instance, np.clip(middles + np.array([[-half], [half]]), 0, 1))
+            if rows is None:
+                break
             scores = _exchange(spool, instance)(torch.from_numpy(rows.astype(np.float32)))
-            windows = (scores[0] - scores[1:]).reshape(PARTS + 1, PARTS + 1)
-            rows_of_two = windows[:-1] + windows[1:]
-            added[instance] = (rows_of_two[:, :-1] + rows_of_two[:, 1:]) / 4
-    return added
+            windows = (scores[0] - scores[1:]).reshape(count, count)
+            added = (windows[:-1, :-1] + windows[1:, :-1] + windows[:-1, 1:] + windows[1:, 1:]) / 4
+            peak = peak_of(added, peak, half)
+            maps[instance] = PartMap(maps[instance].added if instance in maps else added, peak)
+    return maps
+
+
+def peak_of(added: NDArray[np.float64], middle: tuple[float, float], step: float) -> tuple[float, float]:
+    """Return x and y of what adds most, in sides of the picture: the center of the best part and its neighbors.
+
+    The parts [h, w] lie around the `middle`, x and y, with a `step` from one to the next.
+
+    Examples
+    --------
+    >>> peak_of(np.array([[0.0, 0.0], [0.0, 1.0]]), (0.5, 0.5), 0.5)
+    (0.75, 0.75)
+    """
+    row, column = np.unravel_index(int(np.argmax(added)), added.shape)
+    rows, columns = (slice(max(at - 1, 0), at + 2) for at in (row, column))
+    near = np.clip(added[rows, columns], 0, None) ** 2
+    near = near / near.sum() if near.sum() > 0 else np.full(near.shape, 1 / near.size)
+    y, x = (at + step * (np.arange(n) - (n - 1) / 2) for at, n in zip(middle[::-1], added.shape))
+    return float(near.sum(axis=0) @ x.clip(0, 1)[columns]), float(near.sum(axis=1) @ y.clip(0, 1)[rows])

@@ -69,12 +69,10 @@ class Picture(NamedTuple):
 
 def _labels_text(entry: Entry) -> str:
     """Return how well the contributions find the labeled instances of a bag."""
-    labels = entry["labels"]
-    top = "is" if labels["hit_rate"] == 1 else "is not" if labels["hit_rate"] == 0 else "is tied with"
-    counts = (
-        f"{labels['positive']} of {labels['labeled']} labeled instances are positive: the top one {top} one of them"
-    )
-    return f"{counts}, AUROC {labels['auroc_in_bag']:.3f}, average precision {labels['auprc_in_bag']:.3f}."
+    known = entry["labels"]
+    top = "is" if known["hit_rate"] == 1 else "is not" if known["hit_rate"] == 0 else "is tied with"
+    text = f"{known['positive']} of {known['labeled']} labeled instances are positive: the top one {top} one of them"
+    return f"{text}, AUROC {known['auroc_in_bag']:.3f}, average precision {known['auprc_in_bag']:.3f}."
 
 
 _SEEN = "The model has learned from train bags, its threshold from val bags: only test and new ones show what it finds."

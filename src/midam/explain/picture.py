@@ -116,7 +116,8 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
     place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2, "frameon": False}
     every.legend([Patch(color=ORANGE), Patch(color=BLUE)], [RAISES, LOWERS], fontsize=8, **place)  # never over bars
     every.set_title("What each instance adds to the score of the bag", loc="left", fontsize=10)
-    name = "Rank" if begins is None else f"Slice; triangles: the {count} top ones"
+    kind = "Image" if {"slice_file", "position_mm"} & {*explanation.columns} == {"slice_file"} else "Slice"
+    name = "Rank" if begins is None else f"{kind}; triangles: the {count} top ones"
     every.set_xlabel(f"{name} (all {len(explanation)} instances)", fontsize=9)
     instances = explanation.order[:count].tolist()
     best.barh(np.arange(count), explanation.contribution[instances], color=colors[instances], height=0.72, **_EDGE)

@@ -17,7 +17,7 @@ from midam.data.sources.file_rows import FileRows, FileSet
 from midam.data.sources.probe import FileFacts
 from midam.data.sources.request import ImageOptions, RunOptions
 from midam.errors import MidamError
-from midam.explain.explanation import PARTS
+from midam.explain.explanation import Parts
 from midam.explain.tiles import Pictures
 from midam.imaging.embedding import RECIPE, embedded
 from midam.imaging.network import Network
@@ -65,22 +65,21 @@ class RawFiles:
             return None
         return pictures
 
-    def parts(self, pictures: Pictures, index: int) -> Callable[[int], NDArray[Any] | None] | None:
-        """Return a function from an instance to the vectors [1 + w, D] of its picture, and of this without each window.
+    def parts(self, pictures: Pictures, index: int) -> Parts | None:
+        """Return a function from an instance and windows to the vectors [1 + w, D] of its picture, and without each.
 
-        The function returns None for a picture that is not the one that was embedded. None for cells, which see more
-        than their picture, and without the network.
+        The windows are those of `covered`. The function returns None for a picture that is not the one that was
+        embedded. None for cells, which see more than their picture, and without the network.
         """
         if self._cut["way"] == "cells" or self._network is None:
             return None
         rows: Any = embedded(pictures.bags, self._network, self._cut).instances
         vectors = self._bags[index]
 
-        def parts(instance: int) -> NDArray[Any] | None:
-            views, vector = covered(pictures, instance), np.asarray(vectors[instance], dtype=np.float32)
-            batches = np.array_split(np.arange(1 + (PARTS + 1) ** 2), -(-(PARTS**2) * views(0).size // _NUMBERS))
-            passed = [rows.vectors_of(np.stack([views(at) for at in batch]), instance) for batch in batches]
-            made = np.concatenate(passed)
+        def parts(instance: int, windows: NDArray[np.float64]) -> NDArray[Any] | None:
+            views, vector = covered(pictures, instance, windows), np.asarray(vectors[instance], dtype=np.float32)
+            batches = np.array_split(np.arange(1 + len(windows)), -(-len(windows) * views(0).size // _NUMBERS))
+            made = np.concatenate([rows.vectors_of(np.stack([*map(views, batch)]), instance) for batch in batches])
             return made if np.abs(made[0] - vector).max() <= _SAME * max(np.abs(vector).max(), 1e-6) else None
 
         return parts
@@ -133,12 +132,11 @@ class RawFiles:
         return Pictures(bags, 0, boxes)
 
 
-def covered(pictures: Pictures, instance: int) -> Callable[[int], NDArray[Any]]:
+def covered(pictures: Pictures, instance: int, windows: NDArray[np.float64]) -> Callable[[int], NDArray[Any]]:
     """Return a function from a number to the picture [C, H, W] of an instance: whole (0), or without a window (1, ...).
 
-    The windows are a quarter of the sides, each half over the next, and the outer ones half outside: each part of an
-    eighth of the sides is in four. A window shows its background: the picture after a median filter, which keeps large
-    edges and no spot.
+    The `windows` [w, 2, 2] have their first and last row and column in sides of the picture, from 0 to 1. A window
+    shows its background: the picture after a median filter, which keeps large edges and no spot.
     """
     (picture,) = pictures.bags.gather(pictures.bags.starts[pictures.bag] + np.array([instance]))
     coarse = median_filter(resized(picture, (len(picture), _COARSE, _COARSE)), size=(1, *_FILTER))
@@ -147,10 +145,7 @@ def covered(pictures: Pictures, instance: int) -> Callable[[int], NDArray[Any]]:
     def view(number: int) -> NDArray[Any]:
         if number == 0:
             return picture
-        shown, place = picture.copy(), np.array(divmod(number - 1, PARTS + 1))
-        low, high = (
-            np.rint(np.clip(place + more, 0, PARTS) * picture.shape[1:] / PARTS).astype(int) for more in (-1, 1)
-        )
+        shown, (low, high) = picture.copy(), np.rint(windows[number - 1] * picture.shape[1:]).astype(int)
         window = (slice(None), *map(slice, low, high))
         shown[window] = background[window]
         return shown

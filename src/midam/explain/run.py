@@ -22,7 +22,7 @@ from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedErr
 from midam.evaluate.labeled_instances import IN_BAG, instance_metrics, ranks_of
 from midam.evaluate.predict import prepared
 from midam.explain.calls import bag_facts, explained_columns
-from midam.explain.explanation import LABEL, Explanation, Origins, explain_bag, known_columns
+from midam.explain.explanation import LABEL, Explanation, Origins, PartMap, explain_bag, known_columns
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.maps import ImageFolder, map_of, placed_patches
 from midam.explain.page import PAGE, page_names, page_texts
@@ -31,7 +31,6 @@ from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
 from midam.explain.tables import instance_rows, instances_csv
 from midam.explain.telling import Features
-from midam.explain.tiles import peak_of
 from midam.explain.words import facts_text, label_words
 from midam.files import write_json, write_text
 from midam.names import name_of
@@ -96,9 +95,8 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     def check(name: str) -> None:
         if name not in positions:
             advice = nearest(name, positions, count=3)
-            raise BagDataError(
-                f"Expected one of {len(bags)} bags or a group of them, got {name!r} (in {bags.source}); {advice}"
-            )
+            kinds = "bags without groups (see --labels, --groups)" if bags.groups is None else "bags or a group of them"
+            raise BagDataError(f"Expected one of {len(bags)} {kinds}, got {name!r} (in {bags.source}); {advice}")
 
     check_each(names, check)
     return list(dict.fromkeys(i for name in names for i in positions[name]))
@@ -361,10 +359,10 @@ def _instance(explanation: Explanation, instance: int) -> dict[str, Any]:
     }
 
 
-def _peak(parts: NDArray[np.float64] | None, shape: tuple[int, ...]) -> dict[str, float | None]:
-    """Return x and y of what adds most in a picture of this shape; None if its parts are unknown."""
-    x, y = (None, None) if parts is None else (round(at, 1) for at in peak_of(parts, shape[-2:]))
-    return {"peak_x": x, "peak_y": y}
+def _peak(parts: PartMap | None, shape: tuple[int, ...]) -> dict[str, float | None]:
+    """Return x and y of what adds most, in pixels of a picture of this shape; None if its parts are unknown."""
+    sides = zip(("peak_x", "peak_y"), (0.0, 0.0) if parts is None else parts.peak, shape[:-3:-1])
+    return {name: None if parts is None else round(at * side - 0.5, 1) for name, at, side in sides}
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:

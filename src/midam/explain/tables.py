@@ -129,8 +129,7 @@ def instance_rows(entry: Entry, facts: Mapping[str, Any]) -> list[dict[str, Any]
     rows = []
     for rank, one in enumerate(entry["instances"], start=1):
         row = {**facts, "rank": rank, "instance": one["instance"], **one["columns"]}
-        places = enumerate(one["place"])
-        row |= {f"coord_{axis}": x if x is None or math.isfinite(x) else None for axis, x in places}
+        row |= {f"coord_{i}": x if x is None or math.isfinite(x) else None for i, x in enumerate(one["place"])}
         row |= {_NAMES.get(name, name): value for name, value in one.items() if name not in _NESTED}
         for number, feature in enumerate(one.get("features", ()), start=1):
             row |= {f"{name}_{number}": value for name, value in _feature_columns(feature).items()}

@@ -213,7 +213,7 @@ def draw_top(part: SubFigure, explanation: Explanation, pictures: Pictures, *, s
     panels = part.subplots(2, LARGE, squeeze=False)
     note = f"{_note(scans)}\n{_PARTS}" if sliced and len(explanation) <= LARGE else _PARTS
     part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
-    most = max(float(np.abs(added).max()) for added in explanation.parts.values())
+    most = max(float(np.abs(part_map.added).max()) for part_map in explanation.parts.values())
     scale = Normalize(-most or -1.0, most or 1.0)
     for axes in panels.flat:
         axes.set_axis_off()
@@ -222,35 +222,19 @@ def draw_top(part: SubFigure, explanation: Explanation, pictures: Pictures, *, s
         if i in explanation.parts:
             pixels = picture_of(pictures.bags, pictures.bag, i, scan.ends)
             below.imshow(pixels.mean(axis=-1), cmap="gray", vmin=0, vmax=255)
-            added, (rows, columns) = explanation.parts[i], pixels.shape[:2]
+            added, (rows, columns) = explanation.parts[i].added, pixels.shape[:2]
             opacity = np.clip(np.abs(added) / (most or 1.0), 0, 1) ** 0.5
             extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
             shades = DIVERGING(np.asarray(scale(added)))
             shades[..., 3] = 0.75 * opacity
             below.imshow(shades, extent=extent, interpolation="bilinear")
-            x, y = peak_of(added, (rows, columns))
+            x, y = (at * side - 0.5 for at, side in zip(explanation.parts[i].peak, (columns, rows)))
             for color, width in (("white", 3.0), ("black", 1.4)):
                 below.plot(x, y, "+", color=color, markersize=11, markeredgewidth=width)
     shown = panels[1][: len(instances)].tolist()
     bar = part.colorbar(ScalarMappable(scale, DIVERGING), ax=shown, orientation="horizontal", aspect=60, pad=0.02)
     bar.ax.xaxis.set_major_locator(MaxNLocator(4))
     bar.set_label(f"Added to the score of the bag: blue {LOWERS}, orange {RAISES}", fontsize=8.5, color=GRAY)
-
-
-def peak_of(added: NDArray[np.float64], shape: tuple[int, ...]) -> tuple[float, float]:
-    """Return x and y of what adds most, in pixels of the picture [H, W]: the center of the best part and its neighbors.
-
-    Examples
-    --------
-    >>> peak_of(np.array([[0.0, 0.0], [0.0, 1.0]]), (100, 100))
-    (74.5, 74.5)
-    """
-    row, column = np.unravel_index(int(np.argmax(added)), added.shape)
-    rows, columns = (slice(max(at - 1, 0), at + 2) for at in (row, column))
-    near = np.clip(added[rows, columns], 0, None) ** 2
-    near = near / near.sum() if near.sum() > 0 else np.full(near.shape, 1 / near.size)
-    y, x = ((np.arange(side) + 0.5) * full / side - 0.5 for side, full in zip(added.shape, shape))
-    return float(near.sum(axis=0) @ x[columns]), float(near.sum(axis=1) @ y[rows])
 
 
 def _draw_picture(axes: Any, pictures: Pictures, instance: int, scan: Scan, title: str, *, bold: bool) -> None:
