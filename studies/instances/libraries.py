@@ -56,7 +56,7 @@ def cells(figures: Figures, libraries: Sequence[str]) -> list[Cell]:
     ]
     repeats = min(len(figures[of_set][library]) for of_set, library in pairs)
     p = holm([(gap.mean, gap.low, gap.high) for gap in gaps[0]], freedom=repeats - 1)
-    return [Cell(*pair, *of_pair, value) for pair, of_pair, value in zip(pairs, zip(*gaps), p, strict=True)]
+    return [Cell(*pair, *of_pair) for pair, of_pair in zip(pairs, zip(*gaps, p, strict=True), strict=True)]
 
 
 def compared(figures: Figures) -> Iterator[str]:
@@ -85,7 +85,7 @@ def compared(figures: Figures) -> Iterator[str]:
         "The same bags, and for each instance the number that a library's documentation names: the attention of "
         "torchmil's ABMIL before normalization, the attention weights of mikit-learn's network. mikit-learn's network "
         "with the mean has no number for an instance. midam's number is the contribution.",
-        _decided(known, libraries),
+        _decided(known),
         "The mean over the sets, with t intervals over sets:",
         [f"- {_over_sets(figures, name, libraries)}" for name in ours],
         f"Differences in AUROC in a bag, of `auto` (one repeat) and of attention with vrsp ({repeats} repeats, 95% t "
@@ -103,7 +103,7 @@ def _gap(figures: Figures, name: str, of_set: str, library: str) -> float:
     return float((ours - theirs[: len(ours)]).mean())
 
 
-def _decided(known: Sequence[Cell], libraries: Sequence[str]) -> str:
+def _decided(known: Sequence[Cell]) -> str:
     """Return the outcome of the rule in words."""
     sets = list(dict.fromkeys(cell.of_set for cell in known))
     won = [name for name in sets if all(cell.decided > 0 for cell in known if cell.of_set == name)]
@@ -112,7 +112,7 @@ def _decided(known: Sequence[Cell], libraries: Sequence[str]) -> str:
     goal = "reached" if len(won) >= _GOAL * len(sets) else "not reached"
     return (
         f"**After Holm's correction over {len(known)} differences, the contributions of midam's attention are ahead of "
-        f"all {len(libraries)} libraries on {len(won)} of {len(sets)} sets{_listed(won)}; the goal of two thirds is "
+        f"each library on {len(won)} of {len(sets)} sets{_listed(won)}; the goal of two thirds is "
         f"{goal}.** Behind: {', '.join(lost) or 'nowhere'}. Open: {', '.join(open_) or 'nowhere'}."
     )
 
