@@ -198,6 +198,7 @@ def test_mlp_of_the_paper_is_one_tanh_layer_as_wide_as_the_input() -> None:
 
 
 def test_mlp_layers_flattening_and_dropout() -> None:
+    torch.manual_seed(0)
     mlp = MLP(6, hidden=(8, 3), dropout=0.5)
     kinds = [type(layer) for layer in mlp.layers]
     assert kinds == [nn.Linear, nn.Tanh, nn.Dropout, nn.Linear, nn.ReLU, nn.Dropout]

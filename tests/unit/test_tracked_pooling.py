@@ -283,7 +283,6 @@ def test_losses_of_other_labels():
         (lambda: make("attentoin"), "did you mean 'attention'"),
         (lambda: TrackedPooling("noisy-or", num_bags=3), "Expected the sizes of the training bags for 'noisy-or'"),
         (lambda: TrackedPooling("mean", num_bags=3, sizes=[1, 2]), "Expected one size for each of 3 bags, got 2"),
-        (lambda: TrackedPooling(nn.Linear, num_bags=3), "`pooling`"),
         (lambda: make("smoothed-max", temperature=0.0), "temperature > 0"),
         (lambda: make("smoothed-max", temprature=1.0), "did you mean 'temperature'"),
         (lambda: make()(*sample()), "Expected `index`"),

@@ -1,13 +1,13 @@
 """Several bag scorers whose scores are averaged."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require
+from midam.errors import ConfigError
 from midam.nn.pooling.base import Pooling
 from midam.nn.pooling.rescaled import ColumnPooling, ShiftedPooling
 from midam.nn.scorer import BagScorer
@@ -71,10 +71,7 @@ class BagEnsemble(nn.Module):
 
     def __init__(self, members: Sequence[BagScorer], weights: Sequence[float] | Tensor | None = None) -> None:
         super().__init__()
-        require(members, Iterable, "members", "give a list of scorers")
         members = list(members)
-        for number, member in enumerate(members):
-            require(member, nn.Module, f"members[{number}]", "give a scorer, `midam.BagScorer(encoder, pooling)`")
         if not members:
             raise ConfigError("Expected at least one bag scorer, got none; pass the members.")
         columns = sorted({member.pooling.columns for member in members})
@@ -104,7 +101,6 @@ def weights_of(model: BagScorer | BagEnsemble) -> Tensor | None:
 
 def columns_of(model: BagScorer | BagEnsemble) -> int:
     """Return the number C of score columns of a model."""
-    require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
     return scorers_of(model)[0].pooling.columns
 
 

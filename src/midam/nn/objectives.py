@@ -94,7 +94,6 @@ class Objective(NamedPart, nn.Module):
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
         super().__init__()
         require_counts(columns=columns)
-        require(pairs, str, "pairs", f"choose one of {', '.join(_KINDS)}")
         self.check_pairs(pairs)
         self.columns, self.pairs = columns, pairs
         self._proposed: dict[str, Tensor] = {}
@@ -182,7 +181,6 @@ class Objective(NamedPart, nn.Module):
                 "with (scores, labels, index)."
             )
         if index is not None:
-            require(index, Tensor, "index", "pass positions of bags as an int64 tensor [K]")
             index = index.to(scores.device)
         ranks = joined(scores.device) if self.training else None
         if ranks is not None:

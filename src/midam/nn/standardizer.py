@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from midam.errors import BagDataError, ConfigError, Note, listed, require, require_choice, require_counts
+from midam.errors import BagDataError, ConfigError, Note, listed, require_choice, require_counts
 
 Scaling = Literal["linear", "blend", "auto"]
 
@@ -72,7 +72,6 @@ class Standardizer(nn.Module):
 
     def __init__(self, instance_shape: tuple[int, ...], *, clip: float, scaling: Scaling) -> None:
         super().__init__()
-        require(instance_shape, Sequence, "instance_shape", "give a tuple such as (512,)")
         require_counts(**{f"instance_shape[{axis}]": size for axis, size in enumerate(instance_shape)})
         require_choice(get_args(Scaling), scaling=scaling)
         if not isinstance(clip, Real) or not clip > 0:  # infinite: nothing is clipped
@@ -161,8 +160,6 @@ class Standardizer(nn.Module):
         return [name(at) for at in moments.noise.nonzero().flatten().tolist()]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        if self.scaling != "linear":  # earlier models blended without an offset
-            state_dict.setdefault(f"{prefix}offset", torch.zeros(self.offset.shape))
         low = state_dict.get(f"{prefix}center_low")
         if isinstance(low, Tensor) and low.dtype == torch.float64:
             self.center_low = self.center_low.double()

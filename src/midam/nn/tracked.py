@@ -246,7 +246,6 @@ class TrackedPooling(TrackedStatistic):
         named = isinstance(pooling, str)
         if isinstance(pooling, str):
             pooling = make_pooling(pooling, 1, squash=not logits, columns=columns, **options).without_layers()
-        require(pooling, Pooling, "pooling", "give a name, such as 'attention', or an instance of a `midam.nn.Pooling`")
         if not pooling.statistic.trackable:
             raise ConfigError(f"Expected a smooth pooling, got {pooling.name!r}; use 'smoothed-max'.")
         super().__init__(num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate)
@@ -432,8 +431,6 @@ def commit(*modules: nn.Module, loss: Tensor | None = None) -> None:
     ConfigError
         If there is no `TrackedPooling` and no loss of `midam.nn` in the modules.
     """
-    for module in modules:
-        require(module, nn.Module, "modules", "give the pooling and the loss, or modules that hold them")
     parts = [part for one in modules for part in one.modules() if isinstance(part, TrackedPooling | Objective)]
     if not parts:
         raise ConfigError("Expected a TrackedPooling or a loss of midam.nn, got none; call commit(pool, loss_fn).")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from midam.errors import ConfigError, MidamError, first_line, listed, nearest, need_package, path_of, require
+from midam.errors import ConfigError, MidamError, first_line, listed, nearest, need_package, path_of
 from midam.reading import check_archive
 from midam.registry import ENCODERS, build
 
@@ -55,7 +55,6 @@ class Encoder(nn.Module):
         self, module: nn.Module, *, instance_shape: tuple[int, ...], name: str = "encoder", freeze: Sequence[str] = ()
     ) -> None:
         super().__init__()
-        require(module, nn.Module, "module", "give a module of torch")
         self.module = module
         self.out_features = _trial(module, instance_shape, name)
         self._frozen = tuple(freeze)
@@ -119,7 +118,6 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     if the file is missing, holds something else, or has other names or shapes than the module; a `MidamError` if the
     package safetensors is missing.
     """
-    require(module, nn.Module, "module", "give a module of torch")
     path = path_of(path, "weights")
     if not path.is_file():
         raise ConfigError(f"Expected a file of weights, got nothing at {path}; correct encoder_weights.")

@@ -1,6 +1,6 @@
 """Encoders of images and volumes: ResNet20, and handcrafted statistics of color and texture without training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Literal, get_args
@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_choice, require_counts
+from midam.errors import ConfigError, require_choice, require_counts
 
 Norm = Literal["group", "batch"]
 _Maker = Callable[..., nn.Module]
@@ -78,7 +78,6 @@ def resnet20_3d(instance_shape: tuple[int, ...], *, norm: Norm = "group") -> Res
 
 
 def _of_shape(name: str, axes: str, instance_shape: tuple[int, ...], *, norm: Norm, spatial: Literal[2, 3]) -> ResNet20:
-    require(instance_shape, Sequence, "instance_shape", f"give one of shape {axes}")
     if len(instance_shape) != spatial + 1:
         raise ConfigError(
             f"Expected instances of shape {axes} for the encoder {name!r}, got {list(instance_shape)}; use 'mlp' for "
@@ -138,7 +137,6 @@ class PatchStatistics(nn.Module):
 
     def __init__(self, instance_shape: tuple[int, ...]) -> None:
         super().__init__()
-        require(instance_shape, Sequence, "instance_shape", "give one of images or volumes, such as (3, 32, 32)")
         require_counts(**{f"instance_shape[{axis}]": size for axis, size in enumerate(instance_shape)})
         channels, *sides = instance_shape or (0,)
         if len(sides) not in (2, 3) or min(sides) < _LEAST:

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_choice, require_counts
+from midam.errors import ConfigError, require_choice, require_counts
 
 Activation = Literal["tanh", "gelu"]
 
@@ -42,8 +42,6 @@ class MLP(nn.Module):
     def __init__(
         self, in_features: int, *, hidden: Sequence[int] = (), dropout: float = 0.0, activation: Activation = "tanh"
     ) -> None:
-        require(hidden, Sequence, "hidden", "give a list of widths, such as [32]")
-        require(dropout, float, "dropout", "give one from 0 to below 1")
         require_counts(in_features=in_features, **{f"hidden[{i}]": width for i, width in enumerate(hidden)})
         if not 0 <= dropout < 1:
             raise ConfigError(f"Expected `dropout` from 0 to below 1, got {dropout!r}; give another.")

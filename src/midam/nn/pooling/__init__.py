@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from midam.errors import ConfigError, require
+from midam.errors import ConfigError
 from midam.nn.pooling.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling, Weights
 from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, Pooling, ScorePooling, Statistic, Total, upcast
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
@@ -37,8 +37,6 @@ def make_pooling(
     >>> make_pooling("attention", 8).value_size
     1
     """
-    require(name, str, "name", f"choose one of {', '.join(POOLINGS.names())}")
-    require(in_features, int, "in_features", "give the width of the embeddings")
     offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
     part = f"the pooling {name!r} in pooling_args"
     pooling: Pooling = build(POOLINGS.find(name), part=part, offered=offered, arguments=options)
