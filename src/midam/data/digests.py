@@ -25,13 +25,9 @@ def bag_digests(bags: Content) -> list[str]:
     if bags.digests is not None:
         return [digest.tobytes().hex() for digest in bags.digests]
     digests, begun = bytearray(), content_hash(bags.instances.dtype, bags.instance_shape)
-    plain = not on_disk(bags.instances) and isinstance(bags.instances, np.ndarray) and bags.instances.flags.c_contiguous
     for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
         digest = begun.copy()
-        if plain:
-            digest.update(bags.instances[start : start + size].data)
-        else:
-            hash_rows(bags.instances, start, size, digest)
+        hash_rows(bags.instances, start, size, digest)
         digests += digest.digest()
     bags.__dict__["digests"] = np.frombuffer(bytes(digests), np.uint8).reshape(-1, 32)
     return bag_digests(bags)
@@ -39,24 +35,29 @@ def bag_digests(bags: Content) -> list[str]:
 
 def fingerprint(bags: Content) -> str:
     """Return the SHA-256 (hex) of bags, see `Bags.fingerprint`."""
-    head = {
+    return hashlib.sha256(json.dumps(facts_of(bags, bag_digests(bags))).encode()).hexdigest()
+
+
+def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
+    """Return what tells bags from others, for JSON; `content` stands for their instances."""
+    facts: dict[str, Any] = {
         "ids": bags.ids.tolist(),
         "sizes": bags.sizes.tolist(),
         "labels": None if bags.labels is None else bags.labels.tolist(),
         "dtype": bags.instances.dtype.str,
         "shape": [bags.num_instances, *bags.instance_shape],
-        "bags": bag_digests(bags),
+        "bags": content,
     }
     if bags.outcome is not None:
-        head["outcome"] = described(bags.outcome)
+        facts["outcome"] = described(bags.outcome)
     if bags.covariates is not None:
-        head["covariates"] = bags.covariates.values()
+        facts["covariates"] = bags.covariates.values()
     if bags.columns is not None:
-        head["columns"] = bags.columns
+        facts["columns"] = bags.columns
     for name in ("sites", "weights"):
         if (column := getattr(bags, name)) is not None:
-            head[name] = column.tolist()
-    return hashlib.sha256(json.dumps(head).encode()).hexdigest()
+            facts[name] = column.tolist()
+    return facts
 
 
 def contents_digest(bags: Content, *, read: bool = True) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests, described, hash_rows
+from midam.data.digests import bag_digests, facts_of, hash_rows
 from midam.data.instance_labels import labels_of
 from midam.data.on_disk import Rows
 
@@ -19,13 +19,10 @@ def plan_digest(bags: Bags) -> str:
     files, labels = _files(bags), labels_of(bags)
     origin = list(getattr(bags.instances, "origin", ()))  # digests of the source, which is faster
     stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # coordinates mostly share the instances' files
-    plan: dict[str, Any] = {
-        "ids": bags.ids.tolist(),
-        "sizes": bags.sizes.tolist(),
-        "labels": None if bags.labels is None else bags.labels.tolist(),
+    content = [stamps[path] for path in files] if files else [origin or bag_digests(bags), _coords_digest(bags)]
+    plan = {
+        **facts_of(bags, content),
         "texts": {name: None if getattr(bags, name) is None else getattr(bags, name).tolist() for name in _TEXTS},
-        "dtype": bags.instances.dtype.str,
-        "shape": bags.instance_shape,
         "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
         "instance_labels": None if labels is None else hashlib.sha256(labels.tobytes()).hexdigest(),
         "feature_names": bags.feature_names,
@@ -34,12 +31,7 @@ def plan_digest(bags: Bags) -> str:
         "source": bags.source,
         "starts": bags.starts.tolist(),
         "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",
-        "files": [stamps[path] for path in files] if files else [origin or bag_digests(bags), _coords_digest(bags)],
     }
-    if bags.outcome is not None:
-        plan["outcome"] = described(bags.outcome)
-    if bags.covariates is not None:
-        plan["covariates"] = bags.covariates.values()
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
 
 
