@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from midam.compare.summary import basis
 from midam.compare.trials import read_record, read_tables
@@ -15,7 +14,7 @@ from midam.errors import CheckpointError
 from midam.evaluate.classes import class_aurocs, one_against_rest
 from midam.files import write_text
 from midam.reading import read_text
-from midam.report.page.comparison import Method, MethodsStudy, Tested, comparison_page
+from midam.report.page.comparison import MethodsStudy, comparison_page
 from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import value_text
 from midam.settings import Settings
@@ -40,7 +39,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
             )
     record, target = read_record(folder)
     summary, trials, scores = read_tables(folder, target)
-    methods = [_method(row, trials, scores, target) for row in summary.to_dict("records")]
+    methods: list[Any] = summary.to_dict("records")
     settings = record["settings"]
     encoder = {} if "." in settings["encoder"] else {"encoder": settings["encoder"]}
     defaults = Settings.from_flat(encoder, source=str(folder / "config.yaml")).flat()
@@ -57,6 +56,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
     study = MethodsStudy(
         data=Path(record["data"]).name,
         methods=methods,
+        scores=scores,
         basis=basis(folds=len(trials[["repeat", "fold"]].drop_duplicates()), metric=target.metric),
         changed=changed,
         settings=[(name, value_text(value)) for name, value in settings.items()],
@@ -71,49 +71,21 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
         ],
         notes=notes,
         metric=target.metric,
-        by_class=_by_class(methods, scores, target) if target.count > 1 else [],
+        by_class=_by_class([row["method"] for row in methods], scores, target) if target.count > 1 else [],
     )
     write_text(path, comparison_page(study), typed=out is not None)
     return path
 
 
-def _method(row: dict[Any, Any], trials: pd.DataFrame, scores: pd.DataFrame, target: Target) -> Method:
-    name = str(row["method"])
-    method_scores, method_trials = scores[scores["method"] == name], trials[trials["method"] == name]
-    metrics = {(trial["repeat"], trial["fold"]): trial for trial in method_trials.to_dict("records")}
-    tested = []
-    for repeat, fold in sorted(set(zip(method_scores["repeat"].tolist(), method_scores["fold"].tolist()))):
-        part = method_scores[(method_scores["repeat"] == repeat) & (method_scores["fold"] == fold)]
-        values = part[target.score_columns].to_numpy(np.float64)
-        arrays = (part["bag"].to_numpy(np.str_), _labels(part, target), values[:, 0] if target.count == 1 else values)
-        tested.append(Tested(repeat, fold, *arrays, metric=float(metrics[repeat, fold][target.metric])))
-    figures = {key: float(value) for key, value in row.items() if key != "method"}
-    return Method(name, figures, tested)
-
-
-def _labels(part: pd.DataFrame, target: Target) -> NDArray[np.int64]:
-    """Return the labels [n] of two classes; zeros for other targets, which have no curves."""
-    labels = part["label"].tolist() if target.name == "binary" else [0] * len(part)
-    return np.array(labels, dtype=np.int64)
-
-
-def _values(part: pd.DataFrame, target: Target) -> NDArray[np.float64]:
-    """Return the labels [n, L] of the bags."""
-    table = {str(name): column.tolist() for name, column in part.items()}
-    return TargetLabels.of_columns(target.name, target.names, table).values
-
-
-def _by_class(methods: Sequence[Method], scores: pd.DataFrame, target: Target) -> list[tuple[str, list[float]]]:
-    """Return the AUROC of each class or label by method, averaged over folds in which it is defined."""
-    bags = scores.drop_duplicates("bag")
-    values = _values(bags, target)
+def _by_class(methods: Sequence[str], scores: pd.DataFrame, target: Target) -> list[list[Any]]:
+    """Return each class or label with its AUROC by method, averaged over folds in which it is defined."""
+    labels = {str(name): column.tolist() for name, column in scores.items()}
+    values = TargetLabels.of_columns(target.name, target.names, labels).values
     table = one_against_rest(values[:, 0], target.count) if target.pairs == "classes" else values
-    row_of = dict(zip(bags["bag"], table, strict=True))
-    columns = []
+    columns, of_columns = [list(target.columns)], scores[target.score_columns].to_numpy(np.float64)
     for method in methods:
-        aurocs = [class_aurocs([row_of[bag] for bag in part.ids.tolist()], part.scores) for part in method.tested]
-        areas = np.array(aurocs).reshape(-1, target.count)
-        defined = np.isfinite(areas)
-        sums, counts = np.where(defined, areas, 0.0).sum(axis=0), defined.sum(axis=0)
-        columns.append(np.divide(sums, counts, out=np.full(target.count, np.nan), where=counts > 0).tolist())
-    return [(name, list(row)) for name, row in zip(target.columns, zip(*columns, strict=True), strict=True)]
+        folds = scores[scores["method"] == method].groupby(["repeat", "fold"]).indices
+        rows = scores.index[scores["method"] == method].to_numpy()
+        areas = [class_aurocs(table[rows[part]], of_columns[rows[part]]) for part in folds.values()]
+        columns.append(pd.DataFrame(areas, columns=range(target.count)).mean().tolist())
+    return [list(row) for row in zip(*columns, strict=True)]

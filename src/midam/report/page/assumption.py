@@ -80,8 +80,8 @@ def _row(name: str, level: Mapping[str, Any], place: str | None, bags: int) -> l
         known = level.get(entry)
         if known is None:
             return None
-        bounds = (np.nan if known[end] is None else known[end] for end in ("low", "high"))
-        return Number(Estimate(known["value"], *bounds, bags), form, place and f"{place}.{entry}.value")
+        low, high = (np.nan if known[end] is None else known[end] for end in ("low", "high"))
+        return Number(Estimate(known["value"], low, high, bags), form, place and f"{place}.{entry}.value")
 
     median = Number(level["median"], ".3f", place and f"{place}.median")
     return [name, median, number("change", "+.3f"), number("called", ".0%")]

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
 from midam.errors import plural
 from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.proportions import Estimate
+from midam.lazy_imports import pandas as pd
 from midam.report.figures import ORANGE
 from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
 from midam.report.plot_runs import Row, plot_forest
@@ -22,53 +23,35 @@ _GRID = np.linspace(0, 1, 101)
 
 
 @dataclass(frozen=True)
-class Tested:
-    """Scores [n] or [n, C] of a method on the test bags of a fold; `labels` [n] are 0 or 1 for two classes."""
-
-    repeat: int
-    fold: int
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    metric: float
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method with its row of summary.csv and its folds."""
-
-    name: str
-    figures: Mapping[str, float]
-    tested: Sequence[Tested]
-
-    def estimate(self, name: str) -> Estimate | None:
-        """Return a metric of the summary with its interval, or None."""
-        value, low, high = (self.figures[key] for key in (name, f"{name}_low", f"{name}_high"))
-        return Estimate(value, low, high, int(self.figures["folds"])) if np.isfinite(value) else None
-
-
-@dataclass(frozen=True)
 class MethodsStudy:
     """Content of the page of a comparison; settings and facts are as in `midam.report.page.target_page.Study`.
 
-    `basis` is a sentence on the intervals, and `metric` a key of `midam.report.words.METRIC_NAMES`. `by_class` has a
-    row for each class or label: its name, and its AUROC by each method.
+    `methods` are the rows of summary.csv, `scores` the table predictions.csv, `basis` is a sentence on the intervals,
+    and `metric` a key of `midam.report.words.METRIC_NAMES`. `by_class` has a row for each class or label: its name, and
+    its AUROC by each method.
     """
 
     data: str
-    methods: Sequence[Method]
+    methods: Sequence[Mapping[str, Any]]
+    scores: "pd.DataFrame"
     basis: str
     changed: Sequence[tuple[str, str, str]]
     settings: Sequence[tuple[str, str]]
     facts: Sequence[tuple[str, str]]
     notes: Sequence[str] = ()
     metric: str = "auroc"
-    by_class: Sequence[tuple[str, Sequence[float]]] = ()
+    by_class: Sequence[Sequence[Any]] = ()
 
     @property
-    def title(self) -> str:
-        """Name of the metric, with a capital letter."""
-        return capitalized(METRIC_NAMES[self.metric])
+    def names(self) -> list[str]:
+        """Names of the methods."""
+        return [row["method"] for row in self.methods]
+
+
+def _estimate(row: Mapping[str, Any], name: str) -> Estimate | None:
+    """Return a metric of a row of summary.csv with its interval, or None."""
+    value, low, high = (float(row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+    return Estimate(value, low, high, int(row["folds"])) if np.isfinite(value) else None
 
 
 def comparison_page(study: MethodsStudy) -> str:
@@ -91,47 +74,47 @@ def comparison_page(study: MethodsStudy) -> str:
 
 def _answer(study: MethodsStudy) -> list[Any]:
     """Return the method with the highest mean, and those whose paired interval excludes 0."""
-    (first, *others), metric = study.methods, study.metric
-    ranked = sorted((m for m in study.methods if m.estimate(metric)), key=lambda m: -m.figures[metric])
-    best = ranked[0] if ranked else first
+    first, metric = study.names[0], study.metric
+    best = max(study.methods, key=lambda row: np.nan_to_num(row[metric], nan=-1.0))
     lead = Markup("Of {} methods, <strong>{}</strong> has the highest mean {}: {}.").format(
-        len(study.methods), best.name, METRIC_NAMES[metric], cell(best.estimate(metric))
+        len(study.methods), best["method"], METRIC_NAMES[metric], cell(_estimate(best, metric))
     )
-    gaps = {m.name: m.estimate("difference") for m in others}
+    gaps = {row["method"]: _estimate(row, "difference") for row in study.methods[1:]}
     apart = [
         f"{name} ({'above' if gap.value > 0 else 'below'})"
         for name, gap in gaps.items()
         if gap and np.isfinite(gap.low) and gap.low * gap.high > 0
     ]
     if not apart:
-        return [lead, f"No paired interval separates a method from {first.name}, the reference."]
-    return [lead, f"By the paired interval, these differ from {first.name}, the reference: {', '.join(apart)}."]
+        return [lead, f"No paired interval separates a method from {first}, the reference."]
+    return [lead, f"By the paired interval, these differ from {first}, the reference: {', '.join(apart)}."]
 
 
 def _metrics(study: MethodsStudy) -> list[Any]:
-    first, metric, metric_name, rows = study.methods[0].name, study.metric, METRIC_NAMES[study.metric], []
-    for method in study.methods:
-        figures, estimate = method.figures, method.estimate("difference")
-        gap = "reference" if method.name == first else Number(estimate, "+.3f", f"{method.name}.difference")
-        precision = [Number(figures["auprc"])] if metric == "auroc" else []
-        costs = [Number(figures["folds"], ".0f"), Number(figures["seconds"], ".2f"), Number(figures["peak_mib"], ".0f")]
-        area = Number(method.estimate(metric), key=f"{method.name}.{metric}")
-        rows.append([method.name, area, gap, *precision, *costs])
-    precision_head = ["average precision"] if metric == "auroc" else []
-    heads = ["method", metric_name, f"difference to {first}", *precision_head, "folds", "seconds a trial", "MiB"]
+    first, metric, rows = study.names[0], study.metric, list[list[Any]]()
     gaps = [Row(first, Estimate(0.0, np.nan, np.nan, 0), "D", ORANGE)]
-    gaps += [Row(method.name, method.estimate("difference"), color=ORANGE) for method in study.methods[1:]]
+    for method in study.methods:
+        name, gap = method["method"], _estimate(method, "difference")
+        gaps += [Row(name, gap, color=ORANGE)] if rows else []
+        area = Number(_estimate(method, metric), key=f"{name}.{metric}")
+        rows.append([name, area, Number(gap, "+.3f", f"{name}.difference") if rows else "reference"])
+        rows[-1] += [Number(method["auprc"])] if metric == "auroc" else []
+        rows[-1] += [Number(method[cost], form) for cost, form in (("folds", ".0f"), ("seconds", ".2f"))]
+        rows[-1].append(Number(method["peak_mib"], ".0f"))
+    precision_head = ["average precision"] if metric == "auroc" else []
+    costs = ["folds", "seconds a trial", "MiB"]
+    heads = ["method", METRIC_NAMES[metric], f"difference to {first}", *precision_head, *costs]
     differences = plot_forest(gaps, f"Difference to {first}", reference=0.0)
     blocks = [
         Table("Methods on the same folds", heads, rows, sorts=True),
         Note(f"Every method was trained and tested on the same folds. {study.basis} A hollow dot has no interval."),
         Figure(differences, "Paired differences, 95% intervals."),
         Pair(_curves(study)),
+        *_instances(study),
     ]
-    blocks += _instances(study)
     if study.by_class:
-        heads = ["class or label", *(method.name for method in study.methods)]
-        by_class = [[name, *map(Number, areas)] for name, areas in study.by_class]
+        heads = ["class or label", *study.names]
+        by_class = [[name, *map(Number, areas)] for name, *areas in study.by_class]
         blocks.append(Table("AUROC of each class or label, mean over folds", heads, by_class, sorts=True))
         blocks.append(Note("The mean is over the folds whose test bags hold both a class and others."))
     return blocks
@@ -139,10 +122,10 @@ def _metrics(study: MethodsStudy) -> list[Any]:
 
 def _instances(study: MethodsStudy) -> list[Any]:
     """Return a table of how well contributions find labeled instances, if the methods were evaluated on such."""
-    names = [name for name in IN_BAG if name in study.methods[0].figures]
+    names = [name for name in IN_BAG if name in study.methods[0]]
     if not names:
         return []
-    rows = [[method.name, *(method.estimate(name) for name in names)] for method in study.methods]
+    rows = [[method["method"], *(_estimate(method, name) for name in names)] for method in study.methods]
     heads = ["method", *(capitalized(INSTANCE_NAMES[name]) for name in names)]
     text = (
         "Contributions against the known labels of instances, which no training used; mean over folds. A dash: the "
@@ -155,32 +138,36 @@ def _curves(study: MethodsStudy) -> list[Figure]:
     """Return the mean curves of methods for two classes."""
     if study.metric != "auroc":
         return []
-
-    tested = (method for method in study.methods if method.tested)
-    means = {method.name: (_GRID, np.mean([*map(_sensitivity, method.tested)], axis=0)) for method in tested}
+    means: dict[str, tuple[ArrayLike, ArrayLike]] = {}
+    for name in study.names:
+        folds = study.scores[study.scores["method"] == name].groupby(["repeat", "fold"])
+        curves = [_sensitivity(part["label"].astype(int), part["score"]) for _, part in folds]
+        means |= {name: (_GRID, np.mean(curves, axis=0))} if curves else {}
     roc = plot_mean_curves(means, "1 \N{MINUS SIGN} specificity", "Sensitivity", diagonal="Chance")
     text = "Mean over the folds; scores are never pooled across folds, each of which has a scale of its own."
     return [Figure(roc, "ROC curves.", text)]
 
 
-def _sensitivity(part: Tested) -> NDArray[np.float64]:
-    fall, recall, _ = roc_curve(part.labels, part.scores, drop_intermediate=False)
+def _sensitivity(labels: ArrayLike, scores: ArrayLike) -> NDArray[np.float64]:
+    fall, recall, _ = roc_curve(labels, scores, drop_intermediate=False)
     return np.asarray(np.interp(_GRID, fall, recall))
 
 
 def _folds(study: MethodsStudy) -> Part:
     """Return how many bags the folds test."""
-    first = next((method for method in study.methods if method.tested), None)
-    if first is None:
+    parts = (study.scores[study.scores["method"] == name] for name in study.names)
+    tested = next((part for part in parts if len(part)), study.scores)
+    if not len(tested):
         return Part("Folds", ["No fold could be used."])
-    repeats = len({part.repeat for part in first.tested})
-    positives = _range([int(part.labels.sum()) for part in first.tested])
-    of_them = f", {positives} of them positive" if study.metric == "auroc" else ""
-    count, sizes = len(first.tested) // repeats, _range([len(part.ids) for part in first.tested])
-    text = f"{plural(repeats, 'repeat')} of {count} folds; each tests {sizes} bags{of_them}."
-    return Part("Folds", [text])
+    folds = tested.groupby(["repeat", "fold"])
+    repeats, sizes, of_them = tested["repeat"].nunique(), _range(folds.size()), ""
+    if study.metric == "auroc":
+        of_them = f", {_range(folds['label'].agg(lambda labels: labels.astype(int).sum()))} of them positive"
+    return Part(
+        "Folds", [f"{plural(repeats, 'repeat')} of {len(folds) // repeats} folds; each tests {sizes} bags{of_them}."]
+    )
 
 
-def _range(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
+def _range(values: "pd.Series[int]") -> str:
+    low, high = values.min(), values.max()
     return f"{low}" if low == high else f"{low} to {high}"
