@@ -145,7 +145,7 @@ def calibration_rows(sims: int) -> Iterator[str]:
             scores, tested = (expit(power * x).astype(np.float32).astype(np.float64) for x in (held, new))
             least = log_loss(truth, new)
             for on, figures in found.items():
-                calibrator = PlattCalibrator().fit(scores, labels, raw=on == "score")
+                calibrator = PlattCalibrator.fit(scores, labels, raw=on == "score")
                 logits = calibrator.logits(tested)
                 line = calibration_line(truth, expit(logits)) or (np.nan, np.nan)
                 loss, brier = log_loss(truth, logits), np.mean((expit(logits) - truth) ** 2)

@@ -122,7 +122,7 @@ def _earlier(logits: Sequence[Scores], areas: Sequence[float], labels: Labels, p
     """Return the weights by p over all folds at once, without methods whose pooled scores are at chance."""
     shares = [fit_line(x, labels).probabilities(x) for x in logits]
     with warnings.catch_warnings(action="ignore"):
-        ranks = np.array([PlattCalibrator().fit(x[0], labels, raw=True).ranks for x in logits])
+        ranks = np.array([PlattCalibrator.fit(x[0], labels, raw=True).ranks for x in logits])
     if not ranks.any():
         return prior
     best = shares[int(np.argmax(np.where(ranks, areas, -1.0)))]

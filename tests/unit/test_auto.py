@@ -111,7 +111,7 @@ def test_vectors_and_pixels_have_candidates_of_their_own():
 def test_a_line_is_that_of_platt_through_all_scorers():
     labels = np.arange(30) % 2
     logits = logits_of(labels, 1.0, scorers=3)
-    line, platt = fit_line(logits, labels), PlattCalibrator().fit(logits.ravel(), np.tile(labels, 3))
+    line, platt = fit_line(logits, labels), PlattCalibrator.fit(logits.ravel(), np.tile(labels, 3))
     np.testing.assert_allclose(
         line.probabilities(logits), platt.predict(logits.ravel()).reshape(3, -1).mean(axis=0), rtol=0, atol=1e-12
     )

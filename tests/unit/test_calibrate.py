@@ -42,23 +42,23 @@ def test_platt_equals_the_likelihood_with_smoothed_targets(sample):
     labels, scores = sample
     slope, intercept = fitted_by_bfgs(scores, np.where(labels == 1, 41 / 42, 1 / 62))
     grid = np.linspace(-4, 5, 50)
-    found = PlattCalibrator().fit(scores, labels).predict(grid)
+    found = PlattCalibrator.fit(scores, labels).predict(grid)
     # 1e-6: two iterative solvers, and the vanishing penalty of one of them.
     np.testing.assert_allclose(found, expit(slope * grid + intercept), rtol=1e-6)
 
 
 def test_platt_does_not_depend_on_the_unit_of_the_score(sample):
     labels, scores = sample
-    expected = PlattCalibrator().fit(scores, labels).predict(scores)
+    expected = PlattCalibrator.fit(scores, labels).predict(scores)
     scaled = 1e-6 * scores + 7
-    found = PlattCalibrator().fit(scaled, labels).predict(scaled)
+    found = PlattCalibrator.fit(scaled, labels).predict(scaled)
     # The offset alone costs seven digits of the score.
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_separable_validation_stays_finite():
     labels, scores = np.repeat([0, 1], [6, 4]), np.arange(10.0)
-    calibrator = PlattCalibrator().fit(scores, labels)
+    calibrator = PlattCalibrator.fit(scores, labels)
     found = calibrator.predict(scores)
     assert np.isfinite(list(calibrator.to_dict().values())).all()
     assert (np.diff(found) > 0).all()
@@ -67,7 +67,7 @@ def test_separable_validation_stays_finite():
 
 def test_probabilities_keep_the_order(sample):
     labels, scores = sample
-    found = PlattCalibrator().fit(scores, labels).predict(np.sort(scores))
+    found = PlattCalibrator.fit(scores, labels).predict(np.sort(scores))
     assert (np.diff(found) >= 0).all()
 
 
@@ -75,48 +75,47 @@ def test_probabilities_keep_the_order(sample):
 def test_useless_scores_give_the_prevalence_and_a_warning(scores):
     labels = np.repeat([0, 1], [6, 2])
     with pytest.warns(UserWarning, match="share of positive validation bags"):
-        calibrator = PlattCalibrator().fit(scores, labels)
+        calibrator = PlattCalibrator.fit(scores, labels)
     np.testing.assert_allclose(calibrator.predict([-100.0, 0.0, 1e6]), 0.25, rtol=1e-9)
 
 
 def test_scores_that_are_all_one_give_one_warning():
     with pytest.warns(UserWarning, match="share of positive validation bags") as caught:
-        PlattCalibrator().fit(np.full(20, 0.5), np.repeat([0, 1], 10))
+        PlattCalibrator.fit(np.full(20, 0.5), np.repeat([0, 1], 10))
     assert len(caught) == 1
 
 
 def test_dict_round_trip_is_exact_and_plain(sample):
     labels, scores = sample
-    calibrator = PlattCalibrator().fit(scores.astype(np.float32), labels)
+    calibrator = PlattCalibrator.fit(scores.astype(np.float32), labels)
     stored = json.loads(json.dumps(calibrator.to_dict()))
-    assert all(type(value) is float for value in calibrator.to_dict().values())
+    assert all(type(value) in (float, bool) for value in calibrator.to_dict().values())
     np.testing.assert_array_equal(PlattCalibrator.from_dict(stored).predict(scores), calibrator.predict(scores))
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        {},
-        {"center": 0.0, "scale": 1.0, "slope": 1.0},
-        {"center": 0.0, "scale": 0.0, "slope": 1.0, "intercept": 0.0},
-        {"center": 0.0, "scale": 1.0, "slope": -1.0, "intercept": 0.0},
-        {"center": 0.0, "scale": 1.0, "slope": float("nan"), "intercept": 0.0},
+        {"intercept": None},
+        {"scale": 0.0},
+        {"slope": -1.0},
+        {"slope": float("nan")},
+        {"scale": float("nan")},
+        {"on_logit": 3.0},
     ],
 )
 def test_damaged_dict_is_refused(values):
-    with pytest.raises(ConfigError, match="Expected"):
-        PlattCalibrator.from_dict(values)
+    sound = {"center": 0.0, "scale": 1.0, "slope": 1.0, "intercept": 0.0, "on_logit": False}
+    assert PlattCalibrator.from_dict(sound).to_dict() == sound
+    with pytest.raises(ConfigError, match=f"Expected a PlattCalibrator, got {next(iter(values))}: "):
+        PlattCalibrator.from_dict({**sound, **values})
 
 
 def test_misuse_is_refused():
-    with pytest.raises(ConfigError, match="call fit first"):
-        PlattCalibrator().predict([0.0])
-    with pytest.raises(ConfigError, match="call fit first"):
-        PlattCalibrator().to_dict()
     with pytest.raises(OneClassError):
-        PlattCalibrator().fit([0.1, 0.2], [1, 1])
+        PlattCalibrator.fit([0.1, 0.2], [1, 1])
     with pytest.raises(BagDataError, match="finite"):
-        PlattCalibrator().fit([0.1, np.nan], [0, 1])
+        PlattCalibrator.fit([0.1, np.nan], [0, 1])
 
 
 def test_calibration_line_equals_the_likelihood(sample):
@@ -166,8 +165,8 @@ def test_scores_that_are_the_probabilities_are_left_alone(offset, scale):
     generator = np.random.default_rng(0)
     held, new = (generator.normal(size=size) * scale + offset for size in (2000, 20_000))
     labels, truth = ((generator.random(len(x)) < expit(x)).astype(int) for x in (held, new))
-    found = PlattCalibrator().fit(expit(held), labels).predict(expit(new))
-    on_score = PlattCalibrator().fit(expit(held), labels, raw=True).predict(expit(new))
+    found = PlattCalibrator.fit(expit(held), labels).predict(expit(new))
+    on_score = PlattCalibrator.fit(expit(held), labels, raw=True).predict(expit(new))
     best, reached, before = (
         -np.mean(truth * np.log(p) + (1 - truth) * np.log1p(-p)) for p in (expit(new), found, on_score)
     )
@@ -182,7 +181,7 @@ def test_scores_of_exactly_0_and_1_have_probabilities_and_keep_their_order():
     assert (np.diff(x[[0, 2, 3, 4, 5, 6, 8]]) > 0).all()
     assert (np.diff(x) >= 0).all()
     assert np.abs(x).max() == pytest.approx(24 * np.log(2), abs=1e-3)
-    found = PlattCalibrator().fit(scores, labels)
+    found = PlattCalibrator.fit(scores, labels)
     assert np.isfinite(found.logits(scores)).all()
     assert (np.diff(found.predict(scores)) >= 0).all()
     np.testing.assert_array_equal(found.predict([-1e-9, 1 + 1e-9]), found.predict([0, 1]))  # rounding outside
@@ -191,29 +190,26 @@ def test_scores_of_exactly_0_and_1_have_probabilities_and_keep_their_order():
 def test_a_calibrator_says_whether_it_is_on_the_logit():
     line = {"center": 0.4, "scale": 0.2, "slope": 1.5, "intercept": -0.3}
     scores = np.linspace(0, 1, 11)
-    calibrator = PlattCalibrator.from_dict({**line, "version": 1.0})
+    calibrator = PlattCalibrator.from_dict({**line, "on_logit": False})
     np.testing.assert_allclose(calibrator.predict(scores), expit(1.5 * (scores - 0.4) / 0.2 - 0.3), rtol=1e-12)
-    assert calibrator.to_dict() == {**line, "version": 1.0}
-    made = PlattCalibrator().fit(scores, [0, 0, 0, 1, 0, 0, 1, 0, 1, 1, 1])
-    assert made.to_dict()["version"] == 2
-    for other in ({}, {"version": 3.0}):
-        with pytest.raises(ConfigError, match="version 1 or 2"):
-            PlattCalibrator.from_dict({**line, **other})
+    assert calibrator.to_dict() == {**line, "on_logit": False}
+    made = PlattCalibrator.fit(scores, [0, 0, 0, 1, 0, 0, 1, 0, 1, 1, 1])
+    assert made.on_logit
 
 
 def test_classes_and_labels_are_calibrated_on_the_logit_too():
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(20_000, 3)) * 3 - 2
     labels = (generator.random(logits.shape) < expit(logits)).astype(float)
-    found = LabelCalibrator().fit(expit(logits), labels).predict(expit(logits))
+    found = LabelCalibrator.fit(expit(logits), labels).predict(expit(logits))
     np.testing.assert_allclose(found, expit(logits), atol=0.03)
     shares = softmax(logits, axis=1)
     codes = (shares.cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1)
-    calibrator = TemperatureCalibrator().fit(expit(logits), codes)
+    calibrator = TemperatureCalibrator.fit(expit(logits), codes)
     np.testing.assert_allclose(calibrator.predict(expit(logits)), shares, atol=0.03)
     again = TemperatureCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))
     np.testing.assert_array_equal(again.predict(expit(logits)), calibrator.predict(expit(logits)))
-    line = {"center": 0.5, "scale": 0.5, "slope": 2.0, "offsets": [0.0, 1.0], "version": 1.0}
+    line = {"center": 0.5, "scale": 0.5, "slope": 2.0, "offsets": [0.0, 1.0], "on_logit": False}
     scores = np.array([[0.2, 0.7]])
     expected = softmax(4 * (scores - 0.5) + [0.0, 1.0], axis=1)
     np.testing.assert_allclose(TemperatureCalibrator.from_dict(line).predict(scores), expected, rtol=1e-12)

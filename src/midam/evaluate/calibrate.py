@@ -5,17 +5,16 @@ A model trained for the AUROC ranks; its sigmoid is not a probability until it i
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
-from pydantic import Field
+from pydantic import Field, FiniteFloat, ValidationError
 
 from midam.data.validate import as_array
 from midam.errors import ConfigError
-from midam.evaluate.proportions import RULES, Estimate, operating_points, proportion
+from midam.evaluate.proportions import RULES, Estimate, OperatingPoint, operating_points, proportion
 from midam.evaluate.ranking import FEW_BAGS, Scores, check_bags, check_probabilities, check_two_classes, units_of
 from midam.lazy_imports import torch
 from midam.reading import Count, Form, Number
@@ -23,54 +22,25 @@ from midam.reading import Count, Form, Number
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12
 NO_DECISION = "The scores rank held-out bags no better than chance: the class and probability of a bag mean nothing."
-_ON_SCORE, _ON_LOGIT = 1, 2
 _BAGS_A_BIN, _MOST_BINS = 20, 10
 _LEAST_SPREAD = 1e-3  # of the largest standard deviation of scores
 
 
-class Fitted:
-    """Base of maps fitted on validation bags: numbers and lists of numbers, in attributes whose names end in `_`."""
-
-    _single: ClassVar[tuple[str, ...]] = ()
-    _lists: ClassVar[tuple[str, ...]] = ()
-    _wanted: ClassVar[str]  # requirements of `_is_consistent`, in words
+class Fitted(Form):
+    """Base of maps fitted on validation bags: plain numbers, which `fit` finds."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fitted numbers as plain floats, for JSON or a checkpoint."""
-        self._check_fitted()
-        single = {key: float(getattr(self, f"{key}_")) for key in self._single}
-        return single | {key: [float(number) for number in getattr(self, f"{key}_")] for key in self._lists}
+        """Return the fitted numbers, for JSON or a checkpoint."""
+        return self.model_dump()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build it from the result of `to_dict`; raise a `ConfigError` for other keys, or numbers out of range."""
-        made, keys = cls(), (*cls._single, *cls._lists)
-        if set(values) != set(keys):
-            raise ConfigError(f"Expected the keys {', '.join(keys)}, got {', '.join(values)}; pass to_dict's result.")
-        for key in keys:
-            setattr(made, f"{key}_", _finite(values[key], dimensions=int(key in cls._lists)))
-        if not made._is_consistent():
-            raise ConfigError(f"Expected {cls._wanted}, got {dict(values)}; fit again.")
-        return made
-
-    def _is_consistent(self) -> bool:
-        """Return whether the numbers are consistent."""
-        raise NotImplementedError
-
-    def _check_fitted(self) -> None:
-        if not vars(self):
-            raise ConfigError(f"Expected a fitted {type(self).__name__}, got one without numbers; call fit first.")
-
-
-def _finite(value: Any, *, dimensions: int) -> Any:
-    """Return a finite number, or an array of finite numbers."""
-    try:
-        numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        numbers = np.empty((0, 0))
-    if numbers.ndim != dimensions or not np.isfinite(numbers).all():
-        raise ConfigError(f"Expected finite numbers, got {value!r}; fit again.")
-    return numbers if dimensions else float(numbers)
+        """Build it from the result of `to_dict`; raise a `ConfigError` for missing numbers, or numbers out of range."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as reason:
+            faults = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in reason.errors(include_url=False))
+            raise ConfigError(f"Expected a {cls.__name__}, got {'; '.join(faults)}; fit again.") from None
 
 
 class OnLogit(Fitted):
@@ -82,34 +52,34 @@ class OnLogit(Fitted):
 
     Attributes
     ----------
-    version_ : int
-        2 on the logit; 1 on the score itself.
+    center, scale : float
+        Mean and standard deviation of x, the logits or scores, over the validation bags.
+    slope : float
+        Slope on the standardized x, in logits; never negative.
+    on_logit : bool
+        Whether x is the logit.
     """
 
-    version_: int
+    center: Number
+    scale: Annotated[FiniteFloat, Field(gt=0)]
+    slope: Annotated[FiniteFloat, Field(ge=0)]
+    on_logit: bool
 
-    def _choose_scale(self, scores: Scores, *, raw: bool = False) -> Scores:
-        """Choose logit or score by the range of the fitted scores; return the scores on this scale."""
-        self.version_ = _ON_LOGIT if not raw and scores.min() >= 0 and scores.max() <= 1 else _ON_SCORE
-        return self._on_scale(scores)
+    def standardized(self, scores: ArrayLike) -> Scores:
+        """Return the standardized x of scores of any shape."""
+        return (_on_scale(scores, on_logit=self.on_logit) - self.center) / self.scale
 
-    def _on_scale(self, scores: ArrayLike) -> Scores:
-        """Return scores of any shape on the scale of the line."""
-        s = as_array(scores, np.float64)
-        return s if self.version_ == _ON_SCORE else score_logits(s)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fitted numbers and the version."""
-        return {**super().to_dict(), "version": float(self.version_)}
+def _on_scale(scores: ArrayLike, *, on_logit: bool) -> Scores:
+    return score_logits(scores) if on_logit else as_array(scores, np.float64)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build it from the result of `to_dict`; raise a `ConfigError` for an unknown version too."""
-        made, version = super().from_dict({k: v for k, v in values.items() if k != "version"}), values.get("version")
-        if version not in (_ON_SCORE, _ON_LOGIT):
-            raise ConfigError(f"Expected the version 1 or 2 of a calibrator, got {version!r}; fit again.")
-        made.version_ = int(version)
-        return made
+
+def line_scale(scores: Scores, *, raw: bool = False) -> tuple[dict[str, Any], Scores]:
+    """Return center, scale and `on_logit` for a map of these scores, and their standardized x; `raw`: of the scores."""
+    on_logit = not raw and bool(scores.min() >= 0) and bool(scores.max() <= 1)
+    x = _on_scale(scores, on_logit=on_logit)
+    center, scale = _location(x)
+    return {"center": center, "scale": scale, "on_logit": on_logit}, (x - center) / scale
 
 
 def score_logits(scores: ArrayLike) -> Scores:
@@ -197,24 +167,20 @@ class PlattCalibrator(OnLogit):
 
     Attributes
     ----------
-    center_, scale_ : float
-        Mean and standard deviation of x over the validation bags.
-    slope_, intercept_ : float
-        Line on the standardized x, in logits; the slope is never negative.
-    version_ : int
-        2 if x is the logit, 1 if it is the score.
+    intercept : float
+        Intercept on the standardized x, in logits.
 
     Examples
     --------
-    >>> calibrator = PlattCalibrator().fit([-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1])
+    >>> calibrator = PlattCalibrator.fit([-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1])
     >>> calibrator.predict([-2.0, 0.0, 2.0]).round(2).tolist()
     [0.21, 0.5, 0.79]
     """
 
-    _single = ("center", "scale", "slope", "intercept")
-    _wanted = "scale > 0 and slope >= 0"
+    intercept: Number
 
-    def fit(self, scores: ArrayLike, labels: ArrayLike, *, raw: bool = False) -> Self:
+    @classmethod
+    def fit(cls, scores: ArrayLike, labels: ArrayLike, *, raw: bool = False) -> Self:
         """Fit the line on the scores [N] and labels [N], 0 or 1, of validation bags of both classes.
 
         With `raw`, the scores themselves are used, even if all lie in [0, 1].
@@ -222,14 +188,13 @@ class PlattCalibrator(OnLogit):
         y, s = check_bags(labels, scores)
         positives, negatives = check_two_classes(y)
         targets = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-        x = self._choose_scale(s, raw=raw)
-        self.center_, self.scale_ = _location(x)
-        self.slope_, self.intercept_ = _line((x - self.center_) / self.scale_, targets) if np.ptp(x) > 0 else (0.0, 0.0)
+        known, x = line_scale(s, raw=raw)
+        slope, intercept = _line(x, targets) if np.ptp(x) > 0 else (0.0, 0.0)
         # An exact slope of zero is fitted only up to rounding.
-        if self.slope_ <= 1e-8:
+        if slope <= 1e-8:
             warn_of_chance("rank validation bags", "each probability is the share of positive validation bags.")
-            self.slope_, self.intercept_ = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
-        return self
+            slope, intercept = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
+        return cls(**known, slope=slope, intercept=intercept)
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Return the probabilities [N] of the positive class for scores [N], non-decreasing in the score."""
@@ -237,25 +202,12 @@ class PlattCalibrator(OnLogit):
 
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Return the logits [N] of these probabilities, which differ even if the probabilities round to 1."""
-        self._check_fitted()
-        return self.slope_ * (self._on_scale(scores) - self.center_) / self.scale_ + self.intercept_
+        return self.slope * self.standardized(scores) + self.intercept
 
     @property
     def ranks(self) -> bool:
         """Whether scores rank validation bags better than chance; if not, probability and class mean nothing."""
-        self._check_fitted()
-        return self.slope_ > 0
-
-    def _is_consistent(self) -> bool:
-        return self.scale_ > 0 and self.slope_ >= 0
-
-
-class Point(Form):
-    """Threshold by a rule, with the fields of `midam.evaluate.OperatingPoint`."""
-
-    rule: str
-    threshold: Number
-    note: str | None = None
+        return self.slope > 0
 
 
 class Thresholds(Form):
@@ -264,7 +216,7 @@ class Thresholds(Form):
     `out_of_fold` of the bags were scored by models of inner folds that did not train on them, the others by the model.
     """
 
-    points: Annotated[list[Point], Field(min_length=1)]
+    points: Annotated[list[OperatingPoint], Field(min_length=1)]
     bags: Count
     positives: Count
     out_of_fold: Count = 0
@@ -273,8 +225,8 @@ class Thresholds(Form):
     def choose(cls, labels: ArrayLike, scores: ArrayLike, *, rule: str = "youden", out_of_fold: int = 0) -> Self:
         """Choose on labels [N] and scores [N] of bags of both classes; the last `out_of_fold` bags are from folds."""
         points = operating_points(labels, scores, [rule, *(other for other in RULES if other != rule)])
-        y, made = np.asarray(labels), [Point(**point._asdict()) for point in points]
-        return cls(points=made, bags=y.size, positives=int(y.sum()), out_of_fold=out_of_fold)
+        y = np.asarray(labels)
+        return cls(points=points, bags=y.size, positives=int(y.sum()), out_of_fold=out_of_fold)
 
     @property
     def kind(self) -> str:
@@ -292,8 +244,7 @@ class Thresholds(Form):
         return f"{point.threshold:.4g} ({point.rule}), chosen on {self.bags} {self.kind} bags {counts}"
 
 
-@dataclass(frozen=True)
-class BinaryDecision:
+class BinaryDecision(Fitted):
     """Decision for two classes: a calibrator for the probability, and a threshold on the score for the class.
 
     Attributes
@@ -307,7 +258,7 @@ class BinaryDecision:
     """
 
     calibrator: PlattCalibrator
-    threshold: float
+    threshold: Number
     thresholds: Thresholds | None = None
 
     @classmethod
@@ -320,7 +271,8 @@ class BinaryDecision:
         point = known.points[0]
         if point.note is not None:
             warnings.warn(point.note, stacklevel=2)
-        return cls(PlattCalibrator().fit(scores, labels), point.threshold, known)
+        calibrator = PlattCalibrator.fit(scores, labels)
+        return cls(calibrator=calibrator, threshold=point.threshold, thresholds=known)
 
     def predict(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Return the probabilities [N] of the positive class for scores [N]."""
@@ -329,20 +281,6 @@ class BinaryDecision:
     def call(self, scores: ArrayLike) -> NDArray[np.int64]:
         """Return the class, 0 or 1, for scores [N]."""
         return (np.asarray(scores) >= self.threshold).astype(np.int64)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the decision as plain numbers and texts."""
-        known = {} if self.thresholds is None else {"thresholds": self.thresholds.model_dump()}
-        return {"calibrator": self.calibrator.to_dict(), "threshold": self.threshold, **known}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build it from `to_dict`."""
-        if values["threshold"] is None:
-            raise ConfigError("Expected a threshold next to the calibrator, got none; fit again.")
-        known = values.get("thresholds")
-        chosen = None if known is None else Thresholds.model_validate(known)
-        return cls(PlattCalibrator.from_dict(values["calibrator"]), float(values["threshold"]), chosen)
 
 
 def calibration_line(labels: ArrayLike, probabilities: ArrayLike) -> tuple[float, float] | None:

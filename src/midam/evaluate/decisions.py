@@ -5,18 +5,20 @@ target.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
+from pydantic import AfterValidator, Field, model_validator
 
-from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator, warn_of_chance
+from midam.errors import BagDataError, OneClassError
+from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator, line_scale, warn_of_chance
 from midam.evaluate.classes import check_codes, check_table, confusion_matrix
 from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
+from midam.reading import Number
 
 _MOST_ROUNDS = 100
 RISKS = ("low", "middle", "high")
@@ -39,20 +41,23 @@ def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> floa
     return 1 - float((weights * confusion).sum()) / expected if expected > 0 else None
 
 
+def _ascending(numbers: list[float]) -> list[float]:
+    if sorted(numbers) != numbers:
+        raise ValueError("numbers that do not ascend")
+    return numbers
+
+
+Ascending = Annotated[list[Number], AfterValidator(_ascending)]
+
+
 class Cuts(Fitted):
     """Ascending cuts of the score; the decision is the position of a score among the cuts."""
 
-    cuts_: Sequence[float]
-    _lists = ("cuts",)
-    _wanted = "finite cuts that ascend"
+    cuts: Ascending
 
     def predict(self, scores: ArrayLike) -> NDArray[np.int64]:
         """Return the grades or risk groups [N] of scores [N]: 0 below the first cut, 1 from this cut on, and so on."""
-        self._check_fitted()
-        return np.searchsorted(np.asarray(self.cuts_, np.float64), np.asarray(scores, np.float64), side="right")
-
-    def _is_consistent(self) -> bool:
-        return sorted(self.cuts_) == list(self.cuts_)
+        return np.searchsorted(np.asarray(self.cuts, np.float64), np.asarray(scores, np.float64), side="right")
 
 
 class GradeCuts(Cuts):
@@ -65,7 +70,7 @@ class GradeCuts(Cuts):
 
     Attributes
     ----------
-    cuts_ : list of float
+    cuts : list of float
         The G - 1 cuts, ascending.
 
     References
@@ -74,12 +79,13 @@ class GradeCuts(Cuts):
 
     Examples
     --------
-    >>> decision = GradeCuts().fit([0.1, 0.2, 0.4, 0.5, 0.7, 0.9], [0, 0, 1, 1, 2, 2], count=3)
-    >>> [round(cut, 2) for cut in decision.cuts_], decision.predict([0.0, 0.35, 1.0]).tolist()
+    >>> decision = GradeCuts.fit([0.1, 0.2, 0.4, 0.5, 0.7, 0.9], [0, 0, 1, 1, 2, 2], count=3)
+    >>> [round(cut, 2) for cut in decision.cuts], decision.predict([0.0, 0.35, 1.0]).tolist()
     ([0.3, 0.6], [0, 1, 2])
     """
 
-    def fit(self, scores: ArrayLike, grades: ArrayLike, *, count: int) -> Self:
+    @classmethod
+    def fit(cls, scores: ArrayLike, grades: ArrayLike, *, count: int) -> Self:
         """Fit the cuts to scores [N] and grades [N], 0 to `count` - 1, of validation bags of two grades or more.
 
         Raise a `BagDataError` for invalid values, and an `OneClassError` for bags of one grade.
@@ -106,8 +112,7 @@ class GradeCuts(Cuts):
             ratio, starts = lower, best
         if ratio == 1.0:
             warn_of_chance("rank validation bags", f"each bag gets grade {median}, the median of the validation bags.")
-        self.cuts_ = [cut_below(values, int(start)) for start in starts]
-        return self
+        return cls(cuts=[cut_below(values, int(start)) for start in starts])
 
 
 def _weights(count: int) -> Scores:
@@ -135,7 +140,7 @@ class Decision(Protocol):
 
     Examples
     --------
-    >>> decision: Decision = NumberScale().fit([0.1, 0.2, 0.3], [10.0, 14.0, 20.0])
+    >>> decision: Decision = NumberScale.fit([0.1, 0.2, 0.3], [10.0, 14.0, 20.0])
     >>> decision.predict([0.25]).round(1).tolist()
     [17.0]
     >>> decision.to_dict()["numbers"]
@@ -162,12 +167,10 @@ class TemperatureCalibrator(OnLogit):
 
     Attributes
     ----------
-    center_, scale_ : float
-        Mean and standard deviation of x over the validation bags.
-    slope_ : float
-        At least 0; the temperature is ``scale_ / slope_``.
-    offsets_ : array of float64, shape [C]
-        Offsets of the classes, with sum 0.
+    slope : float
+        At least 0; the temperature is ``scale / slope``.
+    offsets : list of float
+        Offsets of the C classes, with sum 0.
 
     References
     ----------
@@ -177,14 +180,14 @@ class TemperatureCalibrator(OnLogit):
     Examples
     --------
     >>> scores = [[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 3.0], [1.0, 1.5, 0.0]]
-    >>> TemperatureCalibrator().fit(scores, [0, 1, 2, 1]).predict([[1.0, 0.0, 0.0]]).round(2).tolist()
+    >>> TemperatureCalibrator.fit(scores, [0, 1, 2, 1]).predict([[1.0, 0.0, 0.0]]).round(2).tolist()
     [[0.37, 0.39, 0.24]]
     """
 
-    _single, _lists = ("center", "scale", "slope"), ("offsets",)
-    _wanted = "scale > 0, slope >= 0 and two offsets"
+    offsets: Annotated[list[Number], Field(min_length=2)]
 
-    def fit(self, scores: ArrayLike, codes: ArrayLike) -> Self:
+    @classmethod
+    def fit(cls, scores: ArrayLike, codes: ArrayLike) -> Self:
         """Fit slope and offsets to scores [N, C] and class codes [N] of validation bags of two classes or more.
 
         Raise a `BagDataError` for invalid values, and an `OneClassError` for bags of one class.
@@ -194,9 +197,7 @@ class TemperatureCalibrator(OnLogit):
         check_table(np.eye(s.shape[1])[y], s)
         if y.min() == y.max():
             raise OneClassError(f"Expected bags of two classes or more, got only class {y[0]}; fit on other bags.")
-        x, count = self._choose_scale(s), s.shape[1]
-        self.center_, self.scale_ = float(x.mean()), float(x.std()) or 1.0
-        x = (x - self.center_) / self.scale_
+        (known, x), count = line_scale(s), s.shape[1]
         sizes = np.bincount(y, minlength=count)[y][:, None]
         targets = (1 + sizes * np.eye(count)[y]) / (sizes + count)
 
@@ -209,11 +210,11 @@ class TemperatureCalibrator(OnLogit):
         bounds = [(0.0, None), *[(None, None)] * count]
         solver: dict[str, Any] = {"method": "L-BFGS-B", "options": {"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9}}
         solution = scipy.optimize.minimize(loss, np.append(1.0, np.zeros(count)), jac=True, bounds=bounds, **solver)
-        self.slope_, self.offsets_ = float(solution.x[0]), solution.x[1:] - solution.x[1:].mean()
-        if self.slope_ <= 1e-6:
-            self.slope_ = 0.0
+        slope, offsets = float(solution.x[0]), solution.x[1:] - solution.x[1:].mean()
+        if slope <= 1e-6:
+            slope = 0.0
             warn_of_chance("separate classes", "each probability is a share of the validation bags.")
-        return self
+        return cls(**known, slope=slope, offsets=offsets.tolist())
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Return probabilities [N, C] for scores [N, C]; rows sum to 1, and the predicted class has the largest."""
@@ -221,12 +222,7 @@ class TemperatureCalibrator(OnLogit):
 
     def logits(self, scores: ArrayLike) -> Scores:
         """Return the logits of the softmax for scores [N, C]; each column depends on its score only."""
-        self._check_fitted()
-        x = (self._on_scale(scores) - self.center_) / self.scale_
-        return self.slope_ * x + self.offsets_
-
-    def _is_consistent(self) -> bool:
-        return self.scale_ > 0 and self.slope_ >= 0 and self.offsets_.size > 1
+        return self.slope * self.standardized(scores) + np.array(self.offsets)
 
 
 class LabelCalibrator(Fitted):
@@ -234,7 +230,7 @@ class LabelCalibrator(Fitted):
 
     Attributes
     ----------
-    columns_ : list of PlattCalibrator or None
+    columns : list of PlattCalibrator or None
         None for a label without validation bags of both kinds, whose probability is NaN.
 
     Examples
@@ -243,32 +239,34 @@ class LabelCalibrator(Fitted):
 
     >>> scores = [[0.1, 0.8], [0.2, 0.3], [0.7, 0.9], [0.9, 0.1]]
     >>> labels = [[0, 1], [0, 0], [1, float("nan")], [1, 0]]
-    >>> LabelCalibrator().fit(scores, labels).predict([[0.8, 0.2]]).round(2).tolist()
+    >>> LabelCalibrator.fit(scores, labels).predict([[0.8, 0.2]]).round(2).tolist()
     [[0.72, 0.27]]
     """
 
-    def fit(self, scores: ArrayLike, labels: ArrayLike, *, names: Sequence[str] = ()) -> Self:
+    columns: list[PlattCalibrator | None]
+
+    @classmethod
+    def fit(cls, scores: ArrayLike, labels: ArrayLike, *, names: Sequence[str] = ()) -> Self:
         """Fit on scores [N, L] and labels [N, L], 1, 0 or NaN; raise an `OneClassError` if no label has both kinds.
 
         A warning lists the labels, by `names` or by number, whose scores are no better than chance.
         """
         y, s = check_table(labels, scores)
-        self.columns_: list[PlattCalibrator | None] = []
+        columns: list[PlattCalibrator | None] = []
         for column_labels, column_scores in zip(y.T, s.T):
             known = np.isfinite(column_labels)
             both = (column_labels == 1).any() and (column_labels == 0).any()
             with warnings.catch_warnings(action="ignore", category=UserWarning):
-                fitted = PlattCalibrator().fit(column_scores[known], column_labels[known]) if both else None
-            self.columns_.append(fitted)
-        called = names or tuple(map(str, range(len(self.columns_))))
-        flat = [name for name, fitted in zip(called, self.columns_, strict=True) if fitted and fitted.slope_ == 0]
+                fitted = PlattCalibrator.fit(column_scores[known], column_labels[known]) if both else None
+            columns.append(fitted)
+        called = names or tuple(map(str, range(len(columns))))
+        flat = [name for name, fitted in zip(called, columns, strict=True) if fitted and not fitted.ranks]
         if flat:
-            columns = f" for {', '.join(flat)}"
             consequence = "their probabilities are shares of the validation bags."
-            warn_of_chance("rank validation bags by each label", consequence, columns=columns)
-        if not any(self.columns_):
+            warn_of_chance("rank validation bags by each label", consequence, columns=f" for {', '.join(flat)}")
+        if not any(columns):
             raise OneClassError("Expected bags of both kinds of some label, got none; fit on other bags.")
-        return self
+        return cls(columns=columns)
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Return probabilities [N, L] for scores [N, L]; NaN for a label without a calibrator."""
@@ -276,27 +274,11 @@ class LabelCalibrator(Fitted):
 
     def logits(self, scores: ArrayLike) -> Scores:
         """Return the logits [N, L] of these probabilities."""
-        self._check_fitted()
         s = np.asarray(scores, dtype=np.float64)
-        if s.ndim != 2 or s.shape[1] != len(self.columns_):
-            raise BagDataError(f"Expected scores of {len(self.columns_)} labels, got shape {s.shape}; pass [N, L].")
-        none, columns = np.full(len(s), np.nan), zip(self.columns_, s.T)
+        if s.ndim != 2 or s.shape[1] != len(self.columns):
+            raise BagDataError(f"Expected scores of {len(self.columns)} labels, got shape {s.shape}; pass [N, L].")
+        none, columns = np.full(len(s), np.nan), zip(self.columns, s.T)
         return np.stack([none if calibrator is None else calibrator.logits(x) for calibrator, x in columns], axis=1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fitted numbers of each label."""
-        self._check_fitted()
-        return {"columns": [None if calibrator is None else calibrator.to_dict() for calibrator in self.columns_]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build a fitted calibrator from `to_dict`; raise a `ConfigError` for other keys, or numbers out of range."""
-        columns = values.get("columns")
-        if not isinstance(columns, Sequence) or not all(part is None or isinstance(part, Mapping) for part in columns):
-            raise ConfigError(f"Expected the numbers of each label, got {columns!r}; pass to_dict's result.")
-        made = cls()
-        made.columns_ = [None if part is None else PlattCalibrator.from_dict(part) for part in columns]
-        return made
 
 
 class NumberScale(Fitted):
@@ -307,7 +289,7 @@ class NumberScale(Fitted):
 
     Attributes
     ----------
-    scores_, numbers_ : array of float64, shape [K]
+    scores, numbers : list of float
         The knots, ascending.
 
     References
@@ -316,30 +298,31 @@ class NumberScale(Fitted):
 
     Examples
     --------
-    >>> NumberScale().fit([0.1, 0.2, 0.3, 0.4], [10.0, 14.0, 12.0, 20.0]).predict([0.0, 0.25, 0.35]).round(2).tolist()
+    >>> NumberScale.fit([0.1, 0.2, 0.3, 0.4], [10.0, 14.0, 12.0, 20.0]).predict([0.0, 0.25, 0.35]).round(2).tolist()
     [10.0, 13.0, 16.5]
     """
 
-    _lists = ("scores", "numbers")
-    _wanted = "as many scores as numbers, both ascending"
+    scores: Ascending
+    numbers: Ascending
 
-    def fit(self, scores: ArrayLike, numbers: ArrayLike) -> Self:
+    @model_validator(mode="after")
+    def _alike(self) -> Self:
+        if not 0 < len(self.scores) == len(self.numbers):
+            raise ValueError("other numbers than scores")
+        return self
+
+    @classmethod
+    def fit(cls, scores: ArrayLike, numbers: ArrayLike) -> Self:
         """Fit on scores [N] and numbers [N] of validation bags; raise a `BagDataError` for invalid values."""
         from sklearn.isotonic import IsotonicRegression
 
         y = check_numbers(numbers)
         fitted = IsotonicRegression().fit(check_scores(scores, y.size), y)
-        self.scores_, self.numbers_ = fitted.X_thresholds_, fitted.y_thresholds_
-        return self
+        return cls(scores=fitted.X_thresholds_.tolist(), numbers=fitted.y_thresholds_.tolist())
 
     def predict(self, scores: ArrayLike) -> Scores:
         """Return numbers [N] for scores [N], non-decreasing in the score."""
-        self._check_fitted()
-        return np.interp(np.asarray(scores, dtype=np.float64), self.scores_, self.numbers_)
-
-    def _is_consistent(self) -> bool:
-        alike = 0 < self.scores_.size == self.numbers_.size
-        return alike and (np.diff(self.scores_) > 0).all() and (np.diff(self.numbers_) >= 0).all()
+        return np.interp(np.asarray(scores, dtype=np.float64), self.scores, self.numbers)
 
 
 class RiskGroups(Cuts):
@@ -347,19 +330,19 @@ class RiskGroups(Cuts):
 
     Attributes
     ----------
-    cuts_ : list of float
+    cuts : list of float
         The two cuts; fewer if the tertiles are equal, or not above the lowest risk.
 
     Examples
     --------
-    >>> groups = RiskGroups().fit([0.1, 0.2, 0.4, 0.5, 0.8, 0.9], [None] * 6)
+    >>> groups = RiskGroups.fit([0.1, 0.2, 0.4, 0.5, 0.8, 0.9], [None] * 6)
     >>> groups.predict([0.15, 0.45, 0.95]).tolist()
     [0, 1, 2]
     """
 
-    def fit(self, scores: ArrayLike, values: ArrayLike) -> Self:  # noqa: ARG002
+    @classmethod
+    def fit(cls, scores: ArrayLike, values: ArrayLike) -> Self:  # noqa: ARG003
         """Fit the cuts to scores [N] of validation bags; the labels are not used."""
         risk = check_numbers(scores)
         tertiles = np.unique(np.quantile(risk, (1 / 3, 2 / 3), method="hazen"))
-        self.cuts_ = [float(cut) for cut in tertiles if cut > risk.min()]
-        return self
+        return cls(cuts=[float(cut) for cut in tertiles if cut > risk.min()])

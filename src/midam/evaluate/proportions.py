@@ -12,6 +12,7 @@ from midam.data.validate import as_array
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.intervals import FEW_GROUPS, auroc_interval
 from midam.evaluate.ranking import Scores, auroc, check_bags, check_two_classes, units_of
+from midam.reading import Form, Number
 from midam.settings.training import threshold_rule
 
 RULES = (
@@ -146,7 +147,7 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(value, value - below, value + above, first.bags + second.bags)
 
 
-class OperatingPoint(NamedTuple):
+class OperatingPoint(Form):
     """A rule, its threshold on the score, and a note if the rule cannot be met or calls all bags the same.
 
     Examples
@@ -159,7 +160,7 @@ class OperatingPoint(NamedTuple):
     """
 
     rule: str
-    threshold: float
+    threshold: Number
     note: str | None = None
 
 
@@ -208,7 +209,7 @@ def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] 
         at, note = _best_place(rule, hits, alarms)
         if note is None and rule != "youden" and at in (0, values.size):
             note = f"The threshold for {rule} calls {'every bag' if at == 0 else 'no bag'} positive."
-        points.append(OperatingPoint(rule, cut_below(values, at), note))
+        points.append(OperatingPoint(rule=rule, threshold=cut_below(values, at), note=note))
     return points
 
 

@@ -255,29 +255,29 @@ class Score(nn.Module):
         made = self.decision
         match made:
             case BinaryDecision(calibrator=line):
-                return [torch.sigmoid(_logits(line, scores, line.intercept_)), (scores >= made.threshold).double()]
+                return [torch.sigmoid(_logits(line, scores, line.intercept)), (scores >= made.threshold).double()]
             case TemperatureCalibrator():
-                shares = torch.softmax(_logits(made, scores, _constant(made.offsets_)), dim=0)
+                shares = torch.softmax(_logits(made, scores, _constant(made.offsets)), dim=0)
                 return [shares, shares.argmax(dim=0, keepdim=True).double()]
-            case LabelCalibrator(columns_=lines):
+            case LabelCalibrator(columns=lines):
                 pairs = zip(lines, torch.split(scores, 1))
                 return [
-                    x * math.nan if line is None else torch.sigmoid(_logits(line, x, line.intercept_))
+                    x * math.nan if line is None else torch.sigmoid(_logits(line, x, line.intercept))
                     for line, x in pairs
                 ]
             case NumberScale():
-                knots, numbers = _constant(made.scores_), _constant(made.numbers_)
+                knots, numbers = _constant(made.scores), _constant(made.numbers)
                 shares = ((scores - knots[:-1]) / knots.diff()).clamp(0, 1)
                 return [numbers[:1] + (numbers.diff() * shares).sum(dim=0, keepdim=True)]
             case Cuts():
-                return [(scores >= _constant(made.cuts_)).double().sum(dim=0, keepdim=True)]
+                return [(scores >= _constant(made.cuts)).double().sum(dim=0, keepdim=True)]
         return []
 
 
 def _logits(line: Any, scores: Tensor, intercept: Any) -> Tensor:
     """Compute `midam.evaluate.calibrate.OnLogit`."""
-    x = bounded_logit(scores, eps=SCORE_RESOLUTION) if line.version_ == 2 else scores
-    return line.slope_ * (x - line.center_) / line.scale_ + intercept
+    x = bounded_logit(scores, eps=SCORE_RESOLUTION) if line.on_logit else scores
+    return line.slope * (x - line.center) / line.scale + intercept
 
 
 def _constant(numbers: Any) -> Tensor:

@@ -309,7 +309,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
 
     def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
         super()._decide_on(val, out_of_fold)
-        columns = self.decision_.columns_ if isinstance(self.decision_, LabelCalibrator) else []
+        columns = self.decision_.columns if isinstance(self.decision_, LabelCalibrator) else []
         rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
         if rare:
             warnings.warn(
@@ -320,7 +320,8 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     def _decision(self) -> Decision | None:
         if self.calibrator_ is None:
             return self.decision_
-        return BinaryDecision(self.calibrator_, self.threshold_, self._thresholds)
+        parts = {"calibrator": self.calibrator_, "threshold": self.threshold_, "thresholds": self._thresholds}
+        return BinaryDecision(**parts)
 
     def _restore(self, run: LoadedRun) -> None:
         super()._restore(run)

@@ -361,7 +361,7 @@ class Target:
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
         """Fit a decision, from scores to predictions, on bags that `has_metric` accepts."""
-        return self.decided_by().fit(scores, _flat(values))
+        return self.decided_by.fit(scores, _flat(values))
 
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Return the entries of a model file that hold the decision."""

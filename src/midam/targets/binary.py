@@ -1,7 +1,6 @@
 """Labels 0 and 1: each positive bag is compared with each negative bag."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -176,7 +175,7 @@ class Binary(Target):
         if not isinstance(made.decision, BinaryDecision) or made.decision.thresholds is None:
             return made
         known = made.decision.thresholds.model_copy(update={"out_of_fold": len(scored.values)})
-        return made._replace(decision=replace(made.decision, thresholds=known))
+        return made._replace(decision=made.decision.model_copy(update={"thresholds": known}))
 
     def aligned(self, scored: OutOfFold, by_fold: Mapping[int, Decision], final: Decision) -> Scores:
         """Return scores of which the threshold for new bags calls positive what that of each fold did.

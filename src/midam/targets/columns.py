@@ -275,4 +275,4 @@ class Multilabel(ColumnTarget):
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> LabelCalibrator:
         """Fit the calibrator that gives the probability of each label."""
-        return LabelCalibrator().fit(scores, values, names=self.names)
+        return LabelCalibrator.fit(scores, values, names=self.names)

@@ -210,7 +210,7 @@ class Ordinal(RankedTarget):
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
         """Fit the cuts of the score between grades."""
-        return GradeCuts().fit(scores, values[:, 0], count=len(self.names))
+        return GradeCuts.fit(scores, values[:, 0], count=len(self.names))
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
         """Return Kendall's tau and, with a decision, the quadratic kappa and the metrics of predicted grades."""

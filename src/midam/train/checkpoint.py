@@ -141,7 +141,7 @@ class ModelContent(_Origin):
     """Content of ``model.pt``."""
 
     model: _Weights
-    calibrator: dict[str, FiniteFloat] | None
+    calibrator: dict[str, FiniteFloat | bool] | None
     threshold: FiniteFloat | None
     thresholds: Thresholds | None = None
     decision: dict[str, Any] | None = None

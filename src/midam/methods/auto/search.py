@@ -52,12 +52,12 @@ def fit_line(logits: Numbers, labels: NDArray[np.int64]) -> Line:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a warning about such logits
-        calibrator = PlattCalibrator().fit(logits.ravel(), np.tile(labels, len(logits)), raw=True)
+        calibrator = PlattCalibrator.fit(logits.ravel(), np.tile(labels, len(logits)), raw=True)
     if not calibrator.ranks:
         slope = _FLAT / (float(logits.std()) or 1.0)
         return Line(slope, float(logit(labels.mean()) - slope * logits.mean()))
-    slope = calibrator.slope_ / calibrator.scale_
-    return Line(slope, calibrator.intercept_ - slope * calibrator.center_)
+    slope = calibrator.slope / calibrator.scale
+    return Line(slope, calibrator.intercept - slope * calibrator.center)
 
 
 @dataclass(frozen=True, eq=False)
