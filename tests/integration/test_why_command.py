@@ -80,7 +80,6 @@ def test_the_list_names_the_line_and_what_is_unusual_in_it(made, capsys, monkeyp
     page = (place / "why.html").read_text()
     assert page.count("<section") == len(called) + 1
     assert "Ordinary instances are those of the negative training bags" in page
-    assert 'class="strip"' in page
     assert sorted(path.name for path in place.iterdir()) == ["predictions.csv", "why.csv", "why.html"]
 
 

@@ -67,14 +67,6 @@ class Picture(NamedTuple):
     text: str
 
 
-def _labels_text(entry: Entry) -> str:
-    """Return how well the contributions find the labeled instances of a bag."""
-    known = entry["labels"]
-    top = "is" if known["hit_rate"] == 1 else "is not" if known["hit_rate"] == 0 else "is tied with"
-    text = f"{known['positive']} of {known['labeled']} labeled instances are positive: the top one {top} one of them"
-    return f"{text}, AUROC {known['auroc_in_bag']:.3f}, average precision {known['auprc_in_bag']:.3f}."
-
-
 _SEEN = "The model has learned from train bags, its threshold from val bags: only test and new ones show what it finds."
 
 
@@ -136,7 +128,6 @@ def _bag(entry: Entry, folder: Path) -> list[Any]:
     """Return the blocks about a bag: facts, notes, picture, tables of its top instances, and files."""
     listed, facts = entry["instances"], f"{capitalized(facts_text(entry))}."
     blocks: list[Any] = [facts, *(Note(f"Note: {note}.") for note in entry["notes"])]
-    blocks += [Note(f"Known labels: {_labels_text(entry)}")] if "labels" in entry else []
     text = f"Bag {entry['bag']}, score {entry['score']:{form_of(entry)}}: {_DRAWN[entry['picture']]}"
     blocks.append(Picture(_data(folder, entry["files"]["picture"]), entry["files"]["picture"], text))
     cells = [{head: Number(one[key], form) for key, (head, form) in _NUMBERS.items()} for one in listed]

@@ -19,10 +19,9 @@ from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, install, nearest
-from midam.evaluate.labeled_instances import IN_BAG, instance_metrics, ranks_of
 from midam.evaluate.predict import prepared
 from midam.explain.calls import bag_facts, explained_columns
-from midam.explain.explanation import LABEL, Explanation, Origins, PartMap, explain_bag, known_columns
+from midam.explain.explanation import Explanation, Origins, PartMap, explain_bag, known_columns
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.maps import ImageFolder, map_of, placed_patches
 from midam.explain.page import PAGE, page_names, page_texts
@@ -328,20 +327,8 @@ def _entry(
         "pooling": explanation.pooling,
         "members": len(run.model.members),
         "weighted": weights_of(run.model) is not None,
-        **_labeled(explanation),
         "instances": [_instance(explanation, i) for i in explanation.order[: options.top].tolist()],
     }
-
-
-def _labeled(explanation: Explanation) -> dict[str, Any]:
-    """Return how well contributions find the labeled instances of a bag; nothing unless it holds both labels."""
-    labels = np.array(explanation.columns.get(LABEL, ()), dtype=np.float64)
-    if not {0.0, 1.0} <= {*labels.tolist()}:
-        return {}
-    ranks = ranks_of(explanation.contribution, explanation.instances.score)
-    metrics = instance_metrics(labels, ranks, [len(labels)], resamples=1)
-    counts = {"labeled": metrics.instances, "positive": metrics.positives}
-    return {"labels": {**counts, **{name: getattr(metrics, name).value for name in IN_BAG}}}
 
 
 def _instance(explanation: Explanation, instance: int) -> dict[str, Any]:

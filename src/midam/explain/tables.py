@@ -4,13 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from midam.explain.words import (
     OF_FILES,
     UID,
     Entry,
-    feature_text,
     form_of,
     instance_name,
     instance_text,
@@ -22,13 +19,11 @@ from midam.runs.folder import csv_text
 
 _FEATURES = (
     "Features: those whose value, in this instance, raises the score: by the score of the bag minus its score with the "
-    "typical value instead, the median or the most frequent category. The bar shows the ordinary values: the line from "
-    "the 1st to the 99th percentile, the box the middle half, the tick the median; the dot is the value here. Ordinary "
+    "typical value instead, the median or the most frequent category. Ordinary "
     "instances are those of the negative training bags; of all training bags, if there are not two classes."
 )
 _HEADS = ("bag", "group", "label", "split", "class", "probability", "score", "instances", "first instance")
-_FEATURE_HEADS = ("feature", "here", "ordinary (middle half)", "of these", "", "adds")
-_WIDE, _HIGH = 150, 18  # of a strip
+_FEATURE_HEADS = ("feature", "here", "ordinary (middle half)", "of these", "adds")
 
 
 def overview(
@@ -88,33 +83,12 @@ def _feature_cells(feature: Entry) -> list[Any]:
     adds = Number(feature["adds"], "+.3g")
     if feature["quantiles"] is None:
         rare = f"{percent_text(feature['share'])} have it"
-        return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, "", adds]
+        return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, adds]
     low, high = feature["quantiles"][2], feature["quantiles"][4]
     usual = f"{feature['typical']:.4g} ({low:.4g} to {high:.4g})"
     percentile = feature["percentile"]
     rank = f"above {percentile:.0f}%" if percentile >= 50 else f"below {100 - percentile:.0f}%"
-    return [feature["name"], f"{feature['value']:.4g}", usual, rank, _strip(feature), adds]
-
-
-def _strip(feature: Entry) -> Markup:
-    """Return a bar of the ordinary values with a dot for the value, as SVG."""
-    quantiles, value = feature["quantiles"], feature["value"]
-    low, high = min(quantiles[0], value), max(quantiles[-1], value)
-    scale = (_WIDE - 12) / (high - low) if high > low else 0.0
-    first, left, middle, right, last, dot = (
-        6 + (x - low) * scale for x in (*(quantiles[at] for at in (0, 2, 3, 4, 6)), value)
-    )
-    y = _HIGH / 2
-    return Markup(
-        '<svg class="strip" role="img" viewBox="0 0 {} {}" width="{}" height="{}"><title>{}</title>'
-        '<line x1="{:.1f}" x2="{:.1f}" y1="{}" y2="{}" stroke="var(--soft)"/>'
-        '<rect x="{:.1f}" width="{:.1f}" y="4" height="{}" fill="var(--rule)" stroke="var(--soft)"/>'
-        '<line x1="{:.1f}" x2="{:.1f}" y1="3" y2="{}" stroke="var(--ink)" stroke-width="2"/>'
-        '<circle cx="{:.1f}" cy="{}" r="5" fill="var(--c1)"/></svg>'
-    ).format(
-        *(_WIDE, _HIGH, _WIDE, _HIGH, feature_text(feature)),
-        *(first, last, y, y, left, right - left, _HIGH - 8, middle, middle, _HIGH - 3, dot, y),
-    )
+    return [feature["name"], f"{feature['value']:.4g}", usual, rank, adds]
 
 
 _NESTED = ("instance", "columns", "place", "features")  # of an entry; the others are numbers

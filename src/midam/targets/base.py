@@ -173,8 +173,6 @@ class Target:
     """Which bags have no main metric, in words."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that user-defined metrics may have."""
-    figures: ClassVar[tuple[str, ...]] = ()
-    """Entries of each part in `summary.json`, besides the main metric."""
     name_limits: ClassVar[tuple[int, int | None]] = (0, None)
     """Minimum and maximum number of names; None for no limit."""
     decided_by: ClassVar[type[Any]]

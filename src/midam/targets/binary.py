@@ -42,7 +42,6 @@ class Binary(Target):
     ordered = "of both classes"
     unordered = "one class only"
     given = ("threshold", "probabilities", "groups")
-    figures = ("positives", "auprc")
     decided_figure = "brier"
     card = CardWords(
         "classification",

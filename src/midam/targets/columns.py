@@ -1,7 +1,7 @@
 """One class per bag, or any number of labels per bag: each class or label has a score column and an AUROC."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,7 +43,6 @@ class ColumnTarget(Target):
     """Base of the targets with a score column for each name, measured by the macro AUROC."""
 
     metric = "auroc_macro"
-    figures: ClassVar[tuple[str, ...]] = ("auroc_weighted", "per_class")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -150,15 +149,6 @@ def _remarks(names: Sequence[str], missing: NDArray[np.bool_], few: NDArray[np.b
     return remarks
 
 
-def check_width(table: Scores, width: int) -> Scores:
-    """Return a table of labels [N, width]; raise a `BagDataError` for another shape."""
-    if table.ndim != 2 or not table.size:
-        raise BagDataError(f"Expected labels of each bag, got shape {table.shape}; pass a table [N, L].")
-    if table.shape[1] != width:
-        raise BagDataError(f"Expected labels of shape [N, {width}], got {table.shape}; pass the columns of the target.")
-    return table
-
-
 class Multiclass(ColumnTarget):
     """Classes, each ranked against the rest."""
 
@@ -166,7 +156,6 @@ class Multiclass(ColumnTarget):
     pairs = "classes"
     decided_by = TemperatureCalibrator
     objectives = ("minmax-auc", "pairwise", "bce", "cross-entropy")
-    figures = (*ColumnTarget.figures, "accuracy", "balanced_accuracy", "confusion")
     name_limits = (2, None)
     card = CardWords(
         "classification",
@@ -191,7 +180,7 @@ class Multiclass(ColumnTarget):
 
     def table(self, values: NDArray[Any]) -> Scores:
         """Return 1 in the column of the bag's class, else 0."""
-        return one_against_rest(check_width(values, 1)[:, 0], len(self.names))
+        return one_against_rest(values[:, 0], len(self.names))
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
         """Return the probabilities of the classes by logistic regression."""
@@ -258,7 +247,7 @@ class Multilabel(ColumnTarget):
 
     def table(self, values: NDArray[Any]) -> Scores:
         """Return the labels unchanged."""
-        return check_width(values, len(self.names))
+        return values
 
     @property
     def stratum_names(self) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from midam.targets.base import (
     read_codes,
     read_numbers,
 )
-from midam.targets.columns import check_width, describe_calls
+from midam.targets.columns import describe_calls
 
 _BINS = 5  # of numbers, for splits with equal shares of low and high ones
 
@@ -35,8 +35,6 @@ class RankedTarget(Target):
 
     metric = "c_index"
     linear = "ridge regression"
-    width = 1
-    """Columns of the values."""
     predicted: ClassVar[str]
     """Column of the predictions in a table."""
     differing: ClassVar[str]
@@ -65,7 +63,7 @@ class RankedTarget(Target):
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
         """Return the pairs of bags that the values [N, L] order."""
-        return Pairs.of_numbers(check_width(values, self.width)[:, 0])
+        return Pairs.of_numbers(values[:, 0])
 
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Return the bags that belong above another bag, and those that belong below."""
@@ -143,7 +141,6 @@ class Continuous(RankedTarget):
     pairs = "order"
     decided_by = NumberScale
     objectives = ("pairwise",)
-    figures = ("kendall_tau", "spearman")
     name_limits = (1, 1)
     decided_figure = "mae"
     card = CardWords(
@@ -194,7 +191,6 @@ class Ordinal(RankedTarget):
     pairs = "order"
     decided_by = GradeCuts
     objectives = ("pairwise",)
-    figures = ("kendall_tau",)
     name_limits = (2, None)
     decided_figure = "quadratic_kappa"
     card = CardWords(

@@ -14,7 +14,6 @@ from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
 from midam.reading import ColumnForm, as_written, one_of, positive_numbers
 from midam.targets.base import CardWords, Decided, Groups, Scores, clustered
-from midam.targets.columns import check_width
 from midam.targets.cox import PartialLikelihood
 from midam.targets.ranked import RankedTarget, describe_concordance
 
@@ -29,8 +28,6 @@ class Survival(RankedTarget):
     pairs = "survival"
     decided_by = RiskGroups
     objectives = ("pairwise", "cox")
-    width = 2
-    figures = ("events", "median_follow_up", "c_ipcw", "c_ipcw_ci95", "c_ipcw_truncation")
     name_limits = (2, 2)
     decided_figure = "risk_groups"
     card = CardWords(
@@ -97,7 +94,7 @@ class Survival(RankedTarget):
 
     def comparable(self, values: NDArray[Any]) -> Pairs:
         """Return the pairs in which one bag has the event before the other's time."""
-        return Pairs.of_times(*check_width(values, 2).T)
+        return Pairs.of_times(*values.T)
 
     @property
     def stratum_names(self) -> tuple[Any, ...]:
