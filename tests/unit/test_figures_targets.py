@@ -7,7 +7,7 @@ from tests import judging
 
 from midam.report.figures import svg_text, write_figure
 from midam.report.plot_order import plot_grade_scores, plot_number_scores, plot_survival
-from midam.report.plot_scores import plot_class_rocs, plot_confusion
+from midam.report.plot_scores import plot_class_rocs
 
 pytestmark = pytest.mark.drawn
 
@@ -43,7 +43,6 @@ def test_names_are_no_formulas_and_no_markup():
     names = ["$\\frac{", "a$b$c", '<b> & "c"']
     codes, scores = classes(3)
     summary = judging.summarize("multiclass", names, codes[:, None], scores)
-    svg_text(plot_confusion(names=names, confusion=np.eye(3)), "confusion")
     shown = plot_class_rocs(names=names, labels=np.eye(3)[codes], scores=scores, summary=summary)
     drawn = svg_text(shown, 'the "ROC" <curves>')
     assert ">a$b$c: " in drawn
@@ -59,17 +58,6 @@ def test_labels_without_bags_have_no_curve(tmp_path):
     labels[0] = np.nan
     summary = judging.summarize("multilabel", "ab", labels, scores)
     assert pixels(tmp_path, plot_class_rocs(names="ab", labels=labels, scores=scores, summary=summary), BLUE) == 0
-
-
-@pytest.mark.parametrize("count", [2, 4, 14])
-def test_the_confusion_is_shaded_by_row(tmp_path, count):
-    names = [f"class {number}" for number in range(count)]
-    figure = plot_confusion(names=names, confusion=np.diag(np.arange(1, count + 1)))
-    assert pixels(tmp_path, figure, (255, 255, 255)) > 0
-    shades = {patch.get_alpha() for patch in figure.axes[0].patches}
-    assert (min(shades), max(shades)) == (0.04, 0.5), "a cell is empty, or holds its row"
-    figure = plot_confusion(names=names, confusion=np.ones((count, count)))
-    assert {patch.get_alpha() for patch in figure.axes[0].patches} == {0.04 + 0.46 / count}
 
 
 def test_grades_are_boxes(tmp_path):

@@ -13,7 +13,6 @@ from midam.evaluate.survival import bags_at_risk, kaplan_meier
 from midam.report.figures import BLUE, DASHES, GRAY, GREEN, ORANGE, add_dots, evenly, finish, new_chart
 from midam.report.words import shortened
 
-_MANY_BAGS = 300
 _LONG_NAME = 24
 RISK_NAMES = ("Low risk", "Middle risk", "High risk")
 _RISK_COLORS = (GREEN, BLUE, ORANGE)
@@ -23,19 +22,12 @@ def plot_grade_scores(*, names: Sequence[str], grades: NDArray[np.int64], scores
     """Plot the scores [N] of the bags of each grade, 0 to G - 1, with their quartiles; `names` are ascending."""
     wide = float(np.clip(0.8 * len(names), 3.6, 9))
     figure, axes = new_chart(width=wide, height=3.3, bottom=0.68)
-    rng = np.random.default_rng(0)
-    line = {"color": BLUE}
-    style: dict[str, Any] = {"boxprops": {"facecolor": "none", "edgecolor": BLUE}}
-    style |= {"medianprops": {"color": BLUE, "linewidth": 2}}
-    style |= {"whiskerprops": line, "capprops": line, "showfliers": False, "patch_artist": True, "widths": 0.6}
-    for code in range(len(names)):
-        if (grades == code).any():
-            axes.boxplot(scores[grades == code], positions=[code], **style, zorder=4)
-    positions = evenly(scores)
-    _dots(axes, grades[positions] + rng.uniform(-0.18, 0.18, positions.size), scores[positions])
+    parts = [scores[grades == code] for code in range(len(names))]
+    line, dots = {"color": BLUE}, {"marker": ".", "markeredgecolor": GRAY}
+    style: dict[str, Any] = {"boxprops": line, "whiskerprops": line, "capprops": line, "flierprops": dots}
+    axes.boxplot(parts, positions=range(len(names)), widths=0.6, medianprops=line | {"linewidth": 2}, **style)
     room = int(wide / len(names) / 0.075)
-    sizes = [int((grades == code).sum()) for code in range(len(names))]
-    ticks = [f"{shortened(name, max(room, 4))}\nn = {size}" for name, size in zip(names, sizes)]
+    ticks = [f"{shortened(name, max(room, 4))}\nn = {len(part)}" for name, part in zip(names, parts)]
     axes.set_xticks(range(len(names)), ticks)
     axes.set(xlabel="Grade", ylabel="Score", xlim=(-0.6, len(names) - 0.4))
     return finish(figure)
@@ -54,7 +46,8 @@ def plot_number_scores(
     """
     figure, axes = new_chart(height=3.3)
     positions = evenly(values)
-    _dots(axes, values[positions], scores[positions], color=BLUE)
+    alpha = float(np.clip(400 / len(positions), 0.12, 0.65))
+    add_dots(axes, values[positions], scores[positions], markeredgewidth=0, markersize=3, alpha=alpha, color=BLUE)
     if knots is not None:
         expected, numbers = knots
         ends = [min(float(expected[0]), float(scores.min())), *expected, max(float(expected[-1]), float(scores.max()))]
@@ -107,10 +100,3 @@ def _survival_curve(
     censored = np.unique(time[~event])
     height = survival[np.searchsorted(at, censored, side="right") - 1]
     axes.plot(censored, height, linestyle="None", marker="|", markersize=7, color=style["color"], zorder=3)
-
-
-def _dots(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64], *, color: str = GRAY) -> None:
-    """Plot a dot for each bag; with more bags, dots are smaller and fainter."""
-    many = x.size > _MANY_BAGS
-    style: dict[str, Any] = {"markersize": 2.2 if many else 3.6, "alpha": float(np.clip(400 / x.size, 0.12, 0.65))}
-    add_dots(axes, x, y, markeredgewidth=0, color=color, zorder=3, **style)

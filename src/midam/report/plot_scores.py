@@ -7,7 +7,6 @@ import numpy as np
 import scipy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
@@ -156,28 +155,3 @@ def plot_mean_curves(
         dash = ("-", "--", ":", "-.")[at % 4]
         axes.plot(x, y, color=COLORS[at % len(COLORS)], linestyle=dash, linewidth=1.8, label=name, zorder=3)
     return finish(figure)
-
-
-def plot_confusion(*, names: Sequence[str], confusion: ArrayLike, kind: str = "class") -> Figure:
-    """Plot bags by true class (row) and predicted class (column) [C, C], shaded by their share of the row."""
-    table, count = np.asarray(confusion, dtype=np.int64), len(names)
-    shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    tick_names = [shortened(str(name), _LONG_NAME) for name in names]
-    longest = max(map(len, tick_names))
-    side = float(np.clip(0.38 * count, 2.6, 7))
-    turned = longest * count * 0.08 > side * 1.15
-    size = {"width": side * 1.15, "height": side * 0.8, "left": 0.5 + 0.075 * longest}
-    figure, axes = new_chart(**size, bottom=0.5 + 0.055 * longest if turned else 0.46)
-    font = float(np.clip(100 / count, 5, 11))
-    for right, color in ((True, BLUE), (False, ORANGE)):
-        for row, column in zip(*np.nonzero(np.eye(count, dtype=bool) == right)):
-            share, box = float(shares[row, column]), (column - 0.48, row - 0.48)
-            axes.add_patch(Rectangle(box, 0.96, 0.96, color=color, alpha=0.04 + 0.46 * share, linewidth=0))
-    for (row, column), bags in np.ndenumerate(table):
-        weight = "bold" if row == column else "normal"
-        axes.text(column, row, f"{bags or ''}", ha="center", va="center", fontsize=font, fontweight=weight)
-    turn: dict[str, Any] = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if turned else {}
-    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xlabel=f"Predicted {kind}", ylabel=f"True {kind}")
-    axes.set_xticks(range(count), tick_names, **turn)
-    axes.set_yticks(range(count), tick_names)
-    return finish(figure, grid="")

@@ -14,7 +14,7 @@ from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
 from midam.report.page.assumption import assumption_part
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
-from midam.report.page.target_page import TargetPage
+from midam.report.page.target_page import TargetPage, number_column
 from midam.report.words import form_apart
 
 _UNDECIDED = "This needs validation bags of both classes, and the run has none."
@@ -182,17 +182,14 @@ class BinaryPage(TargetPage):
         if threshold is None:
             return [Part("Wrong bags", [_UNDECIDED])]
         called, parts, form = tested.scores >= threshold, list[Part](), form_apart(tested.scores, threshold, least=3)
-
-        def cells(i: int) -> list[Number]:
-            p = None if tested.predicted is None else float(tested.predicted[i])
-            return [Number(float(tested.scores[i]), form), Number(p)]
-
+        p = np.full(len(tested), np.nan) if tested.predicted is None else tested.predicted
+        columns = {"score": number_column(tested.scores, form), "probability": number_column(p)}
         for label, name in _KINDS:
             wrong = np.flatnonzero((tested.values == label) & (called != bool(label)))
             order = wrong[np.argsort(tested.scores[wrong] * (1 if label else -1), kind="stable")]
             total = int((tested.values == label).sum())
             title = f"{name}, at the threshold {threshold:{form}}"
-            parts.append(self.error_table(title, order, ["score", "probability"], cells, total=total))
+            parts.append(self.error_table(title, order, columns, total=total))
         return parts
 
     def subgroup_figures(self) -> dict[str, Estimator]:

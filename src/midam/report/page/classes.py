@@ -9,8 +9,8 @@ from midam.errors import plural
 from midam.evaluate.calibrate import Bin, reliability_bins
 from midam.evaluate.proportions import estimate_of, proportion
 from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
-from midam.report.page.target_page import MOST_NAMES, UNDECIDED, ScoredBags, TargetPage
-from midam.report.plot_scores import plot_class_rocs, plot_confusion, plot_reliability
+from midam.report.page.target_page import MOST_NAMES, UNDECIDED, ScoredBags, TargetPage, number_column
+from midam.report.plot_scores import plot_class_rocs, plot_reliability
 from midam.targets.columns import ColumnTarget
 
 _CURVES = 10  # most classes with ROC curves
@@ -39,14 +39,14 @@ class ClassesPage(TargetPage):
         return "score" if self.tested.predicted is None else "probability"
 
     def figures(self) -> list[Figure]:
-        """Return ROC curves, unless there are many, and of classes also the confusion."""
+        """Return ROC curves, unless there are many."""
         names, tested = self.target.names, self.tested
         if len(names) > _CURVES:
-            return confusion(self, "class")
+            return []
         bags: dict[str, Any] = {"labels": self.columns(tested), "scores": tested.scores, "summary": self.summary}
         rocs = plot_class_rocs(names=names, **bags)
         text = f"Each {self.one} is ranked by a score of its own, against {self.against}."
-        return [Figure(rocs, "ROC curves.", text), *confusion(self, "class")]
+        return [Figure(rocs, "ROC curves.", text)]
 
     def tables(self) -> list[Any]:
         """Return tables of the classes and of their predictions."""
@@ -86,18 +86,15 @@ class ClassesPage(TargetPage):
 
     def errors(self) -> list[Part]:
         """Return the bags whose true class is furthest behind the predicted class."""
-        probabilities, codes, names = self._shown, self.codes, self.target.names
+        probabilities, codes, names, rows = self._shown, self.codes, self.names, np.arange(len(self.tested))
         called = probabilities.argmax(axis=1)
-        true_probabilities = probabilities[np.arange(len(codes)), codes]
+        of_class, of_called = probabilities[rows, codes], probabilities[rows, called]
+        columns = {"class": names[codes], "predicted": names[called]}
+        shown = {f"{self._measure} of the class": of_class, "of the predicted": of_called}
         wrong = np.flatnonzero(called != codes)
-
-        def cells(i: int) -> list[Any]:
-            values = [Number(float(true_probabilities[i])), Number(float(probabilities[i, called[i]]))]
-            return [names[codes[i]], names[called[i]], *values]
-
-        heads = ["class", "predicted", f"{self._measure} of the class", "of the predicted"]
-        order = wrong[np.argsort(true_probabilities[wrong] - probabilities[wrong, called[wrong]], kind="stable")]
-        return [self.error_table("Misclassified", order, heads, cells)]
+        order = wrong[np.argsort(of_class[wrong] - of_called[wrong], kind="stable")]
+        columns |= {head: number_column(values) for head, values in shown.items()}
+        return [self.error_table("Misclassified", order, columns)]
 
 
 class LabelsPage(ClassesPage):
@@ -107,10 +104,6 @@ class LabelsPage(ClassesPage):
     claim = ", a bag with a label scored above a bag without it, by the score of that label,"
     pairs = "such pairs, averaged over the labels"
     scaled = "Platt scaling of each label"
-
-    def figures(self) -> list[Figure]:
-        """Return ROC curves, unless there are many."""
-        return super().figures()[:1] if len(self.target.names) <= _CURVES else []
 
     def decisions(self) -> list[Any]:
         """Return nothing: labels are not predicted."""
@@ -126,7 +119,7 @@ class LabelsPage(ClassesPage):
 
     def errors(self) -> list[Part]:
         """Return the labels whose probability was furthest from the truth."""
-        p, values, names, tables = self.tested.predicted, self.tested.values, self.target.names, list[Part]()
+        p, values, tables = self.tested.predicted, self.tested.values, list[Part]()
         if p is None:
             return []
         for label, title in _KINDS:
@@ -134,30 +127,23 @@ class LabelsPage(ClassesPage):
             off = np.where((values == label) & np.isfinite(p), np.abs(values - p), -np.inf)
             at, worst = off.argmax(axis=1), off.max(axis=1)
             order = np.argsort(-worst, kind="stable")
-
-            def cells(i: int, at: NDArray[np.intp] = at) -> list[Any]:
-                return [names[at[i]], Number(float(p[i, at[i]]))]
-
-            bags = order[np.isfinite(worst[order])]
-            tables.append(self.error_table(title, bags, ["label", "probability"], cells))
+            columns = {"label": self.names[at], "probability": number_column(p[np.arange(len(p)), at])}
+            tables.append(self.error_table(title, order[np.isfinite(worst[order])], columns))
         return tables
 
 
-def confusion(page: TargetPage, kind: str) -> list[Figure]:
-    """Return the confusion of classes or grades as a chart, unless there are many or nothing was predicted."""
-    names, counts = page.target.names, page.summary.get("confusion")
-    if counts is None or len(names) > MOST_NAMES:
-        return []
-    text = f"Rows: true {kind}; columns: predicted {kind}. The darker a cell, the larger its share of the row."
-    return [Figure(plot_confusion(names=names, confusion=counts, kind=kind), "Confusion.", text)]
-
-
 def decisions(page: TargetPage, called: ArrayLike, kind: str) -> list[Table]:
-    """Return recall and precision of each class or grade with intervals."""
+    """Return the confusion of classes or grades, unless there are many, and recall and precision with intervals."""
     names, groups, rows, right = page.target.names, page.tested.groups, list[list[Any]](), page.codes == called
     for code, name in enumerate(names):
         parts = [page.codes == code, np.asarray(called) == code]
         shares = [proportion(right, groups=groups, among=part) for part in parts]
         rows.append([name, *(int(part.sum()) for part in parts), *shares])
     heads = [kind, "bags", "predicted", "recall", "precision"]
-    return [Table(f"Predictions of each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)]
+    tables = [Table(f"Predictions of each {kind}, with 95% Wilson intervals", heads, rows, sorts=True)]
+    if (confusion := page.summary.get("confusion")) is not None and len(names) <= MOST_NAMES:
+        counts = [[name, *row] for name, row in zip(names, confusion, strict=True)]
+        tables.insert(
+            0, Table(f"Confusion: bags by true {kind} (row) and predicted {kind} (column)", ["", *names], counts)
+        )
+    return tables

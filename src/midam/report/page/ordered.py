@@ -1,15 +1,15 @@
 """What labels with an order add to the page: grades, numbers, and times to an event."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.report import plot_order
-from midam.report.page.classes import confusion, decisions
+from midam.report.page.classes import decisions
 from midam.report.page.render import Figure, Number, Part, Table
-from midam.report.page.target_page import UNDECIDED, Cells, TargetPage
+from midam.report.page.target_page import UNDECIDED, TargetPage, number_column
 from midam.report.words import signed
 
 _PARTS = 5
@@ -24,10 +24,10 @@ class GradesPage(TargetPage):
     validates = "cuts between grades"
 
     def figures(self) -> list[Figure]:
-        """Return the scores of each grade, and the confusion."""
+        """Return the scores of each grade."""
         bags: dict[str, Any] = {"grades": self.codes, "scores": self.tested.scores}
         figure = plot_order.plot_grade_scores(names=self.target.names, **bags)
-        return [Figure(figure, "Score by grade."), *confusion(self, "grade")]
+        return [Figure(figure, "Score by grade.")]
 
     def tables(self) -> list[Any]:
         """Return tables of the predicted grades."""
@@ -39,12 +39,9 @@ class GradesPage(TargetPage):
         """Return the bags whose grade is furthest from the predicted grade."""
         if self.tested.predicted is None:
             return []
-        names, called, scores = self.target.names, self.tested.predicted.astype(np.int64), self.tested.scores
-
-        def cells(i: int) -> list[Any]:
-            return [names[self.codes[i]], names[called[i]], Number(float(scores[i]))]
-
-        return _off_both_ways(self, self.codes - called, scores, ["grade", "predicted", "score"], cells)
+        called, scores = self.tested.predicted.astype(np.int64), self.tested.scores
+        columns = {"grade": self.names[self.codes], "predicted": self.names[called], "score": number_column(scores)}
+        return _off_both_ways(self, self.codes - called, scores, columns)
 
 
 class NumbersPage(TargetPage):
@@ -94,13 +91,9 @@ class NumbersPage(TargetPage):
         predicted = self.tested.predicted
         if predicted is None:
             return []
-        off = predicted - self.numbers
-
-        def cells(i: int) -> list[Any]:
-            shown = ((self.numbers[i], ".4g"), (predicted[i], ".4g"), (off[i], "+.4g"))
-            return [Number(float(value), form) for value, form in shown]
-
-        return _off_both_ways(self, -off, np.zeros_like(off), ["true", "predicted", "off by"], cells)
+        off, columns = predicted - self.numbers, {"true": number_column(self.numbers, ".4g")}
+        columns |= {"predicted": number_column(predicted, ".4g"), "off by": number_column(off, "+.4g")}
+        return _off_both_ways(self, -off, np.zeros_like(off), columns)
 
 
 class SurvivalPage(TargetPage):
@@ -151,29 +144,26 @@ class SurvivalPage(TargetPage):
         predicted, names, time = self.tested.predicted, self.target.predicted_names, self.tested.values[:, 0]
         if predicted is None:
             return []
-
-        def cells(i: int) -> list[Any]:
-            return [names[int(predicted[i])], Number(float(self.tested.scores[i])), Number(float(time[i]), ".4g")]
-
+        columns = {"risk": np.array(names)[np.nan_to_num(predicted).astype(np.int64)]}
+        columns |= {"score": number_column(self.tested.scores), "time": number_column(time, ".4g")}
         lowest, highest = np.nanmin(predicted), np.nanmax(predicted)
         early = np.flatnonzero(self.event & (predicted == lowest))
         late = np.flatnonzero(~self.event & (predicted == highest))
         low, high = names[int(lowest)], names[int(highest)]
         early, late = early[np.argsort(time[early], kind="stable")], late[np.argsort(-time[late], kind="stable")]
-        heads = ["risk", "score", "time"]
         return [
-            self.error_table(f"Event at {low} risk, the earliest first", early, heads, cells),
-            self.error_table(f"No event at {high} risk, the longest time first", late, heads, cells),
+            self.error_table(f"Event at {low} risk, the earliest first", early, columns),
+            self.error_table(f"No event at {high} risk, the longest time first", late, columns),
         ]
 
 
 def _off_both_ways(
-    page: TargetPage, gaps: NDArray[Any], scores: NDArray[np.float64], heads: Sequence[str], cells: Cells
+    page: TargetPage, gaps: NDArray[Any], scores: NDArray[np.float64], columns: Mapping[str, Any]
 ) -> list[Part]:
     """Return the bags with the largest gaps [N], true minus predicted; of equal gaps, by the score."""
     tables = []
     for sign, title in ((1, "Predicted too low"), (-1, "Predicted too high")):
         wrong = np.flatnonzero(sign * gaps > 0)
         order = wrong[np.lexsort((sign * scores[wrong], -sign * gaps[wrong]))]
-        tables.append(page.error_table(title, order, heads, cells))
+        tables.append(page.error_table(title, order, columns))
     return tables

@@ -1,11 +1,11 @@
 """Content of a page about a run or an evaluation, and the base class of what each target adds to it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
@@ -30,10 +30,6 @@ _MEANS = {
     **{"kendall_tau": "1 is perfect, 0 chance", "spearman": "1 is perfect, 0 chance"},
     "mae_constant": "the mean absolute error of a constant",
 }
-
-
-Cells = Callable[[int], Sequence[Any]]
-"""Function that returns the cells of a table for the bag at a position."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +228,11 @@ class TargetPage:
         """Position of the class or grade of each tested bag [N]."""
         return self.tested.values[:, 0].astype(np.int64)
 
+    @property
+    def names(self) -> NDArray[np.object_]:
+        """Names of the classes, labels or grades [C]."""
+        return np.array(self.target.names, dtype=object)
+
     def second(self) -> str | None:
         """Return the second sentence of the page: what the predictions of the bags are worth."""
         return None
@@ -299,16 +300,20 @@ class TargetPage:
         return {self.study.metric_name: self.target.estimate}
 
     def error_table(
-        self, title: str, order: NDArray[np.intp], heads: Sequence[str], cells: Cells, *, total: int | None = None
+        self, title: str, order: NDArray[np.intp], columns: Mapping[str, Any], *, total: int | None = None
     ) -> Part:
-        """Return a table of the first bags of `order`, the worst first, with `cells` under `heads`, out of `total`."""
+        """Return a table of the first bags of `order`, the worst first, with `columns` [N] by head, out of `total`."""
         every = plural(len(self.tested), "bag") if total is None else f"{total}"
         if not len(order):
             return Part(title, [f"None of {every}."])
         worst = order[:WORST].tolist()
         limit = f", the worst {len(worst)}" if len(worst) < len(order) else ""
-        names = self.tested.ids[worst].tolist()
-        more = {"instances": self.tested.sizes, "group": self.tested.groups}
-        columns = {name: column[worst].tolist() for name, column in more.items() if column is not None}
-        rows = [[bag, *cells(i), *others] for bag, i, *others in zip(names, worst, *columns.values())]
-        return Part(title, [Table(f"{len(order)} of {every}{limit}", ["bag", *heads, *columns], rows, sorts=True)])
+        known = {"bag": self.tested.ids, **columns, "instances": self.tested.sizes, "group": self.tested.groups}
+        known = {head: column for head, column in known.items() if column is not None}
+        rows = [[column[i] for column in known.values()] for i in worst]
+        return Part(title, [Table(f"{len(order)} of {every}{limit}", [*known], rows, sorts=True)])
+
+
+def number_column(values: ArrayLike, form: str = ".3f") -> list[Number]:
+    """Return numbers [N] as cells of a table."""
+    return [Number(value, form) for value in np.asarray(values, dtype=np.float64).tolist()]
