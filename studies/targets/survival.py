@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from midam.compare.workers import Group
-from midam.evaluate import concordance_index_censored
+from midam.evaluate import Pairs
 from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings
@@ -106,8 +106,8 @@ def _train(task: Task) -> list[Row]:
     trainer = Trainer(design.config(way, option, repeat), train, val).fit()
     row = trainer.history[-1]
     times, events = test.outcome.values.T if test.outcome is not None else ((), ())
-    best = concordance_index_censored(times, events, hazard[bags.where_split("test")])
-    own = concordance_index_censored(times, events, trainer.scores(test, trainer.reader(test)))
+    best = Pairs.of_times(times, events).concordance(hazard[bags.where_split("test")])
+    own = Pairs.of_times(times, events).concordance(trainer.scores(test, trainer.reader(test)))
     seconds = time.perf_counter() - started
     return [{"test": own, "val": row["val_c_index"], "oracle": best, "seconds": seconds}]
 

@@ -11,7 +11,7 @@ from tests.trainings import covariate_bags, train
 from midam.data import CovariateCoder, write_npz
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunExistsError, RunStoppedError
-from midam.evaluate import auroc, concordance_index
+from midam.evaluate import Pairs, auroc
 from midam.export import export_run
 from midam.methods.callbacks import Callbacks
 from midam.report.words import covariate_words
@@ -217,7 +217,7 @@ def test_covariates_alone_are_told_of_other_targets(grouped):
     scores = -values  # the model that is wrong on each pair
     found = summarize_covariates(trainer.model, parts, scores)
     alone, tested = found["alone"], parts.splits == "test"
-    expected = concordance_index(values[tested], bags.covariates.columns[0][tested])
+    expected = Pairs.of_numbers(values[tested]).concordance(bags.covariates.columns[0][tested])
     assert alone["c_index"] == pytest.approx(expected, abs=0.02)
     assert alone["difference"] == pytest.approx(-alone["c_index"])
     low, high = alone["c_index_ci95"]

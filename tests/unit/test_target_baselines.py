@@ -7,7 +7,7 @@ import pytest
 from tests import judging
 
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate import concordance_index_censored
+from midam.evaluate import Pairs
 from midam.methods import statistics_models
 from midam.methods.statistics_models import tree_scores
 from midam.targets.cox import CoxRidge, _inner_folds, choose_cox
@@ -103,7 +103,7 @@ def test_a_ridge_against_noise_is_chosen_strong():
     later = generator.normal(size=(400, 80))
     after = generator.exponential(np.exp(-1.5 * later[:, 0]))
     weak = CoxRidge(1e-3).fit(x, time, np.ones(100))
-    found, other = (concordance_index_censored(after, np.ones(400), m.predict(later)) for m in (model, weak))
+    found, other = (Pairs.of_times(after, np.ones(400)).concordance(m.predict(later)) for m in (model, weak))
     assert found > other
     assert found > 0.65
 

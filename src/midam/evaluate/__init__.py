@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from midam.evaluate.classes import class_intervals as class_intervals
     from midam.evaluate.classes import macro_auroc as macro_auroc
     from midam.evaluate.classes import macro_auroc_interval as macro_auroc_interval
-    from midam.evaluate.concordance import concordance_index as concordance_index
-    from midam.evaluate.concordance import concordance_index_censored as concordance_index_censored
-    from midam.evaluate.concordance import concordance_index_ipcw as concordance_index_ipcw
     from midam.evaluate.concordance import concordance_interval as concordance_interval
     from midam.evaluate.concordance import ipcw_pairs as ipcw_pairs
     from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation

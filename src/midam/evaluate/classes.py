@@ -138,33 +138,6 @@ def class_intervals(
     return intervals
 
 
-def confusion_matrix(codes: ArrayLike, predicted: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return the number of bags of each class (row) by predicted class (column): int64 [C, C].
-
-    Examples
-    --------
-    >>> confusion_matrix([0, 0, 1], [0, 1, 1], 2).tolist()
-    [[1, 1], [0, 1]]
-    """
-    true, called = check_codes(codes, count), check_codes(predicted, count)
-    if true.shape != called.shape:
-        raise BagDataError(
-            f"Expected a prediction of each bag, got {called.size} for {true.size}; pass two of length N."
-        )
-    return np.bincount(true * count + called, minlength=count**2).reshape(count, count)
-
-
-def accuracy(confusion: NDArray[np.int64]) -> float:
-    """Return the share of correctly predicted bags."""
-    return float(np.trace(confusion) / confusion.sum())
-
-
-def balanced_accuracy(confusion: NDArray[np.int64]) -> float:
-    """Return the share of correctly predicted bags of each class, averaged over the classes that have bags."""
-    sizes = confusion.sum(axis=1)
-    return float((np.diag(confusion)[sizes > 0] / sizes[sizes > 0]).mean())
-
-
 def check_codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
     """Return codes [N] as int64; raise a `BagDataError` for no bag, another shape, or codes not in [0, `count`)."""
     y = np.asarray(codes)

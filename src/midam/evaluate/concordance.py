@@ -22,47 +22,14 @@ _NEAR_ONE = 0.95
 _NOTHING = 1e-24
 
 
-def concordance_index(values: ArrayLike, scores: ArrayLike) -> float:
-    """Return the C-index of numbers or grades [N]: the larger should score higher; ties of scores count one half.
-
-    For 0 and 1 it is the AUROC; without ties it is ``(1 + Kendall's tau) / 2``. A `BagDataError` is raised if the
-    arrays do not match, or hold invalid values; an `OneClassError` if all labels are equal.
-
-    Examples
-    --------
-    >>> concordance_index([0, 1, 1, 2], [0.1, 0.4, 0.3, 0.4])
-    0.9
-    """
-    return Pairs.of_numbers(values).concordance(scores)
-
-
-def concordance_index_censored(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
-    """Return Harrell's C-index of times [N], censored where `event` is 0: an earlier event should have a higher risk.
-
-    Bags with an event at the same time are not comparable; a bag censored at the time of an event has outlived it. The
-    errors are those of `concordance_index`; an `OneClassError` if no pair is comparable.
-
-    References
-    ----------
-    Harrell et al. (1996), Statistics in Medicine 15:361.
-
-    Examples
-    --------
-    >>> concordance_index_censored([1, 2, 2, 4], [1, 1, 0, 0], [0.9, 0.1, 0.2, 0.3])
-    0.6
-    """
-    return Pairs.of_times(time, event).concordance(risk)
-
-
-def concordance_index_ipcw(
+def ipcw_pairs(
     time: ArrayLike,
     event: ArrayLike,
-    risk: ArrayLike,
     *,
     truncation: float | None = None,
     censoring: tuple[ArrayLike, ArrayLike] | None = None,
-) -> float:
-    """Return Uno's C-index, which is unbiased by censoring: pairs have the weight ``1 / G(t-)^2``.
+) -> Pairs:
+    """Return the pairs of Uno's C-index, which is unbiased by censoring: pairs have the weight ``1 / G(t-)^2``.
 
     t is the time of the earlier event, and G the Kaplan-Meier curve of censoring. Its left limit is used, because a bag
     censored at the time of an event has outlived it; scikit-survival's `concordance_index_ipcw` uses ``G(t)``, which
@@ -70,8 +37,8 @@ def concordance_index_ipcw(
 
     Parameters
     ----------
-    time, event, risk : array_like, shape [N]
-        As in `concordance_index_censored`.
+    time, event : array_like, shape [N]
+        As in `midam.evaluate.ranking.Pairs.of_times`.
     truncation : float, optional
         Only pairs whose earlier event is before this time count. Late events have large weights if few bags are still
         observed: see `ipcw_truncation`.
@@ -81,7 +48,7 @@ def concordance_index_ipcw(
     Raises
     ------
     BagDataError
-        As in `concordance_index_censored`; for an event after the last time at which G is positive.
+        For invalid values; for an event after the last time at which G is positive.
 
     References
     ----------
@@ -89,20 +56,9 @@ def concordance_index_ipcw(
 
     Examples
     --------
-    >>> round(concordance_index_ipcw([1, 2, 3, 4], [1, 0, 1, 1], [0.9, 0.1, 0.2, 0.3]), 3)
+    >>> round(ipcw_pairs([1, 2, 3, 4], [1, 0, 1, 1]).concordance([0.9, 0.1, 0.2, 0.3]), 3)
     0.571
     """
-    return ipcw_pairs(time, event, truncation=truncation, censoring=censoring).concordance(risk)
-
-
-def ipcw_pairs(
-    time: ArrayLike,
-    event: ArrayLike,
-    *,
-    truncation: float | None = None,
-    censoring: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Pairs:
-    """Return the weighted pairs of `concordance_index_ipcw`, with its parameters."""
     observed, happened = check_times(time, event)
     counted = happened if truncation is None else happened & (observed < truncation)
     shares = uncensored_shares(*(censoring or (time, event)), observed)
@@ -118,7 +74,7 @@ def ipcw_pairs(
 def ipcw_truncation(time: ArrayLike, event: ArrayLike, *, share: float = 0.1) -> float:
     """Return the first observed time before which less than this share is uncensored; else infinity.
 
-    With this truncation, no pair of `concordance_index_ipcw` has a weight above ``1 / share^2``.
+    With this truncation, no pair of `ipcw_pairs` has a weight above ``1 / share^2``.
     """
     times = np.unique(np.asarray(time, dtype=np.float64))
     late = times[uncensored_shares(time, event, times) < share]

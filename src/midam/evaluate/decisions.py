@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator, line_scale, warn_of_chance
-from midam.evaluate.classes import check_codes, check_table, confusion_matrix
+from midam.evaluate.classes import check_codes, check_table
 from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
 from midam.reading import Number
@@ -34,11 +34,12 @@ def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> floa
     >>> round(quadratic_kappa([0, 1, 2, 2], [0, 1, 1, 2], 3), 3)
     0.8
     """
-    confusion = confusion_matrix(grades, predicted, count)
-    weights = _weights(count)
-    chance = np.outer(confusion.sum(axis=1), confusion.sum(axis=0)) / confusion.sum()
-    expected = float((weights * chance).sum())
-    return 1 - float((weights * confusion).sum()) / expected if expected > 0 else None
+    from sklearn.metrics import cohen_kappa_score
+
+    y, called = check_codes(grades, count), check_codes(predicted, count)
+    if len({*y.tolist(), *called.tolist()}) == 1:
+        return None
+    return float(cohen_kappa_score(y, called, labels=range(count), weights="quadratic"))
 
 
 def _ascending(numbers: list[float]) -> list[float]:

@@ -218,33 +218,17 @@ def _mean(values: NDArray[np.float64]) -> float:
 
 def _by_bag(
     bag: NDArray[np.int64], right: NDArray[np.bool_], scores: NDArray[np.float64], bags: int
-) -> tuple[NDArray[np.float64], ...]:
-    """Return AUROC, average precision and hit of each bag [N]; they mean nothing for bags of one label."""
-    order = np.lexsort((-scores, bag))
-    bag, right, scores = bag[order], right[order], scores[order]
-    if not len(bag):
-        return np.zeros(bags), np.zeros(bags), np.zeros(bags)
-    # Runs of instances of one bag with one score, from the highest score of a bag to the lowest.
-    begins = np.flatnonzero(np.append(True, (np.diff(bag) > 0) | (np.diff(scores) != 0)))
-    of_run, true, false = bag[begins], *(np.add.reduceat(side.astype(np.float64), begins) for side in (right, ~right))
-    first = np.append(True, np.diff(of_run) > 0)
-    all_true, all_false = (np.bincount(of_run, side, minlength=bags) for side in (true, false))
-    # Positive and negative instances of the bag with at least this score.
-    seen_true, seen_false = (_within(side, first) for side in (true, false))
-    wins = true * (all_false[of_run] - seen_false + false / 2)
-    aurocs = np.bincount(of_run, wins, minlength=bags) / np.maximum(all_true * all_false, 1)
-    precision = seen_true / (seen_true + seen_false)
-    precisions = np.bincount(of_run, true * precision, minlength=bags) / np.maximum(all_true, 1)
-    hits = np.zeros(bags)
-    hits[of_run[first]] = true[first] / (true[first] + false[first])
-    return aurocs, precisions, hits
-
-
-def _within(values: NDArray[np.float64], first: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return cumulative sums that start again where `first` is true."""
-    sums = np.cumsum(values)
-    begins = np.flatnonzero(first)
-    return sums - np.repeat(sums[begins] - values[begins], np.diff(np.append(begins, len(values))))
+) -> NDArray[np.float64]:
+    """Return AUROC, average precision and hit of each bag, [3, N]; they mean nothing for bags of one label."""
+    metrics = np.zeros((3, bags))
+    ends = np.flatnonzero(np.diff(bag, append=-1)) + 1
+    for start, end in zip([0, *ends[:-1]], ends):
+        distinct, at = np.unique(-scores[start:end], return_inverse=True)
+        sides = (right[start:end], ~right[start:end])
+        true, false = (np.bincount(at[side], minlength=len(distinct))[None] for side in sides)
+        (area,), (precision,) = _areas(true, false)
+        metrics[:, bag[start]] = area, precision, true[0, 0] / (true[0, 0] + false[0, 0])
+    return metrics
 
 
 class _Resampling:

@@ -211,7 +211,10 @@ class Pairs:
 
     @classmethod
     def of_numbers(cls, values: ArrayLike) -> Self:
-        """Make the pairs of different numbers or grades [N]; the larger should score higher."""
+        """Make the pairs of different numbers or grades [N]; the larger should score higher.
+
+        For 0 and 1 the concordance is the AUROC; without ties it is ``(1 + Kendall's tau) / 2``.
+        """
         y = check_numbers(values)
         return cls(-y, np.ones(y.size, dtype=bool), np.ones(y.size))
 
@@ -219,7 +222,8 @@ class Pairs:
     def of_times(cls, time: ArrayLike, event: ArrayLike, *, weights: ArrayLike | None = None) -> Self:
         """Make the pairs of times [N], censored where `event` is 0; the bag with the earlier event should score higher.
 
-        `weights` [N] are the weights of the pairs in which a bag has the earlier event; default 1.
+        `weights` [N] are the weights of the pairs in which a bag has the earlier event; with 1, the default, the
+        concordance is Harrell's C-index (1996, Statistics in Medicine 15:361).
         """
         t, e = check_times(time, event)
         return cls(t, e, np.ones(t.size) if weights is None else np.asarray(weights, dtype=np.float64))

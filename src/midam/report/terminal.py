@@ -24,7 +24,6 @@ from midam.report.program import remark
 
 _LINES = 10
 _EVERY_SECONDS = 30.0
-_PACE_SECONDS = 1.0  # after a shorter time, no pace is shown
 _WHOLE = Column(no_wrap=True)
 _SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
 _SIZE_BINS, _BAR = 8, 40
@@ -79,10 +78,14 @@ class LiveProgress:
             if time.monotonic() - self._shown_at >= _EVERY_SECONDS:
                 task = self._bar.tasks[self._task]
                 done = f", {task.completed / task.total:.0%} done" if task.total else ""
-                left = f", {timedelta(seconds=task.time_remaining)} left" if task.time_remaining else ""
                 with suppress(OSError, ValueError):  # a stream that has been closed
                     title = f"{task.description} {escape(task.fields['state'])}".rstrip()
-                    self._print(f"{title}{done}{left}")
+                    self._print(f"{title}{done}{self._left()}")
+
+    def _left(self) -> str:
+        """Return the time left at the present pace; "" if it is unknown, or below a second."""
+        seconds = self._bar.tasks[self._task].time_remaining
+        return f", {timedelta(seconds=seconds)} left" if seconds else ""
 
     def _due(self, done: float, total: float) -> bool:
         """Return whether a plain line is due."""
@@ -154,10 +157,8 @@ class BagProgress(LiveProgress):
     def __init__(self, title: str, sizes: NDArray[np.int64], *, console: Console) -> None:
         self._title = title
         self._sizes = sizes
-        self._total = int(sizes.sum())
         self._bags = self._rows = 0
-        self._lately = (0, time.monotonic())  # finished instances at the last line, and its time
-        super().__init__(title, total=self._total, console=console)
+        super().__init__(title, total=int(sizes.sum()), console=console)
 
     def update(self, bag: int) -> None:
         """Count a bag, by its position."""
@@ -168,21 +169,11 @@ class BagProgress(LiveProgress):
         self._bags += len(bags)
         self._rows += int(self._sizes[bags].sum())
         progress_text = f"{self._bags}/{len(self._sizes)} bags"
-        if self._due(self._bags, len(self._sizes)):
-            self._print(f"{self._title} {progress_text}{self._left()}")
         speed = self._bar.tasks[self._task].speed
         state = progress_text if speed is None else f"{progress_text}  {speed:,.0f} instances/s"
         self._bar.update(self._task, completed=self._rows, state=state)
-
-    def _left(self) -> str:
-        """Return the time left at the pace since the last line; "" at the end, or too soon after that line."""
-        rows, then = self._lately
-        now = time.monotonic()
-        self._lately = (self._rows, now)
-        if self._rows in (rows, self._total) or now - then < _PACE_SECONDS:
-            return ""
-        remaining = timedelta(seconds=round((self._total - self._rows) * (now - then) / (self._rows - rows)))
-        return f", {remaining} left"
+        if self._due(self._bags, len(self._sizes)):
+            self._print(f"{self._title} {progress_text}{self._left()}")
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate import Decision, concordance_index, concordance_index_censored
+from midam.evaluate import Decision, Pairs
 from midam.evaluate.decisions import RISKS
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
@@ -138,7 +138,7 @@ class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
         """
         bags = self._match_fitted(X)
         labeled = with_order(bags, per_bag(y, X, "label"), grades=self.grades_, estimator=self)
-        return concordance_index(self._target.values(labeled.bags)[:, 0], self.bag_scores(X))
+        return Pairs.of_numbers(self._target.values(labeled.bags)[:, 0]).concordance(self.bag_scores(X))
 
     @property
     def grades_(self) -> NDArray[Any] | None:
@@ -216,7 +216,7 @@ class MIDAMSurvival(OrderEstimator):
         """
         labeled = self._labeled(self._match_fitted(X), X, y)
         time, event = self._target.values(labeled.bags).T
-        return concordance_index_censored(time, event, self.bag_scores(X))
+        return Pairs.of_times(time, event).concordance(self.bag_scores(X))
 
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
         return with_times(bags, per_bag(times_of(y), X, "label"), estimator=self)

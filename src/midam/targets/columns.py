@@ -9,11 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate.classes import (
-    accuracy,
-    balanced_accuracy,
     class_aurocs,
     class_intervals,
-    confusion_matrix,
     macro_auroc,
     macro_auroc_interval,
     one_against_rest,
@@ -127,11 +124,14 @@ class ColumnTarget(Target):
 
 def describe_calls(codes: Scores, called: NDArray[np.int64], count: int, groups: ArrayLike | None) -> dict[str, Any]:
     """Return metrics of predicted classes or grades: accuracy with Wilson's interval, balanced accuracy, confusion."""
-    confusion, share = confusion_matrix(codes, called, count), proportion(codes == called, groups=groups)
+    from sklearn.metrics import confusion_matrix
+
+    confusion, share = confusion_matrix(codes, called, labels=range(count)), proportion(codes == called, groups=groups)
+    sizes = confusion.sum(axis=1)
     return {
-        "accuracy": accuracy(confusion),
-        "accuracy_ci95": None if share is None else [share.low, share.high],
-        "balanced_accuracy": balanced_accuracy(confusion),
+        "accuracy": share and share.value,
+        "accuracy_ci95": share and [share.low, share.high],
+        "balanced_accuracy": float((np.diag(confusion)[sizes > 0] / sizes[sizes > 0]).mean()),
         "confusion": confusion.tolist(),
     }
 
