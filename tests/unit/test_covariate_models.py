@@ -12,8 +12,8 @@ from midam.data import CovariateCoder, Covariates, InstanceReader
 from midam.data.batch import WholeBatch
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, Note
-from midam.evaluate import auroc, covariates_of, instance_scores
-from midam.evaluate.predict import predict
+from midam.evaluate import auroc, instance_scores
+from midam.evaluate.predict import covariates_of, predict
 from midam.evaluate.stream import stream_bags
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, BagScorer, CovariateTerm

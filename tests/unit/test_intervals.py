@@ -246,8 +246,6 @@ def test_paired_delong_of_perfect_against_constant_is_no_point():
     assert difference == 0.5
     assert 0 < low < 0.5 < high <= 1
     assert 0 < p < 0.05
-    with pytest.raises(ConfigError, match="level"):
-        paired_delong(labels, np.arange(16), np.zeros(16), level=0)
 
 
 def two_scorers(seed, *, groups, bags, mixed, ties=False, areas=(0.9, 0.8), correlation=0.5):

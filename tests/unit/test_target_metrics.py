@@ -518,7 +518,6 @@ def test_a_label_of_one_kind_has_no_probability():
             "scores.0: Input should be a valid number",
         ),
         (lambda: judging.load_decision("multilabel", {"columns": 3}), "columns: Input should be a valid list"),
-        (lambda: concordance.concordance_interval(Pairs.of_numbers([0, 1]), [0, 1], level=1), "a level in"),
     ],
 )
 def test_settings_that_make_no_sense(call, match):

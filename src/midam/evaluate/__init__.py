@@ -5,21 +5,15 @@ from typing import TYPE_CHECKING
 from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
-    from midam.evaluate.bands import Bands as Bands
     from midam.evaluate.bands import curve_bands as curve_bands
     from midam.evaluate.bands import net_benefit as net_benefit
-    from midam.evaluate.bands import net_benefit_of_all as net_benefit_of_all
     from midam.evaluate.calibrate import PlattCalibrator as PlattCalibrator
-    from midam.evaluate.calibrate import calibration_interval as calibration_interval
     from midam.evaluate.calibrate import calibration_line as calibration_line
     from midam.evaluate.calibrate import reliability_bins as reliability_bins
     from midam.evaluate.classes import class_aurocs as class_aurocs
-    from midam.evaluate.classes import class_intervals as class_intervals
     from midam.evaluate.classes import macro_auroc as macro_auroc
     from midam.evaluate.classes import macro_auroc_interval as macro_auroc_interval
     from midam.evaluate.concordance import concordance_interval as concordance_interval
-    from midam.evaluate.concordance import ipcw_pairs as ipcw_pairs
-    from midam.evaluate.concordance import ipcw_truncation as ipcw_truncation
     from midam.evaluate.concordance import paired_concordance as paired_concordance
     from midam.evaluate.concordance import paired_macro_auroc as paired_macro_auroc
     from midam.evaluate.decisions import Decision as Decision
@@ -28,7 +22,6 @@ if TYPE_CHECKING:
     from midam.evaluate.decisions import NumberScale as NumberScale
     from midam.evaluate.decisions import RiskGroups as RiskGroups
     from midam.evaluate.decisions import TemperatureCalibrator as TemperatureCalibrator
-    from midam.evaluate.decisions import quadratic_kappa as quadratic_kappa
     from midam.evaluate.intervals import Interval as Interval
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
@@ -42,7 +35,6 @@ if TYPE_CHECKING:
     from midam.evaluate.pooled import instance_contributions as instance_contributions
     from midam.evaluate.pooled import instance_ranks as instance_ranks
     from midam.evaluate.predict import InstanceScores as InstanceScores
-    from midam.evaluate.predict import covariates_of as covariates_of
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.proportions import Estimate as Estimate
     from midam.evaluate.proportions import OperatingPoint as OperatingPoint
@@ -55,9 +47,7 @@ if TYPE_CHECKING:
     from midam.evaluate.subgroups import binary_figures as binary_figures
     from midam.evaluate.subgroups import find_subgroups as find_subgroups
     from midam.evaluate.subgroups import make_levels as make_levels
-    from midam.evaluate.survival import SurvivalCurve as SurvivalCurve
     from midam.evaluate.survival import kaplan_meier as kaplan_meier
     from midam.evaluate.survival import log_rank as log_rank
-    from midam.evaluate.survival import median_follow_up as median_follow_up
 
 __all__, __getattr__, __dir__ = exports(__name__)

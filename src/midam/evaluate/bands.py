@@ -20,7 +20,7 @@ _MOST_ENTRIES, _CHUNK_ENTRIES = 20_000_000, 1_000_000
 _FEWEST = 200
 _NOTHING = 1e-12  # range of equal resamples, due to rounding
 _GRID = np.linspace(0, 1, 101)
-_PERCENT = tuple(number / 100 for number in range(100))
+_PERCENT = np.arange(100) / 100  # threshold probabilities of the net benefit
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,9 +79,7 @@ def curve_bands(
     *,
     groups: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    thresholds: ArrayLike = _PERCENT,
     resamples: int = 1000,
-    seed: int = 0,
 ) -> Bands:
     """Compute ROC, precision-recall and decision curve, with percentile bands from a bootstrap of groups.
 
@@ -93,17 +91,13 @@ def curve_bands(
         The unit (patient) of each bag; default: each bag is a unit.
     probabilities : array_like, shape [N], optional
         Calibrated probabilities, for the net benefit.
-    thresholds : array_like, shape [T]
-        Threshold probabilities in [0, 1) of the net benefit.
     resamples : int, default 1000
         At least 200; with more than 20 000 bags, fewer resamples are drawn, but at least 200.
-    seed : int, default 0
-        Seed of the draws.
 
     Raises
     ------
     MidamError
-        As in `midam.evaluate.ranking.auroc`; for fewer than 200 resamples, or a threshold outside [0, 1).
+        As in `midam.evaluate.ranking.auroc`; for fewer than 200 resamples.
 
     References
     ----------
@@ -122,10 +116,9 @@ def curve_bands(
     count = int(max(_FEWEST, min(resamples, _MOST_ENTRIES // y.size)))
     units = group_numbers(groups, y.size)
     units = np.arange(y.size) if units is None else units
-    t = check_thresholds(thresholds)
     p = None if probabilities is None else np.asarray(probabilities, dtype=np.float64)
     sensitivity, precision, average, benefit = (
-        np.concatenate(part) for part in zip(*_resampled(y, s, units, p, t, resamples=count, seed=seed))
+        np.concatenate(part) for part in zip(*_resampled(y, s, units, p, resamples=count))
     )
     true, false = _cumulated(y, s)
     recall = true[0] / true[0, -1]
@@ -134,7 +127,7 @@ def curve_bands(
         roc=_band(np.append(0.0, false[0] / false[0, -1]), np.append(0.0, recall), _GRID, sensitivity),
         precision=_band(recall, true[0] / (true[0] + false[0]), _GRID, precision),
         auprc=Estimate(auprc(y, s), float(low), float(high), y.size),
-        benefit=None if p is None else _band(t, net_benefit(y, p, t), t, benefit),
+        benefit=None if p is None else _band(_PERCENT, net_benefit(y, p, _PERCENT), _PERCENT, benefit),
         resamples=count,
     )
 
@@ -159,13 +152,11 @@ def _resampled(
     scores: Numbers,
     units: NDArray[np.intp],
     probabilities: Numbers | None,
-    thresholds: Numbers,
     *,
     resamples: int,
-    seed: int,
 ) -> Iterator[tuple[Numbers, Numbers, Numbers, Numbers]]:
     """Yield sensitivity and precision [R, G], average precision [R] and net benefit [R, T] of R resamples at a time."""
-    generator, done = np.random.default_rng(seed), 0
+    generator, done = np.random.default_rng(0), 0
     count, rows = int(units.max()) + 1, max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
     while done < resamples:
         drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))[:, units]
@@ -180,9 +171,9 @@ def _resampled(
         at = np.stack([np.minimum(np.searchsorted(r, _GRID - 1e-12), r.size - 1) for r in recall])
         at = np.maximum(at, np.argmax(recall > 0, axis=1)[:, None])
         average = (np.diff(recall, prepend=0.0, axis=1) * share).sum(axis=1)
-        benefit = np.zeros((len(weights), thresholds.size))
+        benefit = np.zeros((len(weights), _PERCENT.size))
         if probabilities is not None:
-            benefit = _weighted_benefit(labels, probabilities, thresholds, weights)
+            benefit = _weighted_benefit(labels, probabilities, _PERCENT, weights)
         yield sensitivity, np.take_along_axis(share, at, axis=1), average, benefit
 
 

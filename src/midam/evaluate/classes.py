@@ -121,7 +121,7 @@ def macro_auroc_interval(
 
 
 def class_intervals(
-    labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95, seed: int = 0
+    labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> list[Interval | None]:
     """Return `midam.evaluate.intervals.auroc_interval` of each column; None for a column without bags of both kinds."""
     y, s = check_table(labels, scores)
@@ -133,7 +133,7 @@ def class_intervals(
             intervals.append(None)
             continue
         units = None if names is None else names[known]
-        options: dict[str, Any] = {"groups": units, "level": level, "seed": seed, "resamples": fewer_resamples(len(y))}
+        options: dict[str, Any] = {"groups": units, "level": level, "resamples": fewer_resamples(len(y))}
         intervals.append(auroc_interval(column_labels[known], s[known, column], **options))
     return intervals
 

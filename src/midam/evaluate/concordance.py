@@ -10,9 +10,17 @@ import scipy
 from numpy.typing import ArrayLike
 
 from midam.data.validate import as_array
-from midam.errors import BagDataError, ConfigError, OneClassError
+from midam.errors import BagDataError, OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, score_bounds
+from midam.evaluate.intervals import (
+    FEW_GROUPS,
+    FEW_UNITS,
+    Z95,
+    Interval,
+    logit_interval,
+    paired_difference,
+    score_bounds,
+)
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
 
@@ -81,10 +89,8 @@ def ipcw_truncation(time: ArrayLike, event: ArrayLike, *, share: float = 0.1) ->
     return float(late[0]) if late.size else float("inf")
 
 
-def concordance_interval(
-    pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
-) -> Interval:
-    """Return a confidence interval of a C-index, in [0, 1], with correct coverage also for few bags and near 1.
+def concordance_interval(pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike | None = None) -> Interval:
+    """Return a 95% confidence interval of a C-index, in [0, 1], with correct coverage also for few bags and near 1.
 
     - The variance is that of the infinitesimal jackknife: it adds up the influence of each bag, or each group of bags,
       on the C-index ("logit-jackknife", over groups "cluster-jackknife"). The interval is computed on the logit scale.
@@ -107,13 +113,11 @@ def concordance_interval(
         Scores of the bags.
     groups : array_like of str, shape [N], optional
         The unit (patient) of each bag.
-    level : float in (0, 1), default 0.95
-        Nominal coverage.
 
     Raises
     ------
     MidamError
-        As in `Pairs.concordance`; for a level outside (0, 1).
+        As in `Pairs.concordance`.
 
     References
     ----------
@@ -126,8 +130,6 @@ def concordance_interval(
     >>> round(interval.low, 2), interval.high, interval.method
     (0.86, 1.0, 'score')
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"Expected a level in (0, 1), got {level}; pass for example level=0.95.")
     center = pairs.concordance(scores)
     bags = np.arange(pairs.sides[0].size)
     units, grouped = units_of(groups, bags.size)
@@ -137,13 +139,12 @@ def concordance_interval(
     effect = most
     if fewest >= FEW_GROUPS and (plain := moves_variance(moves, bags, units_of_sides(pairs, bags)[0])) > 0:
         effect = float(np.clip(variance / plain, 1.0, most))
-    z = float(scipy.stats.norm.ppf((1 + level) / 2))
-    score = score_bounds(center, *pairs.spread, effect=effect, z=z)
+    score = score_bounds(center, *pairs.spread, effect=effect, z=Z95)
     if not variance > 0 or center in (0.0, 1.0):
         return Interval(*score, "score (groups)" if grouped else "score")
     method = "cluster-jackknife" if grouped else "logit-jackknife"
     many = fewest >= FEW_UNITS and 1 - _NEAR_ONE <= center <= _NEAR_ONE
-    return logit_interval(center, variance, z, method, bounds=None if many else score)
+    return logit_interval(center, variance, Z95, method, bounds=None if many else score)
 
 
 def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
@@ -169,7 +170,7 @@ def moves_variance(moves: Scores, units: Positions, fewest: int) -> float:
 
 
 def paired_concordance(
-    pairs: Pairs, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
+    pairs: Pairs, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None
 ) -> tuple[float, float, float, float]:
     """Compare two C-indices on the same bags by the influence of each bag, or group of bags, on their difference.
 
@@ -182,7 +183,7 @@ def paired_concordance(
 
     Parameters
     ----------
-    pairs, groups, level
+    pairs, groups
         As in `midam.evaluate.concordance.concordance_interval`, which raises the same errors.
     scores_a, scores_b : array_like, shape [N]
         The two scores of each bag.
@@ -206,15 +207,15 @@ def paired_concordance(
     factor = np.sqrt(fewest / (fewest - 1)) if fewest > 1 else np.nan
 
     def intervals() -> list[Interval]:
-        return [concordance_interval(pairs, scores, groups=groups, level=level) for scores in (scores_a, scores_b)]
+        return [concordance_interval(pairs, scores, groups=groups) for scores in (scores_a, scores_b)]
 
     law = scipy.stats.t(fewest - 1) if grouped and fewest > 1 else scipy.stats.norm()
     variance = float((moves**2).sum()) * factor**2
-    return paired_difference(values, [moves], variance, intervals, law=law, level=level)
+    return paired_difference(values, [moves], variance, intervals, law=law)
 
 
 def paired_macro_auroc(
-    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
+    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None
 ) -> tuple[float, float, float, float]:
     """Compare two macro AUROCs on the same bags, like `paired_concordance`.
 
@@ -233,9 +234,9 @@ def paired_macro_auroc(
     values = float(areas[0][used].mean()), float(areas[1][used].mean())
 
     def intervals() -> list[Interval]:
-        both = (macro_auroc_interval(y, scores, groups=groups, level=level) for scores in (a, b))
+        both = (macro_auroc_interval(y, scores, groups=groups) for scores in (a, b))
         return [interval for interval in both if interval is not None]
 
     law = scipy.stats.t(units.max()) if grouped else scipy.stats.norm()
     moves = first - second
-    return paired_difference(values, [moves], float((moves**2).sum()), intervals, law=law, level=level)
+    return paired_difference(values, [moves], float((moves**2).sum()), intervals, law=law)

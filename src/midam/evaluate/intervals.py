@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, resampled_aurocs, units_of
 
+Z95 = float(scipy.stats.norm.ppf(0.975))
 # With fewer independent units in the smaller class, the logit DeLong interval alone covers too little.
 FEW_UNITS = 200
 # With fewer groups in a class the design effect cannot be estimated; group counts then replace bag counts.
@@ -135,7 +136,6 @@ def paired_delong(
     *,
     groups: ArrayLike | None = None,
     folds: ArrayLike | None = None,
-    level: float = 0.95,
 ) -> tuple[float, float, float, float]:
     """Compare two AUROCs on the same bags by DeLong's covariance; with groups, by Obuchowski's.
 
@@ -166,8 +166,6 @@ def paired_delong(
     y, a = check_bags(labels, scores_a)
     _, b = check_bags(labels, scores_b)
     sizes = check_two_classes(y)
-    if not 0 < level < 1:
-        raise ConfigError(f"Expected a level in (0, 1), got {level}; pass for example level=0.95.")
     units, grouped = units_of(groups, y.size)
     a_pos, a_neg = placements(y, a, folds)
     b_pos, b_neg = placements(y, b, folds)
@@ -184,10 +182,9 @@ def paired_delong(
     areas = float(a_pos.mean()), float(b_pos.mean())
 
     def intervals() -> list[Interval]:
-        z = float(scipy.stats.norm.ppf((1 + level) / 2))
-        return [Interval(*_auroc_bounds(area, *sizes, z), "score") for area in areas]
+        return [Interval(*_auroc_bounds(area, *sizes, Z95), "score") for area in areas]
 
-    return paired_difference(areas, (d_pos, d_neg), variance, intervals, law=law, level=level)
+    return paired_difference(areas, (d_pos, d_neg), variance, intervals, law=law)
 
 
 def paired_difference(
@@ -197,7 +194,6 @@ def paired_difference(
     intervals: Callable[[], Sequence[Interval]],
     *,
     law: Any,
-    level: float,
 ) -> tuple[float, float, float, float]:
     """Return the difference of two metrics of the same bags, its bounds, and the p-value of equality.
 
@@ -205,7 +201,7 @@ def paired_difference(
     interval. `variance` is that of the difference, and `law` its distribution over its standard deviation. Without
     variance, the `intervals` of the two metrics are combined as if independent.
     """
-    difference, quantile = values[0] - values[1], float(law.ppf((1 + level) / 2))
+    difference, quantile = values[0] - values[1], float(law.ppf(0.975))
     if max(np.abs(part).max() for part in moves) < _ALIKE and abs(difference) < _ALIKE:
         return 0.0, 0.0, 0.0, 1.0
     if variance > _ALIKE**2:
@@ -219,7 +215,7 @@ def paired_difference(
     return difference, max(difference - below, -1.0), min(difference + above, 1.0), p
 
 
-def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, level: float = 0.95) -> Interval | None:
+def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike) -> Interval | None:
     """Return the interval of the mean AUROC over folds [N], by DeLong's variance of each fold.
 
     None if the variance of a fold cannot be estimated, or all variances are zero, as with perfect AUROCs.
@@ -236,7 +232,7 @@ def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, lev
     areas, variances = np.array(each).T
     if not np.isfinite(variances).all() or not variances.any():
         return None
-    half = float(scipy.stats.norm.ppf((1 + level) / 2)) * float(np.sqrt(variances.sum())) / len(each)
+    half = Z95 * float(np.sqrt(variances.sum())) / len(each)
     mean = float(areas.mean())
     return Interval(max(mean - half, 0.0), min(mean + half, 1.0), "DeLong, mean of folds")
 

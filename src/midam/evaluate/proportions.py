@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array
 from midam.errors import BagDataError, OneClassError
-from midam.evaluate.intervals import FEW_GROUPS, auroc_interval
+from midam.evaluate.intervals import FEW_GROUPS, Z95, auroc_interval
 from midam.evaluate.ranking import Scores, auroc, check_bags, check_two_classes, units_of
 from midam.reading import Form, Number
 from midam.settings.training import threshold_rule
@@ -120,10 +119,9 @@ def wilson(share: float, trials: float) -> tuple[float, float]:
     >>> [round(bound, 3) for bound in wilson(0.5, 10)]
     [0.237, 0.763]
     """
-    z = float(scipy.stats.norm.ppf(0.975))
-    widen = 1 + z**2 / trials
-    center = (share + z**2 / (2 * trials)) / widen
-    half = z * float(np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))) / widen
+    widen = 1 + Z95**2 / trials
+    center = (share + Z95**2 / (2 * trials)) / widen
+    half = Z95 * float(np.sqrt(share * (1 - share) / trials + Z95**2 / (4 * trials**2))) / widen
     # Exactly 0 and 1 at the ends, without a rounding error of 1e-17.
     return 0.0 if share == 0 else center - half, 1.0 if share == 1 else center + half
 

@@ -44,8 +44,8 @@ class SurvivalCurve(NamedTuple):
     high: Scores
 
 
-def kaplan_meier(time: ArrayLike, event: ArrayLike, *, level: float = 0.95) -> SurvivalCurve:
-    """Compute the Kaplan-Meier curve ``S(t) = prod_k (1 - d_k / n_k)`` with pointwise intervals.
+def kaplan_meier(time: ArrayLike, event: ArrayLike) -> SurvivalCurve:
+    """Compute the Kaplan-Meier curve ``S(t) = prod_k (1 - d_k / n_k)`` with pointwise 95% intervals.
 
     The intervals use Greenwood's variance on the log(-log S) scale, so they stay in [0, 1]. Before the first event they
     are [1, 1]; once the curve has reached 0, the lower bound is 0 and the upper bound stays constant.
@@ -54,8 +54,6 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike, *, level: float = 0.95) -> S
     ----------
     time, event : array_like, shape [N]
         Times to the event, or to censoring where `event` is 0.
-    level : float in (0, 1), default 0.95
-        Nominal coverage of the intervals.
 
     Raises
     ------
@@ -78,7 +76,7 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike, *, level: float = 0.95) -> S
     with np.errstate(divide="ignore", invalid="ignore"):
         survival = np.cumprod(1.0 - events / at_risk, dtype=np.float64)
         greenwood = np.cumsum(events / (at_risk * (at_risk - events)))
-        half = float(scipy.stats.norm.ppf((1 + level) / 2)) * np.sqrt(greenwood) / np.log(survival)
+        half = float(scipy.stats.norm.ppf(0.975)) * np.sqrt(greenwood) / np.log(survival)
         low, high = survival ** np.exp(-half), survival ** np.exp(half)
     low, high = (np.where(survival == 1, 1.0, bound) for bound in (low, high))
     ended = int((survival > 0).sum())

@@ -17,9 +17,9 @@ from midam.data.missing import fill_values, impute, missing_shares
 from midam.data.on_disk import on_disk
 from midam.data.target_labels import CODED, TargetLabels
 from midam.errors import given, listed
-from midam.evaluate import class_aurocs, class_intervals, median_follow_up
-from midam.evaluate.classes import one_against_rest
+from midam.evaluate.classes import class_aurocs, class_intervals, one_against_rest
 from midam.evaluate.ranking import FEW_BAGS, Pairs
+from midam.evaluate.survival import median_follow_up
 from midam.report.words import METRIC_NAMES
 from midam.targets import Target, target_of
 
