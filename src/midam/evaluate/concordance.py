@@ -12,15 +12,7 @@ from numpy.typing import ArrayLike
 from midam.data.validate import as_array
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.intervals import (
-    FEW_GROUPS,
-    FEW_UNITS,
-    Z95,
-    Interval,
-    logit_interval,
-    paired_difference,
-    score_bounds,
-)
+from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, score_bounds
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
 
@@ -139,12 +131,13 @@ def concordance_interval(pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike |
     effect = most
     if fewest >= FEW_GROUPS and (plain := moves_variance(moves, bags, units_of_sides(pairs, bags)[0])) > 0:
         effect = float(np.clip(variance / plain, 1.0, most))
-    score = score_bounds(center, *pairs.spread, effect=effect, z=Z95)
+    z = float(scipy.stats.norm.ppf(0.975))
+    score = score_bounds(center, *pairs.spread, effect=effect, z=z)
     if not variance > 0 or center in (0.0, 1.0):
         return Interval(*score, "score (groups)" if grouped else "score")
     method = "cluster-jackknife" if grouped else "logit-jackknife"
     many = fewest >= FEW_UNITS and 1 - _NEAR_ONE <= center <= _NEAR_ONE
-    return logit_interval(center, variance, Z95, method, bounds=None if many else score)
+    return logit_interval(center, variance, z, method, bounds=None if many else score)
 
 
 def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
