@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from midam.evaluate.metrics import summarize
-from midam.evaluate.proportions import operating_point
+from midam.evaluate.proportions import operating_points
 from midam.report.figures import new_figure, save_figure, write_figure
 from midam.report.plot_runs import learning_panels, plot_learning
 from midam.report.plot_scores import plot_roc
@@ -41,7 +41,7 @@ def history(epochs):
 
 def test_roc_shows_the_curve_and_the_operating_point(tmp_path, sample):
     labels, scores = sample
-    threshold = operating_point(labels, scores)
+    threshold = operating_points(labels, scores)[0].threshold
     plain = plot_roc(labels=labels, scores=scores, summary=summarize(labels, scores))
     summary = summarize(labels, scores, threshold=threshold)
     marked = plot_roc(labels=labels, scores=scores, summary=summary, threshold=threshold)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,8 @@ from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale
-from midam.evaluate.metrics import auprc, measure, summarize, threshold_metrics
-from midam.evaluate.proportions import RULES, operating_point, operating_points
+from midam.evaluate.metrics import GIVEN, auprc, measure, summarize, threshold_metrics
+from midam.evaluate.proportions import RULES, operating_points
 from midam.evaluate.ranking import auroc
 from midam.registry import METRICS
 from midam.settings import Settings
@@ -57,6 +58,11 @@ def test_auroc_is_exact_at_the_ends():
 
 @given(bags())
 @settings(max_examples=100, deadline=None)
+def operating_point(labels, scores, rule="youden"):
+    """The threshold of a rule."""
+    return operating_points(labels, scores, [rule])[0].threshold
+
+
 def test_operating_point_beats_every_threshold(sample):
     labels, scores = sample
 
@@ -117,10 +123,11 @@ def test_thresholds_by_rule_beat_every_other_one(sample, rule):
 
 def test_a_rule_that_cannot_be_met_says_what_is_taken():
     labels, scores = [0, 1, 0, 1, 0, 0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    with pytest.warns(UserWarning, match=r"threshold with ppv=0\.9, got .* 0\.40"):
-        assert operating_point(labels, scores, "ppv=0.9") == 1.5
-    with pytest.warns(UserWarning, match=r"specificity=1 calls no bag positive"):
-        assert operating_point(labels, scores, "specificity=1") > 6
+    (ppv, specificity) = operating_points(labels, scores, ["ppv=0.9", "specificity=1"])
+    assert re.search(r"threshold with ppv=0\.9, got .* 0\.40", ppv.note)
+    assert ppv.threshold == 1.5
+    assert "specificity=1 calls no bag positive" in specificity.note
+    assert specificity.threshold > 6
     assert [point.rule for point in operating_points(labels, scores)] == list(RULES)
 
 
@@ -355,7 +362,7 @@ def test_named_metrics_are_those_of_the_summary():
 def test_a_metric_gets_what_it_names():
     METRICS.add("first-group", lambda labels, scores, *, groups: scores[np.asarray(groups) == groups[0]].sum())
     try:
-        assert measure(["first-group"], LABELS, SCORES, groups=GROUPS)["first-group"] == SCORES[:2].sum()
+        assert measure(["first-group"], LABELS, SCORES, {"groups": GROUPS})["first-group"] == SCORES[:2].sum()
         assert measure(["first-group"], LABELS, SCORES) == {"first-group": None}
     finally:
         METRICS.remove("first-group")
@@ -368,7 +375,7 @@ def test_a_metric_gets_what_it_names():
 
 def test_a_number_that_does_not_exist_is_none():
     names = ["auroc", "auprc", "sensitivity", "specificity", "balanced_accuracy", "brier"]
-    found = measure(names, [1, 1], [0.1, 0.9], threshold=0.5)
+    found = measure(names, [1, 1], [0.1, 0.9], {**GIVEN, "threshold": 0.5})
     assert found == {**dict.fromkeys(names), "sensitivity": 0.5}
     METRICS.add("endless", lambda labels, scores: math.inf)
     try:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from midam.evaluate.predict import instance_scores as instance_scores
     from midam.evaluate.proportions import Estimate as Estimate
     from midam.evaluate.proportions import OperatingPoint as OperatingPoint
-    from midam.evaluate.proportions import operating_point as operating_point
     from midam.evaluate.proportions import operating_points as operating_points
     from midam.evaluate.proportions import proportion as proportion
     from midam.evaluate.ranking import Pairs as Pairs

@@ -1,7 +1,7 @@
 """Metrics of bag scores: discrimination, an operating point, and the summary that a run writes.
 
 AUROC and AUPRC need no threshold. Sensitivity, specificity, balanced accuracy and F1 belong to a threshold, which
-`midam.evaluate.operating_point` chooses on validation bags; a bag is called positive if its score is at least this.
+`midam.evaluate.operating_points` choose on validation bags; a bag is called positive if its score is at least this.
 
 A metric is a function of labels [N] and scores [N], and of its further parameters: `threshold`, `probabilities` or
 `groups`. It returns a number, or None if it is undefined. `midam.registry.METRICS` lists the metrics with a name.
@@ -24,6 +24,7 @@ from midam.evaluate.proportions import called_right
 from midam.evaluate.ranking import FEW_BAGS, auroc, check_bags, check_probabilities, check_two_classes, group_numbers
 from midam.registry import METRICS, build
 
+GIVEN: dict[str, Any] = dict.fromkeys(("threshold", "probabilities", "groups"))
 NEAR_CHANCE = 0.6
 """AUROC below which a model counts as not having learned."""
 
@@ -99,36 +100,19 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
 
 
 def measure(
-    names: Sequence[str],
-    labels: ArrayLike,
-    scores: ArrayLike,
-    *,
-    threshold: float | None = None,
-    probabilities: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
+    names: Sequence[str], values: Any, scores: Any, given: Mapping[str, Any] = GIVEN, *, target: str = "binary"
 ) -> dict[str, float | None]:
     """Compute metrics by their names in `midam.registry.METRICS`.
 
-    A metric gets `labels` and `scores` [N], and those of `threshold`, `probabilities` and `groups` that are its
-    parameters. Its value is None if it is not finite, if it needs both classes and one is missing, or if it needs a
-    value that is not given. An unknown name, or a metric with other required parameters, raises a `ConfigError`.
+    A metric gets `values` (labels [N] of two classes, or those of the target), `scores`, and the entries of `given`
+    that are its parameters; an unknown entry of `given` is None. Its value is None if it is not finite, if it needs
+    both classes and one is missing, or if it needs an unknown entry. An unknown name, a metric with other required
+    parameters, or one that cannot take these labels raises a `ConfigError`.
 
     Examples
     --------
     >>> measure(["auroc", "sensitivity"], [0, 0, 1, 1], [0.1, 0.6, 0.4, 0.8])
     {'auroc': 0.75, 'sensitivity': None}
-    """
-    given = {"threshold": threshold, "probabilities": probabilities, "groups": groups}
-    return measure_values(names, *check_bags(labels, scores), given)
-
-
-def measure_values(
-    names: Sequence[str], values: Any, scores: Any, given: Mapping[str, Any], *, target: str = "binary"
-) -> dict[str, float | None]:
-    """Compute metrics as `measure`, for labels of any target.
-
-    A metric gets `values`, `scores` and the entries of `given` that are its parameters. An unknown entry of `given` is
-    None. A metric that cannot take these labels raises a `ConfigError`.
     """
     known = {name: value for name, value in given.items() if value is not None}
     result: dict[str, float | None] = {}
@@ -235,5 +219,6 @@ def summarize(
         result["brier"] = brier(y, s, probabilities)
         result |= {"calibration_slope": line[0], "calibration_intercept": line[1]}
     if metrics:
-        result["metrics"] = measure(metrics, y, s, threshold=threshold, probabilities=probabilities, groups=groups)
+        given = {"threshold": threshold, "probabilities": probabilities, "groups": groups}
+        result["metrics"] = measure(metrics, y, s, given)
     return result | {"warnings": warnings}

@@ -1,6 +1,5 @@
 """Shares of bags with intervals that account for groups, thresholds by a rule, and differences of two metrics."""
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -162,39 +161,30 @@ class OperatingPoint(Form):
     note: str | None = None
 
 
-def operating_point(labels: ArrayLike, scores: ArrayLike, rule: str = "youden") -> float:
-    """Choose the score from which a bag is called positive, by a rule; pass bags that were not used in training.
+def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] = RULES) -> list[OperatingPoint]:
+    """Choose the scores from which a bag is called positive, by rules; pass bags that were not used in training.
 
     Candidates are the midpoints between neighboring scores, the lowest score (all bags positive) and a threshold above
     all scores (no bag positive). "youden" maximizes J = sensitivity + specificity - 1 (Youden 1950); of equal J, the
     smallest difference between the two wins. "sensitivity=0.9" is the highest threshold that reaches this sensitivity,
     "specificity=0.95" the lowest that reaches this specificity. "ppv=0.5" has the highest sensitivity of the thresholds
-    that reach this PPV; if none does, it has the highest PPV, with a warning. "f1" maximizes F1, and "cost=10:1"
+    that reach this PPV; if none does, it has the highest PPV, with a note. "f1" maximizes F1, and "cost=10:1"
     minimizes 10 times the missed positive bags plus the false alarms. Of equally good thresholds the lowest is chosen.
 
     Parameters
     ----------
     labels, scores : array_like, shape [N]
         As in `midam.evaluate.ranking.auroc`.
-    rule : str, default "youden"
+    rules : sequence of str
         As in these examples; another rule raises a `ConfigError`.
 
     Examples
     --------
-    >>> operating_point([0, 0, 1, 1], [0.0, 1.0, 2.0, 3.0])
-    1.5
     >>> labels, scores = [0, 0, 0, 1, 1, 1], [0.0, 1.0, 4.0, 2.0, 5.0, 6.0]
-    >>> [operating_point(labels, scores, rule) for rule in ("sensitivity=0.6", "specificity=0.6", "cost=10:1")]
+    >>> points = operating_points(labels, scores, ["sensitivity=0.6", "specificity=0.6", "cost=10:1"])
+    >>> [point.threshold for point in points]
     [4.5, 1.5, 1.5]
     """
-    (point,) = operating_points(labels, scores, [rule])
-    if point.note is not None:
-        warnings.warn(point.note, stacklevel=2)
-    return point.threshold
-
-
-def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] = RULES) -> list[OperatingPoint]:
-    """Choose thresholds as `operating_point`, by several rules; with notes instead of warnings."""
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
     values, place = np.unique(s, return_inverse=True)

@@ -14,7 +14,7 @@ from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, nearest
 from midam.evaluate.calibrate import one_scale
 from midam.evaluate.decisions import Decision
-from midam.evaluate.metrics import measure_values
+from midam.evaluate.metrics import measure
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import group_numbers
 from midam.names import name_of
@@ -408,7 +408,7 @@ class Target:
 
         Cross-validated bags have `folds` [N]; the AUROC of two classes compares bags of one fold.
 
-        `metrics` are names of further metrics, see `midam.evaluate.metrics.measure_values`. They get the
+        `metrics` are names of further metrics, see `midam.evaluate.metrics.measure`. They get the
         values [N] or [N, L] and the scores, and `groups` and `predictions` if they have parameters of these names.
         """
         result = self.describe(values, scores, decision, groups=groups)
@@ -417,7 +417,7 @@ class Target:
             result["groups"] = None if units is None else int(units.max()) + 1
         if metrics:
             given = {"groups": groups, "predictions": None if decision is None else decision.predict(scores)}
-            result["metrics"] = measure_values(metrics, _flat(values), scores, given, target=self.name)
+            result["metrics"] = measure(metrics, _flat(values), scores, given, target=self.name)
         return result
 
     def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
