@@ -116,7 +116,7 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
     "midam.explain.run": _leave_unmapped,
-    **{f"midam.report.{name}": _leave_unplotted for name in ("plot_runs", "plot_scores", "plot_order")},
+    **{f"midam.report.{name}": _leave_unplotted for name in ("plot_runs", "plot_scores")},
 }
 
 

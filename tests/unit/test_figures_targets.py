@@ -6,8 +6,7 @@ import pytest
 from tests import judging
 
 from midam.report.figures import svg_text, write_figure
-from midam.report.plot_order import plot_grade_scores, plot_number_scores, plot_survival
-from midam.report.plot_scores import plot_class_rocs
+from midam.report.plot_scores import plot_class_rocs, plot_grade_scores, plot_number_scores, plot_survival
 
 pytestmark = pytest.mark.drawn
 

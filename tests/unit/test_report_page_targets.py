@@ -17,7 +17,7 @@ from midam.export.card import card_text
 from midam.export.run import describe, export_run
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import ScoredBags, Study
-from midam.report.plot_order import plot_survival
+from midam.report.plot_scores import plot_survival
 from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.data import SubgroupTable
 from midam.runs.fit import fit_run

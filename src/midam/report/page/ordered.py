@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.report import plot_order
+from midam.report import plot_scores
 from midam.report.page.classes import decisions
 from midam.report.page.render import Figure, Number, Part, Table
 from midam.report.page.target_page import UNDECIDED, TargetPage, number_column
@@ -26,7 +26,7 @@ class GradesPage(TargetPage):
     def figures(self) -> list[Figure]:
         """Return the scores of each grade."""
         bags: dict[str, Any] = {"grades": self.codes, "scores": self.tested.scores}
-        figure = plot_order.plot_grade_scores(names=self.target.names, **bags)
+        figure = plot_scores.plot_grade_scores(names=self.target.names, **bags)
         return [Figure(figure, "Score by grade.")]
 
     def tables(self) -> list[Any]:
@@ -63,7 +63,7 @@ class NumbersPage(TargetPage):
         order = np.argsort(scores, kind="stable")
         bags: dict[str, Any] = {"values": self.numbers, "scores": scores}
         bags["knots"] = None if predicted is None else (scores[order], predicted[order])
-        return [Figure(plot_order.plot_number_scores(name=name, **bags), "Score and number.", "A dot is a bag.")]
+        return [Figure(plot_scores.plot_number_scores(name=name, **bags), "Score and number.", "A dot is a bag.")]
 
     def checks(self) -> list[Part]:
         """Return how far predicted numbers are off, and the mean true numbers of bags with similar predictions."""
@@ -115,7 +115,7 @@ class SurvivalPage(TargetPage):
             return []
         finite = np.isfinite(predicted)
         time, event = self.tested.values[finite].T
-        curves = plot_order.plot_survival(time=time, event=event, groups=predicted[finite].astype(np.int64))
+        curves = plot_scores.plot_survival(time=time, event=event, groups=predicted[finite].astype(np.int64))
         p, text = (
             self.summary.get("log_rank_p"),
             "Bands are pointwise 95% intervals (Greenwood); ticks are censored bags.",
