@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.validate import as_array
 from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval, fewer_resamples, logit_interval
-from midam.evaluate.ranking import Scores, placements, units_of
+from midam.evaluate.ranking import Scores, auroc, placements, units_of
 
 _NOTHING = 1e-24
 
@@ -51,17 +51,12 @@ def class_aurocs(labels: ArrayLike, scores: ArrayLike) -> Scores:
     [1.0, 0.0]
     """
     y, s = check_table(labels, scores)
-    known = np.isfinite(y)
-    if known.all():
-        ranks = scipy.stats.rankdata(s, axis=0)
-    else:
-        ranks = np.zeros_like(s)
-        for column, rows in enumerate(known.T):
-            ranks[rows, column] = scipy.stats.rankdata(s[rows, column])
-    positives, negatives = (y == 1).sum(axis=0), (y == 0).sum(axis=0)
-    wins = np.where(y == 1, ranks, 0.0).sum(axis=0) - positives * (positives + 1) / 2
-    pairs = positives * negatives
-    return np.divide(wins, pairs, out=np.full(y.shape[1], np.nan), where=pairs > 0)
+    areas = np.full(y.shape[1], np.nan)
+    for column, known in enumerate(np.isfinite(y).T):
+        kinds = y[known, column]
+        if 0 < kinds.sum() < len(kinds):
+            areas[column] = auroc(kinds, s[known, column])
+    return areas
 
 
 def macro_auroc(labels: ArrayLike, scores: ArrayLike) -> float | None:
@@ -159,14 +154,11 @@ def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
             f"Expected a label and a score of each bag and class, got shapes {y.shape} and {s.shape}; pass two tables "
             "[N, C]."
         )
-    for bag, column in np.argwhere(~np.isin(y, (0, 1)) & ~np.isnan(y)):
-        raise BagDataError(
-            f"Expected labels 0, 1 and NaN, got {y[bag, column]} (bag {bag}, column {column}); recode the labels."
-        )
-    for bag, column in np.argwhere(~np.isfinite(s)):
-        raise BagDataError(
-            f"Expected finite scores, got {s[bag, column]} (bag {bag}, column {column}); check the model's output."
-        )
+    checks = {"labels 0, 1 and NaN": (y, np.isin(y, (0, 1)) | np.isnan(y)), "finite scores": (s, np.isfinite(s))}
+    for wanted, (values, right) in checks.items():
+        for bag, column in np.argwhere(~right):
+            got = values[bag, column]
+            raise BagDataError(f"Expected {wanted}, got {got} (bag {bag}, column {column}); correct them.")
     return y, s
 
 

@@ -10,7 +10,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from midam.data.validate import as_array
-from midam.errors import BagDataError, OneClassError
+from midam.errors import OneClassError
 from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
 from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, score_bounds
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
@@ -22,13 +22,7 @@ _NEAR_ONE = 0.95
 _NOTHING = 1e-24
 
 
-def ipcw_pairs(
-    time: ArrayLike,
-    event: ArrayLike,
-    *,
-    truncation: float | None = None,
-    censoring: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Pairs:
+def ipcw_pairs(time: ArrayLike, event: ArrayLike, *, truncation: float | None = None) -> Pairs:
     """Return the pairs of Uno's C-index, which is unbiased by censoring: pairs have the weight ``1 / G(t-)^2``.
 
     t is the time of the earlier event, and G the Kaplan-Meier curve of censoring. Its left limit is used, because a bag
@@ -42,13 +36,11 @@ def ipcw_pairs(
     truncation : float, optional
         Only pairs whose earlier event is before this time count. Late events have large weights if few bags are still
         observed: see `ipcw_truncation`.
-    censoring : pair of array_like, optional
-        Times and events from which G is estimated; default: those of these bags.
 
     Raises
     ------
     BagDataError
-        For invalid values; for an event after the last time at which G is positive.
+        For invalid values.
 
     References
     ----------
@@ -61,13 +53,8 @@ def ipcw_pairs(
     """
     observed, happened = check_times(time, event)
     counted = happened if truncation is None else happened & (observed < truncation)
-    shares = uncensored_shares(*(censoring or (time, event)), observed)
-    for bag in np.flatnonzero(counted & (shares <= 0)):
-        raise BagDataError(
-            f"Expected events while some bag is uncensored, got one at {observed[bag]} (bag {bag}), when all others "
-            "are censored; give an earlier truncation."
-        )
-    weights = np.where(counted, 1 / np.where(shares > 0, shares, 1.0) ** 2, 0.0)
+    # Above 0, as the bag itself is uncensored before its time.
+    weights = np.where(counted, 1 / uncensored_shares(time, event, observed) ** 2, 0.0)
     return Pairs.of_times(observed, happened, weights=weights)
 
 

@@ -157,7 +157,6 @@ def summarize(
     folds: ArrayLike | None = None,
     threshold: float | None = None,
     probabilities: ArrayLike | None = None,
-    seed: int = 0,
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return all metrics that a run reports about scored bags, ready for JSON; an undefined number is None.
@@ -172,8 +171,6 @@ def summarize(
         Operating point chosen on validation bags.
     probabilities : array_like, shape [N], optional
         Calibrated probabilities of the positive class, in [0, 1].
-    seed : int, default 0
-        Seed of the cluster bootstrap.
     metrics : sequence of str
         Further metrics, see `measure`.
 
@@ -199,7 +196,7 @@ def summarize(
         few = f"Fewer than {FEW_BAGS} bags in a class ({positives} positive, {y.size - positives} negative)"
         warnings.append(f"{few}: the interval of the AUROC is wide and its coverage approximate.")
     try:
-        interval, area = auroc_interval(y, s, groups=groups, folds=folds, seed=seed), auroc(y, s, folds=folds)
+        interval, area = auroc_interval(y, s, groups=groups, folds=folds), auroc(y, s, folds=folds)
         result = {"auroc": area, "auroc_ci95": [interval.low, interval.high], "auroc_method": interval.method}
         result["auprc"] = auprc(y, s)
     except OneClassError as error:
