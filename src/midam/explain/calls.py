@@ -5,7 +5,7 @@ loses when this value of this instance becomes the typical one (occlusion). Bags
 `midam.evaluate.pooled`; a bag too large for that is streamed, and only its top instances are kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -164,7 +164,8 @@ def why(
     scores, index = predict_run(run, bags)[0], np.arange(len(bags))
     if run.threshold is not None and not every:
         index = np.flatnonzero(scores >= run.threshold)
-    return by_score(explain_calls(run, bags, index, scores, top=top, origins=origins))
+    entries = explain_calls(run, bags, index, scores, top=top, origins=origins)
+    return sorted(entries, key=lambda entry: (-entry.score, entry.index))
 
 
 def require_called(run: LoadedRun, *, every: bool) -> None:
@@ -174,11 +175,6 @@ def require_called(run: LoadedRun, *, every: bool) -> None:
             f"Expected a run with a threshold, got none (in {run.source}): too few bags were held out to choose one; "
             "explain all bags."
         )
-
-
-def by_score(entries: Iterable[CalledBag]) -> list[CalledBag]:
-    """Return entries in descending order of their scores."""
-    return sorted(entries, key=lambda entry: (-entry.score, entry.index))
 
 
 def explain_calls(

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import SubFigure
-from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ from midam.imaging.images import ImageReader, read_pixels
 from midam.imaging.pyramid import is_pyramid, open_pyramid
 from midam.imaging.slides import SlideReader, TiffReader
 from midam.names import nearby
-from midam.report.figures import GRAY
+from midam.report.figures import GRAY, add_frame
 from midam.report.words import shortened
 
 WIDTH = 10.0  # inches
@@ -266,9 +265,7 @@ def draw_map(part: SubFigure, view: PatchMap, *, top: int, named: bool = False) 
         ranks, places = view.patches.ranked(view.explanation.order, top=top)
         # The top rank is drawn last, so that no frame covers its frame; imshow centers pixels at whole numbers.
         for rank, (left, high, right, low) in reversed(list(zip(ranks.tolist(), view.sides[places] - 0.5))):
-            for color, width in (("white", 2.6), ("black", 1.2)):
-                frame: dict[str, Any] = {"fill": False, "edgecolor": color, "linewidth": width}
-                axes.add_patch(Rectangle((left, high), right - left, low - high, **frame))
+            add_frame(axes, left, high, right - left, low - high)
             name = axes.annotate(str(rank), (left, high), (2, -2), textcoords="offset points", va="top", fontsize=7.5)
             name.set(fontweight="bold", path_effects=[withStroke(linewidth=2.2, foreground="white")])
         axes.set_title(f"Image; the {len(ranks)} top patches, by rank", fontsize=10, loc="left")

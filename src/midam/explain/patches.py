@@ -76,11 +76,6 @@ def is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) in (2, 3, 4) and min(shape[-2:]) > 1
 
 
-def has_places(bags: Bags) -> bool:
-    """Return whether coordinates can be x and y: at least two numbers. A slice of a volume has only an index."""
-    return bags.coords is not None and bags.coords.shape[1] >= 2
-
-
 def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], SlideFacts] | None = None) -> list[Patches]:
     """Return the patches of a bag, one entry for each slide; empty for a bag without coordinates.
 
@@ -89,7 +84,7 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
     Warnings name patches without coordinates, with the reason.
     """
     files, places = files_of(bags, index), bags.places(index)
-    if places is None or not has_places(bags):
+    if places is None or bags.coords is None or bags.coords.shape[1] < 2:
         sliced = "slice_size" in (bags.cut or {})
         if not is_picture(bags.instance_shape) and bags.sources is not None and not sliced:
             reason = "the files hold no coordinates" if places is None else "coordinates are one number, not x and y"

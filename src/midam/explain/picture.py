@@ -47,7 +47,8 @@ def draw_explanation(
     shown: dict[str, Any] = {"explanation": explanation, "top": top}
     given = is_picture(bags.instance_shape)
     pictures = Pictures(bags, explanation.index) if given else pictures
-    sliced = pictures is not None and not drawn and _sliced(explanation)
+    lined = explanation.coords is not None and explanation.coords.shape[1] == 1 and len(explanation) > 1
+    sliced = pictures is not None and not drawn and lined  # slices with one coordinate
     several = len(source_paths(bags, explanation.index)) > 1
     blocks: list[tuple[float, Callable[[SubFigure], None]]] = [
         (height_of(view), partial(draw_map, view=view, top=top, named=several)) for view in foremost(drawn)
@@ -75,11 +76,6 @@ def draw_explanation(
     if drawn:
         return "map" if all(view.backdrop is None for view in drawn) else "overlay"
     return "strip" if sliced else "sheet" if pictures is not None else "bars"
-
-
-def _sliced(explanation: Explanation) -> bool:
-    """Return whether the instances are slices with one coordinate."""
-    return explanation.coords is not None and explanation.coords.shape[1] == 1 and len(explanation) > 1
 
 
 def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: Sequence[int] | None = None) -> None:

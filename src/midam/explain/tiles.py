@@ -18,7 +18,7 @@ from midam.data.bags import Bags
 from midam.explain.explanation import LARGE, Explanation
 from midam.explain.layers import DIVERGING, LOWERS, RAISES
 from midam.explain.words import slice_text
-from midam.report.figures import BLUE, GRAY, ORANGE
+from midam.report.figures import BLUE, GRAY, ORANGE, add_frame
 from midam.report.words import shortened, signed
 
 Window = tuple[float, float]
@@ -192,7 +192,7 @@ def draw_tiles(
         title = _caption(explanation, i, ranks, sliced=sliced) + (f"\n{scan.shown}" if volumes else "")
         _draw_picture(axes, pictures, i, scan, title, bold=i in ranks)
         if boxes is not None:
-            _frame(axes, boxes[i] - [0.5, 0.5, 0, 0])
+            add_frame(axes, *(boxes[i] - [0.5, 0.5, 0, 0]).tolist())
         if i in ranks:
             color = BLUE if explanation.contribution[i] < 0 else ORANGE
             axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=color, lw=3, transform=axes.transAxes))
@@ -244,12 +244,6 @@ def _draw_picture(axes: Any, pictures: Pictures, instance: int, scan: Scan, titl
     for letter, (x, y, across, up) in zip(scan.edges, _SIDES):
         side = axes.text(x, y, letter, transform=axes.transAxes, color="white", fontsize=8, ha=across, va=up)
         side.set(fontweight="bold", path_effects=[withStroke(linewidth=1.8, foreground="black")])
-
-
-def _frame(axes: Any, box: NDArray[Any]) -> None:
-    left, top, width, height = box.tolist()
-    for color, line in (("white", 2.4), ("black", 1.0)):
-        axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=color, linewidth=line))
 
 
 def _caption(explanation: Explanation, instance: int, ranks: dict[int, int], *, sliced: bool) -> str:

@@ -59,11 +59,6 @@ def row_text(columns: Mapping[str, Any]) -> str:
     return ", ".join([row, *filter(None, [columns.get("time")])]) if row else ""
 
 
-def origin_text(facts: Mapping[str, Any]) -> str:
-    """Return where an instance comes from: its row of a table, its slice of a scan, or ""."""
-    return row_text(facts) or slice_text(facts)
-
-
 def slice_text(facts: Mapping[str, Any]) -> str:
     """Return number and position of a slice, or side, view and file of an image without a position; "" if unknown.
 
@@ -88,7 +83,7 @@ def instance_text(one: Entry) -> str:
     >>> instance_text({"instance": 3, "place": [], "columns": {"file": "a.csv", "line": 17}})
     '#3, a.csv, line 17'
     """
-    where = [one["columns"].get("file"), origin_text(one["columns"])]
+    where = [one["columns"].get("file"), row_text(one["columns"]) or slice_text(one["columns"])]
     return instance_name(one["instance"], one["place"], ", ".join(filter(None, where)))
 
 

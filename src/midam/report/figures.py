@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ GRID = "#E6E6E6"
 # CSS variables of the page for these colors.
 _VARIABLES = dict(zip((BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY), ("c0", "c1", "c2", "c3", "c5", "c6")))
 _VARIABLES |= {GRAY: "soft", GRID: "grid", "#000000": "ink", "#FFFFFF": "paper"}
+_VARIABLES = {color: f"var(--{name})" for color, name in _VARIABLES.items()}
 _DPI = 150
 _NO_MATH: dict[Any, Any] = {"text.parse_math": False}  # names of bags and classes may contain $
 _LETTER, _LINE = 0.074, 0.18  # width of a letter of a legend, height of its line, in inches
@@ -93,6 +95,12 @@ def add_dots(axes: Axes, x: Any, y: Any, **style: Any) -> None:
     axes.plot(x, y, **{"linestyle": "None", "marker": "o", **style})
 
 
+def add_frame(axes: Axes, left: float, top: float, width: float, height: float) -> None:
+    """Frame a box in black on white, which shows on any image."""
+    for color, line in (("white", 2.6), ("black", 1.2)):
+        axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=color, linewidth=line))
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Style the axes, and write the PNG."""
     style_axes(figure)
@@ -117,8 +125,9 @@ def svg_text(figure: Figure, description: str) -> str:
     inside = text[text.index("<g id=") : text.rindex("</svg>")]
     defined = "".join(re.findall(r"<defs>\s*<clipPath.*?</defs>", text, re.DOTALL)) if "<clipPath" not in inside else ""
     inside = re.sub(r"\s+", " ", inside + defined)
-    inside = re.sub(r"font-family: [^;\"]*;? ?|font: ([\d.]+px) [^;\"]*", _font_size, inside)
-    inside = re.sub(r"#[0-9a-f]{6}\b", lambda color: _color(color[0]), inside)
+    fonts = r"font-family: [^;\"]*;? ?|font: ([\d.]+px) [^;\"]*"
+    inside = re.sub(fonts, lambda style: f"font-size: {style[1]}" if style[1] else "", inside)
+    inside = re.sub(r"#[0-9a-f]{6}\b", lambda color: _VARIABLES.get(color[0].upper(), color[0]), inside)
     inside = re.sub(r'( (?:d|x|y|transform)=")([^"]+)"', lambda part: f'{part[1]}{_brief(part[2])}"', inside)
     start = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(description)}">'
     return start + _own_ids(inside, f"f{zlib.crc32((description + inside).encode()):08x}-") + "</svg>"
@@ -161,15 +170,6 @@ def _add_legend_below(figure: Figure) -> None:
     style: dict[str, Any] = {"ncols": columns, "frameon": False, "fontsize": 9.5, "borderpad": 0, "labelspacing": 0.3}
     style |= {"handlelength": 1.9, "columnspacing": 1.2, "borderaxespad": 0.3}
     figure.legend(list(entries.values()), list(entries), loc="lower center", **style)
-
-
-def _font_size(style: re.Match[str]) -> str:
-    return f"font-size: {style[1]}" if style[1] else ""
-
-
-def _color(color: str) -> str:
-    name = _VARIABLES.get(color.upper())
-    return color if name is None else f"var(--{name})"
 
 
 def _brief(numbers: str) -> str:

@@ -196,7 +196,8 @@ def verdict_words(entry: Mapping[str, Any]) -> str:
 
 def result_words(entry: Mapping[str, Any], name: str = "baseline") -> str:
     """Return a console line with the metric of what a model is compared with, their difference, and the verdict."""
-    metric, bounds = metric_of_part(entry), _interval(entry["difference_ci95"], form="+.3f")
+    metric, (low, high) = metric_of_part(entry), entry["difference_ci95"] or (0, 0)
+    bounds = "" if low == high else f" (95% CI {low:+.3f} to {high:+.3f})"
     result = f": {verdict_words(entry)}" if entry["difference_ci95"] else ""
     return (
         f"{name} {METRIC_NAMES[metric]} {entry[metric]:.3f} ({entry['method']}); model minus {name} "
@@ -211,10 +212,6 @@ def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
     if alone is None:
         return [*lines, "covariates alone were not tested: there are no test or validation bags to do it on"]
     return [*lines, result_words(alone, "covariates alone")]
-
-
-def _interval(bounds: Sequence[float] | None, form: str = ".3f") -> str:
-    return "" if bounds is None or bounds[0] == bounds[1] else f" (95% CI {bounds[0]:{form}} to {bounds[1]:{form}})"
 
 
 def baseline_notes(summary: Mapping[str, Any]) -> tuple[str | None, str | None]:
