@@ -65,9 +65,9 @@ class OnLogit(Fitted):
     slope: Annotated[FiniteFloat, Field(ge=0)]
     on_logit: bool
 
-    def standardized(self, scores: ArrayLike) -> Scores:
-        """Return the standardized x of scores of any shape."""
-        return (_on_scale(scores, on_logit=self.on_logit) - self.center) / self.scale
+    def on_scale(self, scores: ArrayLike) -> Scores:
+        """Return x for scores of any shape."""
+        return _on_scale(scores, on_logit=self.on_logit)
 
 
 def _on_scale(scores: ArrayLike, *, on_logit: bool) -> Scores:
@@ -202,7 +202,7 @@ class PlattCalibrator(OnLogit):
 
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Return the logits [N] of these probabilities, which differ even if the probabilities round to 1."""
-        return self.slope * self.standardized(scores) + self.intercept
+        return self.slope * (self.on_scale(scores) - self.center) / self.scale + self.intercept
 
     @property
     def ranks(self) -> bool:

@@ -223,7 +223,8 @@ class TemperatureCalibrator(OnLogit):
 
     def logits(self, scores: ArrayLike) -> Scores:
         """Return the logits of the softmax for scores [N, C]; each column depends on its score only."""
-        return self.slope * self.standardized(scores) + np.array(self.offsets)
+        x = (self.on_scale(scores) - self.center) / self.scale
+        return self.slope * x + np.array(self.offsets)
 
 
 class LabelCalibrator(Fitted):

@@ -83,7 +83,7 @@ class LiveProgress:
                     self._print(f"{title}{done}{self._left()}")
 
     def _left(self) -> str:
-        """Return the time left at the present pace; "" if it is unknown, or below a second."""
+        """Return the time left at the present pace; "" if it is unknown."""
         seconds = self._bar.tasks[self._task].time_remaining
         return f", {timedelta(seconds=seconds)} left" if seconds else ""
 
