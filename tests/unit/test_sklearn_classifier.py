@@ -238,9 +238,9 @@ def test_wrong_settings_are_refused_in_fit(settings, text, data):
     ("name", "text"),
     [
         ("num_instance", "did you mean 'num_instances'"),
-        ("label_column", "about files; pass bags, y and groups to fit"),
+        ("label_column", "about files or runs; pass bags, y and groups to fit"),
         ("logger", "about files"),
-        ("baseline", "fit has no test bags on which to compare a baseline"),
+        ("baseline", "about files or runs"),
     ],
 )
 def test_an_unknown_parameter_is_refused_at_once(name, text):

@@ -16,14 +16,12 @@ from midam.data.column_codes import refuse_columns
 from midam.errors import BagDataError, Note, option_advice, require
 from midam.settings import Settings
 from midam.sklearn.inputs import ROWS, bags_of
-from midam.synonyms import same_meaning
 
 _FITTED = ("impute", "indicators", "time_features")  # data settings that are fitted on training bags
 _OF_FILES = (
     *(name for name in Settings.names("data", "cut") if name not in _FITTED),
-    *("folds", "test_fraction", "allow_leakage", "logger", "logger_args", "reads"),
+    *("folds", "test_fraction", "allow_leakage", "logger", "logger_args", "reads", "baseline"),
 )
-_OF_RUNS = ("baseline",)
 _COMMON = {"warm_start": False, "show_progress": False, "random_state": None, "verbose": 0}
 
 
@@ -120,7 +118,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
 def setting_defaults() -> dict[str, Any]:
     """Return the settings that are parameters of a classifier, with their defaults; None for an empty dictionary."""
     groups = dict(Settings()).values()
-    values = {name: value for group in groups for name, value in group if name not in (*_OF_FILES, *_OF_RUNS)}
+    values = {name: value for group in groups for name, value in group if name not in _OF_FILES}
     # All classifiers would share a mutable default.
     return {name: None if isinstance(value, dict) else value for name, value in values.items()}
 
@@ -137,17 +135,12 @@ def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
 
 def checked_parameters(given: Mapping[str, Any], known: Collection[str]) -> None:
     """Refuse parameters of a constructor that are none, and say what is meant."""
-    for key in given:
-        ours = key in known or same_meaning(key, known)
-        if not ours and same_meaning(key, [setting for setting in _OF_FILES if setting not in known]):
-            raise TypeError(f"Expected no parameter {key!r}: it is about files; pass bags, y and groups to fit.")
-        if key in _OF_RUNS:
+    for key in (key for key in given if key not in known):
+        if key in _OF_FILES:
             raise TypeError(
-                f"Expected no parameter {key!r}: fit has no test bags on which to compare a baseline with the "
-                "model; use `midam fit`, or `midam compare`."
+                f"Expected no parameter {key!r}: it is about files or runs; pass bags, y and groups to fit."
             )
-        if key not in known:
-            raise TypeError(f"Expected a known parameter, got {key!r}; {option_advice(key, known)}")
+        raise TypeError(f"Expected a known parameter, got {key!r}; {option_advice(key, known)}")
 
 
 class SettingsEstimator(BagEstimator):
