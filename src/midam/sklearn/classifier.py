@@ -320,8 +320,8 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     def _decision(self) -> Decision | None:
         if self.calibrator_ is None:
             return self.decision_
-        parts = {"calibrator": self.calibrator_, "threshold": self.threshold_, "thresholds": self._thresholds}
-        return BinaryDecision(**parts)
+        known = self._thresholds
+        return BinaryDecision(calibrator=self.calibrator_, threshold=self.threshold_, thresholds=known)
 
     def _restore(self, run: LoadedRun) -> None:
         super()._restore(run)
