@@ -91,8 +91,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_393,
-    files=267,
+    lines=33_543,
+    files=268,
     function=60,
     circles=0,
     against_layers=0,
@@ -114,14 +114,14 @@ PARTS = {
     "export": 534,
     "functional": 502,
     "imaging": 2149,
-    "methods": 1824,
+    "methods": 1842,
     "nn": 1995,
     "report": 2722,
     "runs": 2527,
     "settings": 644,
     "sklearn": 1088,
     "targets": 966,
-    "train": 1544,
+    "train": 1674,
 }
 
 

@@ -39,6 +39,10 @@ class Folds(NamedTuple):
         prepare = self.prepare
         return [(bags, self.trials)] if prepare is None else ((prepare(trial), [trial]) for trial in self.trials)
 
+    def scores(self, bags: Bags, held_out: "Callable[[Bags, Sequence[Trial]], Iterator[Scores]]") -> Iterator[Scores]:
+        """Yield the scores of the bags that each trial holds out, by `ModelBaseline.held_out`."""
+        return (scores for some, part in self.parts(bags) for scores in held_out(some, part))
+
 
 @dataclass(eq=False)
 class Fitted:
@@ -230,7 +234,7 @@ class ModelBaseline(Baseline):
         trials = folds.trials
         if not trials:
             return None
-        held = [scores for some, part in folds.parts(bags) for scores in self.held_out(some, part)]
+        held = list(folds.scores(bags, self.held_out))
         index = np.concatenate([trial.score for trial in trials])
         numbers = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
         return OutOfFold(bags.require_labels()[index], np.concatenate(held), numbers)
@@ -238,8 +242,14 @@ class ModelBaseline(Baseline):
 
 @contextmanager
 def few_threads(settings: Settings) -> Iterator[None]:
-    """Run with the threads of the settings, and one of BLAS: for small matrices, several are ten times slower."""
-    with cpu_threads(settings.run.threads), threadpool_limits(1, user_api="blas"):
+    """Run with the threads of the settings, and one of BLAS: for small matrices, several are ten times slower.
+
+    scikit-learn does not check the parameters of its models, which takes a fifth of the fit of a small one.
+    """
+    from sklearn import config_context
+
+    unchecked = config_context(skip_parameter_validation=True)
+    with unchecked, cpu_threads(settings.run.threads), threadpool_limits(1, user_api="blas"):
         yield
 
 

@@ -40,6 +40,8 @@ _VISITS = 3.0  # the share of its visits that a state remembers is at most about
 def usual_rate(drawn: int, visits: Tensor) -> Tensor:
     """Return gamma0 [] for samples of `drawn` instances of bags that have been visited `visits` times [K].
 
+    Of visits [K, T] in T trainings it is that of each, [T].
+
     It is equal for all bags of a step: bags of the rarer class are visited more often, and with a memory of their own
     they would differ from the others by memory alone. A state averages over about 32 instances, but not over the first
     third of the visits of the bag that was visited least.
@@ -49,7 +51,7 @@ def usual_rate(drawn: int, visits: Tensor) -> Tensor:
     >>> [round(usual_rate(8, torch.tensor([least, 200.0])).item(), 3) for least in (100.0, 4.0)]
     [0.4, 0.6]
     """
-    return (_VISITS / (1 + visits.amin())).clamp(min=settled_rate(drawn), max=1.0)
+    return (_VISITS / (1 + visits.amin(dim=0))).clamp(min=settled_rate(drawn), max=1.0)
 
 
 def settled_rate(drawn: int) -> float:

@@ -154,12 +154,7 @@ class Training:
 
     def set_rates(self, falls: int) -> None:
         """Set the rates after `falls` drops."""
-        rates = self.rates(falls)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rates["lr"]
-        for part in (self.estimator, self.objective):
-            for name in part.rates:
-                setattr(part, name, rates[name])
+        set_rates(self.rates(falls), self.optimizer, self.estimator, self.objective)
 
     @contextmanager
     def epoch(self, epoch: int) -> Iterator[Generator[SampledBatch | WholeBatch, None, None]]:
@@ -212,6 +207,15 @@ class Training:
         """Continue from `state_dict`."""
         for name in _STATEFUL:
             getattr(self, name).load_state_dict(state[name])
+
+
+def set_rates(rates: Mapping[str, float], optimizer: torch.optim.Optimizer, *parts: Estimator | Objective) -> None:
+    """Set the rates of `Training.rates` in the optimizer and the parts."""
+    for group in optimizer.param_groups:
+        group["lr"] = rates["lr"]
+    for part in parts:
+        for name in part.rates:
+            setattr(part, name, rates[name])
 
 
 def _check_ranks(ranks: Ranks, member: Member) -> None:

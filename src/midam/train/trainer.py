@@ -209,7 +209,7 @@ class Trainer:
         )
 
     def fit(self, *, epochs: int | None = None, callbacks: Sequence[Callback] = ()) -> Self:
-        """Train until `finished`, or for `epochs` more epochs; every training in midam runs this loop.
+        """Train until `finished`, or for `epochs` more epochs; all but `midam.train.side` train by this loop.
 
         After each epoch all `callbacks` are called in turn, with the trainer and the new row of `history`, to log,
         write checkpoints, show progress, or `stop` the training. At the end `states` holds what the tracked state of
@@ -233,7 +233,7 @@ class Trainer:
             for callback in callbacks:
                 callback(self, row)
         if self.finished and self.epoch:
-            self._check_states()
+            self.check_states()
         return self
 
     def stop(self) -> None:
@@ -291,7 +291,8 @@ class Trainer:
         self.epoch = state["epoch"]
         self.history = [dict(row) for row in state["history"]]
 
-    def _check_states(self) -> None:
+    def check_states(self) -> None:
+        """Set `states`; raise the `StaleStateError` of `fit`."""
         errors = [state_error(member) for member in self.members]
         self.states = [state for state in errors if state is not None]
         for member, state in zip(self.members, errors, strict=True):

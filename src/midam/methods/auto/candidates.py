@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
+from midam.methods.inner_folds import MANY
 from midam.methods.method import Folds, ModelBaseline
 from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
 from midam.nn.ensemble import scorers_of
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
+from midam.train.side import fit_side, train_side, trains_side
 from midam.train.trainer import Trainer
 from midam.train.trials import Prepare, Trial, train_trial
 
@@ -35,6 +37,7 @@ PRIOR = {
 }
 _FEW_EPOCHS = 5
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
+_MOST_NUMBERS = 2**26  # in the instances of trials that are trained side by side
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
 
 
@@ -85,22 +88,33 @@ class Candidate:
         trial; it may raise a `StoppedError`.
         """
         scores = list[NDArray[np.float64]]()
-        for some, part in Folds(trials, prepare).parts(bags):
-            for of_trial in self.paths(some, part) if self.baseline is None else self.baseline.held_out(some, part):
-                scores.append(np.atleast_2d(of_trial))
-                if on_trial is not None:
-                    on_trial(scores)
+        method, folds = self.baseline, Folds(trials, prepare)
+        every = self.paths(bags, trials, prepare=prepare) if method is None else folds.scores(bags, method.held_out)
+        for of_trial in every:
+            scores.append(np.atleast_2d(of_trial))
+            if on_trial is not None:
+                on_trial(scores)
         return HeldOut(scores, None if self.baseline is not None else self.epochs)
 
-    def paths(self, bags: Bags, trials: Sequence[Trial], *, member: int = 0) -> Iterator[NDArray[np.float64]]:
-        """Train a scorer in each trial, and yield the scores [A, n] of its n bags after each of the `epochs`."""
-        alone = self._settings.replace(members=1)
-        for trial in trials:
-            seeded = replace(trial, seed=member_seed(trial.seed, member))
+    def paths(
+        self, bags: Bags, trials: Sequence[Trial], *, member: int = 0, prepare: Prepare | None = None
+    ) -> Iterator[NDArray[np.float64]]:
+        """Train a scorer in each trial, and yield the scores [A, n] of its n bags after each of the `epochs`.
+
+        Trials of up to 500 bags are trained side by side, if their instances take little memory. Of more bags, the
+        first trials may show that the candidate is not worth the others.
+        """
+        alone, after = self._settings.replace(members=1), self.epochs
+        seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials]
+        parts = ((some, trial) for some, part in Folds(seeded, prepare).parts(bags) for trial in part)
+        numbers = len(trials) * bags.num_instances * int(np.prod(bags.instance_shape))
+        side = trains_side(alone, bags) and len(bags) <= MANY and numbers <= _MOST_NUMBERS
+        for some in [parts] if side else ([part] for part in parts):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
-                scores = train_trial(alone, bags, seeded, after=self.epochs).scores
-            yield scores
+                one_by_one = (train_trial(alone, *part, after=after).scores for part in some)
+                scores = train_side(alone, some, after=after) if side else list(one_by_one)
+            yield from scores
 
     @property
     def epochs(self) -> list[int]:
@@ -111,7 +125,8 @@ class Candidate:
         """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers."""
         if self.baseline is not None:
             return self.baseline.scorers(bags, seed=seed)
-        return scorers_of(Trainer(self._settings.replace(seed=seed), bags).fit(epochs=epochs).reported)
+        trainer, side = Trainer(self._settings.replace(seed=seed), bags), trains_side(self._settings, bags)
+        return scorers_of((fit_side(trainer, epochs=epochs) if side else trainer.fit(epochs=epochs)).reported)
 
     def refit(self, folds: int) -> float:
         """Return an upper bound of the time of `fit` as a share of the time of `held_out` for this number of folds."""

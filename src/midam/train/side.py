@@ -1,0 +1,179 @@
+"""Trainings side by side: networks of one shape take each step together, a layer of all as one batched product."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from midam.data.bags import Bags
+from midam.errors import DivergedError
+from midam.nn.encoders import MLP
+from midam.nn.objectives import MinMaxAUCLoss
+from midam.nn.pooling import AttentionPooling
+from midam.nn.scorer import BagOutput, SeenBags, fold_slots
+from midam.nn.tracked import usual_rate
+from midam.process_group import Ranks
+from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS
+from midam.settings import ResolvedSettings
+from midam.train.build import build_part
+from midam.train.estimators import VarianceReduced
+from midam.train.loop import Training, annealed, cpu_threads, denormals_flushed, set_rates
+from midam.train.optimizers import build_optimizer
+from midam.train.trainer import Trainer
+from midam.train.trials import Trial
+
+
+def trains_side(config: ResolvedSettings, bags: Bags) -> bool:
+    """Return whether `SideBySide` can train networks with these settings: parts of `midam`, on the CPU."""
+    method, model, run = config.method, config.model, config.run
+    parts = ENCODERS.find(model.encoder), POOLINGS.find(method.pooling), ESTIMATORS.find(method.estimator)
+    other = model.dropout, model.freeze, run.compile, run.checkpointing, run.precision != "32-true"
+    absent = all(x is None for x in (config.training.average_from, bags.weights, bags.covariates))
+    usual = (*parts, OBJECTIVES.find(method.objective)) == (MLP, AttentionPooling, VarianceReduced, MinMaxAUCLoss)
+    return usual and absent and not any(other) and not torch.accelerator.is_available()
+
+
+def shape_of(training: Training) -> tuple[int, ...]:
+    """Return the numbers in which trainings side by side must agree."""
+    sampler, width = training.sampler, min(training.config.training.batch[2], int(training.reader.sizes.max()))
+    counts = sampler.steps_per_epoch, sampler.num_positive, sampler.num_negative
+    return *counts, width, training.trained.pooling.in_features
+
+
+class _Tracked(VarianceReduced):
+    """The states of T trainings: their rows of a bag follow each other, as those of branches do."""
+
+    def _step_rate(self, visits: Tensor, *, drawn: int, ranks: Ranks | None) -> Tensor:  # noqa: ARG002
+        each = usual_rate(drawn, visits.view(-1, self.branches)) if self.usual else torch.ones(self.branches)
+        return (self.state_rate * each).repeat(len(visits) // self.branches).unsqueeze(1)
+
+
+class SideBySide:
+    """T trainings of one shape (`shape_of`) that have not begun, each on its bags, with the steps that it takes alone.
+
+    Each has separate weights, draws, states of its bags and dual variable: the numbers are those of trainings one after
+    the other, up to rounding. Only drawn instances are encoded, not the empty slots of small bags.
+
+    Examples
+    --------
+    >>> from midam import Bags, Settings
+    >>> bags = Bags.from_list([[[0.0], [1.0]], [[3.0], [0.5]]] * 8, labels=[0, 1] * 8)
+    >>> trainer = Trainer(Settings(members=2, num_positive=4, num_negative=4), bags)
+    >>> side = SideBySide(trainer.members)
+    >>> side.train_epoch(0)
+    >>> side.write()
+    [True, True]
+    """
+
+    def __init__(self, trainings: Sequence[Training]) -> None:
+        self._trainings, first = trainings, trainings[0]
+        self._networks = [nn.Sequential(x.trained.encoder, x.trained.pooling) for x in trainings]
+        stacked = stack_module_state(self._networks)[0]
+        leaves = nn.ParameterList(stacked.values())
+        self._weights = dict(zip(stacked, leaves))
+        self._encode = vmap(lambda weights, x: functional_call(self._networks[0], weights, (x,)), out_dims=1)
+        method, self._count = first.config.method, len(trainings)
+        counts, size = [len(x.reader.sizes) for x in trainings], first.trained.pooling.value_size
+        self._estimator = _Tracked(max(counts), size, branches=self._count, state_rate=method.state_rate)
+        for state, count in zip(self._states(), counts):
+            state[count:, 0] = torch.inf  # visits of bags that this training does not have
+        offered = {"center_start": method.center_start, "columns": self._count, "pairs": "labels"}
+        self._objective = build_part(OBJECTIVES, first.config, num_bags=max(counts), **offered)
+        self._optimizer = build_optimizer(first.config, leaves, self._objective)
+
+    def _states(self) -> Iterator[Tensor]:
+        """Yield the states [N, 2 + V] of the bags of each training."""
+        return iter(self._estimator.bag_state.view(-1, self._count, self._estimator.bag_state.shape[1]).unbind(1))
+
+    def train_epoch(self, epoch: int) -> None:
+        """Train one epoch, `epoch` from 0."""
+        first = self._trainings[0]
+        falls, power = first.config.training.decays(epoch), annealed(first.trained, first.config, epoch)
+        set_rates(first.rates(falls), self._optimizer, self._estimator, self._objective)
+        self._estimator.start_epoch()
+        with cpu_threads(first.config.run.threads), denormals_flushed(), power:
+            for step in self._steps():
+                self._train_step(step)
+
+    def _steps(self) -> Iterator[tuple[Tensor, ...]]:
+        """Yield drawn instances [T, m, D], the place in m of each slot [K * B, T], and what the bags of a step have."""
+        plans = [x.sampler.epoch() for x in self._trainings]
+        tables = [(x.labels, x.reader.sizes, x.reader.starts) for x in self._trainings]
+        numbers = [(x.bags, *(y[x.bags] for y in table), x.slots, x.mask) for x, table in zip(plans, tables)]
+        # [S, K, T, ...] for S steps
+        bags, labels, sizes, starts, slots, mask = (torch.stack(x, dim=2) for x in zip(*numbers))
+        rows = (bags * self._count + torch.arange(self._count)).flatten(1)
+        drawn, positions = (x.transpose(2, 3).flatten(1, 2) for x in (mask, starts.unsqueeze(-1) + slots))
+        most = drawn.sum(dim=1).amax(dim=1).tolist()  # instances of a step
+        place = torch.where(drawn, drawn.cumsum(dim=1) - 1, max(most))
+        # The last place takes the positions of empty slots.
+        packed = positions.new_zeros(len(place), max(most) + 1, self._count).scatter_(1, place, positions)
+        place = place.where(drawn, 0)
+        for at, count in enumerate(most):
+            parts = zip(self._trainings, packed[at, :count].T)
+            x = torch.stack([one.trained.standardized(one.reader.rows(where)) for one, where in parts])
+            yield x, place[at], rows[at], labels[at], sizes[at].flatten(), mask[at].flatten(0, 1)
+
+    def _train_step(self, step: tuple[Tensor, ...]) -> None:
+        x, place, rows, labels, sizes, mask = step
+        z, v = self._encode(self._weights, x)
+        z, v = z.gather(0, place), v.gather(0, place.unsqueeze(-1).expand(-1, -1, v.shape[-1]))
+        z, v = fold_slots(z.unflatten(0, (len(labels), -1)), v.unflatten(0, (len(labels), -1)))
+        l, r = self._estimator.at_state(z, v, rows, sizes=sizes, mask=mask)  # noqa: E741
+        output = BagOutput(l, r, sizes.to(z.dtype), self._trainings[0].trained.pooling)
+        loss = self._objective(SeenBags.of(self._objective.seen(output).view_as(labels)), labels)
+        for p in (*self._weights.values(), *self._objective.parameters()):
+            p.grad = None
+        torch.autograd.backward(loss)
+        self._optimizer.step()
+        # A training that diverges is noticed in `write`; the others go on.
+        for part in (self._objective, self._estimator):
+            part.commit(torch.zeros(()))
+
+    @torch.no_grad()
+    def write(self) -> list[bool]:
+        """Write weights and states into the trainings; return whether the numbers of each are finite."""
+        learned = [*self._weights.values(), *(x.view(self._count) for x in self._objective.parameters())]
+        finite = torch.stack([x.isfinite().flatten(1).all(dim=1) if x.ndim > 1 else x.isfinite() for x in learned])
+        for at, (training, network, state) in enumerate(zip(self._trainings, self._networks, self._states())):
+            for name, parameter in network.named_parameters():
+                parameter.copy_(self._weights[name][at])
+            training.estimator.get_buffer("bag_state").copy_(state[: len(training.reader.sizes)])
+        return finite.all(dim=0).tolist()
+
+
+def train_side(
+    config: ResolvedSettings, parts: Iterable[tuple[Bags, Trial]], *, after: Collection[int]
+) -> list[NDArray[np.float64]]:
+    """Train a scorer in each trial on its bags, side by side, and return the scores [A, n] of `train_trial`."""
+    config, trainers = config.replace(select="last", patience=None), list[tuple[Trainer, Bags]]()
+    for bags, trial in parts:
+        trainers.append((Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)), bags.subset(trial.score)))
+    readers = [trainer.reader(scored) for trainer, scored in trainers]
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for number, (trainer, _) in enumerate(trainers):
+        by_shape.setdefault(shape_of(trainer.members[0]), []).append(number)
+    scores: list[list[NDArray[np.float64]]] = [[] for _ in trainers]
+    for numbers in by_shape.values():
+        side = SideBySide([trainers[number][0].members[0] for number in numbers])
+        for epoch in range(1, max(after) + 1):
+            side.train_epoch(epoch - 1)
+            for number, finite in zip(numbers, side.write() if epoch in after else []):
+                new = trainers[number][0].scores(trainers[number][1], readers[number])
+                scores[number].append(new if finite else np.full_like(new, np.nan))
+    return [np.stack(each) for each in scores]
+
+
+def fit_side(trainer: Trainer, *, epochs: int | None = None) -> Trainer:
+    """Train the members of a new trainer side by side, with the result and the errors of `Trainer.fit`."""
+    side, trainer.epoch = SideBySide(trainer.members), epochs or trainer.config.training.epochs
+    for epoch in range(trainer.epoch):
+        side.train_epoch(epoch)
+    if not all(side.write()):
+        raise DivergedError("Expected finite weights, got others; lower lr or standardize the features.")
+    if trainer.finished:
+        trainer.check_states()
+    return trainer
