@@ -28,7 +28,7 @@ from midam.methods.auto.search import areas_of, best_epochs
 from midam.methods.baselines import median_gamma, standardized_bags
 from midam.methods.inner_folds import inner_folds
 from midam.methods.networks import EmbeddingNetworks
-from midam.methods.statistics_models import make_forest
+from midam.methods.statistics_models import fit_trees, trees_mean
 from midam.methods.store import Row
 from midam.settings import ResolvedSettings, Settings
 from midam.train.trials import Trial
@@ -196,8 +196,8 @@ def _quantiles(bags: Bags, index: Sequence[int] | NDArray[np.int64]) -> Numbers:
 
 
 def _quantile_trees(bags: Bags, trial: Trial) -> Numbers:
-    forest = make_forest(seed=trial.seed).fit(_quantiles(bags, trial.train), bags.require_labels()[trial.train])
-    return _log_odds(forest.predict_proba(_quantiles(bags, trial.score))[:, 1])
+    trees = fit_trees(_quantiles(bags, trial.train), bags.require_labels()[trial.train], seed=trial.seed)
+    return _log_odds(trees_mean(trees, _quantiles(bags, trial.score)))
 
 
 def _boosting(bags: Bags, trial: Trial) -> Numbers:

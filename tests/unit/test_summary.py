@@ -6,12 +6,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from midam.data.statistics import STATISTICS
 from midam.functional import summary as f
 from midam.functional.logmean import BagStatistic, identity
-from midam.methods.statistics_models import forest_scorer
+from midam.methods import statistics_models
+from midam.methods.statistics_models import fit_trees, forest_scorer, trees_mean
 from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, Linear, VoxelSummary
 
 COLUMNS = {"reduce": partial(f.reduce_columns, kinds=f.KINDS), "merge": partial(f.merge_columns, kinds=f.KINDS)}
@@ -71,9 +72,19 @@ def test_a_forest_of_arrays_agrees_with_scikit_learn(depth):
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(60, 12)), np.arange(60) % 2
     how = {"max_depth": depth} if depth != 0 else {"min_samples_split": 100}  # each tree a leaf
-    forest = ExtraTreesClassifier(20, random_state=0, **how).fit(x, y)
-    head = forest_scorer(FeatureSummary, (3,), forest).pooling.head
+    forest = ExtraTreesRegressor(20, random_state=0, **how).fit(x, y)
+    head = forest_scorer(FeatureSummary, (3,), forest.estimators_).pooling.head
     new = rng.normal(size=(700, 12))
     found = head(torch.from_numpy(new)).numpy()
-    np.testing.assert_allclose(found, forest.predict_proba(new)[:, 1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, forest.predict(new), rtol=0, atol=1e-12)
     head.check()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_trees_of_two_classes_are_those_of_scikit_learn(weighted):
+    rng = np.random.default_rng(2)
+    x, y, new = rng.normal(size=(50, 9)), np.arange(50) % 3 // 2, rng.normal(size=(40, 9))
+    weights = rng.integers(1, 4, 50).astype(float) if weighted else None  # sums without rounding, so no tie differs
+    forest = ExtraTreesClassifier(statistics_models._TREES, random_state=4).fit(x, y, weights)
+    found = trees_mean(fit_trees(x, y, weights, seed=4), new)
+    np.testing.assert_allclose(found, forest.predict_proba(new)[:, 1], rtol=0, atol=1e-12)

@@ -33,9 +33,9 @@ from midam.methods.statistics_models import (
     empty_forest_scorer,
     fill,
     fill_linear,
+    fit_trees,
     forest_scorer,
     logistic_scores,
-    make_forest,
     ridge_scores,
     summary_rows,
     summary_scorer,
@@ -130,9 +130,10 @@ class BagStatisticsTrees(_OfStatistics):
         return tree_scores(target, rows, values, self.statistics(bags, trial.score), seed=trial.seed)
 
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        forest, offset = make_forest(seed=seed), tree_offset(rows)
-        forest.fit(rows if offset is None else rows - offset, bags.require_labels(), bags.weights)
-        return forest_scorer(self.summary, bags.instance_shape, forest, offset)
+        offset = tree_offset(rows)
+        used = rows if offset is None else rows - offset
+        trees = fit_trees(used, bags.require_labels(), bags.weights, seed=seed)
+        return forest_scorer(self.summary, bags.instance_shape, trees, offset)
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Return a model to be filled, with as many trees and nodes as the weights."""
