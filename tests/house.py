@@ -114,14 +114,14 @@ PARTS = {
     "export": 534,
     "functional": 502,
     "imaging": 2149,
-    "methods": 1842,
+    "methods": 1839,
     "nn": 1995,
     "report": 2722,
     "runs": 2527,
     "settings": 644,
     "sklearn": 1088,
     "targets": 966,
-    "train": 1674,
+    "train": 1678,
 }
 
 

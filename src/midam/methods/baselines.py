@@ -131,8 +131,7 @@ class BagStatisticsTrees(_OfStatistics):
 
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
         offset = tree_offset(rows)
-        used = rows if offset is None else rows - offset
-        trees = fit_trees(used, bags.require_labels(), bags.weights, seed=seed)
+        trees = fit_trees(rows if offset is None else rows - offset, bags.require_labels(), bags.weights, seed=seed)
         return forest_scorer(self.summary, bags.instance_shape, trees, offset)
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:

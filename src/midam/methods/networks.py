@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from midam.nn.standardizer import Standardizer
 from midam.settings import member_seed
 from midam.settings.method import are_pixels
 from midam.train.inputs import fit_standardizers
+from midam.train.side import linear_side
 from midam.train.trials import Trial
 
 _WIDTHS = (64, 64)
@@ -91,22 +93,17 @@ class _Side:
 
     def logits(self, x: Tensor, bag: Tensor, count: int) -> Tensor:
         """Return the logits [Q, count] of bags, from instances x [Q, m, D], of which `bag` [m] is the bag's number."""
-        e = x
+        e, layer = x, partial(linear_side, self.stacked)
         for at in range(len(_WIDTHS)):
-            e = gelu(self._layer(f"encoder.layers.{2 * at}", e))
-        z = self._layer("pooling.attention", torch.tanh(self._layer("pooling.hidden", e))).squeeze(-1)
+            e = gelu(layer(f"encoder.layers.{2 * at}", e))
+        z = layer("pooling.attention", torch.tanh(layer("pooling.hidden", e))).squeeze(-1)
         z = torch.where(self.attends, z, 0.0)
         index = bag.expand(len(z), -1)
         top = z.new_full((len(z), count), -torch.inf).scatter_reduce(1, index, z.detach(), "amax")
         weight = torch.exp(z - top.gather(1, index)).unsqueeze(-1)
         mean = z.new_zeros(len(z), count, e.shape[-1]).index_add(1, bag, weight * e)
         mean = mean / z.new_zeros(len(z), count, 1).index_add(1, bag, weight)
-        return self._layer("pooling.head", mean).squeeze(-1)
-
-    def _layer(self, name: str, x: Tensor) -> Tensor:
-        return torch.baddbmm(
-            self.stacked[f"{name}.bias"].unsqueeze(1), x, self.stacked[f"{name}.weight"].transpose(1, 2)
-        )
+        return layer("pooling.head", mean).squeeze(-1)
 
     @torch.no_grad()
     def fill(self, networks: Sequence[BagScorer]) -> None:

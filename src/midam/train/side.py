@@ -1,12 +1,13 @@
 """Trainings side by side: networks of one shape take each step together, a layer of all as one batched product."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import stack_module_state
 
 from midam.data.bags import Bags
 from midam.errors import DivergedError
@@ -30,10 +31,10 @@ def trains_side(config: ResolvedSettings, bags: Bags) -> bool:
     """Return whether `SideBySide` can train networks with these settings: parts of `midam`, on the CPU."""
     method, model, run = config.method, config.model, config.run
     parts = ENCODERS.find(model.encoder), POOLINGS.find(method.pooling), ESTIMATORS.find(method.estimator)
-    other = model.dropout, model.freeze, run.compile, run.checkpointing, run.precision != "32-true"
+    other = model.encoder_args, method.pooling_args, model.dropout, model.freeze, run.compile, run.checkpointing
     absent = all(x is None for x in (config.training.average_from, bags.weights, bags.covariates))
     usual = (*parts, OBJECTIVES.find(method.objective)) == (MLP, AttentionPooling, VarianceReduced, MinMaxAUCLoss)
-    return usual and absent and not any(other) and not torch.accelerator.is_available()
+    return usual and absent and not any(other) and run.precision == "32-true" and not torch.accelerator.is_available()
 
 
 def shape_of(training: Training) -> tuple[int, ...]:
@@ -41,6 +42,11 @@ def shape_of(training: Training) -> tuple[int, ...]:
     sampler, width = training.sampler, min(training.config.training.batch[2], int(training.reader.sizes.max()))
     counts = sampler.steps_per_epoch, sampler.num_positive, sampler.num_negative
     return *counts, width, training.trained.pooling.in_features
+
+
+def linear_side(weights: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+    """Return the outputs [T, m, E] of T linear layers for x [T, m, D], of weights by name, stacked [T, ...]."""
+    return torch.baddbmm(weights[f"{name}.bias"].unsqueeze(1), x, weights[f"{name}.weight"].transpose(1, 2))
 
 
 class _Tracked(VarianceReduced):
@@ -70,33 +76,28 @@ class SideBySide:
 
     def __init__(self, trainings: Sequence[Training]) -> None:
         self._trainings, first = trainings, trainings[0]
-        self._networks = [nn.Sequential(x.trained.encoder, x.trained.pooling) for x in trainings]
+        self._networks: list[Any] = [nn.Sequential(x.trained.encoder, x.trained.pooling) for x in trainings]
         stacked = stack_module_state(self._networks)[0]
         leaves = nn.ParameterList(stacked.values())
         self._weights = dict(zip(stacked, leaves))
-        self._encode = vmap(lambda weights, x: functional_call(self._networks[0], weights, (x,)), out_dims=1)
         method, self._count = first.config.method, len(trainings)
         counts, size = [len(x.reader.sizes) for x in trainings], first.trained.pooling.value_size
         self._estimator = _Tracked(max(counts), size, branches=self._count, state_rate=method.state_rate)
-        for state, count in zip(self._states(), counts):
+        self._states = self._estimator.bag_state.view(max(counts), self._count, -1).unbind(1)  # of each training
+        for state, count in zip(self._states, counts):
             state[count:, 0] = torch.inf  # visits of bags that this training does not have
         offered = {"center_start": method.center_start, "columns": self._count, "pairs": "labels"}
         self._objective = build_part(OBJECTIVES, first.config, num_bags=max(counts), **offered)
         self._optimizer = build_optimizer(first.config, leaves, self._objective)
 
-    def _states(self) -> Iterator[Tensor]:
-        """Yield the states [N, 2 + V] of the bags of each training."""
-        return iter(self._estimator.bag_state.view(-1, self._count, self._estimator.bag_state.shape[1]).unbind(1))
-
     def train_epoch(self, epoch: int) -> None:
         """Train one epoch, `epoch` from 0."""
         first = self._trainings[0]
-        falls, power = first.config.training.decays(epoch), annealed(first.trained, first.config, epoch)
-        set_rates(first.rates(falls), self._optimizer, self._estimator, self._objective)
+        set_rates(first.rates(first.config.training.decays(epoch)), self._optimizer, self._estimator, self._objective)
         self._estimator.start_epoch()
-        with cpu_threads(first.config.run.threads), denormals_flushed(), power:
+        with cpu_threads(first.config.run.threads), denormals_flushed(), annealed(first.trained, first.config, epoch):
             for step in self._steps():
-                self._train_step(step)
+                self._train_step(*step)
 
     def _steps(self) -> Iterator[tuple[Tensor, ...]]:
         """Yield drawn instances [T, m, D], the place in m of each slot [K * B, T], and what the bags of a step have."""
@@ -117,11 +118,18 @@ class SideBySide:
             x = torch.stack([one.trained.standardized(one.reader.rows(where)) for one, where in parts])
             yield x, place[at], rows[at], labels[at], sizes[at].flatten(), mask[at].flatten(0, 1)
 
-    def _train_step(self, step: tuple[Tensor, ...]) -> None:
-        x, place, rows, labels, sizes, mask = step
-        z, v = self._encode(self._weights, x)
+    def _encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits [m, T] and values [m, T, V] of instances x [T, m, D]."""
+        weights, (encoder, pooling) = self._weights, self._networks[0]
+        for at, layer in enumerate(encoder.layers):
+            x = linear_side(weights, f"0.layers.{at}", x) if isinstance(layer, nn.Linear) else layer(x)
+        z = linear_side(weights, "1.attention", torch.tanh(linear_side(weights, "1.hidden", x))) * pooling.weight_power
+        return z.squeeze(-1).T, linear_side(weights, "1.scorer", x).transpose(0, 1)
+
+    def _train_step(self, x: Tensor, place: Tensor, rows: Tensor, labels: Tensor, sizes: Tensor, mask: Tensor) -> None:  # noqa: PLR0917
+        z, v = self._encode(x)
         z, v = z.gather(0, place), v.gather(0, place.unsqueeze(-1).expand(-1, -1, v.shape[-1]))
-        z, v = fold_slots(z.unflatten(0, (len(labels), -1)), v.unflatten(0, (len(labels), -1)))
+        z, v = fold_slots(z.view(len(labels), -1, self._count), v.view(len(labels), -1, *v.shape[1:]))
         l, r = self._estimator.at_state(z, v, rows, sizes=sizes, mask=mask)  # noqa: E741
         output = BagOutput(l, r, sizes.to(z.dtype), self._trainings[0].trained.pooling)
         loss = self._objective(SeenBags.of(self._objective.seen(output).view_as(labels)), labels)
@@ -136,9 +144,9 @@ class SideBySide:
     @torch.no_grad()
     def write(self) -> list[bool]:
         """Write weights and states into the trainings; return whether the numbers of each are finite."""
-        learned = [*self._weights.values(), *(x.view(self._count) for x in self._objective.parameters())]
-        finite = torch.stack([x.isfinite().flatten(1).all(dim=1) if x.ndim > 1 else x.isfinite() for x in learned])
-        for at, (training, network, state) in enumerate(zip(self._trainings, self._networks, self._states())):
+        learned = (*self._weights.values(), *self._objective.parameters())
+        finite = torch.stack([x.view(self._count, -1).isfinite().all(dim=1) for x in learned])
+        for at, (training, network, state) in enumerate(zip(self._trainings, self._networks, self._states)):
             for name, parameter in network.named_parameters():
                 parameter.copy_(self._weights[name][at])
             training.estimator.get_buffer("bag_state").copy_(state[: len(training.reader.sizes)])
@@ -149,9 +157,8 @@ def train_side(
     config: ResolvedSettings, parts: Iterable[tuple[Bags, Trial]], *, after: Collection[int]
 ) -> list[NDArray[np.float64]]:
     """Train a scorer in each trial on its bags, side by side, and return the scores [A, n] of `train_trial`."""
-    config, trainers = config.replace(select="last", patience=None), list[tuple[Trainer, Bags]]()
-    for bags, trial in parts:
-        trainers.append((Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)), bags.subset(trial.score)))
+    config = config.replace(select="last", patience=None)
+    trainers = [(Trainer(config.replace(seed=t.seed), bags.subset(t.train)), bags.subset(t.score)) for bags, t in parts]
     readers = [trainer.reader(scored) for trainer, scored in trainers]
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for number, (trainer, _) in enumerate(trainers):
