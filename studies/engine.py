@@ -45,7 +45,7 @@ VERSIONS = {
     "witness-search": 1,
     "defaults": 2,
     "complexity": 1,
-    "tracking": 2,
+    "tracking": 3,
     "survival": 1,
     "labels": 1,
     "screening": 1,

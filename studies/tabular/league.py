@@ -8,7 +8,8 @@ more than 0.02 with p < 0.05 after Holm's correction over all sets and libraries
 
 **Trials.** The sets of `studies.sets.league`. Five stratified folds of each, seed 0; nothing is tuned. Each library has
 the settings of its own documentation, and chooses among its methods by the mean AUROC of the five inner folds of the
-training bags, as `auto` does:
+training bags, as `auto` does. `--splits K` runs the first K of the five
+folds, for a look with less to judge by; the rule stays.
 
 - midam: `auto`. Its prior weights are the mean weights of its methods on the other kinds.
 - scikit-learn: extra trees and logistic regression on mean, deviation, minimum and maximum of each feature over the
@@ -21,9 +22,11 @@ The libraries and the receptors: `pip install --no-deps mikit-learn==1.0.6 light
 tcrdist3==0.3`, `pip install torchmil`, and LibAUC as `studies.peers` says.
 """
 
+import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -44,7 +47,7 @@ from midam.methods.inner_folds import inner_trials
 from midam.methods.store import Row
 from midam.train.trials import Trial
 from studies.differences import holm, over_sets, paired
-from studies.engine import Store, complete, trial_name
+from studies.engine import PACKED, Store, complete, trial_name, write_packed
 from studies.options import StudyOptions
 from studies.page import section, table, write_page
 from studies.peers import PEERS
@@ -67,12 +70,24 @@ UNCHOSEN = ("torchmil", "LibAUC")
 _OUTER = tuple(method for library in UNCHOSEN for method in LIBRARIES[library])
 EVERY = (*VECTORS, BOOSTING, SVM, *LIBRARIES["mikit-learn"], *_OUTER)
 _FOLDS, _SEED = 5, 0
+_RATIO = 1 / (_FOLDS - 1)  # of test bags to training bags
 _GOAL, _BEHIND, _LEAST_PRIOR = -0.005, -0.02, 0.01
 
 Scores = NDArray[np.float64]
 Parts = Sequence[Scores]  # scores [M, n] of the inner folds, then of the test bags
 Task = tuple[int, str, str]  # outer fold, set and method
 Areas = Mapping[str, Mapping[str, Scores]]  # AUROC of each fold, by set and method or library
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """An outer fold of a set."""
+
+    name: str  # of the set
+    number: int
+    labels: Sequence[NDArray[np.int64]]  # of the bags that each inner fold holds out, then of the test bags
+    ours: Scores  # of the test bags, by `auto`
+    areas: Mapping[str, float]  # AUROC of the test bags by method, and by library that chooses
 
 
 @cache
@@ -105,7 +120,7 @@ def score_fold(task: Task) -> list[Row]:
     return [{"scores": rounded, "seconds": round(time.process_time() - started, 2)}]
 
 
-@as_study("`midam fit` against other libraries on real sets of many kinds", store=NAME)
+@as_study("`midam fit` against other libraries on real sets of many kinds", takes=("splits",), store=NAME)
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
     kinds = {"musk": ["musk1"], "digits": ["presence"]} if options.smaller else {k: [*own] for k, own in KINDS.items()}
@@ -115,11 +130,19 @@ def run(options: StudyOptions) -> None:
         _bags(name)  # a missing file or package ends the study before its first training
     for method in (method for method in methods if method in PEERS):
         PEERS[method]()
-    tasks = [(fold, name, method) for fold in range(_FOLDS) for name in names for method in methods]
+    numbers = range(min(options.splits or _FOLDS, _FOLDS))
+    tasks = [(fold, name, method) for fold in numbers for name in names for method in methods]
     groups = [Group([trial_name(NAME, set=name, fold=f, method=m)], [(f, name, m)]) for f, name, m in tasks]
     with Store(options.cache, NAME) as store:
         complete(groups, score_fold, store=store, options=options, section=NAME)
         rows = [row for group in groups for row in store.find(group.names) if row is not None]
+        folds = judged(rows, kinds)
+        lines = [
+            {"set": f.name, "fold": f.number, "labels": [y.tolist() for y in f.labels], "auto": f.ours.tolist()}
+            for f in folds
+        ]
+        bags = options.out / "trials" / f"{NAME}-bags{PACKED}"
+        write_packed(bags, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
         write_page(
             options,
             NAME,
@@ -128,50 +151,57 @@ def run(options: StudyOptions) -> None:
             seeds="0, of folds and methods",
             seconds=store.wall_time(),
             store=store,
-            body=body(rows, kinds),
+            body=body(rows, folds, kinds),
+            made=[f"- Labels of all bags, and the scores of `auto`: [trials/{bags.name}](trials/{bags.name})"],
         )
 
 
-def judged(rows: Sequence[Row], kinds: Mapping[str, Sequence[str]]) -> Areas:
-    """Return the AUROC of each fold, for each method and each library with its own choice."""
+def judged(rows: Sequence[Row], kinds: Mapping[str, Sequence[str]]) -> list[Judged]:
+    """Return the folds in the order of the kinds, each judged with a prior that its own kind has no part in."""
     scores: dict[tuple[str, int], dict[str, Parts]] = {}
     for row in rows:
         scores.setdefault((row["set"], row["fold"]), {})[row["method"]] = [np.array(part) for part in row["scores"]]
     weights = {key: _weights(key, own) for key, own in scores.items()}
-    found: dict[str, dict[str, list[float]]] = {name: {} for own in kinds.values() for name in own}
+    found = []
     for kind, names in kinds.items():
         prior = prior_without(kind, kinds, weights)
-        for name, number in (key for key in scores if key[0] in names):
-            own = scores[name, number]
-            for method, area in _areas_of(name, number, own, prior).items():
-                found[name].setdefault(method, []).append(area)
+        found += [
+            _judge(name, number, scores[name, number], prior)
+            for name in names
+            for number in range(_FOLDS)
+            if (name, number) in scores
+        ]
+    return found
+
+
+def areas_of(folds: Sequence[Judged]) -> Areas:
+    """Return the AUROC of each fold by set and method or library; of libraries that did not choose, the better one."""
     areas: dict[str, dict[str, Scores]] = {}
-    for name, of_set in found.items():
-        areas[name] = {method: np.array(values) for method, values in of_set.items()}
+    for name in dict.fromkeys(fold.name for fold in folds):
+        own = [fold.areas for fold in folds if fold.name == name]
+        areas[name] = {method: np.array([each[method] for each in own]) for method in own[0]}
         for library in UNCHOSEN:
-            own_areas = [areas[name][method] for method in LIBRARIES[library] if method in areas[name]]
-            if own_areas:
-                areas[name][library] = max(own_areas, key=lambda each: float(each.mean()))
+            tried = [areas[name][method] for method in LIBRARIES[library] if method in areas[name]]
+            if tried:
+                areas[name][library] = max(tried, key=lambda each: float(each.mean()))
     return areas
 
 
-def _areas_of(name: str, number: int, scores: Mapping[str, Parts], prior: Mapping[str, float]) -> dict[str, float]:
-    """Return the AUROC of the test bags of a fold: of `auto`, of each method, and of libraries that choose."""
+def _judge(name: str, number: int, scores: Mapping[str, Parts], prior: Mapping[str, float]) -> Judged:
+    """Mix the methods of `auto`, let each library choose, and return the AUROC of the test bags of a fold."""
     bags, trials = _bags(name), trials_of(_bags(name), number)
-    labels = bags.require_labels()
+    labels = [bags.require_labels()[trial.score] for trial in trials]
     result = mix(bags, trials[:-1], _rows(scores), prior=prior)
     logits = [bounded_logit(torch.from_numpy(scores[method][-1])).numpy() for method in result.taken]
-    areas = {OURS: auroc(labels[trials[-1].score], result.mixture.scores(logits))}
-    areas |= {m: auroc(labels[trials[-1].score], parts[-1].mean(axis=0)) for m, parts in scores.items()}
+    ours = np.round(result.mixture.scores(logits), 6)
+    areas = {OURS: auroc(labels[-1], ours)}
+    areas |= {m: auroc(labels[-1], parts[-1].mean(axis=0)) for m, parts in scores.items()}
     for library, methods in LIBRARIES.items():
         tried = [method for method in methods if method in scores and library not in UNCHOSEN]
-        inner = {
-            method: np.mean([auroc(labels[t.score], x.mean(axis=0)) for t, x in zip(trials[:-1], scores[method])])
-            for method in tried
-        }
+        inner = {m: np.mean([auroc(y, x.mean(axis=0)) for y, x in zip(labels[:-1], scores[m])]) for m in tried}
         if inner:
             areas[library] = areas[max(inner, key=lambda method: float(inner[method]))]
-    return areas
+    return Judged(name, number, labels, ours, areas)
 
 
 def _rows(scores: Mapping[str, Parts]) -> list[Row]:
@@ -201,9 +231,9 @@ def prior_without(
     }
 
 
-def body(rows: Sequence[Row], kinds: Mapping[str, Sequence[str]]) -> list[str]:
+def body(rows: Sequence[Row], folds: Sequence[Judged], kinds: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the sections of the page."""
-    areas = judged(rows, kinds)
+    areas, count = areas_of(folds), len({fold.number for fold in folds})
     first = next(iter(areas.values()))
     libraries = [library for library in LIBRARIES if library in first]
     means = {name: {method: float(own.mean()) for method, own in found.items()} for name, found in areas.items()}
@@ -227,16 +257,17 @@ def body(rows: Sequence[Row], kinds: Mapping[str, Sequence[str]]) -> list[str]:
     return [
         *section(
             "Libraries",
-            "Test AUROC, mean over five folds of at most 200 bags; the highest of a row is bold. Each library chooses "
-            "among its methods inside the training bags, except that the better method of LibAUC is chosen by the test "
-            "bags. [The rule and the sets](../studies/tabular/league.py) are older than the trainings.",
+            f"Test AUROC, mean over {count} of {_FOLDS} folds of at most 200 bags; the highest of a row is bold. Each "
+            "library chooses among its methods inside the training bags, except that the better method of LibAUC is "
+            "chosen by the test bags. [The rule and the sets](../studies/tabular/league.py) are older than the "
+            "trainings.",
             table(["kind", "set", OURS, *libraries], lines),
         ),
         *_decided(areas, kinds, of_kind, libraries),
         *section(
             "Methods",
             "Test AUROC of each method alone; the first five are those of `auto`. CPU seconds of all trainings of a "
-            "set: 30, of `midam` 40, of torchmil and LibAUC 5.",
+            "set, six a fold, of torchmil and LibAUC one.",
             table(["set", *methods], alone),
         ),
     ]
@@ -261,15 +292,15 @@ def _decided(
         line = [
             library,
             f"{mean_interval(of.tolist(), bounds=(-1.0, 1.0)):+}",
-            str(over_sets([*gaps[library].values()])),
+            str(over_sets([*gaps[library].values()], ratio=_RATIO)),
         ]
         unseen = f"{mean_interval(of[new].tolist(), bounds=(-1.0, 1.0)):+}" if new.sum() > 1 else "-"
         rows.append([*line, unseen, f"{ahead} of {len(gaps[library])}"])
     cells = [(library, name) for library in libraries for name in areas]
-    intervals = [corrected_interval(gaps[library][name], ratio=1 / (_FOLDS - 1)) for library, name in cells]
-    p = holm([(one.mean, one.low, one.high) for one in intervals], freedom=_FOLDS - 1)
+    intervals = [corrected_interval(gaps[library][name], ratio=_RATIO) for library, name in cells]
+    p = holm([(one.mean, one.low, one.high) for one in intervals], freedom=intervals[0].trials - 1)
     behind = [
-        f"{library} on {name} ({paired(gaps[library][name])}, p = {value:.3f})"
+        f"{library} on {name} ({paired(gaps[library][name], ratio=_RATIO)}, p = {value:.3f})"
         for (library, name), value in zip(cells, p)
         if gaps[library][name].mean() < _BEHIND and value < 0.05
     ]
@@ -287,6 +318,6 @@ def _decided(
         f"- Behind by more than {-_BEHIND} with p < 0.05 after Holm's correction over {len(cells)} cells: "
         f"{'; '.join(behind) or 'nowhere'}.\n"
         "- The five cells that are farthest behind: "
-        + "; ".join(f"{library} on {name} {paired(gaps[library][name])}" for library, name in worst)
+        + "; ".join(f"{library} on {name} {paired(gaps[library][name], ratio=_RATIO)}" for library, name in worst)
         + ".",
     )

@@ -14,7 +14,7 @@ from midam.errors import ConfigError
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.page import duration, figure_path, write_page
-from studies.paper_tables import METHODS, SETS
+from studies.paper_tables import METHODS, OURS, SETS
 from studies.protocol import EPOCHS, LRS, MARGIN, uses_no_margin
 from studies.registry import as_study
 from studies.sets import catalog
@@ -26,6 +26,7 @@ from studies.tabular.table2_page import (
     margin_section,
     paired_section,
     paper_section,
+    relative_section,
     short_section,
     split_rows,
     verdict_section,
@@ -74,7 +75,8 @@ def study(options: StudyOptions, sets: Mapping[str, Bags], *, shown: Mapping[str
         return
     # The quick version has a separate store, so that its time is the time of a first run.
     with Store(options.cache, _QUICK if options.quick else NAME) as store:
-        run_trials(plan(options), sets, store=store, options=options)
+        for methods in (METHODS, OURS):
+            run_trials(dataclasses.replace(plan(options), methods=methods), sets, store=store, options=options)
         if not options.smaller:
             measure_libauc(sets, store=store)
     write(options, shown)
@@ -96,16 +98,17 @@ def write(options: StudyOptions, sets: Mapping[str, Bags]) -> None:
         margins = sorted({wanted.margin, *_MARGINS})
         plans = {margin: dataclasses.replace(wanted, margin=margin) for margin in margins}
         rows = _once({margin: split_rows(plans[margin], sets, store=store) for margin in margins})
+        ours = {m: split_rows(dataclasses.replace(plans[m], methods=OURS), sets, store=store) for m in rows}
         body = short_section(rows)
         for margin, found in rows.items():
-            body += paper_section(found, margin=margin)
+            body += paper_section([*found, *ours[margin]], margin=margin)
         for margin, found in rows.items():
             others = {other: theirs for other, theirs in rows.items() if other != margin}
             body += verdict_section(found, margin=margin, others=others)
             path = figure_path(options, NAME, f"margin-{margin:g}")
             if draw_rows(path, found):
                 body += [f"![Our means, the paper's means and the interval of a 3-split mean]({path.name})", ""]
-            body += paired_section(found, margin=margin)
+            body += paired_section(found, margin=margin) + relative_section(found, ours[margin], margin=margin)
         body += margin_section(rows)
         body += time_section(plans, sets, store=store)
         write_page(

@@ -2,6 +2,9 @@
 
 With step sizes beta1, gamma0, eta, eta' of order eps^2, and T ~ eps^-4 steps, the squared error of the tracked
 state, |s_i^t - f_1(w^t; X_i)|^2, averaged over the steps, is O(eps^2).
+
+The theorem is about the state as printed. The state that `midam fit` keeps, relative to the level of the step, is
+measured beside it, at the same step sizes: what it holds of a bag is its row plus the level of the measured step.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,7 +15,7 @@ import torch
 
 from midam.compare.workers import Group
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, WholeBatch, sampled_batches
+from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches
 from midam.data.digits import digit_bags
 from midam.data.sampling import BagSampler
 from midam.errors import DataNotFoundError
@@ -22,6 +25,7 @@ from midam.nn.scorer import BagOutput
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
 from midam.train.build import MethodParts, build_method
+from midam.train.estimators import AsPrinted, encoded_sample
 from midam.train.loop import train_step
 from midam.train.optimizers import build_optimizer
 from studies.engine import Store, complete, trial_name
@@ -33,8 +37,12 @@ from studies.sets import catalog
 from studies.theory import tracking_report as report
 
 NAME = "tracking"
-POOLINGS = ("smoothed-max", "attention")
-_METHODS = dict(zip(POOLINGS, ("midam-printed-smx", "midam-printed-att")))
+ARMS = {
+    "smoothed-max, printed": "midam-printed-smx",
+    "smoothed-max, relative": "midam-smx",
+    "attention, printed": "midam-printed-att",
+    "attention, relative": "midam-att",
+}
 _POINTS = 64
 _POINT_STREAM = 11
 # The paper's configuration has the scale 1; there the weight of the new gradient is 0.9.
@@ -47,7 +55,7 @@ class Cell:
     """One run."""
 
     data: str  # Name of the set in the catalog
-    pooling: str  # "smoothed-max" or "attention"
+    arm: str  # the pooling and the state, of ARMS
     scale: float  # eps^2 in units of the paper's configuration, in (0, 1]: all step sizes are multiplied by it
     seed: int  # Seed of the weights and the draws
     steps: int  # T, in proportion to 1 / scale^2
@@ -60,8 +68,8 @@ def run(options: StudyOptions) -> None:
     halvings, seeds, first = (2, 2, 4) if options.smaller else (4, 5, _STEPS) if options.quick else (6, 5, _STEPS)
     scales = [0.5**i for i in range(halvings)]
     cells = [
-        Cell(data, pooling, scale, seed, round(first / scale**2))
-        for pooling in POOLINGS
+        Cell(data, arm, scale, seed, round(first / scale**2))
+        for arm in ARMS
         for scale in scales
         for seed in range(seeds)
     ]
@@ -72,8 +80,8 @@ def run(options: StudyOptions) -> None:
         complete(longest_first, _run, store=store, options=options, section=NAME)
         rows = [row for row in store.find(names) if row is not None]
         found = {
-            p: [[row for row in rows if (row["pooling"], row["scale"]) == (p, scale)] for scale in scales]
-            for p in POOLINGS
+            arm: [[row for row in rows if (row["arm"], row["scale"]) == (arm, scale)] for scale in scales]
+            for arm in ARMS
         }
         report.draw(found, scales, figure_path(options, NAME))
         write_page(
@@ -114,10 +122,12 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
     while step < cell.steps:
         for batch in sampled_batches(reader, sampler, targets):
             step += 1
-            exact = stream_bags(method.model, whole, chunk_size=config.run.chunk_size) if step in measured else None
+            if step in measured:
+                exact = stream_bags(method.model, whole, chunk_size=config.run.chunk_size)
+                level = level_of(method, batch)
             train_step(method.model, method.estimator, method.objective, optimizer, batch)
-            if exact is not None:
-                found.append(errors(method, exact))
+            if step in measured:
+                found.append(errors(method, exact, level))
             if step == cell.steps:
                 break
     error, size, score = np.array(found).T.tolist()
@@ -126,7 +136,7 @@ def run_cell(cell: Cell, bags: Bags) -> dict[str, Any]:
 
 def make_config(cell: Cell) -> Settings:
     """Return the paper's settings with all step sizes times the scale, without decay, for standardized bags."""
-    return paper_config(_METHODS[cell.pooling], lr=_LR * cell.scale).replace(
+    return paper_config(ARMS[cell.arm], lr=_LR * cell.scale).replace(
         seed=cell.seed,
         decay_at=[],
         state_rate=_STATE_RATE * cell.scale,
@@ -138,7 +148,7 @@ def make_config(cell: Cell) -> Settings:
 
 def _standardized(bags: Bags) -> Bags:
     """Return the bags as a training has them in memory: standardized once, by their own instances."""
-    usual = paper_config(_METHODS[POOLINGS[0]], lr=_LR).resolve(bags.instance_shape).model
+    usual = paper_config("midam-printed-smx", lr=_LR).resolve(bags.instance_shape).model
     standardizer = Standardizer(bags.instance_shape, clip=usual.clip, scaling=usual.scaling)
     x = torch.from_numpy(np.asarray(bags.instances))
     return bags.replace(instances=standardizer.fit(x)(x).numpy(), digests=None)
@@ -154,11 +164,20 @@ def measured_steps(cell: Cell) -> set[int]:
 
 
 @torch.no_grad()
-def errors(method: MethodParts, exact: BagOutput) -> tuple[float, float, float]:
+def level_of(method: MethodParts, batch: SampledBatch) -> torch.Tensor:
+    """Return the level [1 + V] of a step: 0 for the printed state, else the means of l and r of the samples."""
+    if isinstance(method.estimator, AsPrinted):
+        return torch.zeros(method.estimator.get_buffer("bag_state").shape[1] - 1, dtype=torch.float64)
+    sample = method.model.pooling.statistic.sample(*encoded_sample(method.model, batch), mask=batch.mask)
+    return torch.cat([sample.l.unsqueeze(1), sample.r], dim=1).double().mean(dim=0)
+
+
+@torch.no_grad()
+def errors(method: MethodParts, exact: BagOutput, level: torch.Tensor) -> tuple[float, float, float]:
     """Return the means of |s - f_1|^2 and |f_1|^2 over all bags, and of (h(s) - h(f_1))^2 over the visited bags."""
     state = method.estimator.get_buffer("bag_state").double()
     visited = state[:, 0] > 0
-    l, r = state[visited, 1], state[visited, 2:]  # noqa: E741
+    l, r = state[visited, 1] + level[0], state[visited, 2:] + level[1:]  # noqa: E741
     want = _raw(exact.l.double(), exact.r.double())
     got = torch.zeros_like(want)
     got[visited] = _raw(l, r)

@@ -16,7 +16,7 @@ from studies.page import table
 from studies.theory.exponents import TOLERANCE, Exponent, fit_exponent, verdict
 
 Found = Mapping[str, Sequence[Sequence[Row]]]
-"""Rows by pooling, then by scale, then by seed."""
+"""Rows by pooling and state, then by scale, then by seed."""
 
 MEASURES = {
     "relative": "error of s, relative to mean squared s",
@@ -40,7 +40,7 @@ def mean_error(row: Row, measure: str) -> float:
 
 
 def mean_errors(rows: Sequence[Sequence[Row]], measure: str) -> NDArray[np.float64]:
-    """Return the mean errors of the runs of one pooling, [seeds, scales]."""
+    """Return the mean errors of the runs of one arm, [seeds, scales]."""
     return np.array([[mean_error(row, measure) for row in runs] for runs in rows]).T
 
 
@@ -67,15 +67,16 @@ def body(found: Found, scales: Sequence[float], *, data: str, bags: Bags, figure
 
 
 def draw(found: Found, scales: Sequence[float], path: Path) -> None:
-    """Draw the mean error against the scale on the left, and the error along training in a panel for each pooling."""
+    """Draw the mean error against the scale on the left, and along training in a panel for each state of attention."""
+    along = [arm for arm in found if arm.startswith("attention")]
     figure = new_figure((11.4, 6.0))
-    grid = figure.subplots(2, 3, sharey="row")
+    grid = figure.subplots(2, 1 + len(along), sharey="row")
     for row, (measure, label) in zip(grid, (("relative", "Error of s, relative"), ("score", "Squared error of score"))):
         _draw_means(row[0], found, scales, measure)
         row[0].set_ylabel(label)
-        for axes, pooling in zip(row[1:], found):
-            _draw_runs(axes, found[pooling], scales, measure)
-            axes.set_title(f"{pooling}, along training", loc="left", fontweight="bold", fontsize=10)
+        for axes, arm in zip(row[1:], along):
+            _draw_runs(axes, found[arm], scales, measure)
+            axes.set_title(arm, loc="left", fontweight="bold", fontsize=10)
     for axes in grid[1, 1:]:
         axes.set_xlabel("Share of the steps")
     grid[1, 0].set_xlabel("Scale of the step sizes, eps^2")
@@ -85,11 +86,11 @@ def draw(found: Found, scales: Sequence[float], path: Path) -> None:
 
 
 def _draw_means(axes: Axes, found: Found, scales: Sequence[float], measure: str) -> None:
-    for style, (pooling, rows) in enumerate(found.items()):
+    for style, (arm, rows) in enumerate(found.items()):
         values = mean_errors(rows, measure)
         mean = np.exp(np.log(values).mean(axis=0))
         axes.plot(scales, values.T, color=COLORS[style], marker=MARKERS[style], linestyle="", markersize=3, alpha=0.5)
-        axes.plot(scales, mean, color=COLORS[style], linestyle=DASHES[style], linewidth=1.6, label=pooling)
+        axes.plot(scales, mean, color=COLORS[style], linestyle=DASHES[style], linewidth=1.6, label=arm)
         if style == 0:
             line = mean[0] * np.array(scales) / scales[0]
             axes.plot(scales, line, color=GRAY, linestyle=":", linewidth=1.4, label="slope of the bound")
@@ -117,11 +118,11 @@ def _along(row: Row, measure: str) -> NDArray[np.float64]:
 def _words(found: Found, scales: Sequence[float]) -> list[str]:
     """Return what the numbers show, in words that depend on the numbers."""
     lines = []
-    for pooling, rows in found.items():
+    for arm, rows in found.items():
         relative, absolute = (exponent(rows, scales, measure) for measure in ("relative", "error"))
         means = np.exp(np.log(mean_errors(rows, "relative")).mean(axis=0))
         lines.append(
-            f"- **{pooling.capitalize()}.** As the step sizes shrink by a factor of {scales[0] / scales[-1]:g}, the "
+            f"- **{arm.capitalize()}.** As the step sizes shrink by a factor of {scales[0] / scales[-1]:g}, the "
             f"error of s relative to its size goes from {means[0]:.2g} to {means[-1]:.2g}. It falls as eps^2 to the "
             f"power {relative} (bound 1): {verdict(-relative, -1.0)}. Without the division by the size: {absolute}, "
             f"{verdict(-absolute, -1.0)}."
@@ -130,22 +131,22 @@ def _words(found: Found, scales: Sequence[float]) -> list[str]:
 
 
 def _exponent_table(found: Found, scales: Sequence[float]) -> list[str]:
-    head = ["pooling", "measured", "exponent in eps^2", "bound", "verdict"]
+    head = ["pooling, state", "measured", "exponent in eps^2", "bound", "verdict"]
     rows = []
-    for pooling, runs in found.items():
+    for arm, runs in found.items():
         for measure, words in MEASURES.items():
             fit = exponent(runs, scales, measure)
-            rows.append([pooling, words, str(fit), "1", verdict(-fit, -1.0)])
+            rows.append([arm, words, str(fit), "1", verdict(-fit, -1.0)])
     return table(head, rows)
 
 
 def _mean_table(found: Found, scales: Sequence[float]) -> list[str]:
-    head = ["pooling", "eps^2", "steps", *(f"{words}" for words in MEASURES.values())]
+    head = ["pooling, state", "eps^2", "steps", *(f"{words}" for words in MEASURES.values())]
     rows = []
-    for pooling, cells in found.items():
+    for arm, cells in found.items():
         for number, scale in enumerate(scales):
             means = [np.exp(np.log(mean_errors(cells, measure)[:, number]).mean()) for measure in MEASURES]
-            rows.append([pooling, _scale(scale), f"{cells[number][0]['steps']:,}", *(f"{mean:.3g}" for mean in means)])
+            rows.append([arm, _scale(scale), f"{cells[number][0]['steps']:,}", *(f"{mean:.3g}" for mean in means)])
     return table(head, rows)
 
 
@@ -161,6 +162,9 @@ def _setting(found: Found, *, data: str, bags: Bags) -> list[str]:
         "- Error: |s_i - f_1(w; X_i)|^2 in the paper's space, s = exp(l) for smoothed-max and (exp(l) r, exp(l)) for "
         "attention, between forward pass and update of a step, mean over all bags, visited in that step or not, and "
         "over 64 steps, one drawn from each 64th part of the run. A bag before its first visit has s = 0.",
+        "- 'Printed' is the state of the paper, of which the theorem speaks. 'Relative' is the state of `vrsp`, the "
+        "default of `midam fit`: l and r relative to the level of the step. Its s is the remembered row plus the level "
+        "of the measured step, which is that of the samples of 16 bags and so varies from step to step by itself.",
         "- The relative error divides by the mean of |f_1|^2 over the same bags and steps. The proof's bound is in "
         "proportion to the square of B_{f_1}, a fixed bound on |f_1|; the sizes met here grow as the model learns, and "
         "runs with smaller step sizes are longer. Division by the size takes this growth out. The score's error is "

@@ -9,7 +9,7 @@ from midam.methods.auto.candidates import VECTORS
 from studies.options import StudyOptions
 from studies.sets import league as sets
 from studies.tabular import league
-from studies.tabular.league import BOOSTING, LIBRARIES, OURS, SVM, judged, prior_without, trials_of
+from studies.tabular.league import BOOSTING, LIBRARIES, OURS, SVM, areas_of, judged, prior_without, trials_of
 
 LABELS = np.arange(40) % 2
 KINDS = {"k": ["a"], "l": ["b"]}
@@ -33,10 +33,14 @@ def rows(bags, inner, test):
                 yield {"set": name, "fold": fold, "method": method, "scores": scores, "seconds": 1.0}
 
 
+def areas(found):
+    return areas_of(judged(list(found), KINDS))
+
+
 def test_inner_folds_alone_choose(one_set):
-    found = judged(list(rows(one_set, {SVM: 1, VECTORS[0]: 1}, {BOOSTING: 1, SVM: -1, VECTORS[0]: 1})), KINDS)
+    found = areas(rows(one_set, {SVM: 1, VECTORS[0]: 1}, {BOOSTING: 1, SVM: -1, VECTORS[0]: 1}))
     assert found["a"]["scikit-learn"].tolist() == [1.0] * 5, "of equal methods the first, not the best of the test"
-    found = judged(list(rows(one_set, {SVM: 1, VECTORS[3]: 1}, {BOOSTING: 1, SVM: -1, VECTORS[3]: 1})), KINDS)
+    found = areas(rows(one_set, {SVM: 1, VECTORS[3]: 1}, {BOOSTING: 1, SVM: -1, VECTORS[3]: 1}))
     assert found["a"]["scikit-learn"].tolist() == [0.0] * 5
     assert found["a"][OURS].tolist() == [1.0] * 5, "its only method that ranks the inner folds"
     assert "mikit-learn" not in found["a"], "not run"
@@ -60,7 +64,7 @@ def test_better_of_two_by_test_bags_for_libraries_without_inner_folds(one_set):
         for method, sign in ((first, -1), (second, 1)):
             scores = [[(0.5 + 0.4 * sign * (2 * LABELS[score] - 1)).tolist()]]
             usual.append({"set": "a", "fold": fold, "method": method, "scores": scores, "seconds": 1.0})
-    assert judged(usual, KINDS)["a"]["LibAUC"].tolist() == [1.0] * 5
+    assert areas(usual)["a"]["LibAUC"].tolist() == [1.0] * 5
 
 
 def test_a_draw_keeps_each_content_once_and_the_share_of_positive_bags():

@@ -20,7 +20,7 @@ from studies.splits import paper_splits, published_folds
 from studies.tabular import figure_generalization, figure_instances
 from studies.tabular.curves import Arm, CurvePlan, Curves, _names, find_curves
 from studies.tabular.table2 import plan
-from studies.tabular.table2_page import Row, paired_section
+from studies.tabular.table2_page import Row, paired_section, relative_section
 from studies.tabular.table2_trials import Chosen, choose
 from studies.theory.unit_test_bags import TESTS, unit_test_bags
 
@@ -95,6 +95,14 @@ def test_midam_is_paired_with_dam_by_split():
         "| new, MIDAM (att) - DAM (att) | 2 | +0.000 [+0.000, +0.000] | - | - | 1.00 | no spread |",
     ]
     assert paired_section(rows[2:4], margin=1.0) == paired_section([_row("dam-att", [0.5])], margin=1.0) == []
+
+
+def test_the_relative_state_is_compared_over_the_splits_that_both_have():
+    rows = [_row("midam-printed-att", [0.5, 0.6, 0.1]), _row("midam-printed-smx", [0.4, 0.4])]
+    ours = [_row("midam-att", [0.6, 0.72]), _row("midam-smx", [0.5])]
+    (line,) = [line for line in relative_section(rows, ours, margin=1.0) if line.startswith("| musk1")]
+    assert line.split(" | ")[:3] == ["| musk1, MIDAM (att), relative", "2", "+0.110 [-0.017, +0.237]"]
+    assert relative_section(rows, ours[1:], margin=1.0) == []
 
 
 def test_the_rate_is_chosen_by_validation_of_the_reported_epoch():

@@ -192,25 +192,32 @@ def test_a_step_is_flat_or_it_is_not():
     assert cost_verdict(wild).startswith("open")
 
 
-@pytest.mark.parametrize("pooling", tracking.POOLINGS)
-def test_the_error_of_the_state_is_that_of_the_papers_s(pooling):
+@pytest.mark.parametrize("arm", tracking.ARMS)
+def test_the_error_of_the_state_is_that_of_the_papers_s(arm):
     bags = Bags.from_list([np.random.default_rng(i).normal(size=(6, 3)).astype(np.float32) for i in range(4)])
-    cell = tracking.Cell("digits", pooling, 1.0, seed=0, steps=4)
+    cell = tracking.Cell("digits", arm, 1.0, seed=0, steps=4)
     method = build_method(tracking.make_config(cell), instance_shape=(3,), num_bags=4)
     with torch.no_grad():
         exact = method.model(torch.from_numpy(bags.instances), torch.from_numpy(bags.sizes))
     raw = [(math.exp(lw), *(math.exp(lw) * value for value in r)) for lw, r in zip(exact.l.tolist(), exact.r.tolist())]
     size = np.mean([sum(value**2 for value in row) for row in raw])
-    error, found, _ = tracking.errors(replace_state(method, exact, visited=[0, 1, 2, 3]), exact)
+    level = torch.arange(1, 1 + raw_width(exact)) / 2
+    still = torch.zeros_like(level)
+    state = BagOutput(exact.l - level[0], exact.r - level[1:], exact.n, exact.pooling)
+    error, found, _ = tracking.errors(replace_state(method, state, visited=[0, 1, 2, 3]), exact, level)
     assert (error, found) == pytest.approx((0, size), abs=1e-9 * size)
     # A bag that was not visited has s = 0, and no score.
-    error, found, score = tracking.errors(replace_state(method, exact, visited=[1, 2, 3]), exact)
+    error, found, score = tracking.errors(replace_state(method, exact, visited=[1, 2, 3]), exact, still)
     assert error == pytest.approx(sum(value**2 for value in raw[0]) / 4)
     assert score == pytest.approx(0, abs=1e-12)
     # s of bag 0 doubled (l + log 2): the error is the size of bag 0.
     doubled = BagOutput(exact.l + math.log(2) * torch.tensor([1, 0, 0, 0]), exact.r, exact.n, exact.pooling)
-    error, _, _ = tracking.errors(replace_state(method, doubled, visited=[0, 1, 2, 3]), exact)
+    error, _, _ = tracking.errors(replace_state(method, doubled, visited=[0, 1, 2, 3]), exact, still)
     assert error == pytest.approx(sum(value**2 for value in raw[0]) / 4, rel=1e-5)
+
+
+def raw_width(output):
+    return 1 + output.r.shape[1]
 
 
 def replace_state(method, output, *, visited):
@@ -222,16 +229,17 @@ def replace_state(method, output, *, visited):
     return method
 
 
-def test_a_state_of_whole_bags_and_still_weights_has_no_error():
+@pytest.mark.parametrize("arm", tracking.ARMS)
+def test_a_state_of_whole_bags_and_still_weights_has_no_error(arm):
     bags = Bags.from_list([np.random.default_rng(i).normal(size=(3, 2)) for i in range(16)], np.arange(16) % 2)
     # All 16 bags are visited, and drawn whole, in the first step; the weights hardly move.
-    row = tracking.run_cell(tracking.Cell("digits", "attention", 1e-9, seed=0, steps=3), bags)
+    row = tracking.run_cell(tracking.Cell("digits", arm, 1e-9, seed=0, steps=3), bags)
     assert row["step"] == [1, 2, 3]
     assert max(row["error"]) < 1e-9 * min(row["size"])
 
 
 def test_each_part_of_a_run_is_measured_once():
-    cell = tracking.Cell("musk2", "attention", 0.125, seed=2, steps=4096)
+    cell = tracking.Cell("musk2", "attention, printed", 0.125, seed=2, steps=4096)
     steps = tracking.measured_steps(cell)
     assert sorted((step - 1) // 64 for step in steps) == list(range(64))
     assert tracking.measured_steps(replace(cell, seed=3)) != steps
