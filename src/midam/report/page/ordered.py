@@ -144,7 +144,7 @@ class SurvivalPage(TargetPage):
         predicted, names, time = self.tested.predicted, self.target.predicted_names, self.tested.values[:, 0]
         if predicted is None:
             return []
-        columns = {"risk": np.array(names)[np.nan_to_num(predicted).astype(np.int64)]}
+        columns: dict[str, Any] = {"risk": np.array(names)[np.nan_to_num(predicted).astype(np.int64)]}
         columns |= {"score": number_column(self.tested.scores), "time": number_column(time, ".4g")}
         lowest, highest = np.nanmin(predicted), np.nanmax(predicted)
         early = np.flatnonzero(self.event & (predicted == lowest))
