@@ -91,8 +91,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_543,
-    files=268,
+    lines=33_131,
+    files=266,
     function=60,
     circles=0,
     against_layers=0,
@@ -107,20 +107,20 @@ LIMITS = Limits(
 PARTS = {
     "": 1528,
     "cli": 1884,
-    "compare": 1523,
-    "data": 7281,
-    "evaluate": 2410,
-    "explain": 2273,
+    "compare": 1503,
+    "data": 7271,
+    "evaluate": 2252,
+    "explain": 2213,
     "export": 534,
     "functional": 502,
     "imaging": 2149,
     "methods": 1839,
-    "nn": 1995,
-    "report": 2722,
+    "nn": 1975,
+    "report": 2617,
     "runs": 2527,
     "settings": 644,
-    "sklearn": 1088,
-    "targets": 966,
+    "sklearn": 1082,
+    "targets": 933,
     "train": 1678,
 }
 
