@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     text = "address of the cluster, tcp://HOST:8786 or a scheduler file (dask), HOST:6379 or auto (ray)"
     made.add_argument("--cluster", metavar="ADDRESS", help=text)
     made.add_argument("--margin", type=float, help="margin c of the AUC objectives (table2, ...)")
-    made.add_argument("--splits", type=int, help="random splits (table2)")
+    made.add_argument("--splits", type=int, help="random splits (table2), or the first folds (league)")
     made.add_argument("--protocol", help="protocol: splits or cv (table2)")
     made.add_argument("--size", help="size: full or small (table3, ...)")
     made.add_argument("--device", help="device: auto, cpu or cuda (table2, table3, ...)")
