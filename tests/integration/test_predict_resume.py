@@ -109,7 +109,8 @@ def test_the_class_is_what_the_score_is_called_and_groups_are_named(made, tmp_pa
 
 def test_classes_go_by_the_names_of_the_labels():
     bags = Bags.from_list([[[1.0]], [[2.0]]])
-    decision = BinaryDecision(PlattCalibrator.fit([0.1, 0.3, 0.6, 0.9], [0, 1, 0, 1]), 0.5)
+    calibrator = PlattCalibrator.fit([0.1, 0.3, 0.6, 0.9], [0, 1, 0, 1])
+    decision = BinaryDecision(calibrator=calibrator, threshold=0.5)
     text = predictions_text(bags, Binary(("benign", "malignant")), np.array([0.25, 0.5]), decision=decision)
     low, high = decision.predict([0.25, 0.5])
     assert text == f"bag,score,probability,class\n0,0.25,{low:.9g},benign\n1,0.5,{high:.9g},malignant\n"

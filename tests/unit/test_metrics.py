@@ -56,13 +56,13 @@ def test_auroc_is_exact_at_the_ends():
     assert auroc(labels, np.zeros(40)) == 0.5
 
 
-@given(bags())
-@settings(max_examples=100, deadline=None)
 def operating_point(labels, scores, rule="youden"):
     """The threshold of a rule."""
     return operating_points(labels, scores, [rule])[0].threshold
 
 
+@given(bags())
+@settings(max_examples=100, deadline=None)
 def test_operating_point_beats_every_threshold(sample):
     labels, scores = sample
 
