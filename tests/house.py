@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_453,
+    words=30_533,
     readme=700,
     long=0,
 )
