@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.outside import recount_league as league
 from tests.outside import recount_metrics as metrics
 from tests.outside import recount_scores as scores
 from tests.outside.published_trials import ROOT, data_root
@@ -69,7 +70,9 @@ def main(arguments: Sequence[str] = ()) -> int:
         _say(f"\n{name}: {len(figures) - len(rest)} of {len(figures)} decimals and intervals recomputed. Not these:")
         for figure in rest:
             _say(f"  {figure.group()}  ... {text[max(0, figure.start() - 60) : figure.start()]}")
-    return int(bool(wrong))
+    cells = league.differing_cells()
+    _say(f"\nrecords/league.md: {len(cells)} cells of its tables differ.{''.join(f' {cell}.' for cell in cells)}")
+    return int(bool(wrong or cells))
 
 
 def check(claim: Claim, text: str) -> Found:

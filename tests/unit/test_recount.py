@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.outside import published_trials, recount, recount_metrics, recount_scores
+from tests.outside import published_trials, recount, recount_league, recount_metrics, recount_scores
 
 
 @pytest.fixture
@@ -52,7 +52,19 @@ def test_each_changed_number_of_a_claim_is_found():
         assert recount.check(claim, changed).verdict == "DIFFERS", text[low:high]
 
 
-@pytest.mark.parametrize("module", [recount, published_trials, recount_metrics, recount_scores])
+def test_a_changed_cell_of_the_league_is_found(tmp_path, monkeypatch):
+    assert recount_league.differing_cells() == []
+    page = tmp_path / "league.md"
+    text = recount_league.PAGE.read_text("utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("| musk | musk1 |"))
+    last = line.split("|")[-2].strip(" *")
+    page.write_text(text.replace(line, line.replace(last, "0.123")), "utf-8")
+    monkeypatch.setattr(recount_league, "PAGE", page)
+    (wrong,) = recount_league.differing_cells()
+    assert wrong.startswith("musk1, LibAUC: 0.123 for ")
+
+
+@pytest.mark.parametrize("module", [recount, published_trials, recount_league, recount_metrics, recount_scores])
 def test_nothing_of_the_package_or_the_studies_is_imported(module):
     tree = ast.parse(Path(module.__file__).read_text("utf-8"))
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
