@@ -100,6 +100,7 @@ def begun_hashes(bags: Content) -> list[tuple[NDArray[Any] | Rows, "hashlib._Has
 
 
 def hash_rows(rows: NDArray[Any] | Rows, start: int, size: int, digest: "hashlib._Hash") -> None:
-    """Update a hash with the rows of a bag, a chunk at a time."""
-    for first, last in row_chunks(rows, np.array([start]), np.array([size])):
+    """Update a hash with the rows of a bag, those on disk a chunk at a time."""
+    # To plan chunks takes longer than to hash a small bag.
+    for first, last in row_chunks(rows, *np.array([[start], [size]])) if on_disk(rows) else [(start, start + size)]:
         digest.update(np.ascontiguousarray(rows[first:last]).data)

@@ -91,8 +91,7 @@ def fit_mixture(
     The weight of a candidate is proportional to its prior weight times the p-value of the test that its AUROC equals
     that of the best candidate (`paired_delong` of the probabilities). If the bags cannot distinguish the candidates,
     the prior decides; a clearly worse candidate gets almost no weight. A weight below 0.03 becomes 0, which spares its
-    training on all bags, and changes the mean AUROC of nine real sets by -0.0001. A candidate at chance is no
-    exception: of few bags, a good one may be.
+    training on all bags. A candidate at chance is no exception: of few bags, a good one may be.
 
     Parameters
     ----------
