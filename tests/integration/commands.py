@@ -171,14 +171,16 @@ def _call(function: Callable[..., object], arguments: Sequence[Any], log: str, e
 
 def _wait_at(moment: Moment) -> None:
     """Stop this process at a moment, until it is continued."""
+    # Each tick asks for the next one: a tick during another would stop the process again after its signal.
     reached: list[float] = []
 
     def check(*_: Any) -> None:
         if not reached and rows(moment.path) >= moment.rows:
             reached.append(time.process_time())
         if reached and time.process_time() - reached[0] >= moment.delay:
-            signal.setitimer(signal.ITIMER_REAL, 0)
             os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, _TICK)
 
     signal.signal(signal.SIGALRM, check)
-    signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
+    signal.setitimer(signal.ITIMER_REAL, _TICK)
