@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from midam.compare.workers import Group
 from midam.data.bags import Bags
+from midam.evaluate.predict import cpu_threads
 from midam.evaluate.ranking import auroc
 from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings
-from midam.train.loop import cpu_threads
 from studies.drawing import COLORS, DASHES, MARKERS, add_legend, save_figure
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import Recipe, choose_design, image_config

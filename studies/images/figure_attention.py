@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate.predict import evaluation, predict
+from midam.evaluate.predict import cpu_threads, evaluation, predict
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.layers import COLORS, weight_range
@@ -20,7 +20,6 @@ from midam.explain.spool import SpooledBag
 from midam.nn.ensemble import BagEnsemble
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
-from midam.train.loop import cpu_threads
 from studies.drawing import save_figure
 from studies.images.deletion import Deletion, measure_deletion
 from studies.images.design import Recipe, choose_design, fixed_settings, image_config

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.errors import DivergedError
+from midam.evaluate.predict import cpu_threads
 from midam.evaluate.ranking import auroc
 from midam.methods.names import DEFAULT
 from midam.methods.store import Row
@@ -21,7 +22,6 @@ from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
 from midam.train.inputs import fit_standardizers
-from midam.train.loop import cpu_threads
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.evaluate.predict import bag_groups, instance_scores, predict
+from midam.evaluate.pooled import Member, PooledBags
+from midam.evaluate.predict import bag_groups, cpu_threads, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.settings import Settings
 from midam.train.build import build_method
@@ -91,6 +93,34 @@ def test_a_prediction_leaves_the_model_as_it_was():
     assert [module.training for module in model.modules()] == modes
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("encoder", "layer", "shape", "threads"), [("mlp", nn.Linear, (4,), 1), ("resnet20", nn.Conv2d, (3, 8, 8), 3)]
+)
+def test_small_layers_take_one_thread_and_convolutions_all(encoder, layer, shape, threads, monkeypatch):
+    """On a busy machine, threads that share microseconds wait for each other for tens of milliseconds."""
+    config = Settings(encoder=encoder, estimator="exact", standardize=False)
+    model, seen = build_method(config, instance_shape=shape, num_bags=1).model, []
+    next(x for x in model.modules() if isinstance(x, layer)).register_forward_hook(
+        lambda *_: seen.append(torch.get_num_threads())
+    )
+    score, pooled_with = Member.score, []
+
+    def counted(self, *args):
+        pooled_with.append(torch.get_num_threads())
+        return score(self, *args)
+
+    monkeypatch.setattr(Member, "score", counted)
+    bags = Bags.from_list([np.ones((2, *shape), np.float32)] * 2)
+    with cpu_threads(3):
+        predict(model, bags)
+        pooled = PooledBags(model, bags)
+        pooled.scores(), pooled.contributions()
+        pooled.with_instance(np.array([1]), torch.ones(1, *shape))
+        assert torch.get_num_threads() == 3
+    assert set(seen) == {threads}
+    assert set(pooled_with) == {1}
 
 
 def test_modes_come_back_after_an_error():

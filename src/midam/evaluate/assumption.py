@@ -187,12 +187,16 @@ def _rank(bag: NDArray[np.int64]) -> NDArray[np.int64]:
 def _median(changes: Scores, groups: Sequence[str] | NDArray[np.str_] | None) -> dict[str, float | None]:
     """Return the median, with the 95% interval of bootstrap resamples of whole groups, or of bags without groups."""
     units, _ = units_of(groups, len(changes))
-    members = [np.flatnonzero(units == unit) for unit in range(int(units.max()) + 1)]
-    value, rng = float(np.median(changes)), np.random.default_rng(0)
-    if len(members) < 2:
+    count, value, rng = int(units.max()) + 1, float(np.median(changes)), np.random.default_rng(0)
+    if count < 2:
         return {"value": value, "low": None, "high": None}
-    drawn = [
-        np.concatenate([members[i] for i in rng.integers(len(members), size=len(members))]) for _ in range(_RESAMPLES)
-    ]
-    low, high = np.percentile([np.median(changes[index]) for index in drawn], [2.5, 97.5]).tolist()
+    order = np.argsort(changes)
+    ordered, units = changes[order], units[order]
+    medians = []
+    for _ in range(_RESAMPLES):
+        copies = np.bincount(rng.integers(count, size=count), minlength=count)[units]
+        until = np.cumsum(copies)
+        middle = np.searchsorted(until, [(until[-1] - 1) // 2, until[-1] // 2], side="right")
+        medians.append(ordered[middle].mean())
+    low, high = np.percentile(medians, [2.5, 97.5]).tolist()
     return {"value": value, "low": low, "high": high}

@@ -15,7 +15,7 @@ import copy
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Self
@@ -28,7 +28,7 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.evaluate.labeled_instances import ranks_of
-from midam.evaluate.predict import covariates_of, evaluation, prepared, reader_of
+from midam.evaluate.predict import covariates_of, cpu_threads, evaluation, prepared, reader_of
 from midam.evaluate.stream import instances_of_each
 from midam.functional.logmean import HEAVY, BagStatistic, identity, without
 from midam.nn.ensemble import BagEnsemble, column_of, scorers_of, weights_of
@@ -68,6 +68,13 @@ class Member:
         return alone
 
 
+@contextmanager
+def _without_graph() -> Iterator[None]:
+    """Build no graph, and take one thread for the small operations on pairs."""
+    with torch.no_grad(), cpu_threads(1):
+        yield
+
+
 class RemovableBags(ABC):
     """K whole bags, as the M scorers of a model pool them; their instances can be removed.
 
@@ -105,13 +112,13 @@ class RemovableBags(ABC):
         """Whether contributions have no closed form for some scorer, such as trees."""
         return any(not _is_closed(one.pooling) for one in self.members)
 
-    @torch.no_grad()
+    @_without_graph()
     def scores(self) -> Scores:
         """Return the score of each bag, [K]; NaN for an empty bag."""
         bags = torch.arange(len(self.sizes))
         return self._mean([one.score(self._statistic(at), bags) for at, one in enumerate(self.members)])
 
-    @torch.no_grad()
+    @_without_graph()
     def weights_of_instances(self) -> Scores:
         """Return the weight of each instance in the pooling of its bag [m], the mean over scorers; 1/n without one."""
         return self._mean([self._weights(at, self._statistic(at)) for at in range(len(self.members))])
@@ -124,7 +131,7 @@ class RemovableBags(ABC):
         # Rounded, so that equal instances rank in the order of the bag on every processor.
         return self._mean(self.member_contributions(among)).astype(np.float32)
 
-    @torch.no_grad()
+    @_without_graph()
     def member_contributions(self, among: NDArray[np.bool_] | None = None) -> list[Tensor]:
         """Return the contributions of each instance to the scores of its bag by each scorer, [M] tensors [m]."""
         mask = torch.ones_like(self.segment, dtype=torch.bool) if among is None else torch.from_numpy(among)
@@ -137,10 +144,16 @@ class RemovableBags(ABC):
         Each of the bags at the positions `bag` (int64 [T]) gets one of the instances x [T, ...], which are encoded
         here.
         """
-        scorers, place, scores = scorers_of(self._model), torch.from_numpy(bag), []
+        scorers, place = scorers_of(self._model), torch.from_numpy(bag)
         with evaluation(self._model):
             chunks = torch.split(x.to(next(self._model.parameters()).device), self.chunk_size)
             pairs = _joined([[*instances_of_each(scorers, chunk)] for chunk in chunks])
+        return self._merged(pairs, place)
+
+    @_without_graph()
+    def _merged(self, pairs: Sequence[Pairs], place: Tensor) -> Scores:
+        """Return the scores of bags at these positions [T], each with one instance more."""
+        scores = []
         for at, (one, pair) in enumerate(zip(self.members, pairs)):
             merged = one.pooling.statistic.merge(_take(self._statistic(at), place), one.singles(*pair))
             scores.append(one.score(merged, place))
@@ -281,7 +294,7 @@ class PooledBags(RemovableBags):
         other.members = [one if shift is None else replace(one, shift=shift[first]) for one, shift in shifted]
         return other
 
-    @torch.no_grad()
+    @_without_graph()
     def alone(self) -> Scores:
         """Return the score of a bag with each instance alone, [m]."""
         pairs = zip(self.members, self._pairs)

@@ -205,12 +205,26 @@ def _rounded(
 
 
 @contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Run with `count` CPU threads; None does not change their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def evaluation(model: torch.nn.Module) -> Iterator[None]:
-    """Set evaluation mode without graph inside; restore the modes of all layers afterwards."""
+    """Set evaluation mode without graph inside, with one thread for small layers; restore the modes of all layers."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
+    # Each operation of a model of vectors takes microseconds. Several threads do not gain, and on a machine that does
+    # something else they wait for each other a thousand times as long.
+    convolutions = any(weight.ndim > 2 for weight in model.parameters())
     try:
-        with torch.no_grad():
+        with torch.no_grad(), cpu_threads(None if convolutions else 1):
             yield
     finally:
         for module, training in modes.items():

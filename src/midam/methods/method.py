@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.evaluate.predict import predict
+from midam.evaluate.predict import cpu_threads, predict
 from midam.evaluate.ranking import FEW_BAGS
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.inner_folds import inner_trials
@@ -22,7 +22,6 @@ from midam.nn.ensemble import BagEnsemble, all_weights
 from midam.nn.scorer import BagScorer
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import OutOfFold
-from midam.train.loop import cpu_threads
 from midam.train.trials import Prepare, Trial
 
 Scores = NDArray[np.float64]

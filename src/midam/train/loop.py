@@ -11,6 +11,7 @@ from torch import Tensor
 
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.errors import ConfigError, DivergedError
+from midam.evaluate.predict import cpu_threads
 from midam.nn.encoders import batch_norms
 from midam.nn.objectives import Objective
 from midam.nn.scorer import BagOutput, BagScorer, SeenBags
@@ -261,17 +262,6 @@ def annealed(model: BagScorer, config: ResolvedSettings, epoch: int) -> Iterator
         yield
     finally:
         model.pooling.weight_power = 1.0
-
-
-@contextmanager
-def cpu_threads(count: int | None) -> Iterator[None]:
-    """Run with `count` CPU threads; None does not change their number."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

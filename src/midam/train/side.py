@@ -11,6 +11,7 @@ from torch.func import stack_module_state
 
 from midam.data.bags import Bags
 from midam.errors import DivergedError
+from midam.evaluate.predict import cpu_threads
 from midam.nn.encoders import MLP
 from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import AttentionPooling
@@ -21,7 +22,7 @@ from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS
 from midam.settings import ResolvedSettings
 from midam.train.build import build_part
 from midam.train.estimators import VarianceReduced
-from midam.train.loop import Training, annealed, cpu_threads, denormals_flushed, set_rates
+from midam.train.loop import Training, annealed, denormals_flushed, set_rates
 from midam.train.optimizers import build_optimizer
 from midam.train.trainer import Trainer
 from midam.train.trials import Trial
