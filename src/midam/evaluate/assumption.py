@@ -191,12 +191,8 @@ def _median(changes: Scores, groups: Sequence[str] | NDArray[np.str_] | None) ->
     if count < 2:
         return {"value": value, "low": None, "high": None}
     order = np.argsort(changes)
-    ordered, units = changes[order], units[order]
-    medians = []
-    for _ in range(_RESAMPLES):
-        copies = np.bincount(rng.integers(count, size=count), minlength=count)[units]
-        until = np.cumsum(copies)
-        middle = np.searchsorted(until, [(until[-1] - 1) // 2, until[-1] // 2], side="right")
-        medians.append(ordered[middle].mean())
+    draws = (np.bincount(rng.integers(count, size=count), minlength=count)[units[order]] for _ in range(_RESAMPLES))
+    resamples = (np.repeat(changes[order], copies) for copies in draws)
+    medians = [(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2 for x in resamples]
     low, high = np.percentile(medians, [2.5, 97.5]).tolist()
     return {"value": value, "low": low, "high": high}

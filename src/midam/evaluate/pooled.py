@@ -144,19 +144,14 @@ class RemovableBags(ABC):
         Each of the bags at the positions `bag` (int64 [T]) gets one of the instances x [T, ...], which are encoded
         here.
         """
-        scorers, place = scorers_of(self._model), torch.from_numpy(bag)
+        scorers, place, scores = scorers_of(self._model), torch.from_numpy(bag), []
         with evaluation(self._model):
             chunks = torch.split(x.to(next(self._model.parameters()).device), self.chunk_size)
             pairs = _joined([[*instances_of_each(scorers, chunk)] for chunk in chunks])
-        return self._merged(pairs, place)
-
-    @_without_graph()
-    def _merged(self, pairs: Sequence[Pairs], place: Tensor) -> Scores:
-        """Return the scores of bags at these positions [T], each with one instance more."""
-        scores = []
-        for at, (one, pair) in enumerate(zip(self.members, pairs)):
-            merged = one.pooling.statistic.merge(_take(self._statistic(at), place), one.singles(*pair))
-            scores.append(one.score(merged, place))
+        with cpu_threads(1):
+            for at, (one, pair) in enumerate(zip(self.members, pairs)):
+                merged = one.pooling.statistic.merge(_take(self._statistic(at), place), one.singles(*pair))
+                scores.append(one.score(merged, place))
         return self._mean(scores)
 
     def _mean(self, by_member: Sequence[Tensor]) -> Scores:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
@@ -17,7 +17,7 @@ from midam.data.brief import BriefRepr
 from midam.data.column_codes import ColumnCoder, CovariateCoder, note_of_filled, refuse_columns
 from midam.data.missing import align_features, impute, missing_counts
 from midam.data.on_disk import on_disk
-from midam.errors import BagDataError, require, require_counts
+from midam.errors import BagDataError, require_counts
 from midam.evaluate.stream import InstancePass, stream_outputs
 from midam.nn.ensemble import BagEnsemble, Inputs, member_mean, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer, coder_of
@@ -92,8 +92,6 @@ def predict(
     ranks : Ranks, optional
         Processes that call this function together: each scores a share, and all get all scores.
     """
-    require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     bags = prepared(model, bags) if reader is None else bags
     known = covariates_of(model, bags) if covariates is None else covariates
     return predict_each(
@@ -169,9 +167,6 @@ def instance_scores(
     With several score columns, `column`, from 0, is required (`ConfigError`). With covariates, the score of an instance
     is that of a bag with these covariates and this instance alone.
     """
-    require(model, nn.Module, "model", "pass a scorer, or the `model` of a loaded run")
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
-    require(index, int, "index", "give the number of a bag, from 0")
     bags = prepared(model, bags.subset([index]))
     reader, model = reader_of(model, bags), of_bag(model, bags, 0)
     batch = WholeBatch.unlabeled(reader, torch.tensor([0]))

@@ -26,7 +26,7 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.plan import plan_digest, stamp
-from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require_counts
 from midam.files import write_text
 from midam.imaging.network import Network, assembled, intensities, passed, standardized
 from midam.imaging.networks import load_network
@@ -300,7 +300,6 @@ def embed_bags(
     Bags
         The bags of the store. Their `cut` holds the recipe: network, SHA-256 of its weights, layer, preprocessing.
     """
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     network = encoder if isinstance(encoder, Network) else load_network(encoder)
     recipe = make_recipe(bags, network, dtype=dtype, size=size)
     made = embedded(bags, network, recipe, accelerator=accelerator, devices=devices)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.errors import BagDataError, ConfigError, require, require_counts
+from midam.errors import BagDataError, ConfigError, require_counts
 from midam.evaluate.predict import predict
 from midam.targets import target_of
 
@@ -79,7 +79,6 @@ def permutation_importance(
     >>> [row.feature for row in permutation_importance(fitted, bags)]
     ['feature 0', 'feature 1']
     """
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     require_counts(repeats=repeats)
     if len(bags.instance_shape) != 1:
         raise BagDataError(

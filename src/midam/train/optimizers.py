@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from midam.errors import ConfigError, require, require_choice
+from midam.errors import ConfigError, require_choice
 from midam.nn.encoders import batch_norms
 from midam.settings import ResolvedSettings, Settings
 
@@ -16,8 +16,6 @@ OptimizerName = Literal["sgd", "adam"]
 
 def parameter_groups(model: nn.Module, objective: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
     """Return the parameters of the model with weight decay, and those of the objective (a, b) without."""
-    for name, module in (("model", model), ("objective", objective)):
-        require(module, nn.Module, name, "give a module of torch")
     groups: list[dict[str, Any]] = [
         {"params": [p for p in model.parameters() if p.requires_grad], "weight_decay": weight_decay},
         {"params": list(objective.parameters()), "weight_decay": 0.0},

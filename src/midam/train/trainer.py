@@ -329,7 +329,6 @@ class Trainer:
 
 def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> "Fabric":
     """Make a Fabric with one device per process, by the settings; raise a `ConfigError` if the device is missing."""
-    require(config, Settings, "config", "make them with `midam.Settings(...)`")
     processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.errors import DivergedError, Note, require
+from midam.errors import DivergedError, Note
 from midam.nn.ensemble import BagEnsemble
 from midam.settings import Settings
 from midam.train.trainer import Trainer
@@ -83,8 +83,6 @@ def train_trials(
 
     The results are in the order of `trials`; see `train_trial`.
     """
-    require(config, Settings, "config", "make them with `midam.Settings(...)`")
-    require(bags, Bags, "bags", "read them with `midam.read_bags`")
     return [train_trial(config, bags, trial, after=after) for trial in trials]
 
 
