@@ -1,5 +1,6 @@
 import io
 import re
+import sys
 import time
 
 import numpy as np
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midam.report import describe, terminal
-from midam.report.program import VisibleConsole
+from midam.report.program import VisibleConsole, say
 from studies.sets import catalog
 
 
@@ -209,6 +210,14 @@ def test_a_console_shows_control_characters_of_names():
     assert text.count(r"b\x1b]0;title\x1b[2J\x9b\u202e\udcff") >= 4
     assert set(text) & {*name} == set(r"b]0;title[2J")
     assert "\nnext\n" in text
+
+
+def test_letters_that_the_output_lacks_are_escaped(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    say("Zoë, \udce9.png")
+    sys.stdout.flush()
+    assert raw.getvalue() == rb"Zo\xeb, \udce9.png" + b"\n"
 
 
 def test_a_file_of_output_gets_a_line_at_least_every_half_minute_whatever_the_work_does(monkeypatch):

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from rich.console import Console
@@ -29,7 +30,9 @@ class VisibleConsole(Console):
 
 
 def stdout_console() -> Console:
-    """Return a console for results, plain if the output is not a terminal."""
+    """Return a console for results, plain if the output is not a terminal; letters that it lacks are escaped."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     console = VisibleConsole(file=sys.stdout, highlight=False, soft_wrap=True, emoji=False)
     if not console.is_terminal:
         console.width = max(console.width, _PLAIN_WIDTH)
