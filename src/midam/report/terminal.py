@@ -183,10 +183,9 @@ def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> 
     _print_parts(console, parts, headline)
     trained = summary.get("train", {}).get("auroc")
     if trained is not None and trained < NEAR_CHANCE:
-        after, way_out = f" after {summary.get('epochs')} epochs", "raise --epochs or --lr"
-        if "epochs" not in summary:
-            after, way_out = "", "take another --method"
-        text = f"even the training bags are hardly ranked (AUROC {trained:.3f}{after}): the model has not learned yet"
+        epochs = f" after {summary['epochs']} epochs" if "epochs" in summary else ""
+        way_out = "raise --epochs or --lr" if epochs else "take another --method"
+        text = f"even the training bags are hardly ranked (AUROC {trained:.3f}{epochs}): the model has not learned yet"
         remark(console, f"{text}, and its other metrics mean little; {way_out}", "warning")
     several = words.mean_words(summary)
     if several is not None:
@@ -257,16 +256,14 @@ def print_description(console: Console, name: str, facts: Mapping[str, Any], bag
 
 def print_warnings(console: Console, description: BagDescription) -> None:
     """Print problems that can spoil a result, and checks that were skipped."""
-    for message in description.warnings:
-        remark(console, message, "warning")
-    for message in description.notes:
-        remark(console, message)
+    for kind, messages in (("warning", description.warnings), ("note", description.notes)):
+        for message in messages:
+            remark(console, message, kind)
 
 
 def _print_instances(console: Console, result: Mapping[str, Any], headline: str) -> None:
     """Print how well contributions find labeled instances, of the headline's part or the next one that has some."""
-    evaluated = words.instances_of(result.get("instances") or {}, headline)
-    if evaluated is not None:
+    if (evaluated := words.instances_of(result.get("instances") or {}, headline)) is not None:
         part, entry = evaluated
         where = "" if part == headline else f" ({words.PART_NAMES[part]} bags)"
         console.print(f"{words.instance_words(entry)}{where}", soft_wrap=True)
