@@ -96,9 +96,10 @@ def test_a_prediction_leaves_the_model_as_it_was():
 
 
 @pytest.mark.parametrize(
-    ("encoder", "layer", "shape", "threads"), [("mlp", nn.Linear, (4,), 1), ("resnet20", nn.Conv2d, (3, 8, 8), 3)]
+    ("encoder", "layer", "shape", "threads"),
+    [("mlp", nn.Linear, (4,), 1), ("mlp", nn.Linear, (600,), 3), ("resnet20", nn.Conv2d, (3, 8, 8), 3)],
 )
-def test_small_layers_take_one_thread_and_convolutions_all(encoder, layer, shape, threads, monkeypatch):
+def test_small_layers_take_one_thread_and_large_ones_all(encoder, layer, shape, threads, monkeypatch):
     """On a busy machine, threads that share microseconds wait for each other for tens of milliseconds."""
     config = Settings(encoder=encoder, estimator="exact", standardize=False)
     model, seen = build_method(config, instance_shape=shape, num_bags=1).model, []

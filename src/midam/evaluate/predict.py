@@ -24,8 +24,8 @@ from midam.nn.scorer import BagScorer, coder_of
 from midam.process_group import Ranks
 from midam.settings import usual_chunk
 
-_BAGS_AT_A_TIME = 4096
-_CHUNKS_AT_A_TIME = 16
+_BAGS_AT_A_TIME, _CHUNKS_AT_A_TIME = 4096, 16
+_LARGE = 1 << 16  # weights of a layer, from which several threads gain
 
 
 @dataclass(frozen=True, repr=False)
@@ -212,14 +212,14 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def evaluation(model: torch.nn.Module) -> Iterator[None]:
-    """Set evaluation mode without graph inside, with one thread for small layers; restore the modes of all layers."""
+    """Set evaluation mode without graph inside, and one thread if no layer is large; restore the modes of all layers."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
-    # Each operation of a model of vectors takes microseconds. Several threads do not gain, and on a machine that does
-    # something else they wait for each other a thousand times as long.
-    convolutions = any(weight.ndim > 2 for weight in model.parameters())
+    # Operations of a small network take microseconds. Several threads do not gain, and on a machine that does something
+    # else they wait for each other a thousand times as long.
+    large = any(weight.ndim > 2 or (weight.ndim == 2 and weight.numel() > _LARGE) for weight in model.parameters())
     try:
-        with torch.no_grad(), cpu_threads(None if convolutions else 1):
+        with torch.no_grad(), cpu_threads(None if large else 1):
             yield
     finally:
         for module, training in modes.items():
