@@ -13,7 +13,7 @@ from torch import nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.evaluate.pooled import Member, PooledBags
-from midam.evaluate.predict import bag_groups, cpu_threads, instance_scores, predict
+from midam.evaluate.predict import bag_groups, instance_scores, predict
 from midam.nn.ensemble import BagEnsemble
 from midam.settings import Settings
 from midam.train.build import build_method
@@ -106,7 +106,10 @@ def test_small_layers_take_one_thread_and_large_ones_all(encoder, layer, shape, 
     next(x for x in model.modules() if isinstance(x, layer)).register_forward_hook(
         lambda *_: seen.append(torch.get_num_threads())
     )
-    score, pooled_with = Member.score, []
+    score, pooled_with, now = Member.score, [], [3]
+    # Three real threads would take seconds beside other tests.
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: now.__setitem__(0, count))
 
     def counted(self, *args):
         pooled_with.append(torch.get_num_threads())
@@ -114,12 +117,11 @@ def test_small_layers_take_one_thread_and_large_ones_all(encoder, layer, shape, 
 
     monkeypatch.setattr(Member, "score", counted)
     bags = Bags.from_list([np.ones((2, *shape), np.float32)] * 2)
-    with cpu_threads(3):
-        predict(model, bags)
-        pooled = PooledBags(model, bags)
-        pooled.scores(), pooled.contributions()
-        pooled.with_instance(np.array([1]), torch.ones(1, *shape))
-        assert torch.get_num_threads() == 3
+    predict(model, bags)
+    pooled = PooledBags(model, bags)
+    pooled.scores(), pooled.contributions()
+    pooled.with_instance(np.array([1]), torch.ones(1, *shape))
+    assert now == [3]
     assert set(seen) == {threads}
     assert set(pooled_with) == {1}
 

@@ -212,7 +212,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def evaluation(model: torch.nn.Module) -> Iterator[None]:
-    """Set evaluation mode without graph inside, and one thread if no layer is large; restore the modes of all layers."""
+    """Set evaluation mode without graph inside, and one thread if no layer is large; restore the modes afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     # Operations of a small network take microseconds. Several threads do not gain, and on a machine that does something
