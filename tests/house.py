@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_126,
+    lines=33_116,
     files=266,
     function=60,
     circles=0,
@@ -109,14 +109,14 @@ PARTS = {
     "cli": 1884,
     "compare": 1503,
     "data": 7271,
-    "evaluate": 2261,
+    "evaluate": 2258,
     "explain": 2213,
     "export": 534,
     "functional": 502,
     "imaging": 2148,
     "methods": 1838,
     "nn": 1975,
-    "report": 2616,
+    "report": 2609,
     "runs": 2527,
     "settings": 644,
     "sklearn": 1082,

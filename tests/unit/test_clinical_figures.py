@@ -13,7 +13,7 @@ from midam.errors import ConfigError
 from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
 from midam.evaluate.calibrate import calibration_interval, reliability_bins
 from midam.evaluate.intervals import fold_interval
-from midam.evaluate.metrics import threshold_metrics
+from midam.evaluate.metrics import summarize, threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, operating_points, proportion
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
 
@@ -83,6 +83,16 @@ def test_shares_of_independent_bags_have_the_intervals_of_the_summary():
     assert [share.low, share.high] == found["sensitivity_ci95"]
     assert share.bags == 40
     assert proportion([]) is None
+
+
+def test_shares_of_groups_have_the_intervals_of_the_summary():
+    labels, scores, _ = sample(80)
+    patients = np.argsort(np.argsort(scores)) // 5  # those of a patient have similar scores
+    found = summarize(labels, scores, groups=patients, threshold=0.4)["at_threshold"]
+    for name, label in (("sensitivity", 1), ("specificity", 0)):
+        share = proportion((scores >= 0.4) == labels, groups=patients, among=labels == label)
+        assert [share.low, share.high] == found[f"{name}_ci95"]
+    assert found != threshold_metrics(labels, scores, 0.4)
 
 
 def test_shares_of_groups_cover():

@@ -44,7 +44,7 @@ def test_roc_shows_the_curve_and_the_operating_point(tmp_path, sample):
     threshold = operating_points(labels, scores)[0].threshold
     plain = plot_roc(labels=labels, scores=scores, summary=summarize(labels, scores))
     summary = summarize(labels, scores, threshold=threshold)
-    marked = plot_roc(labels=labels, scores=scores, summary=summary, threshold=threshold)
+    marked = plot_roc(labels=labels, scores=scores, summary=summary)
     assert pixels(tmp_path, plain, BLUE) > 1000
     assert pixels(tmp_path, plain, ORANGE) == 0
     assert pixels(tmp_path, marked, ORANGE) > 200
@@ -57,7 +57,7 @@ def test_roc_shows_the_curve_and_the_operating_point(tmp_path, sample):
 def test_roc_of_perfect_and_reversed_scores(tmp_path, ends):
     labels, scores = np.repeat([0, 1], 8), ends * np.arange(16)
     summary = summarize(labels, scores, threshold=7.5)
-    figure = plot_roc(labels=labels, scores=scores, summary=summary, threshold=7.5)
+    figure = plot_roc(labels=labels, scores=scores, summary=summary)
     assert pixels(tmp_path, figure, BLUE) > 1000
 
 

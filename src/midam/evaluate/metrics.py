@@ -79,11 +79,13 @@ def brier(labels: ArrayLike, scores: ArrayLike, probabilities: ArrayLike) -> flo
     return float(np.mean((p - y) ** 2))
 
 
-def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, Any]:
+def threshold_metrics(
+    labels: ArrayLike, scores: ArrayLike, threshold: float, *, groups: ArrayLike | None = None
+) -> dict[str, Any]:
     """Return sensitivity, specificity, balanced accuracy and F1 at a threshold: a bag is positive from this score on.
 
-    The values are floats in [0, 1] and intervals [low, high] (Wilson 1927, with independent bags), or None if a class
-    that they need is absent.
+    The values are floats in [0, 1] and intervals [low, high] (Wilson 1927, that of whole groups if `groups` [N] hold
+    several bags: `midam.evaluate.proportions.proportion`), or None if a class that they need is absent.
 
     Examples
     --------
@@ -93,7 +95,7 @@ def threshold_metrics(labels: ArrayLike, scores: ArrayLike, threshold: float) ->
     """
     result: dict[str, Any] = {"threshold": float(threshold)}
     for name, label in (("sensitivity", 1), ("specificity", 0)):
-        share = called_right(labels, scores, threshold=threshold, label=label)
+        share = called_right(labels, scores, threshold=threshold, label=label, groups=groups)
         result |= {name: share and share.value, f"{name}_ci95": share and [share.low, share.high]}
     result["balanced_accuracy"] = balanced_accuracy(labels, scores, threshold)
     return result | {"f1": f1(labels, scores, threshold)}
@@ -205,12 +207,7 @@ def summarize(
     if units is not None:
         result["groups"] = int(units.max()) + 1
     if threshold is not None:
-        result["at_threshold"] = threshold_metrics(y, s, threshold)
-        if result.get("groups", y.size) < y.size:
-            warnings.append(
-                "Some groups hold several bags: the intervals of sensitivity and specificity assume independent bags "
-                "and are too narrow."
-            )
+        result["at_threshold"] = threshold_metrics(y, s, threshold, groups=groups)
     if probabilities is not None:
         line = calibration_line(y, probabilities) or (None, None)
         result["brier"] = brier(y, s, probabilities)

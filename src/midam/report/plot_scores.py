@@ -14,7 +14,6 @@ from sklearn.metrics import roc_curve
 from midam.errors import plural
 from midam.evaluate.bands import Band, Bands
 from midam.evaluate.calibrate import Bin, Line
-from midam.evaluate.metrics import threshold_metrics
 from midam.evaluate.survival import bags_at_risk, kaplan_meier
 from midam.report.figures import COLORS, DASHES, GRAY, add_dots, evenly, finish, new_chart, span, unit_axes
 from midam.report.words import shortened
@@ -32,13 +31,12 @@ def plot_roc(
     labels: NDArray[np.int64],
     scores: NDArray[np.float64],
     summary: Mapping[str, Any],
-    threshold: float | None = None,
     baseline: NDArray[np.float64] | None = None,
     band: Band | None = None,
 ) -> Figure:
-    """Plot the ROC curve of bags of both classes with the AUROC of their summary.
+    """Plot the ROC curve of bags of both classes with the AUROC of their summary, and its operating point, if any.
 
-    The operating point, the curve of a baseline's scores and a 95% band are plotted if they are given.
+    The curve of a baseline's scores and a 95% band are plotted if they are given.
     """
     figure, axes = new_chart(height=3.4)
     _band(axes, band, BLUE)
@@ -49,14 +47,14 @@ def plot_roc(
     if baseline is not None:
         x, up, _ = roc_curve(labels, baseline, drop_intermediate=False)
         axes.plot(x, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label="Baseline", zorder=2.5)
-    if threshold is not None:
-        _operating_point(axes, threshold_metrics(labels, scores, threshold))
+    if "at_threshold" in summary:
+        _operating_point(axes, summary["at_threshold"])
     unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
     return finish(figure)
 
 
 def _operating_point(axes: Axes, point: Mapping[str, Any]) -> None:
-    """Mark the operating point, with its Wilson intervals as bars."""
+    """Mark the operating point, with its intervals as bars."""
     x, up = 1 - point["specificity"], point["sensitivity"]
     low, high = (1 - bound for bound in reversed(point["specificity_ci95"]))
     below, above = point["sensitivity_ci95"]

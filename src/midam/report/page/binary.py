@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.errors import plural
 from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit_of_all
-from midam.evaluate.proportions import Estimate, called_right, operating_points, proportion
+from midam.evaluate.proportions import Estimate, operating_points, proportion
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
 from midam.report.page.assumption import assumption_part
@@ -52,23 +52,21 @@ class BinaryPage(TargetPage):
         )
 
     def intervals(self) -> dict[str, Estimate | None]:
-        """Return average precision, and rates at the threshold with intervals that respect groups."""
-        rates = {
-            name: self._rate(label, self.study.threshold) for label, name in enumerate(("specificity", "sensitivity"))
-        }
-        return {"auprc": self._bands.auprc, **{f"at_threshold.{name}": rate for name, rate in rates.items()}}
+        """Return the average precision with its interval."""
+        return {"auprc": self._bands.auprc}
 
     def figures(self) -> list[Figure]:
         """Return the curves with bands, and the scores of both classes."""
         study, tested, bands = self.study, self.tested, self._bands
-        bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores, "threshold": study.threshold}
+        bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
         roc = plot_scores.plot_roc(**bags, summary=self.summary, baseline=study.baseline, band=bands.roc)
         precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
+        histogram = plot_scores.plot_histogram(**bags, threshold=study.threshold)
         unit = "groups" if tested.grouped else "bags"
         return [
             Figure(roc, "ROC curve.", f"Band: {bands.resamples} bootstrap resamples of whole {unit}, point by point."),
             Figure(precision, "Precision and recall."),
-            Figure(plot_scores.plot_histogram(**bags), "Scores.", "Where they overlap, bags are misclassified."),
+            Figure(histogram, "Scores.", "Where they overlap, bags are misclassified."),
         ]
 
     def tables(self) -> list[Any]:
@@ -85,11 +83,6 @@ class BinaryPage(TargetPage):
             Part("Usefulness: is acting on it better than not?", self._usefulness()),
             Part("Operating points", self._operating()),
         ]
-
-    def _rate(self, label: int, threshold: float | None) -> Estimate | None:
-        """Return the share of a class that is classified correctly."""
-        bags = self.tested
-        return called_right(bags.values, bags.scores, threshold=threshold, label=label, groups=bags.groups)
 
     def _calibration(self) -> list[Any]:
         tested, summary, p = self.tested, self.summary, self.tested.predicted
