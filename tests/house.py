@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_116,
+    lines=33_123,
     files=266,
     function=60,
     circles=0,
@@ -109,18 +109,18 @@ PARTS = {
     "cli": 1884,
     "compare": 1503,
     "data": 7271,
-    "evaluate": 2258,
+    "evaluate": 2269,
     "explain": 2213,
     "export": 534,
     "functional": 502,
     "imaging": 2148,
     "methods": 1838,
     "nn": 1975,
-    "report": 2609,
+    "report": 2610,
     "runs": 2527,
     "settings": 644,
     "sklearn": 1082,
-    "targets": 933,
+    "targets": 928,
     "train": 1667,
 }
 

@@ -10,7 +10,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError
-from midam.evaluate.ranking import Scores, check_numbers, check_times
+from midam.evaluate.ranking import Scores, check_numbers, check_times, units_of
 
 
 class SurvivalCurve(NamedTuple):
@@ -104,21 +104,25 @@ def median_follow_up(time: ArrayLike, event: ArrayLike) -> float | None:
     return median_time(kaplan_meier(t, ~e))
 
 
-def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | None:
-    """Return the p-value of the log-rank test that all groups have the same survival curve; None if undefined.
+def log_rank(time: ArrayLike, event: ArrayLike, risk: ArrayLike, *, groups: ArrayLike | None = None) -> float | None:
+    """Return the p-value of the log-rank test that all risk groups have the same survival curve; None if undefined.
 
-    Bags are assumed to be independent.
+    If `groups` hold several bags, the variance is that of the sums of the bags' terms over whole groups, and the law is
+    that of Hotelling's statistic.
 
     Parameters
     ----------
     time, event : array_like, shape [N]
         As in `kaplan_meier`.
-    groups : array_like, shape [N]
-        Group of each bag; two or more groups.
+    risk : array_like, shape [N]
+        Risk group of each bag; two or more of them.
+    groups : array_like, shape [N], optional
+        The unit (patient) of each bag.
 
     References
     ----------
-    Mantel (1966), Cancer Chemotherapy Reports 50:163.
+    Mantel (1966), Cancer Chemotherapy Reports 50:163. Lin and Wei (1989), Journal of the American Statistical
+    Association 84:1074, for groups.
 
     Examples
     --------
@@ -126,20 +130,31 @@ def log_rank(time: ArrayLike, event: ArrayLike, groups: ArrayLike) -> float | No
     0.0067
     """
     t, e = check_times(time, event)
-    names, group = np.unique(np.asarray(groups), return_inverse=True)
-    if group.shape != t.shape:
-        raise BagDataError(f"Expected one group per bag, got {group.shape} for {t.size} bags; pass an array [N].")
+    names, member = np.unique(np.asarray(risk), return_inverse=True)
+    if member.shape != t.shape:
+        raise BagDataError(f"Expected one risk group per bag, got {member.shape} for {t.size} bags; pass an array [N].")
     times, at_risk, events = _table(t, e)
-    inside = [group == k for k in range(len(names))]
-    risk = np.array([_at_risk(t[mask], times) for mask in inside])
+    inside = np.arange(len(names))[:, None] == member
+    at_risk_of = np.array([_at_risk(t[mask], times) for mask in inside])
     seen = np.array([_events(t[mask], e[mask], times) for mask in inside])
-    share = risk / at_risk
+    share = at_risk_of / at_risk
     excess = (seen - share * events).sum(axis=1)
-    # A time with one bag at risk has no variance.
-    spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
-    covariance = np.diag((share * spread).sum(axis=1)) - (share * spread) @ share.T
+    units, grouped = units_of(groups, t.size)
+    if grouped:
+        at, hazard, count = np.searchsorted(times, t), events / at_risk, int(units.max()) + 1
+        terms = e * (inside - share[:, at]) - inside * np.cumsum(hazard)[at] + np.cumsum(share * hazard, axis=1)[:, at]
+        covariance = count * np.cov([np.bincount(units, weights=row) for row in terms])
+    else:
+        # A time with one bag at risk has no variance.
+        spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
+        covariance = np.diag((share * spread).sum(axis=1)) - (share * spread) @ share.T
     rank = int(np.linalg.matrix_rank(covariance)) if covariance.any() else 0
-    return float(scipy.stats.chi2.sf(excess @ np.linalg.pinv(covariance) @ excess, rank)) if rank else None
+    if not rank or (grouped and count <= rank):
+        return None
+    distance = float(excess @ np.linalg.pinv(covariance) @ excess)
+    if not grouped:
+        return float(scipy.stats.chi2.sf(distance, rank))
+    return float(scipy.stats.f.sf(distance * (count - rank) / (rank * (count - 1)), rank, count - rank))
 
 
 def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:

@@ -13,7 +13,7 @@ from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.ranking import Pairs
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
 from midam.reading import ColumnForm, as_written, one_of, positive_numbers
-from midam.targets.base import CardWords, Decided, Groups, Scores, clustered
+from midam.targets.base import CardWords, Decided, Groups, Scores
 from midam.targets.cox import PartialLikelihood
 from midam.targets.ranked import RankedTarget, describe_concordance
 
@@ -127,12 +127,5 @@ class Survival(RankedTarget):
                 row = {"group": int(group), "bags": int(inside.sum()), "events": int(event[inside].sum())}
                 rows.append(row | {"median_time": median_time(kaplan_meier(time[inside], event[inside]))})
             result["risk_groups"] = rows
-            result["log_rank_p"] = log_rank(time, event, risk) if len(rows) > 1 else None
-        return result
-
-    def describe(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Add a warning to the entries if groups hold several bags."""
-        result = super().describe(values, scores, decision, groups=groups)
-        if decision is not None and clustered(groups):
-            result["warnings"].append("Some groups hold several bags: the log-rank test assumes independent bags.")
+            result["log_rank_p"] = log_rank(time, event, risk, groups=groups) if len(rows) > 1 else None
         return result

@@ -121,7 +121,8 @@ class SurvivalPage(TargetPage):
             "Bands are pointwise 95% intervals (Greenwood); ticks are censored bags.",
         )
         if p is not None:
-            text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, if the bags are independent."
+            given = "" if self.tested.grouped else ", if the bags are independent"
+            text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}{given}."
         return [Figure(curves, "Kaplan-Meier curves.", text)]
 
     def tables(self) -> list[Any]:
