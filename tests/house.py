@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_123,
+    lines=33_121,
     files=266,
     function=60,
     circles=0,
@@ -116,7 +116,7 @@ PARTS = {
     "imaging": 2148,
     "methods": 1838,
     "nn": 1975,
-    "report": 2610,
+    "report": 2608,
     "runs": 2527,
     "settings": 644,
     "sklearn": 1082,
