@@ -12,6 +12,7 @@ study `tracked`: 12 features, 12% of the bags positive.
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -64,6 +65,12 @@ def fit(data: str, tree: Path) -> Fit:
     return Fit(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024, part["auroc"])
 
 
+def commit_of(tree: Path) -> str:
+    """Return the commit of a source tree."""
+    command = ["git", "-C", str(tree), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def data_of(name: str, folder: Path) -> str:
     """Return the file of a set; the large tables are written into a folder."""
     if name not in TABLES:
@@ -94,7 +101,7 @@ def page(found: dict[str, dict[str, Fit]], call: str) -> str:
             "",
             " ".join(about[2].split()),
             "",
-            *table(["set", "code", "CPU, s", "seconds", "memory, MiB", "AUROC", "wanted CPU, s"], rows),
+            *table(["set", "commit", "CPU, s", "seconds", "memory, MiB", "AUROC", "wanted CPU, s"], rows),
             "",
             f"- Command: `{call}`",
             f"- {measured_on()}",
@@ -111,14 +118,18 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, metavar="DIR", help="folder that keeps the large tables")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     options = parser.parse_args()
-    trees = {"this": HERE} | ({} if options.against is None else {"old": options.against.resolve()})
+    trees = {commit_of(tree): tree for tree in (HERE, (options.against or HERE).resolve())}
     found: dict[str, dict[str, Fit]] = {}
     with tempfile.TemporaryDirectory(prefix="midam-tables-") as made:
         folder = options.tables or Path(made)
-        turns = [(name, tree) for name in options.sets.split(",") for tree in trees]
+        folder.mkdir(parents=True, exist_ok=True)
+        data = {name: data_of(name, folder) for name in options.sets.split(",")}
+        turns = [(name, tree) for name in data for tree in trees]
         for name, tree in track(turns, description="fits", console=Console(stderr=True)):
-            found.setdefault(name, {})[tree] = fit(data_of(name, folder), trees[tree])
-    text = page(found, " ".join(["python", "benchmarks/fit_time.py", *sys.argv[1:]]))
+            found.setdefault(name, {})[tree] = one = fit(data[name], trees[tree])
+            print(f"{name}, {tree}: {one.cpu:.1f} s of CPU, {one.wall:.1f} s, {one.mib:.0f} MiB", flush=True)
+    call = " ".join(["python benchmarks/fit_time.py", *(["--against TREE"] if options.against else []), "--write"])
+    text = page(found, call)
     print(text)
     if options.write:
         write_text(PAGE, text)
