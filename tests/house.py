@@ -99,7 +99,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_533,
+    words=30_583,
     readme=700,
     long=0,
 )
