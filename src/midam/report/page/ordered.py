@@ -116,11 +116,11 @@ class SurvivalPage(TargetPage):
         finite = np.isfinite(predicted)
         time, event = self.tested.values[finite].T
         curves = plot_scores.plot_survival(time=time, event=event, groups=predicted[finite].astype(np.int64))
-        p, alone = self.summary.get("log_rank_p"), "; they take bags for independent" if self.tested.grouped else ""
-        text = f"Bands are pointwise 95% intervals (Greenwood){alone}; ticks are censored bags."
-        if p is not None:
-            given = "by whole groups" if alone else "if the bags are independent"
-            text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, {given}."
+        caution = "; they take bags for independent" if self.tested.grouped else ""
+        text = f"Bands are pointwise 95% intervals (Greenwood){caution}; ticks are censored bags."
+        if (p := self.summary.get("log_rank_p")) is not None:
+            unit = "by whole groups" if caution else "if the bags are independent"
+            text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, {unit}."
         return [Figure(curves, "Kaplan-Meier curves.", text)]
 
     def tables(self) -> list[Any]:
