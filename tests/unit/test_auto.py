@@ -103,6 +103,7 @@ def logits_of(labels, gap, *, scorers=1, seed=0):
 
 def test_vectors_and_pixels_have_candidates_of_their_own():
     assert [candidate.name for candidate in usual_candidates((5,), 40)] == list(VECTORS)
+    assert [candidate.name for candidate in usual_candidates((5,), 12_000)] == [*VECTORS[1:], VECTORS[0]]
     assert [candidate.name for candidate in usual_candidates((3, 16, 16), 40)] == list(PIXELS)
     with pytest.raises(ConfigError, match="Expected a method that can be a model, got 'mi-kernel-svm'"):
         make_candidate("mi-kernel-svm", (5,))

@@ -30,7 +30,6 @@ from midam.methods.inner_folds import Positions, inner_folds
 from midam.methods.method import Baseline, ModelBaseline, Scores
 from midam.methods.statistics_models import (
     cox_scores,
-    empty_forest_scorer,
     fill,
     fill_linear,
     fit_trees,
@@ -47,6 +46,7 @@ from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.summary import (
     ChannelSummary,
     FeatureSummary,
+    Forest,
     FourierSummary,
     Linear,
     PatchSummary,
@@ -110,12 +110,16 @@ class _OfStatistics(ModelBaseline):
         """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
         rows = self.statistics(bags, np.arange(len(bags)))
         for trial in trials:
-            model = self._fit_rows(bags.subset(trial.train), rows[trial.train], seed=trial.seed)
-            yield predict(model, bags.subset(trial.score))
+            yield self._scores(bags.subset(trial.train), rows[trial.train], rows[trial.score], seed=trial.seed)
 
     @abstractmethod
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
         """Return a model fitted to these bags; `rows` [n, D] are their statistics."""
+
+    def _scores(self, bags: Bags, rows: Scores, scored: Scores, *, seed: int) -> Scores:
+        """Return the scores of bags with the statistics `scored` [m, D] by the model of `_fit_rows`."""
+        head = cast(nn.Module, self._fit_rows(bags, rows, seed=seed).pooling.head)
+        return np.asarray(head(torch.from_numpy(scored)))
 
 
 class BagStatisticsTrees(_OfStatistics):
@@ -125,18 +129,26 @@ class BagStatisticsTrees(_OfStatistics):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the trees."""
-        target, rows = target_of(bags), self.statistics(bags, trial.train)
-        values = target.values(bags)[trial.train]
-        return tree_scores(target, rows, values, self.statistics(bags, trial.score), seed=trial.seed)
+        rows, scored = (self.statistics(bags, part) for part in (trial.train, trial.score))
+        return self._scores(bags.subset(trial.train), rows, scored, seed=trial.seed)
 
     def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
         offset = tree_offset(rows)
         trees = fit_trees(rows if offset is None else rows - offset, bags.require_labels(), bags.weights, seed=seed)
-        return forest_scorer(self.summary, bags.instance_shape, trees, offset)
+        return forest_scorer(self.summary, bags.instance_shape, list(trees), offset)
+
+    def _scores(self, bags: Bags, rows: Scores, scored: Scores, *, seed: int) -> Scores:
+        target = target_of(bags)
+        return tree_scores(target, rows, target.values(bags), scored, bags.weights, seed=seed)
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-        """Return a model to be filled, with as many trees and nodes as the weights."""
-        return empty_forest_scorer(self.summary, instance_shape, weights)
+        """Return a model with these weights, which are checked, with as many trees and nodes."""
+        parts = {name.rpartition(".")[2]: value for name, value in weights.items()}
+        head = partial(Forest, trees=parts["roots"].numel(), nodes=parts["feature"].numel(), shifted="offset" in parts)
+        model = summary_scorer(self.summary, instance_shape, head)
+        model.load_state_dict(dict(weights))
+        cast(Forest, model.pooling.head).check()
+        return model
 
 
 class BagStatisticsLogistic(_OfStatistics):

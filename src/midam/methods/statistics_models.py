@@ -4,7 +4,7 @@ They choose hyperparameters by the mean metric of the target over inner folds of
 ties go to the first candidate.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.tree import ExtraTreeRegressor
+from sklearn.tree import ExtraTreeRegressor as Tree
 from sklearn.utils import check_array
 from torch import Tensor, nn
 
@@ -58,7 +58,7 @@ def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) ->
 def forest_scorer(
     summary: type[SummaryPooling],
     instance_shape: tuple[int, ...],
-    forest: Sequence[ExtraTreeRegressor],
+    forest: Sequence[Tree],
     offset: Scores | None = None,
 ) -> BagScorer:
     """Return a scorer by the trees of `fit_trees`; the score is the mean of what they predict.
@@ -67,33 +67,15 @@ def forest_scorer(
     """
     trees = [tree.tree_ for tree in forest]
     counts = [tree.node_count for tree in trees]
-    model = summary_scorer(
-        summary, instance_shape, partial(Forest, trees=len(trees), nodes=sum(counts), shifted=offset is not None)
-    )
+    head = partial(Forest, trees=len(trees), nodes=sum(counts), shifted=offset is not None)
+    model = summary_scorer(summary, instance_shape, head)
     first = np.cumsum([0, *counts[:-1]])
     columns = [_nodes(tree, low) for tree, low in zip(trees, first)]
     children, feature, threshold, value = (np.concatenate(column) for column in zip(*columns))
     state = {"roots": first, "branches": children, "feature": feature, "threshold": threshold, "value": value}
     if offset is not None:
         state["offset"] = offset
-    _head(model).load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in state.items()})
-    return model
-
-
-def empty_forest_scorer(
-    summary: type[SummaryPooling], instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]
-) -> BagScorer:
-    """Return a scorer like that of `forest_scorer`, filled with these weights, which are checked.
-
-    Raises a `ValueError` or `KeyError` if they are not weights of a forest.
-    """
-    parts = {name.rpartition(".")[2]: value for name, value in weights.items()}
-    trees, nodes = parts["roots"].numel(), parts["feature"].numel()
-    model = summary_scorer(
-        summary, instance_shape, partial(Forest, trees=trees, nodes=nodes, shifted="offset" in parts)
-    )
-    model.load_state_dict(dict(weights))
-    _head(model).check()
+    model.pooling.load_state_dict({f"head.{name}": torch.from_numpy(np.array(array)) for name, array in state.items()})
     return model
 
 
@@ -122,10 +104,6 @@ def fill(parameter: Tensor, values: Any) -> None:
     parameter.copy_(torch.from_numpy(values))
 
 
-def _head(model: BagScorer) -> Any:
-    return model.pooling.head
-
-
 def _nodes(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
     """Return children, feature, threshold and value of the nodes of a tree, numbered from `first`."""
     children = np.stack([tree.children_left, tree.children_right], axis=1).astype(np.int64)
@@ -134,7 +112,9 @@ def _nodes(tree: Any, first: int) -> tuple[NDArray[Any], ...]:
     return children + first, np.where(leaf, 0, tree.feature), tree.threshold, tree.value[:, 0, 0].clip(0, 1)
 
 
-def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores, *, seed: int) -> Scores:
+def tree_scores(
+    target: Target, x: Scores, values: NDArray[Any], scored: Scores, weights: Scores | None = None, *, seed: int
+) -> Scores:
     """Return scores [n] or [n, C] of 500 extremely randomized trees (Geurts et al. 2006) on statistics of bags.
 
     For classes and labels, scores are probabilities. Each label has its own forest, fitted to the bags with a known
@@ -147,8 +127,8 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
     ----------
     target : Target
         Target of the bags.
-    x, values : array, shape [N, D] and [N] or [N, L]
-        Statistics of the training bags, and their labels as `Target.values` returns them.
+    x, values, weights : array, shape [N, D], [N] or [N, L], and [N]
+        Statistics of the training bags, their labels by `Target.values`, and their weights, for two classes only.
     scored : array, shape [n, D]
         Statistics of the bags to score.
     seed : int
@@ -158,7 +138,7 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
     if offset is not None:
         x, scored = x - offset, scored - offset
     if target.pairs == "binary":
-        return trees_mean(fit_trees(x, values, seed=seed), scored)
+        return trees_mean(fit_trees(x, values, weights, seed=seed), scored)
     if target.pairs == "classes":
         forest = ExtraTreesClassifier(_TREES, random_state=seed % 2**32).fit(x, values[:, 0].astype(np.int64))
         shares = np.zeros((len(scored), target.count))
@@ -172,20 +152,22 @@ def tree_scores(target: Target, x: Scores, values: NDArray[Any], scored: Scores,
     )
 
 
-def fit_trees(x: Scores, labels: NDArray[Any], weights: Scores | None = None, *, seed: int) -> list[ExtraTreeRegressor]:
-    """Fit 500 extremely randomized trees to rows [N, D] and labels 0 and 1; each predicts the share of class 1.
+def fit_trees(x: Scores, labels: NDArray[Any], weights: Scores | None = None, *, seed: int) -> Iterator[Tree]:
+    """Yield 500 extremely randomized trees of rows [N, D] and labels 0 and 1; each predicts the share of class 1.
 
     They are the trees of scikit-learn's `ExtraTreesClassifier`, because the Gini impurity is twice the variance of such
     labels, in less than half of its time: it checks the labels of each tree, and copies it from another.
     """
     random, rows = np.random.RandomState(seed % 2**32), check_array(x, dtype=np.float32, order="C")
-    trees = [ExtraTreeRegressor(max_features="sqrt", random_state=random.randint(2**31 - 1)) for _ in range(_TREES)]
-    return [tree.fit(rows, labels.astype(np.float64), weights, check_input=False) for tree in trees]
+    for _ in range(_TREES):
+        tree = Tree(max_features="sqrt", random_state=random.randint(2**31 - 1))
+        yield tree.fit(rows, labels.astype(np.float64), weights, check_input=False)
 
 
-def trees_mean(trees: Sequence[ExtraTreeRegressor], x: Scores) -> Scores:
-    """Return the mean prediction [n] of trees for rows [n, D]."""
-    return np.mean([tree.predict(x) for tree in trees], axis=0)
+def trees_mean(trees: Iterable[Tree], x: Scores) -> Scores:
+    """Return the mean prediction [n] of the trees of `fit_trees` for rows [n, D]; none is kept."""
+    rows = check_array(x, dtype=np.float32, order="C")
+    return np.asarray(sum(tree.predict(rows, check_input=False) for tree in trees) / _TREES)
 
 
 def _label_scores(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:

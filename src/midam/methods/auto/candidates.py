@@ -35,6 +35,7 @@ PRIOR = {
     "embedding-networks": 0.21,
     DEFAULT: 0.13,
 }
+_SLOW_TREES = 10_000  # for more bags, trees are slower than networks, whose draws are limited
 _FEW_EPOCHS = 5
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _MOST_NUMBERS = 2**26  # in the instances of trials that are trained side by side
@@ -166,7 +167,7 @@ def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:
 
 def usual_candidates(instance_shape: tuple[int, ...], count: int) -> list[Candidate]:
     """Return the candidates for `count` bags with instances of a shape: feature vectors, or images and volumes."""
-    names = PIXELS if are_pixels(instance_shape) else VECTORS
+    names = PIXELS if are_pixels(instance_shape) else VECTORS if count <= _SLOW_TREES else (*VECTORS[1:], VECTORS[0])
     return [make_candidate(name, instance_shape, count) for name in names]
 
 
