@@ -13,6 +13,7 @@ from studies.images.design import MIDAM, STACKED, Recipe
 from studies.images.sets import ImageSet
 from studies.images.statistics import BagScores, Paired, compare_trials
 from studies.images.trials import Job
+from studies.paper_tables import OURS
 
 Key = tuple[str, str]
 
@@ -63,9 +64,10 @@ class Results:
 def pairs(recipe: Recipe) -> list[Key]:
     """Return the pairs of methods that are compared on a set: MIDAM and its references."""
     found = []
-    for method in (own for own in MIDAM if own in recipe.methods):
-        pooling = method.rpartition("-")[2]
-        others = (f"dam-mb-{pooling}", f"dam-{pooling}", *STACKED, *recipe.baselines)
+    for method in (own for own in (*OURS, *MIDAM) if own in recipe.methods):
+        loss, _, pooling = method.rpartition("-")
+        earlier = [f"midam-printed-{pooling}"] if loss == "midam" else []
+        others = (*earlier, f"dam-mb-{pooling}", f"dam-{pooling}", *STACKED, *recipe.baselines)
         found += [(method, other) for other in others if other in (*recipe.methods, *recipe.baselines)]
     return found
 
