@@ -11,7 +11,7 @@ from midam.evaluate.ranking import auroc
 from midam.methods.names import method_settings
 from midam.methods.store import Row
 from midam.settings import Settings
-from midam.train.trials import Trial, TrialResult, every_epoch, train_trials
+from midam.train.trials import Trial, TrialResult, train_trials
 from studies.engine import STATE_RATE
 from studies.splits import Split
 
@@ -98,7 +98,7 @@ def train_splits(config: Settings, bags: Bags, splits: Sequence[Split]) -> list[
     labels = bags.require_labels()
     return [
         _summary(result, labels, split, steps=steps(config, len(split.train)))
-        for split, result in zip(splits, train_trials(config, bags, trials, after=every_epoch(config)))
+        for split, result in zip(splits, train_trials(config, bags, trials, after=range(1, config.training.epochs + 1)))
     ]
 
 

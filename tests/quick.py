@@ -1,4 +1,4 @@
-"""What makes the runs of tests quick: fewer trees, folds and resamples than users get, and figures that are left blank.
+"""What makes the runs of tests quick: fewer trees, epochs, folds and resamples than users get, and blank figures.
 
 A forest stands beside each run, models of folds score its bags, and a run has ten figures: most of what a small one
 costs. A test of the folds themselves has as many as users within `usual_folds`. A test that looks at a
@@ -23,6 +23,7 @@ from typing import Any
 TREES = 40
 FOLDS = 2
 RESAMPLES = 100
+EPOCHS = 20  # of the networks of mean vectors
 _state = {"drawn": True, "measured": False}
 
 
@@ -42,6 +43,10 @@ def _plant_few_trees(fitted: Any) -> None:
 
 def _train_few_folds(folds: Any) -> None:
     folds._FOLDS = FOLDS
+
+
+def _train_few_epochs(networks: Any) -> None:
+    networks._EPOCHS = EPOCHS
 
 
 def _draw_few_resamples(assumption: Any) -> None:
@@ -111,6 +116,7 @@ def _leave_unmeasured(memory: Any) -> None:
 # They take seconds to import: each is changed when somebody else imports it.
 _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.methods.statistics_models": _plant_few_trees,
+    "midam.methods.networks": _train_few_epochs,
     "midam.runs.folds": _train_few_folds,
     "midam.evaluate.assumption": _draw_few_resamples,
     "midam.compare.memory": _leave_unmeasured,

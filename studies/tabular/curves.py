@@ -10,7 +10,7 @@ from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.methods.store import Row
 from midam.settings import Settings
-from midam.train.trials import Trial, every_epoch, train_trials
+from midam.train.trials import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.protocol import EPOCHS, LRS, MARGIN, drop_margin, paper_config, part_aurocs
@@ -153,7 +153,8 @@ def _train(training: _Training) -> list[Row]:
     labels = training.bags.require_labels()
     parts = [(split.train, split.val, split.test) for split in training.splits]
     trials = [Trial(s.train, np.concatenate(own), s.split) for s, own in zip(training.splits, parts)]
-    results = train_trials(training.config, training.bags, trials, after=every_epoch(training.config))
+    every = range(1, training.config.training.epochs + 1)
+    results = train_trials(training.config, training.bags, trials, after=every)
     rows = []
     for own, result in zip(parts, results):
         areas = zip(_PARTS, part_aurocs(labels, own, result.scores))

@@ -105,9 +105,10 @@ def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
     words = ["fit", path, "--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0"]
     words += ["--accelerator", "cpu", "--out"]
     assert main([*words, run]) == 0
-    predicting, fitting = loaded_by(
+    predicting, fitting, choosing = loaded_by(
         f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0",
         f"assert main({[*words, str(tmp_path / 'again')]}) == 0",
+        f"assert main({['fit', path, '--out', str(tmp_path / 'auto')]}) == 0",
     )
     assert not predicting & {"lightning_fabric", "matplotlib", "sklearn"}
-    assert not fitting & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along
+    assert not (fitting | choosing) & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along

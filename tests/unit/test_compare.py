@@ -24,7 +24,7 @@ from midam.methods.baselines import MeanMapSVM, set_kernels
 from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
-from midam.train.trials import Trial, every_epoch, train_trials
+from midam.train.trials import Trial, train_trials
 from studies.peers import PEERS, libauc_folder
 
 QUICK = Settings(epochs=2)
@@ -240,9 +240,8 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
     inner, val = tasks[0].parts[0]
     outcomes = [run_task(bags, task)[0][0] for task in tasks]
     for task, outcome in zip(tasks, outcomes, strict=True):
-        (result,) = train_trials(
-            task.config, bags, [Trial(inner, np.concatenate([val, fold.test]), 0)], after=every_epoch(task.config)
-        )
+        trial, every = Trial(inner, np.concatenate([val, fold.test]), 0), range(1, task.config.training.epochs + 1)
+        (result,) = train_trials(task.config, bags, [trial], after=every)
         areas = [auroc(bags.labels[val], row[: len(val)]) for row in result.scores]
         assert outcome.validation == (max(areas), pytest.approx(np.mean(areas)))
         epoch = outcome.columns["epoch"]

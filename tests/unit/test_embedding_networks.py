@@ -66,7 +66,8 @@ def test_trials_that_are_trained_in_turn_are_those_that_are_trained_at_a_time(mo
         np.testing.assert_allclose(one, other, atol=1e-3)  # sums in another order
 
 
-def test_they_rank_bags_that_they_have_not_seen():
+def test_they_rank_bags_that_they_have_not_seen(monkeypatch):
+    monkeypatch.setattr(networks, "_EPOCHS", 80)  # as users get
     bags = make_bags(120)
     for trial, scores in zip(halves(bags), EmbeddingNetworks().held_out(bags, halves(bags))):
         assert auroc(bags.labels[trial.score], scores) > 0.9
@@ -99,7 +100,7 @@ def test_a_step_draws_up_to_16_instances_of_each_of_its_bags_evenly(most):
 
 def test_each_epoch_visits_each_bag_once_in_steps_of_at_most_128_bags():
     steps = list(_batches(300, np.random.default_rng(0)))
-    assert len(steps) == 3 * 80
+    assert len(steps) == 3 * networks._EPOCHS
     assert sorted(np.concatenate(steps[:3]).tolist()) == list(range(300))
     assert max(map(len, steps)) <= 128
     assert sum(map(len, _batches(24_000, np.random.default_rng(0)))) == 24_000

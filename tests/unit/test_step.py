@@ -1,5 +1,8 @@
 """One training step: order of the writes, parameter groups, the optimizers of Algorithm 1."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from tests.reference import naive
@@ -80,9 +83,19 @@ def test_sgd_serves_parameters_of_several_types() -> None:
     assert [p.tolist() for p in weights] == [[0.5, 0.5]] * 2
 
 
-def test_adam_is_torch_s() -> None:
-    optimizer = make_optimizer("adam", [{"params": [torch.nn.Parameter(torch.zeros(1))]}], lr=0.1, momentum=0.9)
-    assert type(optimizer) is torch.optim.Adam
+def test_adam_is_torch_s_to_the_bit() -> None:
+    def stepped(make: Callable[[list[dict[str, Any]]], torch.optim.Optimizer]) -> tuple[torch.Tensor, dict[str, Any]]:
+        early, late = (torch.nn.Parameter(torch.linspace(-1, 1, 20)) for _ in range(2))
+        optimizer = make([{"params": [early], "weight_decay": 0.01}, {"params": [late], "weight_decay": 0.0}])
+        for step in range(5):
+            early.grad, late.grad = torch.sin(early.detach() + step), None if step < 2 else torch.cos(late.detach())
+            optimizer.step()
+        return torch.cat([early, late]).detach(), optimizer.state_dict()
+
+    found, state = stepped(lambda groups: make_optimizer("adam", groups, lr=0.1, momentum=0.9))
+    wanted, expected = stepped(lambda groups: torch.optim.Adam(groups, lr=0.1, fused=True))
+    assert torch.equal(found, wanted)
+    torch.testing.assert_close(state, expected, rtol=0, atol=0)
 
 
 def test_a_step_is_one_primal_step_then_one_dual_step_then_one_commit() -> None:

@@ -8,7 +8,7 @@ from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.settings import Settings
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial, every_epoch, train_trials
+from midam.train.trials import Trial, train_trials
 
 
 def make_config(**settings):
@@ -35,7 +35,9 @@ def alone(config, bags, trial):
 def test_every_trial_is_that_of_a_trainer_of_its_own(settings):
     bags, config = witness_bags(30), make_config(**settings)
     trials = make_trials(bags)
-    for trial, result in zip(trials, train_trials(config, bags, trials, after=every_epoch(config)), strict=True):
+    for trial, result in zip(
+        trials, train_trials(config, bags, trials, after=range(1, config.training.epochs + 1)), strict=True
+    ):
         scores, loss = alone(config, bags, trial)
         assert result.scores.shape == (3, len(trial.score))
         np.testing.assert_array_equal(result.scores, scores)
@@ -59,7 +61,7 @@ def test_a_trial_that_diverges_leaves_the_others_alone():
     x[bags.starts[only] : bags.starts[only] + bags.sizes[only]] = 1.8e19
     spoilt = Bags(x, starts=bags.starts, sizes=bags.sizes, labels=bags.labels)
     config = make_config(standardize=False, lr=1e30)
-    lost = train_trials(config, spoilt, trials[:1], after=every_epoch(config))[0]
+    lost = train_trials(config, spoilt, trials[:1], after=range(1, config.training.epochs + 1))[0]
     assert np.isnan(lost.scores[-1]).all()
     assert len(lost.loss) == 3
     other = Trial(trials[1].train, np.setdiff1d(trials[1].score, [only]), 1)

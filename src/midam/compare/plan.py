@@ -29,7 +29,7 @@ from midam.methods.store import Row
 from midam.nn.ensemble import BagEnsemble
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
-from midam.train.trials import Trial, TrialResult, every_epoch, train_trial
+from midam.train.trials import Trial, TrialResult, train_trial
 
 # Initial weights use torch's global random state, so trainings in threads of a process run one after the other.
 _TURN = threading.Lock()
@@ -102,7 +102,7 @@ def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
         Trial(train, np.concatenate([val, fold.test]), fold.repeat)
         for fold, (train, val) in zip(task.folds, task.parts, strict=True)
     ]
-    after, target = every_epoch(config) if task.every_epoch else None, target_of(bags)
+    after, target = range(1, config.training.epochs + 1) if task.every_epoch else None, target_of(bags)
     values, outcomes = target.values(bags), []
     for trial, fold, (_, val) in zip(trials, task.folds, task.parts, strict=True):
         labeled = labels_of(bags.subset(fold.test)) is not None

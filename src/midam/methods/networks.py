@@ -25,6 +25,7 @@ from midam.nn.standardizer import Standardizer
 from midam.settings import member_seed
 from midam.settings.method import are_pixels
 from midam.train.inputs import fit_standardizers
+from midam.train.optimizers import make_optimizer
 from midam.train.side import linear_side
 from midam.train.trials import Trial
 
@@ -86,9 +87,7 @@ class _Side:
     @classmethod
     def of(cls, networks: Sequence[BagScorer], attends: Sequence[bool]) -> "_Side":
         of_all = [dict(network.named_parameters()) for network in networks]
-        stacked = {name: torch.stack([each[name].detach() for each in of_all]) for name in of_all[0]}
-        for values in stacked.values():
-            values.requires_grad_(True)
+        stacked = {name: torch.stack([each[name].detach() for each in of_all]).requires_grad_() for name in of_all[0]}
         return cls(stacked, torch.tensor(attends)[:, None])
 
     def logits(self, x: Tensor, bag: Tensor, count: int) -> Tensor:
@@ -143,7 +142,7 @@ def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[
         networks.append(members_of)
     every = [network for group in networks for network in group]
     side = _Side.of(every, [member % 2 == 1 for _ in trials for member in range(members)])
-    optimizer = torch.optim.Adam(side.stacked.values(), lr=_RATE)
+    optimizer = make_optimizer("adam", [{"params": list(side.stacked.values())}], lr=_RATE, momentum=0.0)
     labels, shares = torch.from_numpy(bags.require_labels()).float(), _shares(bags, trials)
     random = np.random.default_rng(trials[0].seed)
     for some in _batches(len(bags), random):
@@ -154,9 +153,10 @@ def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[
         share = shares[:, some].repeat_interleave(members, dim=0)
         losses = binary_cross_entropy_with_logits(logits, labels[some].expand_as(logits), reduction="none")
         loss = ((losses * share).sum(dim=1) / share.sum(dim=1).clamp(min=1e-12)).sum()
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        torch.autograd.backward(loss)  # which lays a gradient out as its parameter is, as fused steps take for granted
         optimizer.step()
+        for values in side.stacked.values():
+            values.grad = None
     side.fill(every)
     return networks
 

@@ -92,8 +92,7 @@ def fit_standardizers(standardizers: Sequence[nn.Module | None], train: Bags, *,
 
 def random_instances(bags: Bags, limit: int, rng: np.random.Generator) -> Tensor:
     """Return all instances, or `limit` of them, drawn without replacement: [M, ...]."""
-    total = bags.num_instances
-    chosen = distinct_sorted(total, min(total, limit), rng)  # draws nothing up to the limit
+    chosen = distinct_sorted(bags.num_instances, min(bags.num_instances, limit), rng)  # draws nothing up to the limit
     ends = np.cumsum(bags.sizes)
     bag = np.searchsorted(ends, chosen, side="right")
     return instance_tensor(bags.gather(bags.starts[bag] + chosen - (ends - bags.sizes)[bag]))

@@ -12,6 +12,10 @@ from midam.nn.encoders import batch_norms
 from midam.settings import ResolvedSettings, Settings
 
 OptimizerName = Literal["sgd", "adam"]
+_METHODS = "add_param_group", "state_dict", "load_state_dict"
+_OF_SGD = "lr", "weight_decay", "momentum", "dampening", "nesterov", "maximize"
+# torch's wrappers of these methods would import torch._dynamo, which takes seconds.
+_UNWRAPPED = tuple(getattr(torch.optim.Optimizer, name).__wrapped__ for name in _METHODS)
 
 
 def parameter_groups(model: nn.Module, objective: nn.Module, *, weight_decay: float) -> list[dict[str, Any]]:
@@ -32,11 +36,12 @@ def make_optimizer(
     first gradient); "adam" is the Adam style. Both are fused: one kernel per group of parameters.
     """
     require_choice(get_args(OptimizerName), name=name)
+    alike = all(len({(p.device, p.dtype) for p in group["params"]}) == 1 for group in groups)
     if name == "sgd":
-        alike = all(len({(p.device, p.dtype) for p in group["params"]}) == 1 for group in groups)
         sgd = _FusedSGD if alike and hasattr(torch, "_fused_sgd_") else torch.optim.SGD
         return sgd(groups, lr=lr, momentum=momentum, dampening=momentum, fused=True)
-    return torch.optim.Adam(groups, lr=lr, fused=True)
+    adam = _FusedAdam if alike and hasattr(torch, "_fused_adam_") else torch.optim.Adam
+    return adam(groups, lr=lr, fused=True)
 
 
 def build_optimizer(config: ResolvedSettings, model: nn.Module, objective: nn.Module) -> torch.optim.Optimizer:
@@ -52,10 +57,7 @@ class _FusedSGD(torch.optim.SGD):
     The parameters of a group must have one dtype and be on one device.
     """
 
-    # torch's wrappers of these methods would import torch._dynamo, which takes seconds.
-    add_param_group, state_dict, load_state_dict = (
-        getattr(torch.optim.SGD, name).__wrapped__ for name in ("add_param_group", "state_dict", "load_state_dict")
-    )
+    add_param_group, state_dict, load_state_dict = _UNWRAPPED
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
@@ -78,18 +80,27 @@ class _FusedSGD(torch.optim.SGD):
     @staticmethod
     def _run(group: dict[str, Any], params: list[Tensor], buffers: list[Tensor], *, first: bool) -> None:
         if params:
-            torch._fused_sgd_(
-                params,
-                [p.grad for p in params],  # type: ignore[misc]
-                buffers,
-                weight_decay=group["weight_decay"],
-                momentum=group["momentum"],
-                lr=group["lr"],
-                dampening=group["dampening"],
-                nesterov=False,
-                maximize=False,
-                is_first_step=first,
-            )
+            values = {name: group[name] for name in _OF_SGD}
+            torch._fused_sgd_(params, [p.grad for p in params], buffers, is_first_step=first, **values)  # type: ignore[misc]
+
+
+class _FusedAdam(torch.optim.Adam):
+    """torch's fused Adam in the same way."""
+
+    add_param_group, state_dict, load_state_dict = _UNWRAPPED
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # noqa: ARG002
+        for group in self.param_groups:
+            # Parameters, gradients, their averages, those of their squares, the largest of these (none), and steps
+            tensors: tuple[list[Tensor], ...] = [], [], [], [], [], []
+            self._init_group(group, *tensors)  # type: ignore[no-untyped-call]
+            if tensors[0]:
+                torch._foreach_add_(tensors[-1], 1)
+                values = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
+                torch._fused_adam_(*tensors, beta1=group["betas"][0], beta2=group["betas"][1], **values)
+
+    step.hooked = True  # type: ignore[attr-defined]
 
 
 def weight_average(config: Settings, model: nn.Module) -> AveragedModel | None:

@@ -71,11 +71,6 @@ class TrialResult:
     model: BagEnsemble | None = None  # the last that was kept
 
 
-def every_epoch(config: Settings) -> range:
-    """Return all epochs of a training, from 1."""
-    return range(1, config.training.epochs + 1)
-
-
 def train_trials(
     config: Settings, bags: Bags, trials: Sequence[Trial], *, after: Collection[int] | None = None
 ) -> list[TrialResult]:
@@ -116,12 +111,11 @@ def train_trial(
 
     with suppress(DivergedError):
         trainer.fit(callbacks=[score])
-    rows = trainer.history
-    lost = [float("nan")] * (config.training.epochs - len(rows))
+    lost = [float("nan")] * (config.training.epochs - len(trainer.history))
     return TrialResult(
         np.stack([*scores, *[failed] * (len(after) - len(scores))]),
-        np.array([row["loss"] for row in rows] + lost),
-        np.array([row[metric] for row in rows] + lost),
+        np.array([row["loss"] for row in trainer.history] + lost),
+        np.array([row[metric] for row in trainer.history] + lost),
         seconds=time.perf_counter() - started,
         model=kept,
     )
