@@ -17,6 +17,7 @@ STUDIES = Registry(
         "table3": "studies.images.table3.run",
         "table3-paper": "studies.images.table3.run_long",
         "table3-mini-batches": "studies.images.table3.run_rest",
+        "table3-state": "studies.images.table3.run_state",
         "table3-statistics": "studies.images.bag_statistics.run",
         "table3-features": "studies.images.features.run",
         "pretrained": "studies.images.features.run_default",

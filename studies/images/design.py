@@ -235,10 +235,10 @@ _FULL = {
         less=_fewer(stacked=4, exact=8),
     ),
 }
-_SAMPLING = ("dam-mb-smx", "dam-mb-att", *MIDAM, *OURS)
+_FOUR = ("dam-mb-smx", "dam-mb-att", *MIDAM)
 _SMALL = {
     "colon": Recipe(
-        (*_SAMPLING, "dam-att"),
+        (*_FOUR, "dam-att"),
         COLOR_BASELINES,
         epochs=24,
         instances=4,
@@ -247,7 +247,7 @@ _SMALL = {
         **fixed_settings("colon"),
     ),
     "adrenal": Recipe(
-        (*STACKED, *_SAMPLING),
+        (*STACKED, *_FOUR),
         VOXEL_BASELINES,
         epochs=8,
         instances=4,
@@ -256,7 +256,7 @@ _SMALL = {
         less=(("ce-3d", 2), ("dam-3d", 2)),
         **fixed_settings("adrenal"),
     ),
-    "breast": Recipe(_SAMPLING, COLOR_BASELINES, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
+    "breast": Recipe(_FOUR, COLOR_BASELINES, epochs=15, instances=16, score_every=15, **fixed_settings("breast")),
 }
 
 

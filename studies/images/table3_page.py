@@ -27,8 +27,7 @@ def shows(design: Design, text: str | None = None) -> str:
         "Test AUROC of the rows of the paper's Table 3 on breast (58 images), colon (1100 image tiles) and adrenal "
         "(1584 shape volumes, in place of the paper's two volume sets, which were not at hand), of the exact methods "
         "on whole bags that the paper could not run, and of plain baselines: mean and deviation of the colors of an "
-        "image, voxel count of a volume. 'Relative' is the library's own state, beside the one that the paper prints: "
-        "is it ahead of it, or of mini-batches? It is where an interval by group excludes 0, and nowhere else."
+        "image, voxel count of a volume."
     )
     return text + (
         " **No result: a few bags, one epoch; it shows that each row runs.**" if _is_no_result(design) else ""
@@ -73,9 +72,9 @@ def _is_no_result(design: Design) -> bool:
 
 
 def _methods(design: Design) -> list[str]:
-    """Return the rows of the page: all rows of Table 3 if MIDAM is run, else only the rows that are run."""
+    """Return the rows of the page: all rows of Table 3 if its first is run, else only the rows that are run."""
     run = {method for recipe in design.recipes.values() for method in (*recipe.methods, *recipe.baselines)}
-    return [method for method in (*METHODS, *BASELINES) if JUDGED in run or method in run]
+    return [method for method in (*METHODS, *BASELINES) if METHODS[0] in run or method in run]
 
 
 def _paths(design: Design, results: Results) -> list[str]:
