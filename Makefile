@@ -24,7 +24,7 @@ SEED ?= 0
 ifndef TOGETHER
 .NOTPARALLEL:
 endif
-.PHONY: help setup demo study size test test-long test-data test-wheel release-check test-exports test-clusters test-timm test-examples test-lowest lowest fuzz torture lint types docs doctest check libauc clean
+.PHONY: help setup demo study size collect test test-long test-data test-wheel release-check test-exports test-clusters test-timm test-examples test-lowest lowest fuzz torture lint types docs doctest check libauc clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -142,10 +142,14 @@ docs: $(VENV)/.dev  ## build the documentation strictly into site/
 doctest: $(VENV)/.dev  ## run the examples in the docstrings
 	$(PYTEST) --doctest-modules src/midam studies -q
 
+# Python compiles the tests when they are first collected: once here, not in each worker.
+collect: $(VENV)/.dev
+	@$(PYTEST) --collect-only -q > $(VENV)/collected.log || { cat $(VENV)/collected.log; exit 1; }
+
 # The tests open the pages that docs builds.
 check: export MIDAM_SITE = $(CURDIR)/site
 check: setup libauc  ## lint, size, types, docs, doctest and test: what CI runs
-	@$(MAKE) --no-print-directory TOGETHER=yes --jobs 2 --output-sync lint size types docs doctest
+	@$(MAKE) --no-print-directory TOGETHER=yes --jobs 2 --output-sync lint size types docs doctest collect
 	@$(MAKE) --no-print-directory test
 
 # LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.
