@@ -91,7 +91,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_121,
+    lines=33_149,
     files=266,
     function=60,
     circles=0,
@@ -117,7 +117,7 @@ PARTS = {
     "methods": 1838,
     "nn": 1975,
     "report": 2608,
-    "runs": 2527,
+    "runs": 2555,
     "settings": 644,
     "sklearn": 1082,
     "targets": 928,
