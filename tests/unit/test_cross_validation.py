@@ -12,6 +12,7 @@ from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, RunStoppedError
 from midam.evaluate.ranking import auroc
+from midam.methods.auto.candidates import make_candidate
 from midam.methods.callbacks import Callbacks
 from midam.runs import load_run
 from midam.runs.cross_validation import preparing, train_folds
@@ -22,6 +23,7 @@ from midam.runs.folds import choose_folds, fold_trials
 from midam.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
+SITES = ["--label-column", "label", "--ignore", "grade,time,event,kind,patient", "--folds", "site"]
 FEW = {"epochs": 2, "members": 1, "num_positive": 4, "num_negative": 4, "baseline": False}
 
 
@@ -60,6 +62,11 @@ def bags_of(count=40, positives=20, **more):
 def settings(*ignore, **more):
     ignored = ["site", "grade", "time", "event", *ignore]
     return Settings(**FEW, label_column="label", groups="patient", ignore=ignored, **more)
+
+
+def plain():
+    ignored = ["site", "grade", "time", "event", "kind"]
+    return Settings(label_column="label", groups="patient", ignore=ignored, impute="zero")
 
 
 def test_few_bags_are_cross_validated_and_others_held_out():
@@ -101,6 +108,10 @@ def test_each_site_is_a_fold():
         choose_folds(bags_of(sites=["A"] * 20 + ["B"] * 20), Settings(folds="site"), at_once=True)
     with pytest.raises(BagDataError, match="none"):
         choose_folds(bags_of(), Settings(folds="site"), at_once=True)
+    with pytest.raises(BagDataError, match="got none for 10 of 40"):
+        choose_folds(bags_of(sites=np.where(sites == "A", "", sites)), Settings(folds="site"), at_once=True)
+    with pytest.raises(BagDataError, match="got one label in each"):
+        choose_folds(bags_of(sites=np.repeat(["A", "B", "C", "D"], 10)), Settings(folds="site"), at_once=True)
     patients = bags_of(sites=sites, groups=np.repeat(np.arange(20), 2).astype(str))
     with pytest.raises(LeakageError, match="0 in A and B"):
         choose_folds(patients, Settings(folds="site"), at_once=True)
@@ -218,12 +229,90 @@ def test_a_stopped_cross_validation_continues_to_the_same_bytes(tmp_path, table)
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     for damage, match in (
         ("{]\n", "line 1"),
-        ('{"fold": 0, "scores": [2.0]}\n', "fold"),
-        ('{"fold": 9, "scores": []}\n', "folds of this run"),
+        ('{"fold": 0, "digest": "", "scores": [2.0]}\n', "fold"),
+        ('{"fold": 9, "digest": "", "scores": []}\n', "the bags, groups and folds that the run was started with"),
     ):
         folder.folds.write_text(damage)
         with pytest.raises(CheckpointError, match=match):
             resume_run(None, folder)
+
+
+def test_corrected_patients_end_what_was_begun_with_others(tmp_path, table):
+    """Scores of folds that were other bags never count as those of the new folds, nor does a patient leak."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    folder, config = RunFolder(tmp_path / "run"), settings("kind", impute="zero")
+    with pytest.raises(RunStoppedError):
+        fit_run(str(table), config, folder, method="midam", callbacks=Callbacks(on_bags=stop))
+    table.write_text(table.read_text().replace(",p3,", ",p9,"))
+    with pytest.raises(CheckpointError, match="Expected the data that the run was started with"):
+        resume_run(None, folder)
+    groups = np.repeat(np.arange(20), 2).astype(str)
+    bags, candidate = bags_of(groups=groups), make_candidate("bag-statistics-logistic", (4,))
+    others = [bags.replace(groups=np.roll(groups, 1)), bags.replace(groups=None)]
+    assert len({candidate.digest(one, seed=0) for one in (bags, *others)}) == 3, "nor those of a candidate of auto"
+
+
+def test_splits_that_changed_end_a_run_that_was_begun_with_others(tmp_path):
+    data, path = frame().assign(split=lambda rows: rows.bag.str[1:].astype(int) // 4 % 5), tmp_path / "t.csv"
+    names = {0: "val", 1: "test"}
+    data.assign(split=data.split.map(lambda part: names.get(part, "train"))).to_csv(path, index=False)
+    folder, config = RunFolder(tmp_path / "run"), settings("kind", split="split", impute="zero")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(RunStoppedError):
+        fit_run(str(path), config, folder, method="midam", callbacks=Callbacks(on_epoch=stop))
+    swapped = {0: "test", 1: "val"}
+    data.assign(split=data.split.map(lambda part: swapped.get(part, "train"))).to_csv(path, index=False)
+    with pytest.raises(CheckpointError, match=r"Expected the (data|splits) that the run was started with"):
+        resume_run(None, folder)
+
+
+def test_a_run_of_sites_scores_bags_whose_site_is_unknown(tmp_path, table):
+    run = tmp_path / "run"
+    words = [
+        "--label-column",
+        "label",
+        "--ignore",
+        "grade,time,event,kind,patient",
+        "--folds",
+        "site",
+        "--impute",
+        "zero",
+    ]
+    assert main(["fit", str(table), *words, "--method", "bag-statistics-logistic", "--out", str(run)]) == 0
+    new = tmp_path / "new.csv"
+    frame(seed=1).drop(columns=["site", "patient", "label", "grade", "time", "event", "kind"]).to_csv(new, index=False)
+    assert main(["predict", str(run), str(new), "--out", str(tmp_path / "s.csv")]) == 0
+    assert len(pd.read_csv(tmp_path / "s.csv")) == 40
+
+
+@pytest.mark.parametrize("command", ["evaluate", "check"])
+def test_bags_without_the_groups_that_the_run_has_are_counted_with_a_warning(tmp_path, table, capsys, command):
+    run, new = tmp_path / "run", tmp_path / "new.csv"
+    fit_run(str(table), plain(), RunFolder(run), method="bag-statistics-logistic")
+    known = frame(seed=1).drop(columns=["site", "grade", "time", "event", "kind"])
+    for name, rows in {"without": known.drop(columns="patient"), "with": known}.items():
+        rows.to_csv(new, index=False)
+        assert main([command, str(run), str(new)]) == 0
+        told = " ".join(capsys.readouterr().err.split())
+        assert ("intervals count bags; if some are of one group" in told) == (name == "without")
+
+
+def test_a_finished_run_is_kept_if_its_page_cannot_be_drawn(tmp_path, table, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no page")
+
+    monkeypatch.setattr("midam.runs.report.write_run_report", fail)
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(RuntimeError, match="no page"):
+        fit_run(str(table), plain(), folder, method="bag-statistics-logistic")
+    assert folder.summary.exists()
+    assert folder.model.exists()
 
 
 def test_several_processes_hold_bags_out(tmp_path, table):

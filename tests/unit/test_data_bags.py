@@ -95,8 +95,11 @@ def test_copies_and_fingerprints_agree():
         np.testing.assert_array_equal(other[2], bags[2])
     part = bags.subset([2, 0])
     own = Bags.from_list([bags[2], bags[0]], [1, 1], ids=["c", "a"])
+    own = own.replace(groups=part.groups, splits=part.splits)
     assert part.fingerprint() == own.fingerprint()
     assert part.fingerprint() != bags.subset([0, 2]).fingerprint()
+    for name in ("groups", "splits"):
+        assert part.fingerprint() != part.replace(**{name: ["train", "test"]}).fingerprint()
     changed = bags.instances.copy()
     changed[5, 1] += 1
     other = Bags(changed, starts=bags.starts, sizes=bags.sizes, ids=bags.ids, labels=bags.labels)

@@ -503,7 +503,7 @@ class Bags:
                 validate.refuse_not_finite(chunk[row:], slice(at, None), f"{self.source}, bag {self.ids[bag]}")
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 (hex) of the content and of ids, sizes, labels, covariates, columns and sites.
+        """Return the SHA-256 (hex) of the content and of what is known of each bag, such as its label, group and split.
 
         Bags with the same values have the same fingerprint, in memory or on disk.
         """

@@ -54,7 +54,7 @@ def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
         facts["covariates"] = bags.covariates.values()
     if bags.columns is not None:
         facts["columns"] = bags.columns
-    for name in ("sites", "weights"):
+    for name in ("groups", "splits", "sites", "weights"):
         if (column := getattr(bags, name)) is not None:
             facts[name] = column.tolist()
     return facts

@@ -115,9 +115,9 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     used, outcome = tuple(covariate_kinds(run.model)), run.data.get("outcome")
     # The model uses neither the site column nor covariates that were constant in training; they are not features
     # either.
-    columns = (*run.settings.data.covariates, run.settings.training.balance)
+    columns = (*run.settings.data.covariates, run.settings.site_column)
     unused = (name for name in columns if name is not None and name not in used)
-    changes |= {"balance": None, "covariates": used, "ignore": (*run.settings.data.ignore, *unused)}
+    changes |= {"balance": None, "folds": 0, "covariates": used, "ignore": (*run.settings.data.ignore, *unused)}
     changes |= {name: value for name, value in (run.data.get("cut") or {}).items() if name not in RECIPE}
     changes |= {name: value for name, value in reading.items() if value is not None}
     if outcome is not None:
@@ -232,6 +232,7 @@ def evaluate_bags(
     parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
+        run.warn_of_lost_groups(bags)
     scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     result = summarize_parts(
         bags, run.target, parts, scores, names=("new", *SPLITS), decision=run.decision, metrics=metrics

@@ -48,6 +48,7 @@ def check_run(run: LoadedRun, bags: Bags, *, most: int = MOST) -> dict[str, Any]
             "one is positive because of what its bags hold; train a run on one class against the others."
         )
     bags = prepared(run.model, bags)
+    run.warn_of_lost_groups(bags)
     if bags.labels is None and run.threshold is None:
         raise ConfigError(
             f"Expected labeled bags for a run without a threshold, got none (in {bags.source}); name their column with "

@@ -1,5 +1,7 @@
 """Cross-validation as the answer of a run: models that have not seen a bag score it, and all bags train the model."""
 
+import hashlib
+import json
 import warnings
 from typing import Annotated
 
@@ -42,6 +44,7 @@ class _Row(Form):
     """A line of folds.jsonl."""
 
     fold: Annotated[int, Field(ge=0)]
+    digest: str
     scores: list[Share] | list[list[Share]]
 
 
@@ -55,12 +58,13 @@ def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, c
     busy = ConfigError(f"Expected no other process that continues {folder.root}, got one; wait for its end.")
     scores: Scores | None = None
     with Journal(folder.folds, busy=busy) as journal:
-        done = _finished(journal, trials, folder)
+        digest = hashlib.sha256(json.dumps([bags.fingerprint(), folds.tolist()]).encode()).hexdigest()
+        done = _finished(journal, trials, folder, digest)
         for fold, trial in enumerate(trials):
             if fold not in done:
                 seen = bags if prepared is None else prepared(trial)
                 done[fold] = _score(seen, config, trial, fold)
-                journal.add([{"fold": fold, "scores": done[fold].tolist()}])
+                journal.add([{"fold": fold, "digest": digest, "scores": done[fold].tolist()}])
             if scores is None:
                 scores = np.empty((len(bags), *done[fold].shape[1:]))
             scores[trial.score] = done[fold]
@@ -77,8 +81,8 @@ def _score(bags: Bags, config: ResolvedSettings, trial: Trial, fold: int) -> Sco
     return predict(trainer.reported, bags.subset(trial.score), chunk_size=config.run.chunk_size)
 
 
-def _finished(journal: Journal, trials: list[Trial], folder: RunFolder) -> dict[int, Scores]:
-    """Return the scores of the folds in the journal."""
+def _finished(journal: Journal, trials: list[Trial], folder: RunFolder, digest: str) -> dict[int, Scores]:
+    """Return the scores of the folds in the journal; `digest` is that of bags and folds."""
     advice = "remove the file to score the folds again"
     if journal.damaged is not None:
         raise CheckpointError(
@@ -87,9 +91,14 @@ def _finished(journal: Journal, trials: list[Trial], folder: RunFolder) -> dict[
     done: dict[int, Scores] = {}
     for row in journal.rows:
         check_form(row, _Row, folder.folds, expected="a scored fold", advice=advice)
-        if row["fold"] >= len(trials) or len(row["scores"]) != len(trials[row["fold"]].score):
+        if (
+            row["digest"] != digest
+            or row["fold"] >= len(trials)
+            or len(row["scores"]) != len(trials[row["fold"]].score)
+        ):
             raise CheckpointError(
-                f"Expected the folds of this run, got others (in {folder.folds}, fold {row['fold']}); {advice}."
+                f"Expected the bags, groups and folds that the run was started with, got others (in {folder.folds}, "
+                f"fold {row['fold']}); resume with the same data, or {advice}."
             )
         done[row["fold"]] = np.array(row["scores"], dtype=np.float64)
     return done

@@ -98,8 +98,9 @@ def fit_run(
         try:
             return run.fit()
         except BaseException as error:
-            # A new run that failed before the end of its first epoch leaves nothing.
-            if not processes.rank and not isinstance(error, RunStoppedError) and not run.epoch:
+            # A new run that failed before the end of its first epoch leaves nothing; one with its results is kept.
+            failed = not isinstance(error, RunStoppedError) and not run.epoch and not folder.summary.exists()
+            if failed and not processes.rank:
                 folder.clear()
             raise
 
@@ -154,6 +155,11 @@ def resume_run(
         reading = split_parts(data, settings, left_out=folder.left_out.name, method=method)
         if saved is not None:
             require_same_data(saved, reading.origin["data"]["fingerprint"], data, recorded=recorded)
+            if saved["splits"] != reading.origin["splits"]:
+                raise CheckpointError(
+                    f"Expected the splits that the run was started with, got others (in {data}); resume with the same "
+                    "splits, or start a new run."
+                )
         return _Run(data, folder, reading, processes, opened, read_budget(folder), callbacks, saved).fit()
 
 

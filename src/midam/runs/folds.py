@@ -85,14 +85,19 @@ def _by_site(bags: Bags, column: str) -> Folds:
     """Return the site of each bag as a number."""
     if bags.sites is None:
         raise BagDataError(f"Expected a column {column!r} of sites, got none (in {bags.source}); name another.")
+    where, advice = f"(in {bags.source}, column {column})", "name another column, or a number of folds"
+    if unknown := int((bags.sites == "").sum()):
+        raise BagDataError(
+            f"Expected the site of each bag, got none for {unknown} of {len(bags)}, whose site a model may have seen "
+            f"{where}; fill the sites in, or leave these bags out."
+        )
     names, folds = np.unique(bags.sites, return_inverse=True)
     lost = [str(name) for fold, name in enumerate(names) if not trainable(bags, np.flatnonzero(folds != fold))]
     if len(names) < 2 or lost:
         got = f"{names[0]} alone" if len(names) < 2 else f"none without {lost[0]}"
-        raise BagDataError(
-            f"Expected bags of both classes outside of each site, got {got} (in {bags.source}, column {column}); name "
-            "another column, or a number of folds."
-        )
+        raise BagDataError(f"Expected bags of both classes outside of each site, got {got} {where}; {advice}.")
+    if not any(ranked(bags, np.flatnonzero(folds == fold)) for fold in range(len(names))):
+        raise BagDataError(f"Expected a site whose bags can be ranked, got one label in each {where}; {advice}.")
     return folds.astype(np.int64)
 
 

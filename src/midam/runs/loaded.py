@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from midam.data.bags import Bags
 from midam.data.brief import html_table
 from midam.data.column_codes import ColumnCoder
-from midam.errors import CheckpointError, path_of
+from midam.errors import CheckpointError, given, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, saved_coder
@@ -131,6 +132,13 @@ class LoadedRun:
     def threshold(self) -> float | None:
         """Operating point on the score of two classes; None for other targets, or without a decision."""
         return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
+
+    def warn_of_lost_groups(self, bags: Bags) -> None:
+        """Warn if bags have no groups, which the run's bags have: intervals then count bags."""
+        if self.groups and bags.groups is None:
+            text = f"the bags of {self.source} have groups, such as patients, these have none (in {bags.source})"
+            advice = f"intervals count bags; if some are of one group, name its column with {given(groups='COLUMN')}"
+            warnings.warn(f"{text}: {advice}", stacklevel=3)
 
 
 def load_run(path: str | Path) -> LoadedRun:

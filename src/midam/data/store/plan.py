@@ -11,7 +11,7 @@ from midam.data.digests import bag_digests, facts_of, hash_rows
 from midam.data.instance_labels import labels_of
 from midam.data.on_disk import Rows
 
-_TEXTS = ("groups", "splits", "sources", "attributes")
+_TEXTS = ("sources", "attributes")
 
 
 def plan_digest(bags: Bags) -> str:
