@@ -56,6 +56,21 @@ def test_parquet_keeps_float32(table, tmp_path):
     np.testing.assert_array_equal(bags[0], np.array([[0.5, 1.0], [1e-3, 3.0]], dtype=np.float32))
 
 
+@pytest.mark.parametrize("index", [["bag"], ["bag", "area"]])
+def test_the_named_index_of_a_parquet_file_is_a_column(index, tmp_path):
+    frame = pd.DataFrame({"bag": ["a", "a", "b"], "label": [0, 0, 1], "area": [1.0, 2.0, 3.0], "dark": [4.0, 5.0, 6.0]})
+    frame.set_index(index).to_parquet(tmp_path / "bags.parquet")
+    bags = read_bags(tmp_path / "bags.parquet")
+    assert (bags.ids.tolist(), sorted(bags.feature_names)) == (["a", "b"], ["area", "dark"])
+
+
+def test_the_row_numbers_of_a_parquet_file_are_no_column(tmp_path):
+    frame = pd.DataFrame({"bag": ["a", "a", "b"], "label": [0, 0, 1], "area": [1.0, 2.0, 3.0]})
+    for place, rows in enumerate([frame.rename_axis("row"), frame.set_axis([5, 3, 9])]):
+        rows.to_parquet(tmp_path / f"{place}.parquet")
+        assert read_bags(tmp_path / f"{place}.parquet").feature_names == ("area",)
+
+
 def test_parquet_without_pyarrow_says_what_to_install(table, tmp_path, monkeypatch):
     path = tmp_path / "bags.parquet"
     pd.read_csv(table()).to_parquet(path)

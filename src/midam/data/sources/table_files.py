@@ -54,7 +54,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     Words such as NA are missing values, but not yet in `worded_columns`, which
     `midam.data.sources.table_columns.without_words` handles. The index counts the rows of the file from 0. Columns
     without a name, and two of the same name, are refused. Numbers with a decimal comma are read if the separator is not
-    a comma, with a note.
+    a comma, with a note. The named index of a Parquet file of pandas is a column, unless it only counts the rows.
     """
     require_file(path)
     suffix = file_suffix(path)
@@ -65,8 +65,9 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         require_fits(path)
         need("pyarrow", "Parquet", path, extra="parquet")
         with sound("a Parquet file", path, advice="write the file again"):
-            frame = pd.read_parquet(path, page_checksum_verification=True).reset_index(drop=True)
-        return renamed(frame, path)
+            frame = pd.read_parquet(path, page_checksum_verification=True)
+        named = [name for name in frame.index.names if name is not None and not isinstance(frame.index, pd.RangeIndex)]
+        return renamed(frame.reset_index(named, allow_duplicates=True).reset_index(drop=True), path)
 
     def options(header: Sequence[str]) -> dict[str, Any]:
         worded = worded_columns(map(name_of, header), request)
@@ -299,9 +300,8 @@ def _read_excel(
                 "the table as CSV or Parquet."
             )
     if sheet is None and len(names) > 1 and rows is None:
-        others = given(sheet=list(names)[1])
-        text = f"{sheet_name!r} is read, the first of {len(names)} sheets (in {path}); {others} reads another"
-        warnings.warn(text, Note, stacklevel=4)
+        text = f"{sheet_name!r} is read, the first of {len(names)} sheets (in {path})"
+        warnings.warn(f"{text}; {given(sheet=list(names)[1])} reads another", Note, stacklevel=4)
     return renamed(frame, path)
 
 
