@@ -50,6 +50,33 @@ def test_new_leaves_the_column_of_the_groups_to_them(tmp_path):
     assert read_yaml(out) == {"data": str(tmp_path / "slides.csv"), "bag_column": "slide", "groups": "patient"}
 
 
+@pytest.mark.parametrize("name", ["slide_id", "Slide ID", "scan", "image", "case"])
+def test_new_takes_the_finer_unit_for_the_bag_and_patients_for_groups(name, tmp_path):
+    rows = [f"p{slide // 2},s{slide},{slide % 4 // 2},{slide}.{row}" for slide in range(16) for row in range(3)]
+    table, out = tmp_path / "slides.csv", tmp_path / "slides.yaml"
+    table.write_text("\n".join([f"Patient ID,{name},label,area", *rows]) + "\n")
+    assert main(["new", str(table), "--out", str(out)]) == 0
+    assert read_yaml(out) == {"data": str(table), "bag_column": name, "groups": "Patient ID"}
+    out.unlink()
+    assert main(["new", str(table), "--bag-column", name, "--ignore", "Patient ID", "--out", str(out)]) == 0
+    assert read_yaml(out) == {"data": str(table), "bag_column": name, "ignore": ["Patient ID"]}
+
+
+def test_an_error_of_new_names_the_column_that_was_taken_for_the_bag(tmp_path, capsys):
+    rows = [f"p{slide // 2},s{slide},{slide % 2},{slide}.{row}" for slide in range(16) for row in range(3)]
+    table, out = tmp_path / "slides.csv", tmp_path / "slides.yaml"
+    table.write_text("\n".join(["patient,tissue,label,area", *rows]) + "\n")
+    words = ["new", str(table), "--out", str(out)]
+    assert main(words) == 2
+    taken = "The column 'patient' is taken for the bag, by its name: --bag-column names another."
+    assert taken in " ".join(capsys.readouterr().err.split())
+    assert main([*words, "--bag-column", "tissue"]) == 0
+    assert read_yaml(out) == {"data": str(table), "bag_column": "tissue", "groups": "patient"}
+    out.unlink()
+    assert main([*words, "--bag-column", "patient"]) == 2
+    assert "taken" not in capsys.readouterr().err
+
+
 def test_new_shows_settings_with_their_defaults(tmp_path):
     out = tmp_path / "digits.yaml"
     assert main(["new", "digits", "--out", str(out)]) == 0

@@ -54,8 +54,7 @@ def parser() -> Parser:
 
 def run(options: Options, console: Console) -> int:
     """Run the action; returns the exit code."""
-    does = {"describe": _describe, "import": _import, "verify": _verify}
-    return does[options.action](options, console)
+    return {"describe": _describe, "import": _import, "verify": _verify}[options.action](options, console)
 
 
 def _describe(options: Options, console: Console) -> int:

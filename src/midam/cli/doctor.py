@@ -40,9 +40,7 @@ def run(options: Options, console: Console) -> int:  # noqa: ARG001
     facts |= {name: version(name) for name in ("torch", "numpy", "scipy", "scikit-learn", "pandas")}
     facts["system"] = f"{platform.system()} {platform.release()}, {platform.machine()}"
     facts["cores"] = f"{cpu_count()}, torch takes {torch.get_num_threads()}"
-    facts["memory"] = (
-        f"{size_text(physical_memory())}, {size_text(shutil.disk_usage(Path.cwd()).free)} free on this disk"
-    )
+    facts["memory"] = f"{size_text(physical_memory())}, {size_text(shutil.disk_usage(Path.cwd()).free)} free on disk"
     facts["GPU"] = ", ".join(gpus) or f"none for torch, built for {torch.version.cuda or 'the CPU'}"
     facts |= {f"extra {name}": f"missing; {install(name)}" for name in _missing()}
     note_result(found=facts)

@@ -1,5 +1,6 @@
 """`midam new`: write a commented settings file for data."""
 
+import re
 import shlex
 import textwrap
 from pathlib import Path
@@ -10,7 +11,7 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, USUAL, Options, Parser
 from midam.data.sources.table_files import header_of
 from midam.data.sources.table_readers import TableReader
-from midam.errors import ConfigError, plural
+from midam.errors import BagDataError, ConfigError, plural
 from midam.report.program import note_result, say
 from midam.settings import Settings
 from midam.settings.settings import describe_settings, yaml_text
@@ -18,9 +19,11 @@ from midam.settings.settings import describe_settings, yaml_text
 _TEXT = """Read data once, and write a settings file for it: the columns of a table by usual names, such as patient and
 diagnosis, the given settings, and others that matter for most data, each with its default and its effect.
 `midam fit --config FILE` trains with it."""
-_USUAL = {
-    "bag_column": "bag bag_id patient patient_id case case_id slide slide_id scan subject",
+_PATIENTS = "patient patientid subject subjectid case caseid"
+_USUAL = {  # without separators; the finest unit is the bag
+    "bag_column": f"bag bagid slide slideid scan scanid image imageid sample sampleid case caseid {_PATIENTS}",
     "label_column": "label target class outcome diagnosis status",
+    "groups": _PATIENTS,
 }
 _SHOWN = {*USUAL, "positive", "covariates", "impute", "val_fraction", "threshold"}
 _HEAD = """# Settings of a run: `midam fit --config FILE` trains by them, FILE being this file.
@@ -49,10 +52,15 @@ def run(options: Options, console: Console) -> int:
     out = Path(options.out)
     if out.exists():
         raise ConfigError(f"Expected a new file for --out, got {out}, which is there; choose another name.")
-    settings = Settings(**{**_usual_columns(options), **options.values})
+    usual = _usual_columns(options)
+    settings = Settings(**{**usual, **options.values})
     given = {name: value for name, value in settings.flat().items() if value != Settings().flat()[name]}
-    with console.status("reading"):
-        bags = read_data(options.data, settings, looks=True, impute="impute" in given or None)
+    try:
+        with console.status("reading"):
+            bags = read_data(options.data, settings, looks=True, impute="impute" in given or None)
+    except BagDataError as error:
+        text = f" The column {usual.get('bag_column')!r} is taken for the bag, by its name: --bag-column names another."
+        raise BagDataError(f"{error}{text if 'bag_column' in usual else ''}") from error
     target_of(bags).check(bags)
     if "impute" not in given and missing_counts(bags).any():
         given["impute"] = "median"  # `fit` refuses missing values without it
@@ -71,15 +79,15 @@ def run(options: Options, console: Console) -> int:
 
 
 def _usual_columns(options: Options) -> dict[str, str]:
-    """Return the columns of bags and labels that a table has under usual names, if it holds its labels."""
-    path, sheet = Path(options.data), options.values.get("sheet")
-    is_table = path.is_file() and path.suffix.lower() in TableReader.suffixes and "labels" not in options.values
-    header = header_of(path, sheet=sheet) if is_table else []
-    aside = {options.values.get("groups"), options.values.get("split")}
-    free = {column.lower(): column for column in reversed(header) if column not in aside}
-    if "path" in header:  # a manifest
-        return {}
-    firsts = {
-        name: next((free[word] for word in words.split() if word in free), None) for name, words in _USUAL.items()
-    }
-    return {name: column for name, column in firsts.items() if column is not None}
+    """Return the columns of bags, labels and groups that a table has under usual names, if it holds its labels."""
+    path, values = Path(options.data), options.values
+    is_table = path.is_file() and path.suffix.lower() in TableReader.suffixes and "labels" not in values
+    header = header_of(path, sheet=values.get("sheet")) if is_table else []
+    taken = {name for text in values.values() for name in (text if isinstance(text, list) else str(text).split(","))}
+    free = {re.sub(r"[\W_]", "", name.lower()): name for name in reversed(header) if name not in taken}
+    usual = dict[str, str]()
+    for setting, words in {} if "path" in header else _USUAL.items():  # a manifest
+        word = next((word for word in words.split() if word in free), None)
+        if word is not None and setting not in values:
+            usual[setting] = free.pop(word)
+    return usual

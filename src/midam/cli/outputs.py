@@ -60,10 +60,9 @@ def keep_sources(bags: Bags, place: str, option: str, *, folder: bool) -> None:
     files = {path for index in range(len(bags)) for path in source_paths(bags, index)}
     places = {(file.parent if folder else file).resolve() for file in files}
     target = Path(os.path.realpath(place))  # unlike `resolve`, it raises nothing for a link to itself
-    inside = target if target in places else None
-    if inside is not None:
+    if target in places:
         raise ConfigError(
-            f"Expected a place outside the data for {option}, got {place}, but {inside} holds the bags; choose another "
+            f"Expected a place outside the data for {option}, got {place}, but {target} holds the bags; choose another "
             "place."
         )
 

@@ -135,9 +135,7 @@ def _list_of(options: Options, run: "LoadedRun", out: Path) -> "CallList | None"
     from midam.explain.calls import TOP, require_called
 
     if is_stream(out):
-        raise ConfigError(
-            f"Expected a file for --out with --why, which writes files beside it, got {out}; name a file."
-        )
+        raise ConfigError(f"Expected a file for --out with --why, which writes files beside it, got {out}; name one.")
     every, top = options.why != CALLED, TOP if options.top is None else options.top
     require_counts(top=top)
     require_called(run, every=every)
@@ -230,7 +228,5 @@ def _score(tables: "list[ScoreTable]", console: Console) -> None:
         progress = [f"{each.journal.path} holds {each.done}" for each in tables if each.journal and each.done]
         if not progress:
             raise
-        bags = len(tables[0].part)
-        raise RunStoppedError(
-            f"stopped; {', '.join(progress)} of {plural(bags, 'bag')}. The same command continues from there"
-        ) from None
+        text = f"stopped; {', '.join(progress)} of {plural(len(tables[0].part), 'bag')}"
+        raise RunStoppedError(f"{text}. The same command continues from there") from None
