@@ -1,3 +1,4 @@
+import gzip
 import re
 import sys
 
@@ -69,6 +70,24 @@ def test_the_row_numbers_of_a_parquet_file_are_no_column(tmp_path):
     for place, rows in enumerate([frame.rename_axis("row"), frame.set_axis([5, 3, 9])]):
         rows.to_parquet(tmp_path / f"{place}.parquet")
         assert read_bags(tmp_path / f"{place}.parquet").feature_names == ("area",)
+
+
+@pytest.mark.parametrize("name", ["bags.csv", "bags.tsv", "bags.csv.gz"])
+@pytest.mark.parametrize("start", ["\n", "\n\n", "  \n", "SEP" * 6 + "\n"])
+def test_an_empty_first_line_is_named(start, name, tmp_path):
+    separator = "\t" if "tsv" in name else ","
+    text = (start.replace("SEP", ",") + TABLE).replace(",", separator).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    with pytest.raises(BagDataError, match=r"got an empty line \(in .*bags.*\); remove it\.$"):
+        read_bags(tmp_path / name, **COLUMNS)
+
+
+def test_an_empty_field_of_the_split_column_is_named(table):
+    path = table(TABLE.replace("p2,valid", "p2,"))
+    with pytest.raises(
+        BagDataError, match=r"a part in each row, got none \(in .*, line 3, column part, bag 008\); fill"
+    ):
+        read_bags(path, **COLUMNS)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(table, tmp_path, monkeypatch):
@@ -229,7 +248,7 @@ GOOD = {"X": np.ones((3, 2)), "bag": np.array([0, 1, 1]), "y": np.array([1, 0])}
         ({"ids": np.array(["a"])}, "got 1 .in FILE, key ids"),
         ({"split": np.array(["train", "x"])}, "got 'x' .in FILE, bag 1"),
         ({"coords": np.ones((2, 2))}, "got 2 .in FILE, key coords"),
-        ({"X": np.array([[{}], [1], [2]], dtype=object)}, "Python objects .in FILE, key X"),
+        ({"X": np.array([[{}], [1], [2]], dtype=object)}, "Python objects .in FILE, key X.*; save all instances"),
         ({"X": np.array([[1.0], [2.0], [np.nan]])}, "got nan at instance 1, column 0 .in FILE, bag 1"),
     ],
 )
@@ -238,6 +257,24 @@ def test_bad_npz_files_are_named(tmp_path, changes, message):
     np.savez(path, **{key: value for key, value in {**GOOD, **changes}.items() if value is not None})
     with pytest.raises(BagDataError, match=message.replace("FILE", str(path))):
         read_bags(path)
+
+
+@pytest.mark.filterwarnings("ignore::midam.errors.Note")
+@pytest.mark.parametrize("key", ["bag", "ids", "group", "split", "y", "coords", "instance_label", "time", "age"])
+def test_the_advice_on_a_key_of_python_objects_works(key, tmp_path):
+    path, request = tmp_path / "bags.npz", {"covariates": ["age"]}
+    fields = {"ids": ["a", "b"], "group": ["p", "q"], "split": ["train", "test"], "coords": np.ones((3, 2))}
+    fields |= {"instance_label": [0, 0, 1], "age": [40, 50]}
+    outcome = {"time": [5.0, 2.5], "event": [0, 1]} if key == "time" else {"y": GOOD["y"]}
+    good = {name: np.array(value) for name, value in {"X": GOOD["X"], "bag": GOOD["bag"], **fields, **outcome}.items()}
+    np.savez(path, **good | {key: good[key].astype(object)})
+    with pytest.raises(BagDataError, match=rf"key {key}.* save plain values, {key}\.astype\(\w+\)\.$") as fault:
+        read_bags(path, **request)
+    kind = {"int": int, "str": str, "float": float}[str(fault.value).removesuffix(").").rpartition("(")[2]]
+    np.savez(path, **good)
+    expected = read_bags(path, **request).fingerprint()
+    np.savez(path, **good | {key: good[key].astype(object).astype(kind)})
+    assert read_bags(path, **request).fingerprint() == expected
 
 
 def test_npz_without_labels_and_with_foreign_keys(tmp_path):

@@ -40,6 +40,18 @@ def written(table, path):
 FORMATS = ("t.csv", "t.tsv", "t.csv.gz", "t.tsv.gz", "t.xlsx", "t.parquet")
 
 
+@pytest.mark.parametrize("positive", [None, "True", "1", "0"])
+@pytest.mark.parametrize("words", [("0", "1", "True"), ("False", "0", "1"), ("1", "TRUE", "1")])
+def test_labels_that_mean_the_same_are_to_be_written_alike(words, positive, tmp_path):
+    path = written(frame(words), tmp_path / "t.csv")
+    if positive is not None and positive.lower() not in [word.lower() for word in words]:
+        return
+    with pytest.raises(
+        BagDataError, match=r"labels 0 and 1 in column label, got .*; write True as 1 and False as 0\.$"
+    ):
+        read_bags(path, **({} if positive is None else {"positive": positive}))
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_words_are_labels_in_each_format(tmp_path, name):
     path = written(frame(("mutated", "wildtype", "other")), tmp_path / name)
@@ -306,8 +318,14 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path, name):
 def test_a_first_line_without_a_word_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("\n\na,1\n")
     for read in (read_bags, read_names):
-        with pytest.raises(BagDataError, match="Expected the names of the columns in the first line, got none"):
+        with pytest.raises(BagDataError, match="in the first line, got an empty line"):
             read(tmp_path / "t.csv")
+
+
+def test_an_empty_first_row_of_a_workbook_is_named(tmp_path):
+    frame().to_excel(tmp_path / "t.xlsx", index=False, startrow=1)
+    with pytest.raises(BagDataError, match=r"names of the columns in the first line, got none .* remove empty lines"):
+        read_bags(tmp_path / "t.xlsx")
 
 
 def test_the_index_of_a_packed_table_counts_its_lines(tmp_path):

@@ -547,5 +547,5 @@ def test_a_file_that_changes_after_the_first_look_is_refused(tmp_path):
     assert (bags[1] == 1).all()
     (tmp_path / "f" / "f1.h5").write_bytes((tmp_path / "other.h5").read_bytes())
     assert (bags[0] == 0).all()
-    with pytest.raises(BagDataError, match=r"the file as it was first read, got a changed one \(in .*f1.h5\)"):
+    with pytest.raises(BagDataError, match=r"the file as first read, got a changed one \(in .*f1.h5\)"):
         bags[1]

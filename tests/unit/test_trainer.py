@@ -407,7 +407,9 @@ def test_a_state_that_the_bags_do_not_have_is_an_error(pooling, estimator):
     assert (honest.bags, honest.enough) == (40, True)
     assert honest.l < 1e-3  # a sample is the whole bag, the weights hardly move; levels of steps differ
     assert honest.tracked == pytest.approx(honest.whole, abs=0.02)
-    with pytest.raises(StaleStateError, match=r"of 40 whole training bags, 1\.000 at the state.*minibatch"):
+    with pytest.raises(
+        StaleStateError, match=r"of 40 whole training bags, 1\.000 at the state.*`estimator='minibatch'`"
+    ):
         Trainer(config, bags).fit(callbacks=[remember_labels])
     (few,) = Trainer(config, bags.subset(np.arange(30))).fit(callbacks=[remember_labels]).states
     assert (few.tracked, few.enough) == (1, False)

@@ -229,7 +229,7 @@ def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
         wanted = "a fold with enough training bags of each class or label, or with an event, and test bags that differ"
     if Status.NO_VALIDATION in reasons:
         wanted = f"training parts with enough bags for validation bags{' of both classes' if binary else ''}"
-        way_out = "leave nothing to choose (one lr, one margin, select='last'), or add bags"
+        way_out = "leave nothing to choose (one lr, one margin, `select='last'`), or add bags"
     return BagDataError(f"Expected {wanted}, got none of {count} (in {bags.source}); {way_out}.")
 
 

@@ -194,7 +194,7 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
         note_of_packed_dates(numbers, name, source)
         if alike := example_of_codes(nonempty):
             text = f"numbers in the covariate {name} may be codes, {alike}: if so"
-            _note(f"{text}, give {given(categories=[name])}", source)
+            _note(f"{text}, train with {given(categories=[name])}", source)
         return numbers.reshape(array.shape)
     if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names
         hours = hours_of(words)
@@ -222,10 +222,8 @@ def _refuse_nearly_numbers(name: str, parsed: Mapping[str, float | None], texts:
     slip = len(parsed) > _FEW and 2 * len(texts) < len(parsed)
     if slip or len(commas) == len(texts):
         advice = "write a point" if commas else "correct it, or leave the field empty where the value is not known"
-        advice += f"; if these are categories, give {given(categories=[name])}"
-        raise BagDataError(
-            f"Expected numbers in the covariate {name!r}, got {(commas or texts)[0]!r} (in {source}); {advice}."
-        )
+        text = f"Expected numbers in the covariate {name!r}, got {(commas or texts)[0]!r} (in {source}); {advice}"
+        raise BagDataError(f"{text}; if these are categories, train with {given(categories=[name])}.")
 
 
 def _values(column: NDArray[Any]) -> list[Any]:
@@ -266,13 +264,13 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
     days = {word: _days(word) for word in words if word}
     wrong = [word for word, day in days.items() if day is None]
     if wrong:
-        other = ", or give a number, such as the age" if kind == "covariate" else ""
+        other = ", or train with a number, such as the age" if kind == "covariate" else ""
         advice = f"write all dates in this form{other}"
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", wrong[0]):
             advice = "correct this day, which no calendar has"
         raise BagDataError(
             f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); {advice}; if these "
-            f"are categories, give {given(categories=[name])}."
+            f"are categories, train with {given(categories=[name])}."
         )
     if kind == "covariate":
         _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)

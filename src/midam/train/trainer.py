@@ -300,7 +300,7 @@ class Trainer:
                 raise StaleStateError(
                     f"Expected training bags to rank as their tracked state does, got {self.target.metric} "
                     f"{state.whole:.3f} of {state.bags} whole training bags, {state.tracked:.3f} at the state: what is "
-                    "remembered is out of date, and the model has fitted that. Take estimator='minibatch' or 'exact', "
+                    "remembered is out of date, and the model has fitted that. Take `estimator='minibatch'` or exact, "
                     f"or lower lr (now {member.config.training.lr:g})."
                 )
 

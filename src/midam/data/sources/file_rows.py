@@ -133,9 +133,7 @@ class FileSet(Parts):
         path = self.paths[number]
         with sound(f"readable {column}", path, advice=f"copy or write the file again{OR_SKIP}"):
             if stamp_of(path.stat()) != self._stamps[number]:
-                raise BagDataError(
-                    f"Expected the file as it was first read, got a changed one (in {path}); restore it."
-                )
+                raise BagDataError(f"Expected the file as first read, got a changed one (in {path}); restore it.")
             return super().read(number, column, index)
 
 

@@ -162,7 +162,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
     groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
     # Scores need no split.
-    splits = None if split is None or request.bad_labels == "ignore" else table.splits(split)
+    splits = None if split is None or request.bad_labels == "ignore" else table.splits(split, request)
     columns = {name: table.constant(name, table.faults) for name in request.covariate_columns}
     special = {bag, group, *tables.group_parts(group), split, *of_labels, *columns, *coords, *ignored}
     instance_labels = None if truth is None else table.instance_labels(truth, special)
@@ -290,10 +290,12 @@ class Table:
             self._add(faults, differs, column, f"one {column} in a bag", f"correct the column {column}", got=got)
         return np.asarray(values.iloc[self.first])
 
-    def splits(self, column: str) -> NDArray[np.str_]:
-        """Return the split of each bag under its canonical name."""
+    def splits(self, column: str, request: Request) -> NDArray[np.str_]:
+        """Return the split of each bag under its canonical name; refuse gaps."""
+        self._gaps_in(column, request, self.faults, label=False)
         names = self.frame[column].astype(str).str.lower().map(tables.SPLIT_NAMES)
-        self._add(self.faults, names.isna(), column, "a split of train, val, test", "rename the split")
+        unknown = names.isna() & self.frame[column].notna()
+        self._add(self.faults, unknown, column, "a split of train, val, test", "rename the split")
         self.frame[column] = names
         return name_array(self.constant(column, self.faults))
 

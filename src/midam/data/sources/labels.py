@@ -209,9 +209,7 @@ def as_asked(outcome: TargetLabels, request: Request) -> TargetLabels:
             f"as in training, got {got} (in {request.where}); use data with the same ones."
         )
     places = np.array([-1 if place is None else place for place in matches])
-    values = (
-        outcome.values[:, np.argsort(places)] if target == "multilabel" else places[outcome.values.astype(np.int64)]
-    )
+    values = outcome.values[:, np.argsort(places)] if target == "multilabel" else places[outcome.values.astype(int)]
     return TargetLabels.of(target, values, names=[str(name) for name in request.classes])
 
 
@@ -224,7 +222,7 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
         return "survival" if is_survival else "multilabel"
     count = {"survival": 2, "multilabel": None}.get(target, 1)
     if count is not None and len(names) != count:
-        example = "such as label_column='time,event'" if count == 2 else "such as label_column='label'"
+        example = f"such as {given(label_column='time,event' if count == 2 else 'label')}"
         raise ConfigError(
             f"Expected {count} label column{'s' * (count > 1)} for the target {target!r}, got {', '.join(names)} (in "
             f"{request.where}); name {'time and event' if count == 2 else 'one'}, {example}."
@@ -341,6 +339,8 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
         raise BagDataError(f"Expected the positive value {positive!r} {got}; name one of these as `positive`.")
     if set(known) <= {"0", "1"} and key in (None, "1"):
         return {"0": 0, "1": 1}, ("0", "1")
+    if set(known) <= _TRUTHS.keys() and len({_TRUTHS[word] for word in known}) < len(known):
+        raise BagDataError(f"Expected labels 0 and 1 {got}; write True as 1 and False as 0.")
     if key is not None:
         others = [names[other] for other in known if other != key]
         other = others[0] if len(others) == 1 else _rest(names[key])

@@ -243,15 +243,15 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def first_line(path: Path, separator: str = ",") -> list[str]:
-    """Return the fields of the first line; refuse a longer second line, whose first field pandas would drop."""
+    """Return the fields of the first line; refuse an empty one, and a longer second one, which pandas would cut."""
     with open_text(path) as file, sound_text("lines of a table", path):
         lines = csv.reader(file, delimiter=separator)
         first, second = next(lines, []), next(lines, [])
+    if lines.line_num > 1 and not "".join(first).strip():
+        raise BagDataError(f"Expected words or numbers in the first line, got an empty line (in {path}); remove it.")
     if len(second) > len(first):
-        raise BagDataError(
-            f"Expected {len(first)} fields in each line as in the first, got {len(second)} in line 2 (in {path}); "
-            "correct the file."
-        )
+        text = f"Expected {len(first)} fields in each line as in the first, got {len(second)} in line 2 (in {path})"
+        raise BagDataError(f"{text}; correct the file.")
     return first
 
 
@@ -332,9 +332,10 @@ def sound_text(expected: str, path: Path) -> Iterator[None]:
 
 def check_header(header: list[str], path: Path, *, nameless: bool = False) -> None:
     """Refuse a header without columns, and nameless or repeated columns, which pandas would rename to features."""
-    if not header:
-        raise BagDataError(f"Expected the names of the columns in the first line, got none (in {path}); add the line.")
     names = names_of(header, path)
+    if not any(names):
+        text = f"Expected the names of the columns in the first line, got none (in {path})"
+        raise BagDataError(f"{text}; write them there, and remove empty lines above them.")
     if "" in names and not nameless:
         raise BagDataError(
             f"Expected a name for each column, got none for column {names.index('') + 1} (in {path}); name the column, "

@@ -95,9 +95,7 @@ def require_free(place: str | Path) -> None:
     """Refuse an occupied place with a `StoreError`; remove the journal of an import that ended there."""
     if not _is_taken(place):
         return
-    error = StoreError(
-        f"Expected a free place for the store, got {place}, which exists; remove it, or choose another place."
-    )
+    error = StoreError(f"Expected a free place for the store, got {place}, which exists; remove it, or choose another.")
     part, journal = _hidden_paths(Path(place).resolve())
     if journal.exists() and not part.exists():  # the import was killed after its last step
         Journal(journal, busy=error).remove()
