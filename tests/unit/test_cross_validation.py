@@ -86,6 +86,16 @@ def test_few_bags_are_cross_validated_and_others_held_out():
         Settings(folds=1)
 
 
+def test_fractions_that_splits_would_leave_unused_are_refused():
+    tested, validated = (bags_of().replace(splits=["train", name] * 20) for name in ("test", "val"))
+    clashes = [(tested, "test_fraction", 0.5), (tested, "test_fraction", 0.0), (validated, "val_fraction", 0.3)]
+    for bags, name, value in clashes:
+        for folds in ({}, {"folds": 0}):
+            with pytest.raises(ConfigError, match=rf"splits or `{name}`, got both \(in .*\); leave one out\.$"):
+                choose_folds(bags, Settings(**{name: value}, **folds), at_once=True)
+    assert choose_folds(tested, Settings(val_fraction=0.3), at_once=True) is None  # of the training bags
+
+
 def test_folds_are_disjoint_by_group_and_as_many_as_a_rare_class_allows():
     groups = np.repeat(np.arange(20), 2).astype(str)
     bags = bags_of(40, 6, groups=groups)  # three positive groups

@@ -168,9 +168,7 @@ def read_run_config(folder: RunFolder) -> tuple[Settings, str, str | None]:
         advice = nearby(folder.root, otherwise=start, alike=_SPELLED)
         raise CheckpointError(f"Expected a run folder, got {folder.root}, which {state}; {advice}")
     if not folder.config.exists():
-        raise CheckpointError(
-            f"Expected a run folder, got {folder.root} without config.yaml; {advice_on(folder.config)}"
-        )
+        raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
     values = _read_config(folder)
     data = str(values.pop("data", ""))
     values = take_known(values, folder.config)

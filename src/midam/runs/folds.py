@@ -36,9 +36,14 @@ def few_bags(bags: Bags, *, at_once: bool) -> bool:
 def choose_folds(bags: Bags, settings: Settings, *, at_once: bool) -> Folds | None:
     """Return the fold [N] that scores each bag, disjoint by group; None if bags are to be held out.
 
-    Raises a `ConfigError` or `BagDataError` for `folds` that these bags or settings do not allow.
+    Raises a `ConfigError` or `BagDataError` for `folds` or fractions that these bags or settings do not allow.
     """
     run, training = settings.run, settings.training
+    if bags.splits is not None:
+        ignored = {"test_fraction": run.test_fraction is not None}
+        ignored["val_fraction"] = "val" in bags.splits and run.val_fraction != type(run)().val_fraction
+        for name in filter(ignored.get, ignored):
+            raise ConfigError(f"Expected splits or `{name}`, got both (in {bags.source}); leave one out.")
     needs_validation = training.select == "best" or training.patience is not None
     if run.folds == AUTO:
         given = bags.splits is not None or run.test_fraction is not None or needs_validation

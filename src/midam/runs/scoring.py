@@ -105,15 +105,13 @@ class ScoreTable:
         The scores are those of the rows; bags outside the part have NaN. Without a threshold, every bag is returned.
         """
         target, names = self.run.target, self.run.target.score_columns
-        scores = np.full((len(self.bags), len(names)), np.nan)
-        called = np.zeros(len(self.bags), dtype=bool)
+        scores, called = np.full((len(self.bags), len(names)), np.nan), np.zeros(len(self.bags), dtype=bool)
         rows = csv.DictReader(io.StringIO(b"".join(self.content()).decode()))
+        positive = safe_cell(str((target.names or (0, 1))[-1]))
         for i, row in zip(self.part, rows, strict=True):
             scores[i] = [float(row[name]) for name in names]
             # A score is written with 9 digits, which may not tell it from the threshold; its class does.
-            called[i] = (
-                every or self.run.threshold is None or row["class"] == safe_cell(str((target.names or (0, 1))[1]))
-            )
+            called[i] = every or self.run.threshold is None or row["class"] == positive
         return np.flatnonzero(called), scores[:, 0] if len(names) == 1 else scores
 
     def _digest(self, group: range, text: object) -> str:
