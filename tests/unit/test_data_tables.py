@@ -19,7 +19,9 @@ from midam.data.sources.probe import open_file
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults
 from midam.data.sources.table_files import read_names, sound_text
+from midam.data.sources.table_readers import rows_of
 from midam.errors import BagDataError, ConfigError, Note
+from midam.settings.data import DataSettings
 
 
 def frame(labels=("yes", "no", "yes"), **columns):
@@ -524,3 +526,14 @@ def test_a_usual_mark_of_missing_values_is_named_before_a_training(tmp_path, cap
         said = capsys.readouterr()
         assert text in said.out + said.err
         assert "of dose" not in said.out + said.err
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n", "# one\n# two\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_lines_of_instances_count_quoted_line_breaks(start, end, tmp_path):
+    text = start + 'bag,label,note,x\na,1,"two\nlines",1\na,1,one,2\n\nb,0,"three\n\nlines",3\nb,0,one,4\n'
+    (tmp_path / "t.csv").write_bytes(text.replace("\n", end).encode())
+    rows = rows_of(str(tmp_path / "t.csv"), ["a", "b"], DataSettings())
+    lines = [None, *text.split("\n")]
+    assert [lines[line][0] for bag in "ab" for line in rows[bag]["line"]] == ["a", "a", "b", "b"]
+    assert [lines[line][-1] for line in rows["a"]["line"][1:] + rows["b"]["line"][1:]] == ["2", "4"]

@@ -255,6 +255,13 @@ def first_line(path: Path, separator: str = ",") -> list[str]:
     return first
 
 
+def record_lines(path: Path) -> list[int]:
+    """Return the true line of a record at its number, which counts a record with quoted line breaks as one line."""
+    with open_text(path) as file, sound_text("lines of a table", path):
+        lines, first = csv.reader(file, delimiter=separator_of(path)), lines_before_header(path) + 1
+        return [*range(first), first, *(first + lines.line_num for _ in lines)]
+
+
 def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
     """Return the names of the columns, without blanks around them; none for a file that is not a table."""
     try:

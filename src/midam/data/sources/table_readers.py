@@ -14,6 +14,7 @@ from midam.data.bags import Bags
 from midam.data.covariates import are_dates
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
+from midam.data.sources import table_files
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import check_options
 from midam.data.sources.frames import Table, table_arrays
@@ -21,7 +22,6 @@ from midam.data.sources.label_table import columns_of, metadata
 from midam.data.sources.labels import label_columns
 from midam.data.sources.reader import BagReader, bag_reader
 from midam.data.sources.request import COLUMNS, COVARIATES, SPLITS, Request, file_suffix
-from midam.data.sources.table_columns import refuse_empty_fields
 from midam.data.sources.table_files import INSTANCES, NAMES, PARQUET, TEXTS, header_of, read_instances, read_names
 from midam.errors import DataNotFoundError, given, listed
 from midam.lazy_imports import pandas as pd
@@ -57,7 +57,7 @@ class ManifestReader(BagReader):
             group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
         ignoring = request.bad_labels == "ignore"
         full = () if ignoring or len(label) > 1 else label
-        refuse_empty_fields(frame, (bag, "path", *full, group, split), request)
+        tables.refuse_empty_fields(frame, (bag, "path", *full, group, split), request)
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
@@ -102,14 +102,13 @@ class TableReader(BagReader):
 
 def _open(request: Request) -> Table:
     path = request.path
-    frame = read_instances(path, request)
     suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
     unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == PARQUET else 2
-    return Table(str(path), frame, unit=unit, first=first, gaps=gaps)
+    return Table(str(path), read_instances(path, request), unit=unit, first=first, gaps=gaps)
 
 
 def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:
-    """Return where some bags' instances are in their table, by bag: the "line" (or "row") of each, and its "time".
+    """Return where instances of bags are in their table, by bag: the true "line" (or "row") of each, and its "time".
 
     The time is the text of the first column that holds dates, None where it is missing; without such a column, there is
     none. The result is empty for data other than tables of instances.
@@ -121,13 +120,13 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     table = _open(request)
     table.name_values([bag], [])
     table.find_bags(bag)
-    times, rows_by_bag = _times(table.frame), {}
+    times, rows_by_bag = _times(table.frame), dict[str, dict[str, list[Any]]]()
+    line_of = table_files.record_lines(request.path).__getitem__ if table.unit == "line" else int
     order, ends = np.argsort(table.codes, kind="stable"), np.cumsum(np.bincount(table.codes, minlength=len(table.ids)))
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
         rows = order[0 if code == 0 else ends[code - 1] : ends[code]].tolist()
-        columns: dict[str, list[Any]] = {table.unit: [table.number(row) for row in rows]}
-        columns |= {} if times is None else {"time": [times[row] for row in rows]}
-        rows_by_bag[str(table.ids[code])] = columns
+        dated = {} if times is None else {"time": [times[row] for row in rows]}
+        rows_by_bag[str(table.ids[code])] = {table.unit: [line_of(table.number(row)) for row in rows], **dated}
     return rows_by_bag
 
 
@@ -139,6 +138,5 @@ def _times(frame: "pd.DataFrame") -> list[str | None] | None:
         if not dated and not pd.api.types.is_numeric_dtype(values):
             dated = bool(values.notna().any()) and are_dates([str(word) for word in values.dropna().unique()])
         if dated:
-            midnight = " 00:00:00"
-            return [None if pd.isna(value) else str(value).removesuffix(midnight) for value in values]
+            return [None if pd.isna(value) else str(value).removesuffix(" 00:00:00") for value in values]
     return None
