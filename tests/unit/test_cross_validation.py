@@ -11,9 +11,13 @@ from tests import quick
 from midam.cli import main
 from midam.data.bags import Bags
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, RunStoppedError
+from midam.evaluate.calibrate import calibration_line, score_logits
+from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import make_candidate
 from midam.methods.callbacks import Callbacks
+from midam.methods.method import Folds
+from midam.methods.names import make_method
 from midam.runs import load_run
 from midam.runs.cross_validation import preparing, train_folds
 from midam.runs.data import SplitBags, read_data, split_data
@@ -21,6 +25,8 @@ from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
 from midam.runs.folds import choose_folds, fold_trials
 from midam.settings import Settings
+from midam.targets import target_of
+from midam.train.trials import Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
 SITES = ["--label-column", "label", "--ignore", "grade,time,event,kind,patient", "--folds", "site"]
@@ -323,6 +329,33 @@ def test_a_finished_run_is_kept_if_its_page_cannot_be_drawn(tmp_path, table, mon
         fit_run(str(table), plain(), folder, method="bag-statistics-logistic")
     assert folder.summary.exists()
     assert folder.model.exists()
+
+
+def _noisy_bags(count, seed):
+    """Bags of which one in seven has the other label, and half of the instances of a positive bag differ."""
+    rng, rows, labels = np.random.default_rng(seed), [], np.arange(count) % 2
+    for label in np.where(rng.random(count) < 0.15, 1 - labels, labels):
+        rows.append(rng.normal(size=(int(rng.integers(2, 6)), 3)))
+        rows[-1][:, :2] += label * (rng.random((len(rows[-1]), 1)) < 0.5) * np.array([2.0, 1.0])
+    return Bags.from_list(rows, labels)
+
+
+@pytest.mark.parametrize("name", ["bag-statistics-logistic", "mean-map-svm"])
+def test_the_final_model_has_the_scale_of_the_folds_whatever_strength_each_chose(name):
+    new = _noisy_bags(1000, 101)
+    for seed in range(3):
+        bags = _noisy_bags(100, seed)
+        target = target_of(bags)
+        folds = target.folds(target.values(bags), folds=5, seed=seed)
+        trials = Folds([Trial(np.flatnonzero(folds != k), np.flatnonzero(folds == k), seed) for k in range(5)])
+        fitted = make_method(name).fit(bags, None, Settings(seed=seed).resolve((3,)), folds=trials)
+        scored, scores = fitted.out_of_fold, predict(fitted.model, new)
+        logits, found = score_logits(scored.scores), score_logits(scores)
+        spreads = np.array([logits[folds == k].std() for k in range(5)]) / found.std()
+        assert 0.4 < spreads.min() < spreads.max() < 2.5, "20 bags know a spread to a factor of about 1.4"
+        assert abs(logits.mean() - found.mean()) < 0.3 * found.std()
+        slope, _ = calibration_line(new.labels, target.cross_decide(scored).decision.predict(scores))
+        assert 1 / 3 < slope < 3, "100 bags know a slope to a factor of about 2"
 
 
 def test_several_processes_hold_bags_out(tmp_path, table):

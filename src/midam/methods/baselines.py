@@ -1,7 +1,8 @@
 """Baselines: methods that are not settings of this library, for feature vectors from scikit-learn.
 
 They choose hyperparameters by the mean AUROC of an inner cross-validation with five folds (fewer if a class is rare),
-stratified and disjoint by group; ties go to the first candidate.
+stratified and disjoint by group; ties go to the first candidate. A model's scores are divided by their spread in the
+bags that these folds hold out, and have the mean 0 in training: the scale does not depend on the choice.
 """
 
 import math
@@ -67,6 +68,7 @@ _MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
 _CLIP = 3.0
 MOST_BAGS = 2000  # limit of kernel machines, which compare all pairs
 _MAX_ITERATIONS = 5000
+_LEAST_SPREAD = 1e-6  # of scores; below, they differ by rounding
 _MOST_NUMBERS = 2**27  # 1 GiB as float64
 _CHUNK_ENTRIES = 4_000_000
 _MEDIAN_ROWS = 500
@@ -175,11 +177,11 @@ class BagStatisticsLogistic(_OfStatistics):
 
     def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
         y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
-        regression, folds = LogisticRegression(max_iter=_MAX_ITERATIONS), inner_folds(bags, train, seed=seed)
-        if folds:
-            models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
-            regression, _ = _best(models, folds, x, y, weights)
-        return make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
+        models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
+        regression, _, spread = _best(models, inner_folds(bags, train, seed=seed), x, y, weights)
+        fitted = make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
+        regression.coef_, regression.intercept_ = regression.coef_ / spread, np.zeros(1)
+        return fitted
 
 
 class BagStatisticsRidge(Baseline):
@@ -239,13 +241,11 @@ class SetKernelSVM(Baseline):
         """Return the scores of the machine."""
         train, score = standardized_bags(bags, trial)
         y = bags.require_labels()[trial.train]
-        gammas = median_gamma(np.concatenate(train), seed=trial.seed) * _GAMMAS
-        kernels = set_kernels([*train, *score], train, gammas=gammas)
         folds, rows = inner_folds(bags, trial.train, seed=trial.seed), len(y)
-        machine, kernel = SVC(kernel="precomputed"), kernels[len(_GAMMAS) // 2]
-        if folds:
-            searches = [(*_best(_kernel_machines(), folds, each[:rows], y), each) for each in kernels]
-            machine, _, kernel = max(searches, key=itemgetter(1))
+        gamma, tried = median_gamma(np.concatenate(train), seed=trial.seed), _GAMMAS if folds else np.median(_GAMMAS)
+        kernels = set_kernels([*train, *score], train, gammas=gamma * tried)
+        searches = [(*_best(_kernel_machines(), folds, each[:rows], y), each) for each in kernels]
+        machine, *_, kernel = max(searches, key=itemgetter(1))
         return np.asarray(machine.fit(kernel[:rows], y).decision_function(kernel[rows:]))
 
 
@@ -272,18 +272,17 @@ class MeanMapSVM(ModelBaseline):
         fill(pooling.scales, scales)
         fill(pooling.directions, random.standard_normal(tuple(pooling.directions.shape)))
         fill(pooling.phases, random.uniform(0, 2 * np.pi, len(pooling.phases)))
-        best: tuple[float, Any, Scores, float] | None = None
-        for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales):
-            kernel, machine, area = rows @ rows.T, SVC(kernel="precomputed"), 0.0
-            if folds:
-                machine, area = _best(_kernel_machines(), folds, kernel, y, bags.weights)
-            if best is None or area > best[0]:
-                best = area, machine.fit(kernel, y, bags.weights), rows, scale
-        _, machine, rows, scale = cast(tuple[float, Any, Scores, float], best)
+        searches = [
+            (*_best(_kernel_machines(), folds, rows @ rows.T, y, bags.weights), rows, scale)
+            for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales)
+        ]
+        machine, _, spread, rows, scale = max(searches, key=itemgetter(1))
+        machine.fit(rows @ rows.T, y, bags.weights)
         filled, filled_pooling = _mean_map(bags.instance_shape, Linear)
         filled.load_state_dict({key: x for key, x in model.state_dict().items() if "scales" not in key}, strict=False)
         fill(filled_pooling.scales, np.array([scale]))
-        fill_linear(filled_pooling.head, machine.dual_coef_[0] @ rows[machine.support_], machine.intercept_)
+        weight = machine.dual_coef_[0] @ rows[machine.support_] / spread
+        fill_linear(filled_pooling.head, weight, -rows.mean(axis=0, keepdims=True) @ weight)
         return filled
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
@@ -334,12 +333,17 @@ class InstanceLogisticMax(ModelBaseline):
 
 def _best(
     models: Sequence[Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], weights: Scores | None = None
-) -> tuple[Any, float]:
-    """Return the first model of the best mean AUROC over inner folds, to be fitted to all bags, and this AUROC.
+) -> tuple[Any, float, float]:
+    """Return the first model of the best mean AUROC over inner folds, this AUROC, and the spread of its scores.
+
+    The model is to be fitted to all bags; without folds, it has C = 1, and the spread is 1. The spread is the standard
+    deviation of the scores of the bags that a fold holds out: those of bags that a model has seen are too far apart.
 
     `x` is the kernel [N, N] of support vector machines, or rows [N, D], which each fold standardizes.
     """
-    areas = []
+    if not folds:
+        return next(model for model in models if model.C == 1), 0.0, 1.0
+    of_folds = []
     for test in folds:
         train = np.setdiff1d(np.arange(len(y)), test)
         if isinstance(models[0], SVC):
@@ -348,10 +352,10 @@ def _best(
             scaler = StandardScaler().fit(x[train])
             rows, held_out = scaler.transform(x[train]), scaler.transform(x[test])
         given = None if weights is None else weights[train]
-        fitted = (model.fit(rows, y[train], given) for model in models)
-        areas.append([auroc(y[test], model.decision_function(held_out)) for model in fitted])
-    means = np.mean(areas, axis=0)
-    return models[int(np.argmax(means))], float(means.max())
+        scores = [model.fit(rows, y[train], given).decision_function(held_out) for model in models]
+        of_folds.append([(auroc(y[test], each), each.var(ddof=1)) for each in scores])
+    best, (area, variance) = max(zip(models, np.mean(of_folds, axis=0).tolist()), key=lambda each: each[1][0])
+    return best, area, max(math.sqrt(variance), _LEAST_SPREAD)
 
 
 def median_gamma(rows: Scores, *, seed: int) -> float:
