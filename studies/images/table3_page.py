@@ -13,7 +13,7 @@ from studies.images.results import Key, Results, better_baseline, bounds, pairs,
 from studies.images.sets import ImageSet
 from studies.images.trials import Job
 from studies.page import section, table
-from studies.paper_tables import label, printed
+from studies.paper_tables import OURS, label, printed
 
 BASELINES = (*COLOR_BASELINES, *VOXEL_BASELINES)
 # Chosen before all measurements: the library's default pooling.
@@ -72,9 +72,10 @@ def _is_no_result(design: Design) -> bool:
 
 
 def _methods(design: Design) -> list[str]:
-    """Return the rows of the page: all rows of Table 3 if its first is run, else only the rows that are run."""
+    """Return the rows of the page: all of Table 3 if MIDAM is run, but for a page of its states; else those run."""
     run = {method for recipe in design.recipes.values() for method in (*recipe.methods, *recipe.baselines)}
-    return [method for method in (*METHODS, *BASELINES) if METHODS[0] in run or method in run]
+    every = METHODS[0] in run or (JUDGED in run and not run.intersection(OURS))
+    return [method for method in (*METHODS, *BASELINES) if every or method in run]
 
 
 def _paths(design: Design, results: Results) -> list[str]:

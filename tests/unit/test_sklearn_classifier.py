@@ -547,7 +547,7 @@ def test_a_method_that_is_fitted_in_one_step_takes_no_settings_of_a_training(dat
 
 
 def test_a_run_of_the_command_line_is_a_classifier(tmp_path, data):
-    settings = Settings(epochs=1, members=1, val_fraction=0.0)
+    settings = Settings(epochs=1, members=1)
     fit_run("digits", settings, RunFolder(tmp_path / "run"))
     classifier = MIDAMClassifier.load(tmp_path / "run")
     assert np.array_equal(classifier.bag_scores(data[1]), predict_run(load_run(tmp_path / "run"), data[1])[0])
