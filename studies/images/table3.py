@@ -11,7 +11,7 @@ two sets where a row takes minutes. `python -m studies table3-state` runs those 
 paper's, and none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,28 +65,28 @@ def run(options: StudyOptions) -> None:
 @as_study("rows of Table 3 that sample, for the paper's epochs", takes=("device",), store="images")
 def run_long(options: StudyOptions) -> None:
     """Run these rows, and write their page."""
-    design = sampled_of(choose_design(options)) if options.quick or options.smaller else PAPER_EPOCHS
-    options.use_cuda()
-    sets = {name: load_set(name, design, cache=options.cache) for name in design.recipes}
-    study(options, sets, design=design, name=LONG)
+    _run(options, LONG, sampled_of, full=PAPER_EPOCHS)
 
 
 @as_study("the rows of mini-batches that Table 3 at its small size leaves out", takes=("device",), store="images")
 def run_rest(options: StudyOptions) -> None:
     """Run the rows of mini-batches that `small` leaves out, and write their page."""
-    design = rest_of(choose_design(options) if options.quick or options.smaller else DESIGNS["small"])
-    options.use_cuda()
-    sets = {name: load_set(name, design, cache=options.cache) for name in design.recipes}
-    study(options, sets, design=design, name=REST)
+    _run(options, REST, rest_of, full=rest_of(DESIGNS["small"]))
 
 
 @as_study("rows of Table 3 with the state of the library, of the paper, and none", takes=("device",), store="images")
 def run_state(options: StudyOptions) -> None:
     """Run the rows with and without a state, and write their page."""
-    design = state_of(choose_design(options) if options.quick or options.smaller else DESIGNS["small"])
+    _run(options, STATE, state_of, full=state_of(DESIGNS["small"]))
+
+
+def _run(options: StudyOptions, name: str, part_of: Callable[[Design], Design], *, full: Design) -> None:
+    """Run a part of Table 3 and write its page: a part of the quick design if that is asked for, or the `full` one."""
+    design = part_of(choose_design(options)) if options.quick or options.smaller else full
     options.use_cuda()
-    sets = {name: load_set(name, design, cache=options.cache) for name in design.recipes}
-    study(options, sets, design=design, name=STATE)
+    study(
+        options, {key: load_set(key, design, cache=options.cache) for key in design.recipes}, design=design, name=name
+    )
 
 
 def sampled_of(design: Design, **others: Any) -> Design:

@@ -388,3 +388,10 @@ def test_a_finished_run_knows_another_copy_of_its_data(tmp_path, table):
     frame(seed=1).to_csv(copy, index=False)
     with pytest.raises(CheckpointError, match="bags"):
         resume_run(str(copy), run)
+
+
+@pytest.mark.parametrize("name", ["bag-statistics-logistic", "mean-map-svm"])
+def test_without_inner_folds_the_scores_keep_the_share_of_positive_bags(name):
+    bags = bags_of(20, 1)  # one positive bag: no fold can be chosen on
+    scores = predict(make_method(name).fit(bags, None, Settings().resolve((4,))).model, bags)
+    assert np.median(scores) < 0.4

@@ -1,8 +1,9 @@
 """Baselines: methods that are not settings of this library, for feature vectors from scikit-learn.
 
 They choose hyperparameters by the mean AUROC of an inner cross-validation with five folds (fewer if a class is rare),
-stratified and disjoint by group; ties go to the first candidate. A model's scores are divided by their spread in the
-bags that these folds hold out, and have the mean 0 in training: the scale does not depend on the choice.
+stratified and disjoint by group; ties go to the first candidate. The scores of a linear model so chosen are divided by
+their spread in the bags that these folds hold out, and have the mean 0 in training: their scale does not depend on the
+choice.
 """
 
 import math
@@ -140,11 +141,10 @@ class BagStatisticsTrees(_OfStatistics):
         return forest_scorer(self.summary, bags.instance_shape, list(trees), offset)
 
     def _scores(self, bags: Bags, rows: Scores, scored: Scores, *, seed: int) -> Scores:
-        target = target_of(bags)
-        return tree_scores(target, rows, target.values(bags), scored, bags.weights, seed=seed)
+        return tree_scores(target_of(bags), rows, target_of(bags).values(bags), scored, bags.weights, seed=seed)
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
-        """Return a model with these weights, which are checked, with as many trees and nodes."""
+        """Return a model with these weights; refuse those that are no trees."""
         parts = {name.rpartition(".")[2]: value for name, value in weights.items()}
         head = partial(Forest, trees=parts["roots"].numel(), nodes=parts["feature"].numel(), shifted="offset" in parts)
         model = summary_scorer(self.summary, instance_shape, head)
@@ -178,9 +178,10 @@ class BagStatisticsLogistic(_OfStatistics):
     def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
         y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
         models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
-        regression, _, spread = _best(models, inner_folds(bags, train, seed=seed), x, y, weights)
+        regression, _, spread = _best(models, folds := inner_folds(bags, train, seed=seed), x, y, weights)
         fitted = make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
-        regression.coef_, regression.intercept_ = regression.coef_ / spread, np.zeros(1)
+        if folds:
+            regression.coef_, regression.intercept_ = regression.coef_ / spread, np.zeros(1)
         return fitted
 
 
@@ -281,8 +282,8 @@ class MeanMapSVM(ModelBaseline):
         filled, filled_pooling = _mean_map(bags.instance_shape, Linear)
         filled.load_state_dict({key: x for key, x in model.state_dict().items() if "scales" not in key}, strict=False)
         fill(filled_pooling.scales, np.array([scale]))
-        weight = machine.dual_coef_[0] @ rows[machine.support_] / spread
-        fill_linear(filled_pooling.head, weight, -rows.mean(axis=0, keepdims=True) @ weight)
+        center, weight = rows.mean(axis=0, keepdims=True), machine.dual_coef_[0] @ rows[machine.support_] / spread
+        fill_linear(filled_pooling.head, weight, -center @ weight if folds else machine.intercept_)
         return filled
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002

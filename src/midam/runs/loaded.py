@@ -134,7 +134,7 @@ class LoadedRun:
         return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
 
     def warn_of_lost_groups(self, bags: Bags) -> None:
-        """Warn if bags have no groups, which the run's bags have, and are none: intervals then count bags."""
+        """Warn that intervals count bags, if the run's bags have groups and these neither have nor are such."""
         if self.groups and bags.groups is None and self.groups.isdisjoint(bags.ids.tolist()):
             text = f"the bags of {self.source} have groups, such as patients, these have none (in {bags.source})"
             advice = f"intervals count bags; if some are of one group, name its column with {given(groups='COLUMN')}"
