@@ -41,7 +41,7 @@ from benchmarks.shared import RESULTS, measured_on
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.process_group import Ranks
+from midam.processes import Ranks
 from midam.settings import Settings
 from midam.train.inputs import labels_of, open_reader
 from midam.train.loop import Training

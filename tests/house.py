@@ -20,17 +20,14 @@ SRC = ROOT / "src" / "midam"
 CORE = {
     *(
         "errors",
-        "lazy_imports",
         "files",
         "names",
-        "plain_files",
         "processes",
-        "process_group",
         "reading",
         "registry",
         "settings",
     ),
-    *("synonyms", "_version"),
+    "_version",
 }
 BELOW_EVALUATE = CORE | {"functional", "nn", "data"}
 BELOW_TRAIN = BELOW_EVALUATE | {"evaluate"}
@@ -38,18 +35,14 @@ BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "methods", "report"}
 TOP = BELOW_RUNS | {"runs"}
 ALLOWED: dict[str, set[str]] = {
     "_version": set(),
-    "synonyms": set(),
-    "lazy_imports": set(),
     "functional": set(),
-    "errors": {"synonyms"},
-    "plain_files": {"errors"},
+    "errors": set(),
     "names": {"errors"},
     "processes": {"errors"},
     "registry": {"errors"},
-    "process_group": {"errors", "processes"},
     "reading": {"errors", "names"},
-    "files": {"errors", "plain_files", "reading"},
-    "settings": {"errors", "names", "reading", "registry", "synonyms"},
+    "files": {"errors", "reading"},
+    "settings": {"errors", "names", "reading", "registry"},
     "data": CORE | {"functional"},
     "nn": CORE | {"functional"},
     "evaluate": BELOW_EVALUATE,
@@ -91,8 +84,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_149,
-    files=266,
+    lines=33_073,
+    files=254,
     function=60,
     circles=0,
     against_layers=0,
@@ -105,23 +98,23 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1528,
-    "cli": 1884,
-    "compare": 1503,
-    "data": 7271,
+    "": 1505,
+    "cli": 1883,
+    "compare": 1502,
+    "data": 7232,
     "evaluate": 2269,
-    "explain": 2213,
-    "export": 534,
+    "explain": 2211,
+    "export": 533,
     "functional": 502,
-    "imaging": 2148,
+    "imaging": 2147,
     "methods": 1838,
     "nn": 1975,
     "report": 2608,
-    "runs": 2555,
-    "settings": 644,
+    "runs": 2551,
+    "settings": 643,
     "sklearn": 1082,
     "targets": 928,
-    "train": 1667,
+    "train": 1664,
 }
 
 

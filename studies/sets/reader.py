@@ -1,8 +1,8 @@
 """The reader of the catalog's sets by name, as a plug-in: ``midam fit colon --plugin studies.sets.reader``."""
 
 from midam.data.bags import Bags
-from midam.data.sources.reader import BagReader, Request
-from midam.data.sources.request import SPLITS
+from midam.data.sources import BagReader
+from midam.data.sources.request import SPLITS, Request
 from midam.registry import READERS
 from studies.sets import catalog
 

@@ -23,8 +23,7 @@ from typing import Any, NoReturn
 import torch
 from lightning_fabric import Fabric
 
-from midam.process_group import start
-from midam.processes import Processes
+from midam.processes import Processes, start
 
 WAYS = ("finish", "error", "finish", "stop", "lost")
 FAULTS = ("aborts", "late", "threads", "codes")

@@ -10,7 +10,7 @@ from tests.trainings import train, witness_bags
 from midam import MIDAMClassifier
 from midam.compare import Grid, Workers, repeated_folds, run_comparison
 from midam.data.bags import Bags
-from midam.data.free_memory import _available, _granted, free_memory
+from midam.data.on_disk import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
 from midam.runs.loaded import load_run
 from midam.settings import Settings

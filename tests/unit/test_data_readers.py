@@ -9,10 +9,9 @@ import pytest
 
 from midam import registry
 from midam.data.bags import Bags
-from midam.data.sources import read_bags
+from midam.data.sources import BagReader, bag_readers, read_bags
 from midam.data.sources.file_names import FileReader, file_readers
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.reader import BagReader, bag_readers
 from midam.data.sources.request import Request
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError

@@ -22,8 +22,7 @@ from midam.data.sources.file_rows import FileRows
 from midam.data.sources.request import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import write as store_rows
-from midam.data.store.plan import plan_digest, stamp
-from midam.data.store.write import WrittenBag, require_free, written_bags
+from midam.data.store.write import WrittenBag, plan_digest, require_free, stamp, written_bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, RunStoppedError, StoreError
 from midam.files import Journal

@@ -62,7 +62,7 @@ assert "torch" not in sys.modules and "numpy" not in sys.modules
 for name in midam.data.__all__:
     getattr(midam.data, name)
 from midam.data.sources.file_names import file_readers
-from midam.data.sources.reader import bag_readers
+from midam.data.sources import bag_readers
 bag_readers(), file_readers()
 heavy = ["pandas", "sklearn", "scipy", "matplotlib", "h5py", "zarr", "PIL", "pydicom", "nibabel", "openslide"]
 heavy += ["tifffile", "lightning", "rich", "pyarrow"]

@@ -15,9 +15,9 @@ from tests.pairs import each
 from tests.trainings import make_scorers
 
 from midam.cli.parser import normalize
-from midam.data.bag_files import files_of, instance_columns, source_paths
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
+from midam.data.sources.file_rows import files_of, instance_columns, source_paths
 from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError

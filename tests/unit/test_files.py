@@ -14,8 +14,19 @@ import pytest
 
 import midam
 from midam.errors import ConfigError, MidamError
-from midam.files import Journal, held, write_bytes, write_json, write_text
-from midam.plain_files import open_own, open_plain, replacing, require_plain, require_plain_folder, sweep
+from midam.files import (
+    Journal,
+    held,
+    open_own,
+    open_plain,
+    replacing,
+    require_plain,
+    require_plain_folder,
+    sweep,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 BUSY = ConfigError("busy")
 

@@ -16,7 +16,7 @@ from tests.trainings import make_scorers
 from midam.data.bags import Bags
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.predict import instance_scores, predict
-from midam.plain_files import is_partial
+from midam.files import is_partial
 from midam.runs.instance_files import file_name, write_instance_scores
 
 h5py = pytest.importorskip("h5py")

@@ -6,7 +6,7 @@ import torch
 from tests.row_files import row_file
 
 from midam.cli import main
-from midam.data import free_memory
+from midam.data import on_disk
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.sources import read_bags
@@ -17,7 +17,7 @@ from midam.errors import BagDataError, ConfigError
 @pytest.fixture
 def little(monkeypatch):
     """Memory of which a hundred bytes are free."""
-    monkeypatch.setattr(free_memory, "free_memory", lambda device=None: 100)
+    monkeypatch.setattr(on_disk, "free_memory", lambda device=None: 100)
 
 
 def bags_on_disk(tmp_path):
@@ -34,7 +34,7 @@ def test_resident_instances_that_do_not_fit_are_refused(tmp_path, little, monkey
     assert InstanceReader(few, resident=True).all.shape == (10, 4)
     with pytest.raises(ConfigError, match="Expected 160 bytes"):
         InstanceReader(few, resident=True, transform=lambda x: x.float())
-    monkeypatch.setattr(free_memory, "free_memory", lambda device=None: 320)
+    monkeypatch.setattr(on_disk, "free_memory", lambda device=None: 320)
     assert InstanceReader(bags, resident=True).all.shape == (40, 4)
 
 
@@ -62,7 +62,7 @@ def test_the_command_says_what_to_leave_out(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     bags = Bags.from_list([rng.normal(size=(5, 3)) for _ in range(40)], labels=[0, 1] * 20)
     write_store(bags, tmp_path / "store")
-    monkeypatch.setattr(free_memory, "free_memory", lambda device=None: 100)
+    monkeypatch.setattr(on_disk, "free_memory", lambda device=None: 100)
     words = ["fit", str(tmp_path / "store"), "--epochs", "1", "--members", "1", "--no-baseline", "--out"]
     assert main([*words, str(tmp_path / "run"), "--resident", "true"]) == 2
     said = " ".join(capsys.readouterr().err.split())

@@ -14,8 +14,8 @@ from pydicom.sequence import Sequence
 from pydicom.uid import generate_uid
 from tests.unit.test_sources_volumes import body, save_series
 
-from midam.data.bag_files import instance_columns
 from midam.data.sources import read_bags
+from midam.data.sources.file_rows import instance_columns
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError, Note

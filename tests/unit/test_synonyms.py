@@ -11,9 +11,8 @@ from midam import BagDataError, ConfigError, MIDAMClassifier, MIDAMRanker, MIDAM
 from midam.cli import compare, data, evaluate, explain, export, fit, predict, report
 from midam.cli.app import main
 from midam.data import Bags, read_bags
-from midam.errors import nearest_columns
+from midam.errors import MEANINGS, nearest_columns, same_meaning
 from midam.sklearn.base import setting_defaults
-from midam.synonyms import MEANINGS, same_meaning
 
 WORDS = {**{word: names[0] for word, names in MEANINGS.items()}, "LearningRate": "lr", "n-epochs": "epochs"}
 SHARED = {word: ours for word, ours in WORDS.items() if ours in setting_defaults() and ours != "seed"}

@@ -90,9 +90,9 @@ BOMBS = {
 @pytest.fixture
 def little(monkeypatch):
     """Memory of which 20 megabytes are free."""
-    from midam.data import free_memory
+    from midam.data import on_disk
 
-    monkeypatch.setattr(free_memory, "free_memory", lambda device=None: 2 * 10**7)
+    monkeypatch.setattr(on_disk, "free_memory", lambda device=None: 2 * 10**7)
 
 
 @pytest.mark.parametrize("name", BOMBS)

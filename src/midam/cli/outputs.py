@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from midam.cli.parser import Options
-from midam.data.bag_files import source_paths
 from midam.data.bags import Bags
+from midam.data.sources.file_rows import source_paths
 from midam.errors import ConfigError
 from midam.report.program import remark
 

@@ -12,8 +12,7 @@ from rich.markup import escape
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, Options, Parser
 from midam.errors import ConfigError, RunStoppedError, plural, require_counts
-from midam.files import is_stream, resolved, write_parts
-from midam.plain_files import require_plain_folder
+from midam.files import is_stream, require_plain_folder, resolved, write_parts
 from midam.report.program import note_result, remark, stdout_console
 
 if TYPE_CHECKING:

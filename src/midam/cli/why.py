@@ -11,7 +11,7 @@ from rich.console import Console
 
 from midam.cli.parser import Options
 from midam.data.digests import contents_digest
-from midam.data.sources.table_readers import rows_of
+from midam.data.sources.bag_readers import rows_of
 from midam.errors import RunStoppedError, plural
 from midam.explain.calls import explain_calls
 from midam.explain.page import calls_page

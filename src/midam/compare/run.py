@@ -23,9 +23,8 @@ from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
 from midam.data.column_codes import needs_preparing, note_of_filled, prepare
 from midam.errors import BagDataError, ConfigError, RunStoppedError
-from midam.files import LOCK, is_left, write_text
+from midam.files import LOCK, is_left, require_plain_folder, sweep, write_text
 from midam.methods.store import TrialStore
-from midam.plain_files import require_plain_folder, sweep
 from midam.runs.data import write_left_out
 from midam.settings import DataSettings, Settings, yaml_text
 from midam.targets import target_of

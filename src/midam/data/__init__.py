@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from midam.lazy_imports import exports
+from midam.registry import exports
 
 if TYPE_CHECKING:
     from midam.data.bag_dataset import BagDataset as BagDataset
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from midam.data.sampling import BagSampler as BagSampler
     from midam.data.sampling import EpochPlan as EpochPlan
     from midam.data.sampling import StrataSampler as StrataSampler
+    from midam.data.sources import BagReader as BagReader
     from midam.data.sources import read_bags as read_bags
+    from midam.data.sources.bag_readers import read_npz as read_npz
+    from midam.data.sources.bag_readers import write_npz as write_npz
     from midam.data.sources.file_names import FileReader as FileReader
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
-    from midam.data.sources.npz import read_npz as read_npz
-    from midam.data.sources.npz import write_npz as write_npz
-    from midam.data.sources.reader import BagReader as BagReader
     from midam.data.sources.request import ImageOptions as ImageOptions
     from midam.data.sources.request import Request as Request
     from midam.data.splits import check_disjoint as check_disjoint

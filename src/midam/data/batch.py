@@ -14,14 +14,13 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.data.free_memory import require_memory, warn_of_memory
-from midam.data.on_disk import Rows, on_disk, read_ahead
+from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory, warn_of_memory
 from midam.data.sampling import EpochPlan, Sampler
 from midam.data.validate import LARGEST, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line
 from midam.functional import objectives
 from midam.functional.objectives import ClassWeights
-from midam.process_group import Ranks
+from midam.processes import Ranks
 
 # Types that torch has few or no operations for, and the type that holds the same numbers.
 _WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64, "f12": np.float64}

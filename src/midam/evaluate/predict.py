@@ -21,7 +21,7 @@ from midam.errors import BagDataError, require_counts
 from midam.evaluate.stream import InstancePass, stream_outputs
 from midam.nn.ensemble import BagEnsemble, Inputs, member_mean, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer, coder_of
-from midam.process_group import Ranks
+from midam.processes import Ranks
 from midam.settings import usual_chunk
 
 _BAGS_AT_A_TIME, _CHUNKS_AT_A_TIME = 4096, 16

@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bag_files import SLICE_COLUMNS, SLICES, BagFile, files_of, instance_columns
 from midam.data.bags import Bags
 from midam.data.sources.file_names import file_name
+from midam.data.sources.file_rows import SLICE_COLUMNS, SLICES, BagFile, files_of, instance_columns
 from midam.errors import BagDataError, DataNotFoundError, Note, first_line, listed, path_of, plural
 from midam.explain.patches import Patches, patches_of
 from midam.imaging.images import read_pixels
 from midam.imaging.volumes import PLANES, read_volume
-from midam.lazy_imports import pandas as pd
 from midam.reading import parse_json, read_text
+from midam.registry import pandas as pd
 
 _ANNOTATIONS = (".geojson", ".json")
 _IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")

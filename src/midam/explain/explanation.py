@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.brief import BriefRepr
 from midam.data.instance_labels import labels_of
+from midam.data.sources.file_rows import instance_columns
 from midam.errors import BagDataError
 from midam.evaluate.predict import InstanceScores, gathered, prepared
 from midam.explain.spool import SpooledBag
@@ -62,9 +62,9 @@ class Explanation(BriefRepr):
     order : int64 array [n]
         Positions of the instances in descending order of contribution.
     columns : mapping
-        Facts about each instance from its file, see `midam.data.bag_files.instance_columns`: the file's name, and for
-        slices the number, UID and position; for a table see `midam.data.sources.table_readers.rows_of`. Known labels of
-        instances are in "instance_label": 0, 1, or None if unknown.
+        Facts about each instance from its file, see `midam.data.sources.file_rows.instance_columns`: the file's name,
+        and for slices the number, UID and position; for a table see `midam.data.sources.bag_readers.rows_of`. Known
+        labels of instances are in "instance_label": 0, 1, or None if unknown.
     features : mapping
         For some of the top instances, by position: up to five features whose values add most to the score of the bag.
     parts : mapping
@@ -221,7 +221,7 @@ def known_columns(bags: Bags, index: int, origins: Origins = MappingProxyType({}
     """Return what is known about the instances of a bag: their files, rows or slices, and labels, in columns [n].
 
     The labels are in the column "instance_label", if any is known. `origins` are further columns by bag, see
-    `midam.data.sources.table_readers.rows_of`; columns of other lengths are left out.
+    `midam.data.sources.bag_readers.rows_of`; columns of other lengths are left out.
     """
     columns: dict[str, Sequence[Any]] = {**instance_columns(bags, index)}
     labels = labels_of(bags.subset([index]))

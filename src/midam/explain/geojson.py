@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.bag_files import files_of
 from midam.data.bags import Bags
+from midam.data.sources.file_rows import files_of
 from midam.explain.explanation import Explanation
 from midam.explain.layers import layers_of
 from midam.explain.patches import Patches

@@ -15,10 +15,10 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from midam.data.bag_files import BagFile, source_paths
 from midam.data.bags import Bags
 from midam.data.brief import BriefRepr
 from midam.data.sources.file_names import NameIndex, file_name, strip_suffix
+from midam.data.sources.file_rows import BagFile, source_paths
 from midam.errors import ConfigError, DataNotFoundError, MidamError, listed
 from midam.explain.explanation import Explanation
 from midam.explain.layers import Layer, layers_of

@@ -18,7 +18,7 @@ from midam.explain.patches import is_picture
 from midam.explain.tables import feature_tables, instance_table, overview
 from midam.explain.tiles import picture_of, scans_of
 from midam.explain.words import Entry, facts_text, form_of, instance_text, splits_text, stands_out, without_text
-from midam.plain_files import open_plain
+from midam.files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, cell, render
 from midam.report.words import capitalized
 from midam.runs.instance_files import file_name, unique_names

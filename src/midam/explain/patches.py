@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bag_files import BagFile, files_of, source_paths
 from midam.data.bags import Bags
 from midam.data.brief import BriefRepr
+from midam.data.sources.file_rows import BagFile, files_of, source_paths
 from midam.errors import listed
 
 _SPACING_SAMPLE = 20_000

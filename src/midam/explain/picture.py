@@ -11,8 +11,8 @@ from matplotlib.figure import SubFigure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from midam.data.bag_files import files_of, source_paths
 from midam.data.bags import Bags
+from midam.data.sources.file_rows import files_of, source_paths
 from midam.explain.explanation import LARGE, Explanation
 from midam.explain.layers import LOWERS, RAISES, colors_of
 from midam.explain.maps import WIDTH, PatchMap, draw_map, foremost, height_of

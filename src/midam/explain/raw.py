@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 
-from midam.data.bag_files import SEPARATOR, BagFile, files_of, source_paths
 from midam.data.bags import Bags
-from midam.data.sources.file_rows import FileRows, FileSet
+from midam.data.sources.file_rows import SEPARATOR, BagFile, FileRows, FileSet, files_of, source_paths
 from midam.data.sources.probe import FileFacts
 from midam.data.sources.request import ImageOptions, RunOptions
 from midam.errors import MidamError

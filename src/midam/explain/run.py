@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bag_files import files_of
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
+from midam.data.sources.file_rows import files_of
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, install, nearest
 from midam.evaluate.predict import prepared
 from midam.explain.calls import bag_facts, explained_columns
@@ -31,10 +31,9 @@ from midam.explain.raw import RawFiles
 from midam.explain.tables import instance_rows, instances_csv
 from midam.explain.telling import Features
 from midam.explain.words import facts_text, label_words
-from midam.files import write_json, write_text
+from midam.files import require_plain_folder, sweep, write_json, write_text
 from midam.names import name_of
 from midam.nn.ensemble import weights_of
-from midam.plain_files import require_plain_folder, sweep
 from midam.reading import read_text
 from midam.runs.folder import free_folder
 from midam.runs.instance_files import file_names, need_h5py
@@ -174,7 +173,7 @@ def explain_bags(
     options : ExplainOptions
         Files to write.
     origins : mapping
-        Columns of the instances by bag, see `midam.data.sources.table_readers.rows_of`.
+        Columns of the instances by bag, see `midam.data.sources.bag_readers.rows_of`.
     on_bag : callable, optional
         Called with the position of each finished bag.
 

@@ -13,8 +13,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from midam.data.bag_files import files_of
 from midam.data.bags import Bags
+from midam.data.sources.file_rows import files_of
 from midam.explain.explanation import LARGE, Explanation
 from midam.explain.layers import DIVERGING, LOWERS, RAISES
 from midam.explain.words import slice_text

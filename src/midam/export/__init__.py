@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from midam.lazy_imports import exports
+from midam.registry import exports
 
 if TYPE_CHECKING:
     from midam.export.run import export_run as export_run

@@ -17,12 +17,11 @@ from midam.errors import CheckpointError, ExportError, RunExistsError, check_eac
 from midam.evaluate.predict import covariate_kinds
 from midam.export.card import card_text
 from midam.export.programs import check_programs, trace, write_programs
-from midam.files import held, write_bytes, write_json, write_text
+from midam.files import held, remove_own, write_bytes, write_json, write_text
 from midam.methods.names import taken_settings
 from midam.names import nearby
 from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.standardizer import Standardizer
-from midam.plain_files import remove_own
 from midam.report.pseudonyms import PATHS
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run

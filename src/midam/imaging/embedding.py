@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.data.bag_files import source_paths
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.on_disk import Rows
-from midam.data.sources.file_rows import FileRows
+from midam.data.sources.file_rows import FileRows, source_paths
 from midam.data.store import is_store, open_store, write_store
-from midam.data.store.plan import plan_digest, stamp
+from midam.data.store.write import plan_digest, stamp
 from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require_counts
 from midam.files import write_text
 from midam.imaging.network import Network, assembled, intensities, passed, standardized

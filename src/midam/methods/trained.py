@@ -9,7 +9,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.method import Fitted, Folds, Method
-from midam.process_group import Ranks
+from midam.processes import Ranks
 from midam.settings import ResolvedSettings
 from midam.train.trainer import Trainer
 

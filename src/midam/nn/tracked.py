@@ -29,7 +29,7 @@ from midam.nn.objectives import Objective, StillParameters, known_finite, warn_o
 from midam.nn.pooling import Pooling, make_pooling, upcast
 from midam.nn.pooling.base import wide_enough
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
-from midam.process_group import Ranks, joined
+from midam.processes import Ranks, joined
 
 AUTO: Final = "auto"
 # Chosen on splits and seeds that `python -m studies tracked` does not judge.

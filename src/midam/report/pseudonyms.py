@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.evaluate.subgroups import MISSING
+from midam.files import replacing
 from midam.names import safe_cell
-from midam.plain_files import replacing
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file

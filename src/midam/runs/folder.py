@@ -20,9 +20,8 @@ from pydantic import Field
 
 from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
-from midam.files import held, is_left
+from midam.files import held, is_left, open_own, open_plain, remove_own, require_plain_folder, sweep
 from midam.names import advice_on, nearby, safe_cell, visible
-from midam.plain_files import open_own, open_plain, remove_own, require_plain_folder, sweep
 from midam.reading import Form, Number, check_form
 from midam.registry import take_known
 from midam.settings import Settings, read_yaml

@@ -16,17 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from midam.data.bag_files import instance_columns
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.data.on_disk import Rows
+from midam.data.sources.file_rows import instance_columns
 from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.predict import covariates_of, evaluation, prepared, reader_of
 from midam.evaluate.stream import ColumnsPass, InstancePass
-from midam.files import allocate
+from midam.files import allocate, replacing
 from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates, scorers_of
 from midam.nn.scorer import BagScorer
-from midam.plain_files import replacing
 from midam.settings import usual_chunk
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
@@ -51,8 +50,8 @@ def write_instance_scores(
     Each file holds the datasets `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n],
     defined in `midam.evaluate.predict.InstanceScores`; `coords` [n, C] if they are known; for an ensemble,
     `members/attention_scores`, `members/score` and `members/weight` [n, M]; and the columns of
-    `midam.data.bag_files.instance_columns` (`file` [n], and number, UID and position of slices). Its attributes are
-    `bag`, `bag_score`, `member_scores` [M], `member_weights` [M] if members are weighted, `pooling` and `members`.
+    `midam.data.sources.file_rows.instance_columns` (`file` [n], and number, UID and position of slices). Its attributes
+    are `bag`, `bag_score`, `member_scores` [M], `member_weights` [M] if members are weighted, `pooling` and `members`.
     Logits are written to the file first and normalized there.
 
     For a model with C > 1 score columns, the columns are the last axis: `attention_scores`, `score` and `weight`

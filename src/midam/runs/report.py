@@ -14,9 +14,8 @@ from midam.data.bags import Bags
 from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import NO_DECISION, Thresholds
 from midam.evaluate.subgroups import make_levels
-from midam.files import write_text
+from midam.files import open_plain, write_text
 from midam.methods.names import method_title, taken_settings
-from midam.plain_files import open_plain
 from midam.reading import (
     ColumnForm,
     counts,

@@ -26,7 +26,7 @@ from midam.methods.callbacks import Callbacks
 from midam.methods.method import Fitted
 from midam.methods.names import taken_settings
 from midam.nn.ensemble import BagEnsemble, scorers_of
-from midam.process_group import Ranks
+from midam.processes import Ranks
 from midam.registry import plugin_entry
 from midam.report.words import data_options
 from midam.runs.baseline import BaselineResult, compared_auroc, compared_part, train_baseline, write_scores

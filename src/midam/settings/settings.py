@@ -11,7 +11,7 @@ from typing import Any, Self
 import yaml
 from pydantic import Field, model_validator
 
-from midam.errors import ConfigError, fault_list, option_advice, with_place
+from midam.errors import ConfigError, fault_list, option_advice, same_meaning, with_place
 from midam.names import nearby
 from midam.reading import plain_fault, read_text
 from midam.registry import ENCODERS, POOLINGS, Registry, take_known
@@ -19,7 +19,6 @@ from midam.settings.data import CutSettings, DataSettings
 from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
 from midam.settings.method import MethodSettings, ModelSettings, ResolvedMethod, ResolvedModel
 from midam.settings.training import ResolvedRun, ResolvedTraining, RunSettings, TrainingSettings
-from midam.synonyms import same_meaning
 
 _SETTINGS = "the settings"
 _SHOWN = 100  # unknown settings for which advice is looked up

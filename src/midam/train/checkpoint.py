@@ -19,9 +19,8 @@ from torch import Tensor
 from midam.data.column_codes import ColumnCoder
 from midam.errors import CheckpointError, MidamError, with_place
 from midam.evaluate.calibrate import Thresholds
-from midam.files import write_bytes
+from midam.files import require_plain, write_bytes
 from midam.names import advice_on
-from midam.plain_files import require_plain
 from midam.reading import Form, check_archive, check_form, plain_fault
 from midam.registry import plugin_entry
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, instance_tensor
-from midam.data.free_memory import fits
-from midam.data.on_disk import on_disk
+from midam.data.on_disk import fits, on_disk
 from midam.nn.standardizer import Standardizer
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import target_of

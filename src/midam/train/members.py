@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from midam.data.bags import Bags
 from midam.data.column_codes import CovariateCoder, fit_coder
-from midam.data.free_memory import free_memory
+from midam.data.on_disk import free_memory
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
 from midam.errors import BagDataError, ConfigError, Note, given, listed, plural
 from midam.files import size_text

@@ -17,7 +17,7 @@ from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import AttentionPooling
 from midam.nn.scorer import BagOutput, SeenBags, fold_slots
 from midam.nn.tracked import usual_rate
-from midam.process_group import Ranks
+from midam.processes import Ranks
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS
 from midam.settings import ResolvedSettings
 from midam.train.build import build_part

@@ -26,8 +26,7 @@ from midam.errors import (
 )
 from midam.evaluate.predict import covariates_of, predict, saved_coder
 from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
-from midam.process_group import Ranks
-from midam.processes import Processes
+from midam.processes import Processes, Ranks
 from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings

@@ -1,26 +1,31 @@
-"""Reading of bags: from a store, a file, a manifest or a folder of files; sets of digits by name."""
+"""Reading of bags: from a store, a file, a manifest or a folder of files; sets of digits by name.
+
+A `BagReader` reads a kind of input, a `midam.data.sources.file_names.FileReader` a format of one bag's file. Both are
+rows of `midam.registry.READERS`, which is searched from last to first: an added reader comes before the built-in ones.
+"""
 
 import inspect
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ClassVar, ParamSpec
 
 import numpy as np
 
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.digits import DIGITS
 from midam.data.left_out import LeftOut
-from midam.data.sources.file_names import known_suffixes
+from midam.data.sources.file_names import Reader, known_suffixes, registered
 from midam.data.sources.patients import patients_together
-from midam.data.sources.reader import BagReader, bag_reader, bag_readers
 from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
 from midam.data.sources.table_columns import split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
 from midam.names import nearby
+from midam.registry import READERS
 from midam.settings.group import plain_type
 
-__all__ = ["read_bags"]
+__all__ = ["BagReader", "bag_reader", "bag_readers", "read_bags"]
 
 P = ParamSpec("P")
 
@@ -31,6 +36,54 @@ _ANYWHERE = (
     *("path_or_name", "images", "reads", "require_labels", "reader", "on_file"),
     *("classes", "features", "kinds", "bad_labels", *_INSIDE),
 )
+
+
+class BagReader(Reader):
+    """Base of the readers of a kind of input: it declares its input and parameters of `Request`, and reads bags.
+
+    `with_labels` are parameters that apply if a table gives the labels.
+
+    Examples
+    --------
+    A custom reader of a text file: semicolons separate the bags, and each is a label and its numbers.
+
+    >>> class Numbers(BagReader):
+    ...     what, suffixes = "text of numbers", (".numbers",)
+    ...
+    ...     def read(self, request):
+    ...         rows = [list(map(float, line.split())) for line in request.path.read_text().split(";")]
+    ...         return Bags.from_list([[[x] for x in row[1:]] for row in rows], [int(row[0]) for row in rows])
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "bags.numbers"
+    >>> _ = path.write_text("1 0.5 0.7; 0 0.1")
+    >>> bags = Numbers().read(Request(path))
+    >>> bags.sizes.tolist(), bags.labels.tolist()
+    ([2, 1], [1, 0])
+    """
+
+    with_labels: ClassVar[tuple[str, ...]] = ()
+
+    def takes(self, request: Request) -> bool:
+        """Return whether the source is of this kind; by default, whether its suffix fits."""
+        return file_suffix(request.path) in self.suffixes and not request.path.is_dir()
+
+    @abstractmethod
+    def read(self, request: Request) -> Bags:
+        """Read the bags; a `BagDataError` names file, column and bag at fault."""
+
+
+def bag_reader(request: Request) -> BagReader | None:
+    """Return the named reader, else the first that takes the source; None if there is none."""
+    named = None if request.reader is None else READERS.find(request.reader)
+    if named is not None and issubclass(named, BagReader):
+        return named()
+    return next((reader for reader in bag_readers() if reader.takes(request)), None)
+
+
+def bag_readers() -> list[BagReader]:
+    """Return the readers of inputs, in the order in which they are asked."""
+    return [reader() for reader in reversed(registered()) if issubclass(reader, BagReader)]
 
 
 def takes_request(make: Callable[P, Request]) -> Callable[[Callable[..., Bags]], Callable[P, Bags]]:
@@ -59,7 +112,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     path_or_name : str or Path
         A set of digits (`midam.data.digits`), such as "digits"; a store (`midam.data.store`); a folder with a file of
         features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a table with
-        a column ``path`` (`midam.data.sources.table_readers`); or an npz, CSV, TSV, Excel or Parquet file of instances.
+        a column ``path`` (`midam.data.sources.bag_readers`); or an npz, CSV, TSV, Excel or Parquet file of instances.
         CSV may be separated by commas, semicolons or tabs, and packed (``.csv.gz``).
     bag_column, label_column : str
         Columns of the bag and of its label. A label table's column of files is found if none is given.

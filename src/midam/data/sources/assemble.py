@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.bag_files import ROWS, SEPARATOR
 from midam.data.bags import Bags, taken
 from midam.data.covariates import missing_of
 from midam.data.left_out import LeftOut, lost_bags
 from midam.data.sources.file_names import distinct_names
-from midam.data.sources.file_rows import FileRows, FileSet, warn_of_scans
+from midam.data.sources.file_rows import ROWS, SEPARATOR, FileRows, FileSet, warn_of_scans
 from midam.data.sources.labels import labels_or_none
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import Request

@@ -1,19 +1,23 @@
-"""Instances that stay in the files of other tools, read in place."""
+"""Instances that stay in the files of other tools, read in place; the files of each bag, such as slides or scans."""
 
 import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.bags import Bags
 from midam.data.on_disk import Rows, stamp_of
+from midam.data.sources.file_names import distinct_names, file_name
 from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.probe import AGAIN, OR_SKIP, FileFacts, open_file, places_width
 from midam.data.sources.request import ImageOptions
@@ -224,3 +228,98 @@ class FileRows(Rows):
             raise BagDataError(f"Expected {count} rows, got {len(part)} (in {name}); the file has changed, try again.")
         if self.column == "features":
             refuse_not_finite(part, index, str(name), advice=f"{AGAIN}{OR_SKIP if self.paths else ''}")
+
+
+SEPARATOR = "; "  # between the files of a bag in `Bags.sources`
+ROWS = "rows"  # key in `Bags.attributes`: number of instances of a file, where a bag has several
+SLICES = "slices"  # key in `Bags.attributes`: attributes of a scan's slices, a list for each name
+SLICE_COLUMNS = (
+    *("slice_index", "instance_number", "frame_number", "sop_instance_uid", "position_mm"),
+    *("view", "laterality", "slice_file"),
+)
+
+
+@dataclass(frozen=True)
+class BagFile:
+    """A file of a bag."""
+
+    name: str  # file name, with the folders that make it unique in the bag
+    path: Path
+    rows: range  # positions of its instances in the bag
+    attributes: Mapping[str, Any]  # of each array
+
+    @property
+    def stem(self) -> str:
+        """Name without the suffix."""
+        folders, _, _ = self.name.rpartition("/")
+        return f"{folders}/{file_name(self.path)}" if folders else file_name(self.path)
+
+
+def source_paths(bags: Bags, index: int) -> list[Path]:
+    """Return the files that a bag was read from; an empty list if they are unknown."""
+    if bags.sources is None:
+        return []
+    pieces, names = str(bags.sources[index]).split(SEPARATOR), list(bags.described(index))
+    if len(names) in (0, len(pieces)):
+        return [Path(piece) for piece in pieces]
+    paths, held = list[Path](), list[str]()
+    for piece in pieces:  # a name may hold the separator
+        held.append(piece)
+        path = SEPARATOR.join(held)
+        if len(paths) < len(names) and path.endswith(names[len(paths)]):
+            paths, held = [*paths, Path(path)], []
+    return [Path(piece) for piece in pieces] if held else paths
+
+
+def files_of(bags: Bags, index: int) -> list[BagFile]:
+    """Return the files of a bag in order, with their instances; an empty list if they are unknown."""
+    paths = source_paths(bags, index)
+    described = bags.described(index)
+    known = len(described) == len(paths)
+    attributes: list[Mapping[str, Any]] = list(described.values()) if known else [{}] * len(paths)
+    names = list(described) if known else distinct_names(paths)
+    ends = _ends(bags, index, attributes)
+    if ends is None:
+        return []
+    rows = [range(begin, end) for begin, end in pairwise([0, *ends])]
+    return [BagFile(*facts) for facts in zip(names, paths, rows, attributes, strict=True)]
+
+
+def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
+    """Return columns [n] with the origin of each instance of a bag: its file and its slice.
+
+    The column `file` holds the name of the file. Slices add `slice_index` (number in the file), `instance_number`,
+    `frame_number` (from 1, in files of several frames), `sop_instance_uid`, `position_mm`, and of X-rays `view` and
+    `laterality`, as far as the files hold them, and `slice_file`, the name of the file; unknown entries are None.
+    """
+    files = files_of(bags, index)
+    columns: dict[str, list[Any]] = {"file": [one.name for one in files for _ in one.rows]} if files else {}
+    sliced = [dict(one.attributes.get("file", {}).get(SLICES, {})) for one in files]
+    places = bags.places(index) if any(sliced) else None
+    if places is None or places.shape[1] != 1:
+        return columns
+    for name in SLICE_COLUMNS:
+        if any(name in slices for slices in sliced):
+            by_slice = [dict(enumerate(slices.get(name, ()))) for slices in sliced]
+            rows = [(entries, row) for one, entries in zip(files, by_slice) for row in one.rows]
+            columns[name] = [entries.get(int(places[row, 0])) for entries, row in rows]
+    return columns
+
+
+def _ends(bags: Bags, index: int, attributes: Sequence[Mapping[str, Any]]) -> list[int] | None:
+    """Return the end position of each file's instances in a bag; None if it is unknown."""
+    size, count = int(bags.sizes[index]), len(attributes)
+    if count < 2:
+        return [size] if count else None
+    if isinstance(bags.instances, FileRows):
+        offsets = bags.instances.files.offsets - bags.starts[index]
+        ends = offsets[(offsets > 0) & (offsets <= size)].tolist()
+    elif all(ROWS in entry for entry in attributes):
+        ends = list(accumulate(int(entry[ROWS]) for entry in attributes))
+    elif bags.coords is not None and bags.coords.shape[1] == 1:
+        # Of a store that lacks them: the numbers of slices begin again at each scan.
+        places = np.asarray(bags.places(index))[:, 0]
+        ends = [*(np.flatnonzero(np.diff(places) <= 0) + 1).tolist(), size]
+    else:
+        return None
+    return ends if len(ends) == count and ends[-1] == size else None

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from midam.data.bags import Bags
+from midam.data.sources import BagReader
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_reader, parts_reader
 from midam.data.sources.find_files import find_files, warn_of_left_alone
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.labels import code_labels, label_columns, labels_or_none, plain_pair
 from midam.data.sources.probe import open_file
-from midam.data.sources.reader import BagReader
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.data.sources.table_files import read_names

@@ -12,17 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources import table_columns as tables
-from midam.data.sources.feature_kinds import FEW, holds_amounts, read_kinds
 from midam.data.sources.labels import code_labels, gap_advice, is_binary, label_columns, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
-from midam.data.sources.table_columns import Faults, is_group_like, is_label_like, words_for_none
+from midam.data.sources.table_columns import (
+    FEW,
+    Faults,
+    holds_amounts,
+    is_group_like,
+    is_label_like,
+    read_kinds,
+    words_for_none,
+)
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, ConfigError, Note, columns_are, given, with_article
-from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
+from midam.registry import pandas as pd
 
 T = TypeVar("T")
 _AT_ONCE = 8  # columns that are compared at a time

@@ -16,14 +16,14 @@ from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, word_of
-from midam.data.sources.patient_rows import FILE, by_patient
+from midam.data.sources.patients import FILE, by_patient
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import read_names
 from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
-from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
+from midam.registry import pandas as pd
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse
 from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request, SizesError
 from midam.data.validate import check_feature_names, check_rows, feature_order, refuse_not_finite
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
+from midam.files import require_plain, require_plain_folder
 from midam.names import missing
-from midam.plain_files import require_plain, require_plain_folder
 
 _LISTED = 10  # files at fault that a message names in one line
 _LINES = 20  # and in a list

@@ -10,14 +10,14 @@ from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.formats.open_file import require_file
-from midam.data.sources.patient_rows import barcodes
+from midam.data.sources.patients import barcodes
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import find_column, find_file_column, group_parts, split_names, with_groups
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
-from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
+from midam.registry import pandas as pd
 
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 

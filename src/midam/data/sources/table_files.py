@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 from xml.parsers import expat
 
 from midam.data.covariates import example_of_codes
-from midam.data.free_memory import ON_DISK, fits, require_free
+from midam.data.on_disk import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
@@ -28,8 +28,8 @@ from midam.data.sources.table_columns import (
     without_words,
 )
 from midam.errors import BagDataError, ConfigError, Note, given, listed, nearest, with_place
-from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
+from midam.registry import pandas as pd
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL, PARQUET = ".xlsx", ".parquet"

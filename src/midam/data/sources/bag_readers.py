@@ -1,0 +1,441 @@
+"""Readers of stores, npz archives, tables and digits.
+
+An npz archive has ``X`` [instances, ...], ``bag``
+[instances] and ``y`` [bags], and is never unpickled. A manifest is a CSV or TSV with the columns bag, path, label and
+perhaps group and split. A table of instances has one column of the bag, one of the label, and the rest are features.
+"""
+
+import io
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from midam.data.bags import Bags
+from midam.data.covariates import Covariates, are_dates
+from midam.data.digits import DIGITS
+from midam.data.instance_labels import labels_of
+from midam.data.left_out import WHEN_MADE, LeftOut, left_out_words
+from midam.data.sources import BagReader, bag_reader, table_files
+from midam.data.sources import table_columns as tables
+from midam.data.sources.assemble import assemble
+from midam.data.sources.file_names import NameIndex, check_options
+from midam.data.sources.formats.npy import read_archive, refuse_near
+from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
+from midam.data.sources.frames import Table, table_arrays
+from midam.data.sources.label_table import columns_of, metadata, read_labels
+from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, label_columns, labels_or_none
+from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
+from midam.data.sources.table_columns import PATIENT_COLUMNS, noted, read_covariates, require_columns
+from midam.data.sources.table_files import INSTANCES, NAMES, PARQUET, TEXTS, header_of, read_instances, read_names
+from midam.data.store import format as form
+from midam.data.store import is_store, open_store
+from midam.data.target_labels import TargetLabels
+from midam.data.validate import check_feature_names, name_array
+from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, path_of, plural
+from midam.files import write_bytes
+from midam.names import on_disk
+from midam.registry import pandas as pd
+from midam.settings.data import DataSettings
+
+
+class StoreReader(BagReader):
+    """Reader of a store with its own labels."""
+
+    what = "a store without `labels`"
+    parameters: ClassVar[tuple[str, ...]] = (*COVARIATES, *SPLITS, "target")
+    with_labels: ClassVar[tuple[str, ...]] = (*COLUMNS, *LABELS)
+
+    def takes(self, request: Request) -> bool:
+        """Return whether the folder is a store, or one that lacks its description, which `read` refuses."""
+        path = request.path
+        return path.is_dir() and (
+            is_store(path) or all((path / name).exists() for name in (form.INSTANCES, form.TABLE))
+        )
+
+    def read(self, request: Request) -> Bags:
+        """Open the store."""
+        return _as_asked(_stored_covariates(_open_store(request), request), request)
+
+
+class RelabeledStoreReader(StoreReader):
+    """Reader of a store with the labels of a table, and the groups and splits of the table, if it has any.
+
+    The classes of the store, such as those from `positive` at its import, apply to the table too. Covariates are those
+    of the table or, if it lacks some of them, all those of the store.
+    """
+
+    what = "a store"
+    parameters = (*COLUMNS, *COVARIATES, *LABELS, *SPLITS)
+
+    def takes(self, request: Request) -> bool:
+        """Return whether the folder is a store, and a label table is named."""
+        return request.labels is not None and super().takes(request)
+
+    def read(self, request: Request) -> Bags:
+        """Open the store, and read the table."""
+        bags = _open_store(request)
+        columns = header_of(Path(str(request.labels)), sheet=request.sheet)
+        of_table = set(request.covariate_columns) <= set(columns)
+        if bags.covariates is not None and not (request.covariate_columns and of_table):
+            bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
+        groups = None if bags.groups is None else bags.groups.tolist()
+        # The class names of the store apply to a table with the same labels.
+        files = NameIndex(bags.ids.tolist(), source=str(request.source))
+        labeled = read_labels(request, files, groups=groups, usual=bags.classes)
+        stored = None if request.header_groups(columns) else bags.subset(labeled.index).groups
+        whole = _whole_groups(stored, labeled.table["groups"], request)
+        return labeled.of(bags).replace(groups=whole)
+
+
+def _whole_groups(
+    stored: NDArray[np.str_] | None, of_table: NDArray[np.str_] | None, request: Request
+) -> NDArray[np.str_] | None:
+    """Return the groups of a table; if they would split groups of the store [N], join both, so each stays whole."""
+    if stored is None or of_table is None:
+        return stored if of_table is None else of_table
+    names, group = np.unique(stored, return_inverse=True)
+    others, other = np.unique(of_table, return_inverse=True)
+    counts = np.bincount(np.unique(np.stack([group, other]), axis=1)[0])
+    if counts.max() == 1:
+        return of_table
+    where = f"split {plural(int((counts > 1).sum()), 'group')} of the store, such as {names[counts > 1][0]}"
+    if request.groups is not None:
+        advice = "bags of one may be in two splits"
+        warnings.warn(f"the groups of the table {where} (in {request.labels}): {advice}", stacklevel=4)
+        return of_table
+    advice = "they are merged, so that each stays whole; to use only the table's, name their column as `groups`"
+    warnings.warn(f"the groups of the table would {where} (in {request.labels}): {advice}", stacklevel=4)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = len(names) + len(others)
+    graph = coo_array((np.ones(len(group)), (group, other + len(names))), shape=(size, size))
+    part = connected_components(graph, directed=False)[1][: len(names)]
+    return names[np.unique(part, return_index=True)[1]][part[group]]
+
+
+def _open_store(request: Request) -> Bags:
+    """Open a store, and warn about bags and files that its import left out."""
+    bags = open_store(request.path, reads=request.reads)
+    if bags.left_out:
+        text = f"{left_out_words(bags.left_out)} {WHEN_MADE}: {form.DESCRIPTION} lists them (in {request.path})"
+        warnings.warn(text, stacklevel=4)
+    return bags
+
+
+class DigitsReader(BagReader):
+    """Reader of a set of digits, by name."""
+
+    what = "a set of digits, which is no table"
+    parameters = (*SPLITS, "target")
+
+    def takes(self, request: Request) -> bool:
+        """Return whether the source is the name of such a set."""
+        return str(request.source) in DIGITS
+
+    def read(self, request: Request) -> Bags:
+        """Make the set."""
+        return _as_asked(DIGITS[str(request.source)](), request)
+
+
+def _as_asked(bags: Bags, request: Request) -> Bags:
+    """Return bags that have their own labels, with the classes or labels of the request in its order.
+
+    Bags of another target than the request names, or of other classes, are refused, or lose their labels.
+    """
+    outcome = bags.outcome
+    if bags.labels is not None:
+        names: Any = bags.classes or ("0", "1")
+        outcome = TargetLabels("binary", bags.labels[:, None].astype(np.float64), names)
+    if outcome is None:
+        return bags
+    return bags.replace(labels=None, outcome=labels_or_none(request, lambda: as_asked(outcome, request)))
+
+
+def _stored_covariates(bags: Bags, request: Request) -> Bags:
+    """Return bags of a store with the covariates that a request names, and no others."""
+    here = () if bags.covariates is None else bags.covariates.names
+    require_columns(here, request.named_covariates, bags.source)
+    if bags.covariates is None:
+        return bags
+    if not request.covariate_columns:
+        if request.require_labels:
+            message = f"the covariates {', '.join(here)} are not used: name them with `covariates` (in {bags.source})"
+            warnings.warn(message, Note, stacklevel=4)
+        return bags.replace(covariates=None)
+    columns = bags.covariates.select(request.covariate_columns, source=bags.source).values()
+    covariates = Covariates.of(columns, categories=request.category_columns, source=bags.source)
+    return bags.replace(covariates=noted(covariates, request, bags.source))
+
+
+_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
+_NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one per instance
+_OF_INSTANCES = ("X", "bag", "coords", "instance_label")
+_OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "instance_labels": "instance_label"}
+_SAME = {
+    **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
+    **{"id": "ids", "coord": "coords"},
+    **dict.fromkeys(("witness", "inst_labels", "instance_labels", "y_inst"), "instance_label"),
+    **dict.fromkeys(("feature_name", "features_names", "featurenames", "columns", "column_names"), FEATURE_NAMES),
+}
+
+
+class ArchiveReader(BagReader):
+    """Reader of an npz file of all bags."""
+
+    what = "an npz file, whose groups and splits are its keys group and split"
+    suffixes = (".npz",)
+    parameters = (*COVARIATES, "positive", "target", "grades", "impute", *SPLITS)
+
+    def read(self, request: Request) -> Bags:
+        """Read the file."""
+        path = request.path
+        require_file(path)
+        arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
+        require_columns([*arrays, *others], request.named_covariates, str(path))
+        refuse_near(others, arrays, _KEYS, path, **_SAME)
+        survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
+        labeled = SURVIVAL if survival else ("y",)
+        required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
+        for key in required:
+            if key not in arrays:
+                raise BagDataError(
+                    f"Expected the keys {', '.join(required)}, got no {key} but {', '.join(arrays) or 'others'} "
+                    f"(in {path}); save the array under the key {key}."
+                )
+        _check_lengths(arrays, path)
+        present = set(labeled) <= arrays.keys()
+        labels = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
+        fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
+        return Bags.from_arrays(
+            arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
+            arrays["bag"],
+            outcome=labels,
+            covariates=read_covariates(arrays, request),
+            **fields,
+            feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
+            source=str(path),
+            missing=bool(request.impute),
+        )
+
+
+def read_npz(
+    path: str | Path, *, require_labels: bool = True, positive: str | None = None, target: str = "auto"
+) -> Bags:
+    """Read bags from an npz file.
+
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, which are 0
+    and 1, or others of which `positive` is 1 (optional without `require_labels`). Optional keys: ``ids``, ``group``,
+    ``split`` [N]; ``coords`` [M, C]; ``instance_label`` [M], 1 for instances that make their bag positive, else 0, NaN
+    if unknown; ``feature_names`` [D]. Two words such as no and yes need no `positive`, see
+    `midam.data.sources.label_values`.
+
+    Other targets: ``y`` [N] of classes, grades or numbers; ``y`` [N, L] of several labels, 0, 1 or NaN, with optional
+    ``names`` [L]; or ``time`` and ``event`` [N]. `target` names the target if it is not clear.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "bags.npz"
+    >>> np.savez(path, X=np.ones((3, 2)), bag=[0, 0, 1], y=[1, 0])
+    >>> read_npz(path).sizes
+    array([2, 1])
+    """
+    request = Request(path_of(path, "an npz file"), require_labels=require_labels, positive=positive, target=target)
+    return ArchiveReader().read(request)
+
+
+def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> TargetLabels:
+    """Return the labels of the keys y, or time and event."""
+    y, where = arrays[keys[0]], request.where
+    if len(keys) == 1 and y.ndim == 2:
+        names = name_array(arrays.get("names", np.arange(y.shape[1])), where).tolist()
+        check_feature_names(names, y.shape[1], f"{where}, key names", kind="labels")
+        return code_labels({name: y[:, place].tolist() for place, name in enumerate(names)}, request)
+    columns, ids = {key: _plain(arrays[key]).tolist() for key in keys}, arrays.get("ids", np.arange(len(y))).tolist()
+    return code_labels(columns, request, ids=ids, origin="key {}")
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as they were written: bytes as text, and short floats as the decimals that they stand for."""
+    if values.dtype.kind == "f" and values.dtype.itemsize < np.dtype(np.float64).itemsize:
+        return values.astype(np.str_).astype(np.float64)
+    return name_array(values) if values.dtype.kind in "SU" else values
+
+
+def write_npz(bags: Bags, path: str | Path) -> None:
+    """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all."""
+    path = path_of(path, "an npz file")
+    rows = bags.rows()
+    names = None if bags.classes is None else np.array(bags.classes, dtype=np.str_)
+    arrays: dict[str, NDArray[Any] | None] = {
+        "X": bags.gather(rows),
+        "bag": np.repeat(np.arange(len(bags)), bags.sizes),
+        "y": bags.labels if bags.labels is None or names is None else names[bags.labels],
+        **({} if bags.outcome is None else _outcome_arrays(bags.outcome)),
+        **({} if bags.covariates is None else _covariate_arrays(bags.covariates, path)),
+        "ids": bags.ids,
+        "group": bags.groups,
+        "split": bags.splits,
+        "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
+        "instance_label": labels_of(bags),
+        FEATURE_NAMES: None if bags.feature_names is None else np.array(bags.feature_names, dtype=np.str_),
+    }
+    present = {key: value for key, value in arrays.items() if value is not None}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **present)
+    with buffer.getbuffer() as content:
+        write_bytes(path, content, typed=True)
+
+
+def _outcome_arrays(outcome: TargetLabels) -> dict[str, NDArray[Any]]:
+    """Return the arrays from which an outcome is read again, with its target."""
+    if outcome.target == "survival":
+        return {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(np.int64)}
+    if outcome.target == "multilabel":
+        return {"y": outcome.values, "names": np.array(outcome.names, np.str_)}
+    return {"y": np.asarray(outcome.columns()["label"])}
+
+
+def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays from which covariates are read again, with their names."""
+    for name in covariates.names:
+        if name in _KEYS:
+            raise BagDataError(f"Expected covariates not named as keys of bags, got {name!r} (in {path}); rename it.")
+    return dict(zip(covariates.names, covariates.columns))
+
+
+def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
+    """Refuse arrays whose length does not fit their key."""
+    for key, array in arrays.items():
+        if array.ndim == 0:
+            raise BagDataError(f"Expected an array, got a single value (in {path}, key {key}); save an array.")
+    instances, numbers = len(arrays["X"]), arrays["bag"]
+    count: int | None = int(numbers.max()) + 1 if numbers.size and numbers.dtype.kind in "iu" else None
+    for key, array in arrays.items():
+        if key in _NO_LENGTH:
+            continue
+        unit, length = ("instance", instances) if key in _OF_INSTANCES else ("bag", count)
+        # More labels than bag numbers means an empty bag, which the check of the bags names.
+        if length is not None and len(array) != length and not (key == "y" and len(array) > length):
+            raise BagDataError(
+                f"Expected {length} entries, one for each {unit}, got {len(array)} (in {path}, key {key}); give one "
+                f"for each {unit}."
+            )
+
+
+class ManifestReader(BagReader):
+    """Reader of a table with a row per file, by its path from the table's folder.
+
+    A column of patients gives the groups if no column of groups is named.
+    """
+
+    what = "a manifest"
+    suffixes = NAMES
+    parameters = (*COLUMNS, *COVARIATES, "positive", "target", "grades", "sheet", *SPLITS, "images")
+
+    def takes(self, request: Request) -> bool:
+        """Return whether a table has a column path."""
+        path = request.path
+        if not super().takes(request) or "path" in request.ignore or not path.is_file():
+            return False
+        return "path" in header_of(path, sheet=request.sheet)
+
+    def read(self, request: Request) -> Bags:
+        """Read the manifest, and inspect each file."""
+        path, bag = request.path, request.bag_column
+        frame = read_names(path, request, raw="path")
+        frame = tables.with_groups(frame, request)
+        label, group, split = columns_of(frame, request, ("bag_column", bag), ("", "path"))
+        if group is None:
+            patient = tables.find_column(frame, tables.GROUP_COLUMNS)
+            group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
+        ignoring = request.bad_labels == "ignore"
+        full = () if ignoring or len(label) > 1 else label
+        tables.refuse_empty_fields(frame, (bag, "path", *full, group, split), request)
+        places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
+        exists = np.array([place.exists() for place in places])
+        if not exists.all():
+            names = frame["path"][~exists].tolist()
+            text = f"{len(names)} of {len(frame)} rows: {listed(names)} (in {path})"
+            if request.missing == "error" or not exists.any():
+                raise DataNotFoundError(
+                    f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "
+                    f"with {given(missing='skip')}."
+                )
+            warnings.warn(f"rows without a file are left out: {text}", stacklevel=3)
+            kept = frame[bag][exists].value_counts()
+            for bag_id, name in zip(frame[bag][~exists].tolist(), names):
+                request.left_out.append(LeftOut(str(bag_id), name, "no file", int(kept.get(bag_id, 0))))
+            frame = frame[exists]
+        paths = places[frame.index].tolist()
+        check_options(request, paths)
+        ids = frame[bag].to_numpy(dtype=np.str_)
+        table = metadata(frame, request, label, group, split, ids=ids.tolist())
+        where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
+        return assemble(paths, ids, request, table=table, where=where)
+
+
+class TableReader(BagReader):
+    """Reader of a CSV, TSV, Excel or Parquet table with a row per instance; bags are in the order of their first rows.
+
+    Label, group and split are the same in all rows of a bag. Every column that is not named is a feature, numeric and
+    finite: float32 if the file holds nothing wider, else float64.
+    """
+
+    what = "a table of instances"
+    suffixes = INSTANCES
+    parameters = (
+        *(*COLUMNS, *COVARIATES, *SPLITS),
+        *("instance_label", "coords", "ignore", "positive", "target", "grades", "sheet", "impute"),
+    )
+
+    def read(self, request: Request) -> Bags:
+        """Read the table; without `require_labels` every column but the bag's may be absent."""
+        return Bags.from_arrays(**table_arrays(_open_table(request), request))
+
+
+def _open_table(request: Request) -> Table:
+    path = request.path
+    suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
+    unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == PARQUET else 2
+    return Table(str(path), read_instances(path, request), unit=unit, first=first, gaps=gaps)
+
+
+def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:
+    """Return where instances of bags are in their table, by bag: the true "line" (or "row") of each, and its "time".
+
+    The time is the text of the first column that holds dates, None where it is missing; without such a column, there is
+    none. The result is empty for data other than tables of instances.
+    """
+    bag = settings.bag_column
+    request = Request(source, bag_column=bag, sheet=settings.sheet, reader=settings.reader)
+    if not isinstance(bag_reader(request), TableReader):
+        return {}
+    table = _open_table(request)
+    table.name_values([bag], [])
+    table.find_bags(bag)
+    times, rows_by_bag = _times(table.frame), dict[str, dict[str, list[Any]]]()
+    line_of = table_files.record_lines(request.path).__getitem__ if table.unit == "line" else int
+    order, ends = np.argsort(table.codes, kind="stable"), np.cumsum(np.bincount(table.codes, minlength=len(table.ids)))
+    for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
+        rows = order[0 if code == 0 else ends[code - 1] : ends[code]].tolist()
+        dated = {} if times is None else {"time": [times[row] for row in rows]}
+        rows_by_bag[str(table.ids[code])] = {table.unit: [line_of(table.number(row)) for row in rows], **dated}
+    return rows_by_bag
+
+
+def _times(frame: "pd.DataFrame") -> list[str | None] | None:
+    """Return the texts of the first column that holds dates; None without one."""
+    for name in frame.columns:
+        values = frame[name]
+        dated = pd.api.types.is_datetime64_any_dtype(values)
+        if not dated and not pd.api.types.is_numeric_dtype(values):
+            dated = bool(values.notna().any()) and are_dates([str(word) for word in values.dropna().unique()])
+        if dated:
+            return [None if pd.isna(value) else str(value).removesuffix(" 00:00:00") for value in values]
+    return None
