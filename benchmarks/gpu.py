@@ -44,10 +44,9 @@ from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
 from midam.files import write_text
 from midam.settings import Settings
-from midam.train.build import MethodParts, build_method
+from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.loop import train_step
 from midam.train.members import training_scorer
-from midam.train.optimizers import build_optimizer
 from studies.peers import load_libauc
 
 PAGE = RESULTS / "gpu.md"

@@ -39,7 +39,7 @@ from midam.files import write_text
 from midam.functional.objectives import class_weights
 from midam.settings import Settings
 from midam.train.build import MethodParts, build_method
-from midam.train.inputs import fit_standardizers
+from midam.train.members import fit_standardizers
 from studies.sets import catalog
 
 PAGE = RESULTS / "image-memory.md"

@@ -43,9 +43,8 @@ from midam.evaluate.predict import predict
 from midam.files import write_text
 from midam.processes import Ranks
 from midam.settings import Settings
-from midam.train.inputs import labels_of, open_reader
 from midam.train.loop import Training
-from midam.train.members import build_members
+from midam.train.members import build_members, labels_of, open_reader
 
 PAGE = RESULTS / "scaling-model.md"
 CASES: dict[str, tuple[str, tuple[int, ...]]] = {

@@ -34,7 +34,7 @@ from midam.compare.summary import corrected_interval
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.peers import LibAUCAttention
 from studies.sets import catalog
 

@@ -28,7 +28,7 @@ from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.peers import LibAUCAttention
 from studies.sets import catalog
 

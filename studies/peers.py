@@ -40,7 +40,7 @@ from midam.errors import ConfigError, install
 from midam.methods.baselines import standardized_tensors
 from midam.methods.method import Baseline, Scores
 from midam.registry import BASELINES
-from midam.train.trials import Trial
+from midam.train.side import Trial
 
 # Not `libauc`: an installed LibAUC stays reachable. Its files import each other relatively, so any name will do.
 ROOT = "_peer_libauc"

@@ -11,7 +11,7 @@ from midam.evaluate.ranking import auroc
 from midam.methods.names import method_settings
 from midam.methods.store import Row
 from midam.settings import Settings
-from midam.train.trials import Trial, TrialResult, train_trials
+from midam.train.side import Trial, TrialResult, train_trials
 from studies.engine import STATE_RATE
 from studies.splits import Split
 

@@ -84,8 +84,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=33_073,
-    files=254,
+    lines=32_941,
+    files=236,
     function=60,
     circles=0,
     against_layers=0,
@@ -99,22 +99,22 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1505,
-    "cli": 1883,
-    "compare": 1502,
-    "data": 7232,
-    "evaluate": 2269,
-    "explain": 2211,
-    "export": 533,
+    "cli": 1881,
+    "compare": 1501,
+    "data": 7216,
+    "evaluate": 2266,
+    "explain": 2208,
+    "export": 532,
     "functional": 502,
     "imaging": 2147,
-    "methods": 1838,
-    "nn": 1975,
-    "report": 2608,
-    "runs": 2551,
+    "methods": 1804,
+    "nn": 1968,
+    "report": 2592,
+    "runs": 2523,
     "settings": 643,
-    "sklearn": 1082,
+    "sklearn": 1079,
     "targets": 928,
-    "train": 1664,
+    "train": 1646,
 }
 
 

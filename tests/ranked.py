@@ -15,9 +15,8 @@ from midam.evaluate.predict import predict
 from midam.processes import Ranks
 from midam.settings import Settings
 from midam.targets import target_of
-from midam.train.inputs import open_reader
 from midam.train.loop import Training
-from midam.train.members import build_members
+from midam.train.members import build_members, open_reader
 
 USUAL = {"epochs": 3, "members": 1, "num_positive": 3, "num_negative": 4, "num_instances": 3, "standardize": False}
 

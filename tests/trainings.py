@@ -5,7 +5,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.settings import Settings
 from midam.train.build import build_method
 

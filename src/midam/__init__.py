@@ -70,13 +70,13 @@ if TYPE_CHECKING:
     from midam.sklearn import MIDAMSurvival as MIDAMSurvival
     from midam.sklearn import PerInstance as PerInstance
     from midam.sklearn import VoxelCounts as VoxelCounts
+    from midam.train.build import make_optimizer as make_optimizer
+    from midam.train.build import parameter_groups as parameter_groups
     from midam.train.estimators import MiniBatch as MiniBatch
     from midam.train.estimators import VarianceReduced as VarianceReduced
     from midam.train.exact import Exact as Exact
     from midam.train.exact import ExactPoint as ExactPoint
     from midam.train.loop import train_step as train_step
-    from midam.train.optimizers import make_optimizer as make_optimizer
-    from midam.train.optimizers import parameter_groups as parameter_groups
     from midam.train.trainer import Trainer as Trainer
     from midam.train.trainer import build_training as build_training
 

@@ -210,12 +210,12 @@ READERS = Registry(
     {
         # Kinds of input, tried from the last row to the first; `midam.data.sources.table_files` has formats of tables.
         "folder": "midam.data.sources.folder.FolderReader",
-        "table": "midam.data.sources.bag_readers.TableReader",
-        "manifest": "midam.data.sources.bag_readers.ManifestReader",
-        "archive": "midam.data.sources.bag_readers.ArchiveReader",
-        "store": "midam.data.sources.bag_readers.StoreReader",
-        "relabeled-store": "midam.data.sources.bag_readers.RelabeledStoreReader",
-        "digits": "midam.data.sources.bag_readers.DigitsReader",
+        "table": "midam.data.sources.inputs.TableReader",
+        "manifest": "midam.data.sources.inputs.ManifestReader",
+        "archive": "midam.data.sources.inputs.ArchiveReader",
+        "store": "midam.data.sources.inputs.StoreReader",
+        "relabeled-store": "midam.data.sources.inputs.RelabeledStoreReader",
+        "digits": "midam.data.sources.inputs.DigitsReader",
         # Formats of one bag's file; if a folder holds several, the first row is read.
         "hdf5": "midam.data.sources.formats.datasets.Hdf5Reader",
         "tensor": "midam.data.sources.formats.npy.TensorReader",

@@ -17,8 +17,7 @@ from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
 from midam.explain.spool import SpooledBag
-from midam.nn.ensemble import BagEnsemble
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer
 from midam.report.figures import new_figure
 from studies.drawing import save_figure
 from studies.images.deletion import Deletion, measure_deletion

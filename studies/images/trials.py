@@ -21,9 +21,9 @@ from midam.nn.standardizer import Standardizer
 from midam.registry import BASELINES
 from midam.settings import Settings
 from midam.sklearn.classifier import MIDAMClassifier
-from midam.train.inputs import fit_standardizers
+from midam.train.members import fit_standardizers
+from midam.train.side import Trial
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import STACKED, Recipe, image_config, is_ce
 from studies.images.sets import ImageSet, image_splits

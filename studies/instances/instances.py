@@ -51,10 +51,10 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.names import make_method
 from midam.methods.store import Row
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.settings import Settings
+from midam.train.side import Trial
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial
 from studies.engine import Store, complete, short_digest, trial_name
 from studies.instances.libraries import ATTENTION, LIBRARIES, WEIGHT, compared
 from studies.instances.page import body, plot

@@ -23,8 +23,8 @@ from midam.data.bags import Bags
 from midam.evaluate.predict import evaluation, gathered, prepared
 from midam.explain.spool import SpooledBag
 from midam.functional.logmean import BagStatistic
-from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import Pooling
+from midam.nn.scorer import BagEnsemble
 
 Scores = NDArray[np.float64]
 

@@ -51,10 +51,10 @@ from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.errors import ConfigError, DivergedError
+from midam.evaluate.predict import stream_instances
 from midam.evaluate.ranking import auroc
-from midam.evaluate.stream import stream_instances
 from midam.methods.store import Row
-from midam.nn.ensemble import scorers_of
+from midam.nn.scorer import scorers_of
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 from studies.engine import Store, complete, settings_hash, trial_name

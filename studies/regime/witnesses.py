@@ -38,13 +38,12 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.store import Row
 from midam.methods.witness_search import WitnessSearch
-from midam.nn.encoders.kernel import GaussianKernel
-from midam.nn.ensemble import scorers_of
-from midam.nn.scorer import BagScorer
+from midam.nn.encoders.mlp import GaussianKernel
+from midam.nn.scorer import BagScorer, scorers_of
 from midam.registry import ENCODERS
 from midam.settings import Settings
+from midam.train.side import Trial
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial
 from studies.engine import PACKED, Store, complete, take_published, trial_name
 from studies.options import OUT, StudyOptions
 from studies.page import section, table

@@ -15,7 +15,7 @@ from midam.evaluate.metrics import auprc
 from midam.evaluate.ranking import auroc
 from midam.methods.store import Row
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.sources.assemble import assemble
-from midam.data.sources.bag_readers import ManifestReader
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
+from midam.data.sources.inputs import ManifestReader
 from midam.data.sources.probe import FileFacts, facts_of
 from midam.data.sources.request import ImageOptions, OnFile, Places, Request
 from midam.data.sources.table_columns import require_columns

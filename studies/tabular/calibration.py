@@ -34,9 +34,9 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import usual_candidates
 from midam.methods.auto.search import Mixture, fit_mixture, prior_weights, search
-from midam.methods.inner_folds import inner_trials
+from midam.methods.method import inner_trials
 from midam.methods.store import Row
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.targets import OutOfFold
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions

@@ -26,12 +26,12 @@ from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import Candidate, limited
 from midam.methods.auto.search import areas_of, best_epochs
 from midam.methods.baselines import median_gamma, standardized_bags
-from midam.methods.inner_folds import inner_folds
+from midam.methods.method import inner_folds
 from midam.methods.networks import EmbeddingNetworks
 from midam.methods.statistics_models import fit_trees, trees_mean
 from midam.methods.store import Row
 from midam.settings import ResolvedSettings, Settings
-from midam.train.trials import Trial
+from midam.train.side import Trial
 from studies.differences import holm, over_sets, paired
 from studies.engine import PACKED, Store, complete, take_published, trial_name
 from studies.options import OUT, StudyOptions

@@ -10,7 +10,7 @@ from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.methods.store import Row
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions
 from studies.protocol import EPOCHS, LRS, MARGIN, drop_margin, paper_config, part_aurocs

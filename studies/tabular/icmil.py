@@ -24,7 +24,7 @@ from midam.methods.method import Baseline
 from midam.methods.store import Row
 from midam.registry import BASELINES
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.differences import over_sets, paired
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions

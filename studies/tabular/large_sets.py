@@ -21,7 +21,7 @@ from midam.data.statistics import bag_statistics
 from midam.evaluate.ranking import auroc
 from midam.methods.store import Row
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.engine import Store, complete, trial_name
 from studies.images.features import FEATURES, load_features
 from studies.options import StudyOptions

@@ -30,9 +30,9 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import VECTORS, make_candidate
 from midam.methods.auto.search import Mixture, areas_of, best_epochs, fit_line, fit_mixture, prior_weights
-from midam.methods.inner_folds import inner_trials
+from midam.methods.method import inner_trials
 from midam.methods.store import Row
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import section, table, write_page

@@ -8,7 +8,7 @@ import numpy as np
 from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.methods.store import Row
-from midam.train.trials import Trial
+from midam.train.side import Trial
 from studies.engine import Store, settings_hash
 from studies.page import duration, section, table
 from studies.peers import LibAUCAttention, libauc_folder

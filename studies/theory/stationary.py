@@ -20,9 +20,9 @@ from midam.nn.encoders import MLP
 from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagScorer
+from midam.train.build import make_optimizer, parameter_groups
 from midam.train.estimators import AsPrinted
 from midam.train.loop import train_step
-from midam.train.optimizers import make_optimizer, parameter_groups
 
 NUM_BAGS = 8  # number of different bags of each class
 NUM_INSTANCES = 64

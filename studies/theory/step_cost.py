@@ -12,9 +12,8 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.settings import Settings
-from midam.train.build import build_method
+from midam.train.build import build_method, build_optimizer
 from midam.train.loop import train_step
-from midam.train.optimizers import build_optimizer
 
 NUM_FEATURES = 32
 NUM_BAGS = 16

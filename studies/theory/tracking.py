@@ -19,15 +19,14 @@ from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_b
 from midam.data.digits import digit_bags
 from midam.data.sampling import BagSampler
 from midam.errors import DataNotFoundError
-from midam.evaluate.stream import stream_bags
+from midam.evaluate.predict import stream_bags
 from midam.methods.store import Row
 from midam.nn.scorer import BagOutput
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.build import MethodParts, build_method
+from midam.train.build import MethodParts, build_method, build_optimizer
 from midam.train.estimators import AsPrinted, encoded_sample
 from midam.train.loop import train_step
-from midam.train.optimizers import build_optimizer
 from studies.engine import Store, complete, trial_name
 from studies.options import StudyOptions
 from studies.page import figure_path, write_page

@@ -13,7 +13,7 @@ from midam.methods.names import method_names, method_settings
 from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.drawing import save_figure
 from studies.engine import Store, complete, settings_hash, trial_name
 from studies.options import StudyOptions

@@ -16,8 +16,8 @@ from midam.nn.scorer import BagOutput
 from midam.settings import Settings
 from midam.train.checkpoint import load_checkpoint, save_checkpoint
 from midam.train.estimators import Estimator, encoded_sample
+from midam.train.side import Trial, train_trials
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial, train_trials
 
 
 class TailAUC(Objective):

@@ -18,10 +18,10 @@ from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.registry import BASELINES
 from midam.runs import load_run
-from midam.train.trials import Trial
+from midam.train.side import Trial
 
 IMAGES = ("rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-logistic")
 FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "summary.json"}

@@ -17,13 +17,13 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, SampledBatch, WholeBatch, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
-from midam.evaluate.stream import stream_bags
+from midam.evaluate.predict import stream_bags
 from midam.nn.objectives import Objective
 from midam.nn.scorer import BagScorer
+from midam.train.build import make_optimizer, parameter_groups
 from midam.train.estimators import Estimator, MiniBatch, VarianceReduced
 from midam.train.exact import Exact, ExactPoint
 from midam.train.loop import train_step
-from midam.train.optimizers import make_optimizer, parameter_groups
 
 ESTIMATORS = ("minibatch", "vrsp", "exact", "exact-point")
 SIZES, LABELS = (6, 3, 9, 5, 2, 4), (1, 1, 1, 0, 0, 0)

@@ -44,7 +44,7 @@ _IMPORTED = (
     *("h5py", "zarr", "numcodecs", "nibabel", "pydicom", "tifffile", "openslide", "PIL.Image", "pyarrow.parquet"),
     *("pandas", "sklearn.linear_model", "midam.runs.fit", "midam.runs.apply", "midam.cli.fit", "midam.cli.predict"),
     *("midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.cli.report", "midam.cli.export"),
-    *("midam.data.sources.folder", "midam.data.sources.bag_readers", "midam.data.sources.formats.datasets"),
+    *("midam.data.sources.folder", "midam.data.sources.inputs", "midam.data.sources.formats.datasets"),
     *(
         "transformers",
         "onnxruntime",

@@ -18,7 +18,7 @@ from midam.registry import BASELINES
 from midam.runs import results
 from midam.runs.loaded import load_run
 from midam.runs.scoring import predict_run
-from midam.train.trials import Trial
+from midam.train.side import Trial
 
 TREES = "bag-statistics-extratrees"
 QUICK = ["--epochs", "1", "--members", "1"]

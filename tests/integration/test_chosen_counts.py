@@ -10,7 +10,7 @@ from tests.integration.test_resume import assert_same_run
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.data.sources.bag_readers import write_npz
+from midam.data.sources.inputs import write_npz
 from midam.runs.fit import resume_run
 from midam.runs.folder import RunFolder
 from midam.settings import read_yaml

@@ -17,10 +17,9 @@ from tests.unit.test_export import NAMES, bags_of, made
 from midam import Bags, predict
 from midam.cli import main
 from midam.export.run import write_export
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.pooling.base import RescaledPooling
 from midam.nn.pooling.maximum import MaxPooling
-from midam.nn.pooling.rescaled import RescaledPooling
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer, scorers_of
 from midam.registry import ENCODERS, POOLINGS
 
 pytestmark = pytest.mark.filterwarnings(

@@ -10,7 +10,7 @@ from tests.integration.commands import Moment, finish, rows, run, start, stop, t
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.data.sources.bag_readers import write_npz
+from midam.data.sources.inputs import write_npz
 from midam.data.store import is_store, open_store, verify_store
 from midam.data.store import write as store_rows
 from studies.sets.catalog import load

@@ -11,8 +11,8 @@ from midam import BagClassifier, Bags, MIDAMClassifier, predict
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.assumption import check_assumption, checked_bags
 from midam.nn.pooling import MaxPooling, MeanPooling, NoisyOrPooling
+from midam.nn.pooling.base import RescaledPooling
 from midam.nn.pooling.mean import MeanPooling as _Mean
-from midam.nn.pooling.rescaled import RescaledPooling
 from midam.nn.scorer import BagScorer
 from midam.report.page.assumption import assumption_part, assumption_words
 from midam.runs.assumption import check_fit, check_run

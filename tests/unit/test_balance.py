@@ -13,7 +13,7 @@ from midam.data.bags import Bags
 from midam.data.sampling import BagSampler, StrataSampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, RunStoppedError
 from midam.evaluate import auroc
-from midam.methods.callbacks import Callbacks
+from midam.methods.method import Callbacks
 from midam.report.words import as_flags
 from midam.runs.apply import predict_run, read_for
 from midam.runs.fit import fit_run, resume_run
@@ -22,8 +22,8 @@ from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier
 from midam.targets import target_of
+from midam.train.side import Trial, train_trials
 from midam.train.trainer import build_training
-from midam.train.trials import Trial, train_trials
 
 pytestmark = pytest.mark.filterwarnings("ignore:sites.*:UserWarning")
 # Site A sends positive bags, site C negative ones.

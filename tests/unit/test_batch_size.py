@@ -15,8 +15,8 @@ from midam.errors import ConfigError, Note, OneClassError
 from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.train.members import batch_sizes, choose_batch_size
+from midam.train.side import Trial, train_trials
 from midam.train.trainer import Trainer, build_training
-from midam.train.trials import Trial, train_trials
 
 OPEN = {"num_instances": "auto", "num_positive": "auto", "num_negative": "auto"}
 LONG = {**OPEN, "epochs": 1000}

@@ -19,13 +19,12 @@ from tests.reference.cases import (
 from torch import nn
 
 from midam.errors import CheckpointError, ConfigError
-from midam.evaluate.predict import instance_scores, predict
-from midam.evaluate.stream import stream_bags
+from midam.evaluate.predict import instance_scores, predict, stream_bags
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, column_of, make_pooling
 from midam.nn.objectives import BCELoss
 from midam.nn.pooling import AttentionPooling, MeanPooling, SmoothedMaxPooling
-from midam.nn.pooling.rescaled import RescaledPooling
+from midam.nn.pooling.base import RescaledPooling
 from midam.nn.scorer import each, fold, fold_chunk, fold_slots, own_branch, rows_of, unfold
 from midam.registry import OBJECTIVES, POOLINGS
 from midam.settings import Settings

@@ -24,7 +24,7 @@ from midam.methods.baselines import MeanMapSVM, set_kernels
 from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trials
+from midam.train.side import Trial, train_trials
 from studies.peers import PEERS, libauc_folder
 
 QUICK = Settings(epochs=2)

@@ -13,12 +13,11 @@ from midam.data.batch import WholeBatch
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, Note
 from midam.evaluate import auroc, instance_scores
-from midam.evaluate.predict import covariates_of, predict
-from midam.evaluate.stream import stream_bags
+from midam.evaluate.predict import covariates_of, predict, stream_bags
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, BagScorer, CovariateTerm
-from midam.nn.ensemble import column_of, without_standardizer
 from midam.nn.objectives import BCELoss, PairwiseAUCLoss
+from midam.nn.scorer import column_of, without_standardizer
 from midam.runs.instance_files import write_instance_scores
 from midam.settings import Settings
 from midam.sklearn import MIDAMClassifier

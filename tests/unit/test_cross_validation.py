@@ -15,8 +15,7 @@ from midam.evaluate.calibrate import calibration_line, score_logits
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import make_candidate
-from midam.methods.callbacks import Callbacks
-from midam.methods.method import Folds
+from midam.methods.method import Callbacks, Folds
 from midam.methods.names import make_method
 from midam.runs import load_run
 from midam.runs.cross_validation import preparing, train_folds
@@ -26,7 +25,7 @@ from midam.runs.folder import RunFolder
 from midam.runs.folds import choose_folds, fold_trials
 from midam.settings import Settings
 from midam.targets import target_of
-from midam.train.trials import Trial
+from midam.train.side import Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
 SITES = ["--label-column", "label", "--ignore", "grade,time,event,kind,patient", "--folds", "site"]

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from midam.data.draws import uniform_slots
-from midam.data.sampling import BagSampler
+from midam.data.sampling import BagSampler, uniform_slots
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
 

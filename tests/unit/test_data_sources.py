@@ -8,7 +8,7 @@ import pytest
 
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.bag_readers import read_npz, write_npz
+from midam.data.sources.inputs import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, MidamError
 
 TABLE = """bag,label,patient,part,x,size,tone

@@ -14,7 +14,7 @@ from midam.cli import main
 from midam.data import open_store, write_store
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts
-from midam.data.sources.bag_readers import read_npz, rows_of, write_npz
+from midam.data.sources.inputs import read_npz, rows_of, write_npz
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults

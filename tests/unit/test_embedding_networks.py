@@ -13,8 +13,8 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods import networks
 from midam.methods.networks import EmbeddingNetworks, _batches, _draw, _network, _Side
-from midam.nn.ensemble import BagEnsemble
-from midam.train.trials import Trial
+from midam.nn.scorer import BagEnsemble
+from midam.train.side import Trial
 
 
 def make_bags(count=60, *, most=9, seed=0, weights=None):

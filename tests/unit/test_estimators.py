@@ -31,7 +31,7 @@ from torch.testing import assert_close
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.evaluate.stream import stream_bags
+from midam.evaluate.predict import stream_bags
 from midam.functional.logmean import linearize, moving_average, point_weights, reduce, track
 from midam.nn.objectives import PairwiseAUCLoss
 from midam.nn.pooling import make_pooling

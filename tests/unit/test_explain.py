@@ -33,7 +33,7 @@ from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
-from midam.runs.typical import LEVELS
+from midam.runs.data import LEVELS
 
 pytestmark = pytest.mark.drawn
 UNDRAWN = pytest.mark.drawn(False)

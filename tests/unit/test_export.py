@@ -22,9 +22,8 @@ from midam.export import export_run
 from midam.export.programs import _ndtri, _searchsorted, trace
 from midam.export.reader import Model
 from midam.export.run import FORMATS, describe, write_export
-from midam.nn.ensemble import BagEnsemble, scorers_of
 from midam.nn.pooling.summary import FeatureSummary, Linear, Widened
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer, scorers_of
 from midam.registry import ENCODERS, POOLINGS
 from midam.runs.loaded import LoadedRun
 from midam.targets import target_named

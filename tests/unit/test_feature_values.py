@@ -20,7 +20,7 @@ from midam.errors import BagDataError, Note
 from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling.summary import FeatureSummary
 from midam.nn.standardizer import Standardizer
-from midam.train.trials import Trial
+from midam.train.side import Trial
 
 LABELS = np.arange(16) % 2
 # Offset and spread of whole numbers, and the types that hold them.

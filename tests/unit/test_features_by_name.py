@@ -21,7 +21,7 @@ from midam.cli.app import main
 from midam.data.bags import Bags
 from midam.data.missing import align_features
 from midam.data.sources import read_bags
-from midam.data.sources.bag_readers import write_npz
+from midam.data.sources.inputs import write_npz
 from midam.data.store import open_store, write_store
 from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note

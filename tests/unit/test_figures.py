@@ -8,8 +8,7 @@ import pytest
 
 from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import operating_points
-from midam.report.figures import new_figure, save_figure, write_figure
-from midam.report.plot_runs import learning_panels, plot_learning
+from midam.report.figures import learning_panels, new_figure, plot_learning, save_figure, write_figure
 from midam.report.plot_scores import plot_roc
 
 pytestmark = pytest.mark.drawn

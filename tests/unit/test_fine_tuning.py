@@ -15,7 +15,7 @@ from midam.imaging.networks import load_network
 from midam.nn.standardizer import Intensities
 from midam.settings import Settings
 from midam.train.build import build_model
-from midam.train.inputs import fit_standardizers
+from midam.train.members import fit_standardizers
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from midam.methods.statistics_models import summary_rows
 from midam.nn.encoders import PatchStatistics
 from midam.nn.pooling.summary import PatchSummary
 from midam.registry import BASELINES
-from midam.train.trials import Trial
+from midam.train.side import Trial
 from studies.sets import catalog
 from studies.sets.catalog import ImageSet, listing_digest
 

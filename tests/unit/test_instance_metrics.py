@@ -27,7 +27,7 @@ from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
 from midam.runs.apply import evaluate_run
 from midam.settings import Settings
-from midam.train.trials import Trial, train_trial
+from midam.train.side import Trial, train_trial
 
 
 def make(bags=60, *, largest=30, decimals=1, unknown=0.1, seed=0):

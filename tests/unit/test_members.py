@@ -12,7 +12,7 @@ from tests.unit.test_trainer import make_config
 from midam.errors import DivergedError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.settings import member_seed
 from midam.train.build import build_ensemble
 from midam.train.trainer import Trainer

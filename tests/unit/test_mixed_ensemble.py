@@ -16,10 +16,9 @@ from midam.evaluate.predict import instance_scores, predict
 from midam.explain.explanation import explain_bag
 from midam.functional.poolings import bounded_logit
 from midam.methods.baselines import BagStatisticsLogistic, BagStatisticsTrees
-from midam.nn.ensemble import BagEnsemble, without_standardizer
 from midam.nn.pooling import AttentionPooling, MaxPooling, NoisyOrPooling
-from midam.nn.pooling.rescaled import RescaledPooling
-from midam.nn.scorer import BagScorer
+from midam.nn.pooling.base import RescaledPooling
+from midam.nn.scorer import BagEnsemble, BagScorer, without_standardizer
 from midam.runs.instance_files import write_instance_scores
 
 WEIGHTS, LINES = [0.5, 0.3, 0.2], [(1.7, -0.4), (0.6, 0.3), (2.1, 0.9)]

@@ -14,7 +14,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.evaluate.pooled import Member, PooledBags
 from midam.evaluate.predict import bag_groups, instance_scores, predict
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.settings import Settings
 from midam.train.build import build_method
 

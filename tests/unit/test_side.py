@@ -9,9 +9,8 @@ from tests.unit.test_trials import make_config, make_trials
 from midam.errors import DivergedError
 from midam.evaluate.predict import predict
 from midam.methods.auto.candidates import Candidate
-from midam.train.side import SideBySide, fit_side, shape_of, trains_side
+from midam.train.side import SideBySide, Trial, fit_side, shape_of, train_trial, trains_side
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial, train_trial
 
 AFTER = [1, 4, 12]  # in the first epochs the rate of the state falls
 

@@ -21,7 +21,7 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.explain import ExplainOptions, explain_bags
 from midam.methods.auto.candidates import VECTORS
-from midam.nn.ensemble import scorers_of
+from midam.nn.scorer import scorers_of
 from midam.runs.apply import evaluate_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder

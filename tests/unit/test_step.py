@@ -11,9 +11,9 @@ from tests.reference.cases import make_bags, make_model, make_objective, paramet
 from midam.data.batch import InstanceReader, sampled_batches, whole_batches
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError
+from midam.train.build import make_optimizer, parameter_groups
 from midam.train.estimators import VarianceReduced
 from midam.train.loop import train_step
-from midam.train.optimizers import make_optimizer, parameter_groups
 
 
 def test_only_the_model_decays() -> None:

@@ -4,7 +4,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.evaluate.stream import stream_bags, stream_instances, stream_outputs, stream_total
+from midam.evaluate.predict import stream_bags, stream_instances, stream_outputs, stream_total
 from midam.settings import Settings
 from midam.train.build import build_method
 

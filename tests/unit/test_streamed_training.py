@@ -12,7 +12,7 @@ from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
 from midam.settings import Settings
 from midam.train import inputs
-from midam.train.inputs import distinct_sorted, fit_standardizers
+from midam.train.members import distinct_sorted, fit_standardizers
 from midam.train.trainer import Trainer
 
 ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
@@ -182,7 +182,7 @@ def test_distinct_numbers_are_uniform(count):
 
 
 def test_the_sample_of_the_standardizer_is_bounded_and_near(tmp_path, monkeypatch):
-    monkeypatch.setattr("midam.train.inputs._MAX_VALUES_ON_DISK", 3000)
+    monkeypatch.setattr("midam.train.members._MAX_VALUES_ON_DISK", 3000)
     array = np.random.default_rng(0).normal(loc=5.0, size=(20_000, 3)).astype(np.float32)
     rows = row_file(tmp_path / "rows", array)
     taken = []

@@ -9,7 +9,7 @@ import torch
 from midam.data.bags import Bags
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
-from midam.train.trials import Trial
+from midam.train.side import Trial
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.synthetic import synthetic_sets

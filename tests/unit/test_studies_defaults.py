@@ -11,7 +11,7 @@ from midam.data.bags import Bags
 from midam.methods.auto.candidates import PRIOR
 from midam.methods.auto.method import Auto
 from midam.settings import Settings
-from midam.train.trials import train_trials
+from midam.train.side import train_trials
 from studies.engine import Store
 from studies.options import StudyOptions
 from studies.registry import find_study

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from midam.nn.ensemble import scorers_of
+from midam.nn.scorer import scorers_of
 from studies.options import StudyOptions
 from studies.regime import witnesses
 from studies.regime.witnesses import FULL, SMALLER, run

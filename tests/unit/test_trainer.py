@@ -11,9 +11,9 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.optimizers import reported_weights
+from midam.train.build import reported_weights
+from midam.train.side import Trial, train_trials
 from midam.train.trainer import Trainer, build_training, make_fabric
-from midam.train.trials import Trial, train_trials
 
 
 def make_config(**settings):

@@ -7,8 +7,8 @@ from tests.trainings import witness_bags
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.settings import Settings
+from midam.train.side import Trial, train_trials
 from midam.train.trainer import Trainer
-from midam.train.trials import Trial, train_trials
 
 
 def make_config(**settings):

@@ -11,8 +11,7 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import explain_bag
 from midam.methods import witness_search
-from midam.methods.witness_marks import MOST_MARKS, Layout, Marks, next_marks, novel_marks, pooled
-from midam.methods.witness_search import WitnessSearch
+from midam.methods.witness_search import MOST_MARKS, Layout, Marks, WitnessSearch, next_marks, novel_marks, pooled
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 
 

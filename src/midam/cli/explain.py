@@ -10,9 +10,9 @@ from midam.cli.data import MASKS, with_masks
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
-from midam.data.sources.bag_readers import rows_of
+from midam.data.sources.inputs import rows_of
 from midam.errors import ConfigError, plural, require_counts
-from midam.report.program import note_result, say, stdout_console
+from midam.report.terminal import note_result, say, stdout_console
 
 
 def parser() -> Parser:

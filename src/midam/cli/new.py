@@ -9,10 +9,10 @@ from rich.console import Console
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, USUAL, Options, Parser
-from midam.data.sources.bag_readers import TableReader
+from midam.data.sources.inputs import TableReader
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, ConfigError, plural
-from midam.report.program import note_result, say
+from midam.report.terminal import note_result, say
 from midam.settings import Settings
 from midam.settings.settings import describe_settings, yaml_text
 

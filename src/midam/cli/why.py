@@ -11,15 +11,14 @@ from rich.console import Console
 
 from midam.cli.parser import Options
 from midam.data.digests import contents_digest
-from midam.data.sources.bag_readers import rows_of
+from midam.data.sources.inputs import rows_of
 from midam.errors import RunStoppedError, plural
 from midam.explain.calls import explain_calls
 from midam.explain.page import calls_page
 from midam.explain.tables import calls_csv
 from midam.explain.words import calls_lines, splits_text
 from midam.files import Journal, resolved, write_text
-from midam.report.program import say
-from midam.report.terminal import BagProgress
+from midam.report.terminal import BagProgress, say
 from midam.runs.apply import settings_for
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import ScoreTable, journal_of

@@ -17,9 +17,8 @@ from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import ConfigError
 from midam.files import write_text
-from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import QUIET, Callbacks, Trained
 from midam.methods.names import make_method
-from midam.methods.trained import Trained
 from midam.registry import plugin_entry
 from midam.runs.data import Reading, SplitBags, describe_origin
 from midam.runs.folder import RunFolder

@@ -22,8 +22,8 @@ from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
 from midam.errors import DivergedError
 from midam.evaluate.predict import predict
+from midam.methods.method import Trained
 from midam.methods.store import TrialStore
-from midam.methods.trained import Trained
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name

@@ -24,12 +24,12 @@ from midam.evaluate.labeled_instances import IN_BAG, evaluate_instances
 from midam.evaluate.metrics import auprc
 from midam.evaluate.pooled import instance_ranks
 from midam.evaluate.predict import cpu_threads
-from midam.methods.inner_folds import Positions, ranked, trainable
+from midam.methods.method import Positions, ranked, trainable
 from midam.methods.store import Row
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.settings import DataSettings, Settings
 from midam.targets import Target, target_of
-from midam.train.trials import Trial, TrialResult, train_trial
+from midam.train.side import Trial, TrialResult, train_trial
 
 # Initial weights use torch's global random state, so trainings in threads of a process run one after the other.
 _TURN = threading.Lock()

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from midam.registry import exports
 
 if TYPE_CHECKING:
-    from midam.data.bag_dataset import BagDataset as BagDataset
-    from midam.data.bag_dataset import BalancedBags as BalancedBags
     from midam.data.bags import Bags as Bags
     from midam.data.bags import both_classes as both_classes
+    from midam.data.batch import BagDataset as BagDataset
+    from midam.data.batch import BalancedBags as BalancedBags
     from midam.data.batch import InstanceReader as InstanceReader
     from midam.data.batch import SampledBatch as SampledBatch
     from midam.data.batch import WholeBatch as WholeBatch
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from midam.data.sampling import StrataSampler as StrataSampler
     from midam.data.sources import BagReader as BagReader
     from midam.data.sources import read_bags as read_bags
-    from midam.data.sources.bag_readers import read_npz as read_npz
-    from midam.data.sources.bag_readers import write_npz as write_npz
     from midam.data.sources.file_names import FileReader as FileReader
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
+    from midam.data.sources.inputs import read_npz as read_npz
+    from midam.data.sources.inputs import write_npz as write_npz
     from midam.data.sources.request import ImageOptions as ImageOptions
     from midam.data.sources.request import Request as Request
     from midam.data.splits import check_disjoint as check_disjoint

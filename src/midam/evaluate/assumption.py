@@ -18,8 +18,7 @@ from midam.data.bags import Bags
 from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, numbers_of
 from midam.evaluate.proportions import proportion
 from midam.evaluate.ranking import units_of
-from midam.nn.ensemble import BagEnsemble, scorers_of
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer, scorers_of
 
 Scores = NDArray[np.float64]
 ADDED, DOUBLED = "one negative bag", "each instance twice"

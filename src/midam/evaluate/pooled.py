@@ -28,12 +28,10 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.evaluate.labeled_instances import ranks_of
-from midam.evaluate.predict import covariates_of, cpu_threads, evaluation, prepared, reader_of
-from midam.evaluate.stream import instances_of_each
+from midam.evaluate.predict import covariates_of, cpu_threads, evaluation, instances_of_each, prepared, reader_of
 from midam.functional.logmean import HEAVY, BagStatistic, identity, without
-from midam.nn.ensemble import BagEnsemble, column_of, scorers_of, weights_of
 from midam.nn.pooling import MAXIMUM, Pooling
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer, column_of, scorers_of, weights_of
 from midam.settings import usual_chunk
 
 Scores = NDArray[np.float64]

@@ -136,7 +136,7 @@ def why(
         Explain all bags, not only those from the threshold on. Runs with other labels than two classes have no
         threshold: all bags are explained, by their most probable class or label.
     origins : mapping
-        Columns of the instances by bag, see `midam.data.sources.bag_readers.rows_of`.
+        Columns of the instances by bag, see `midam.data.sources.inputs.rows_of`.
 
     Returns
     -------

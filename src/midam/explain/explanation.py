@@ -19,8 +19,7 @@ from midam.evaluate.predict import InstanceScores, gathered, prepared
 from midam.explain.spool import SpooledBag
 from midam.explain.telling import Features, TellingFeature
 from midam.explain.words import instance_text
-from midam.nn.ensemble import BagEnsemble
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer
 from midam.runs.instance_files import write_bag
 
 Origins = Mapping[str, Mapping[str, Sequence[Any]]]
@@ -63,7 +62,7 @@ class Explanation(BriefRepr):
         Positions of the instances in descending order of contribution.
     columns : mapping
         Facts about each instance from its file, see `midam.data.sources.file_rows.instance_columns`: the file's name,
-        and for slices the number, UID and position; for a table see `midam.data.sources.bag_readers.rows_of`. Known
+        and for slices the number, UID and position; for a table see `midam.data.sources.inputs.rows_of`. Known
         labels of instances are in "instance_label": 0, 1, or None if unknown.
     features : mapping
         For some of the top instances, by position: up to five features whose values add most to the score of the bag.
@@ -221,7 +220,7 @@ def known_columns(bags: Bags, index: int, origins: Origins = MappingProxyType({}
     """Return what is known about the instances of a bag: their files, rows or slices, and labels, in columns [n].
 
     The labels are in the column "instance_label", if any is known. `origins` are further columns by bag, see
-    `midam.data.sources.bag_readers.rows_of`; columns of other lengths are left out.
+    `midam.data.sources.inputs.rows_of`; columns of other lengths are left out.
     """
     columns: dict[str, Sequence[Any]] = {**instance_columns(bags, index)}
     labels = labels_of(bags.subset([index]))

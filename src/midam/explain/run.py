@@ -33,7 +33,7 @@ from midam.explain.telling import Features
 from midam.explain.words import facts_text, label_words
 from midam.files import require_plain_folder, sweep, write_json, write_text
 from midam.names import name_of
-from midam.nn.ensemble import weights_of
+from midam.nn.scorer import weights_of
 from midam.reading import read_text
 from midam.runs.folder import free_folder
 from midam.runs.instance_files import file_names, need_h5py
@@ -173,7 +173,7 @@ def explain_bags(
     options : ExplainOptions
         Files to write.
     origins : mapping
-        Columns of the instances by bag, see `midam.data.sources.bag_readers.rows_of`.
+        Columns of the instances by bag, see `midam.data.sources.inputs.rows_of`.
     on_bag : callable, optional
         Called with the position of each finished bag.
 

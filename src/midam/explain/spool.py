@@ -14,10 +14,8 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.evaluate.pooled import Member, RemovableBags
-from midam.evaluate.predict import evaluation, of_bag, reader_of
-from midam.evaluate.stream import InstancePass
-from midam.nn.ensemble import BagEnsemble, column_of
-from midam.nn.scorer import BagScorer
+from midam.evaluate.predict import InstancePass, evaluation, of_bag, reader_of
+from midam.nn.scorer import BagEnsemble, BagScorer, column_of
 from midam.settings import usual_chunk
 
 _ROWS_AT_A_TIME = 16384

@@ -15,8 +15,8 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import instance_tensor
 from midam.evaluate.pooled import MOST_NUMBERS
-from midam.nn.ensemble import BagEnsemble
-from midam.runs.typical import percentiles
+from midam.nn.scorer import BagEnsemble
+from midam.runs.data import percentiles
 
 MOST = 3  # features of an instance
 _TELLING = 0.1  # of what the first feature adds; less is not shown
@@ -34,7 +34,7 @@ class TellingFeature(NamedTuple):
         Its value, and the median over the ordinary instances; or a category, and the most frequent one. The ordinary
         instances are those of negative training bags; with other labels than two classes, all training instances.
     quantiles : tuple of float or None
-        Quantiles over the ordinary instances, at `midam.runs.typical.LEVELS`; None for a category.
+        Quantiles over the ordinary instances, at `midam.runs.data.LEVELS`; None for a category.
     percentile : float or None
         Percentage of the ordinary instances with a lower value, within 1 and 99; None for a category.
     share : float or None

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from midam.evaluate.decisions import RISKS
 from midam.methods.names import DEFAULT
 from midam.names import visible
-from midam.nn.ensemble import scorers_of
+from midam.nn.scorer import scorers_of
 from midam.report.words import METRIC_NAMES, PART_NAMES, as_flags, mean_words
 from midam.runs.folder import SPLITS
 from midam.runs.loaded import LoadedRun

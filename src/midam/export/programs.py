@@ -36,9 +36,8 @@ from midam.files import write_bytes
 from midam.functional import logmean, maximum
 from midam.functional.logmean import BagStatistic
 from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
-from midam.nn.ensemble import scorers_of, weights_of
 from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, Pooling
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagScorer, scorers_of, weights_of
 from midam.nn.standardizer import standardized_alike
 from midam.runs.loaded import LoadedRun
 

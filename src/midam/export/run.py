@@ -20,12 +20,12 @@ from midam.export.programs import check_programs, trace, write_programs
 from midam.files import held, remove_own, write_bytes, write_json, write_text
 from midam.methods.names import taken_settings
 from midam.names import nearby
-from midam.nn.ensemble import BagEnsemble, scorers_of
+from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.nn.standardizer import Standardizer
 from midam.report.pseudonyms import PATHS
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
-from midam.runs.result import Result
+from midam.runs.results import Result
 
 FORMATS = ("safetensors", "torch", "onnx")
 _FINE = 2.0**14

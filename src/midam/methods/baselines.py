@@ -28,8 +28,7 @@ from midam.data.statistics import bag_statistics, color_statistics, flat_bags, v
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.methods.inner_folds import Positions, inner_folds
-from midam.methods.method import Baseline, ModelBaseline, Scores
+from midam.methods.method import Baseline, ModelBaseline, Positions, Scores, inner_folds
 from midam.methods.statistics_models import (
     cox_scores,
     fill,
@@ -59,8 +58,8 @@ from midam.nn.pooling.summary import (
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.targets import target_of
-from midam.train.inputs import fit_standardizers, random_instances
-from midam.train.trials import Trial
+from midam.train.members import fit_standardizers, random_instances
+from midam.train.side import Trial
 
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
 _KERNEL_C = 10.0 ** np.arange(-1, 4)

@@ -18,16 +18,14 @@ from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.methods.method import ModelBaseline, Scores
 from midam.nn.encoders import MLP
-from midam.nn.ensemble import BagEnsemble
 from midam.nn.pooling import EmbeddingAttentionPooling
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.settings import member_seed
 from midam.settings.method import are_pixels
-from midam.train.inputs import fit_standardizers
-from midam.train.optimizers import make_optimizer
-from midam.train.side import linear_side
-from midam.train.trials import Trial
+from midam.train.build import make_optimizer
+from midam.train.members import fit_standardizers
+from midam.train.side import Trial, linear_side
 
 _WIDTHS = (64, 64)
 _RATE = 0.003

@@ -24,12 +24,12 @@ from midam.data.batch import InstanceReader
 from midam.data.statistics import coarse
 from midam.evaluate import kaplan_meier
 from midam.evaluate.predict import predict
-from midam.methods.inner_folds import Positions, inner_folds
+from midam.methods.method import Positions, inner_folds
 from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of
 from midam.targets.cox import choose_cox
-from midam.train.trials import Trial
+from midam.train.side import Trial
 
 Scores = NDArray[np.float64]
 Statistics = Callable[[Bags, Positions], Scores]

@@ -2,11 +2,19 @@
 
 from midam.nn import encoders, pooling
 from midam.nn.encoders import *  # noqa: F403
-from midam.nn.ensemble import BagEnsemble, column_of, columns_of, scorers_of, without_standardizer
 from midam.nn.objectives import BCELoss, CoxLoss, CrossEntropyLoss, MinMaxAUCLoss, Objective, PairwiseAUCLoss
 from midam.nn.partial_auc import AveragePrecisionLoss, PartialAUCLoss
 from midam.nn.pooling import *  # noqa: F403
-from midam.nn.scorer import BagOutput, BagScorer, CovariateTerm
+from midam.nn.scorer import (
+    BagEnsemble,
+    BagOutput,
+    BagScorer,
+    CovariateTerm,
+    column_of,
+    columns_of,
+    scorers_of,
+    without_standardizer,
+)
 from midam.nn.standardizer import Standardizer
 from midam.nn.tracked import TrackedPooling, commit
 

@@ -309,7 +309,7 @@ class MinMaxAUCLoss(Objective):
     Attributes
     ----------
     positive_center, negative_center : Parameter [], or [C] with several columns
-        a and b, without weight decay: see `midam.train.optimizers.parameter_groups`.
+        a and b, without weight decay: see `midam.train.build.parameter_groups`.
     dual : Tensor [], or [C]
         alpha, a buffer that only `commit` writes.
 

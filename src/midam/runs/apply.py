@@ -27,7 +27,7 @@ from midam.imaging.pixels import check_pixels
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS
-from midam.runs.instance_evaluation import labeled_bags, summarize_instances
+from midam.runs.instance_files import labeled_bags, summarize_instances
 from midam.runs.loaded import LoadedRun
 from midam.runs.results import summarize_parts
 from midam.runs.scoring import predict_run
@@ -198,7 +198,7 @@ def evaluate_run(
     dict
         "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline",
         the name of the part that measures generalization: "new" if there are new bags, else "test". For bags with
-        labels of instances also "instances": `midam.runs.instance_evaluation.summarize_instances`.
+        labels of instances also "instances": `midam.runs.instance_files.summarize_instances`.
 
     Raises
     ------

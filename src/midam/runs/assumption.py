@@ -12,7 +12,7 @@ from midam.evaluate.assumption import FEWEST, check_assumption, checked_bags, ve
 from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.decisions import Decision
 from midam.evaluate.predict import predict, prepared
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.runs.loaded import LoadedRun
 
 MOST = 100  # bags of each class

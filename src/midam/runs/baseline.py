@@ -27,7 +27,7 @@ from midam.settings.method import are_pixels
 from midam.targets import Target, label_columns, target_of
 
 if TYPE_CHECKING:
-    from midam.train.trials import Prepare
+    from midam.train.side import Prepare
 
 COMPARED = ("test", OUT_OF_FOLD, "val")  # the comparison uses the first of these splits that has a main metric
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
@@ -84,7 +84,7 @@ def train_baseline(
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
     train, (part, tested) = np.flatnonzero(parts.splits == "train"), compared
     try:
-        from midam.train.trials import Trial
+        from midam.train.side import Trial
 
         trials = [Trial(train, tested, seed)] if parts.folds is None else fold_trials(parts.folds, seed=seed)
         every: NDArray[np.float64] | None = None

@@ -14,15 +14,15 @@ from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.files import Journal
-from midam.methods.callbacks import Callbacks
+from midam.methods.method import Callbacks
 from midam.reading import Form, Share, check_form
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder
 from midam.runs.folds import fold_trials
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import OutOfFold, target_of
+from midam.train.side import Prepare, Trial
 from midam.train.trainer import Trainer
-from midam.train.trials import Prepare, Trial
 
 Scores = NDArray[np.float64]
 

@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError
-from midam.methods.inner_folds import ranked, trainable, units_of_bags
+from midam.methods.method import ranked, trainable, units_of_bags
 from midam.settings import Settings
 from midam.settings.group import AUTO
 from midam.targets import target_of
 
 if TYPE_CHECKING:
-    from midam.train.trials import Trial
+    from midam.train.side import Trial
 
 MOST_BAGS, RARE = 500, 50
 _FOLDS = 5
@@ -108,7 +108,7 @@ def _by_site(bags: Bags, column: str) -> Folds:
 
 def fold_trials(folds: Folds, *, seed: int) -> "list[Trial]":
     """Return the training of each fold: on the bags of the others, to score its own."""
-    from midam.train.trials import Trial  # imports torch
+    from midam.train.side import Trial  # imports torch
 
     each = np.unique(folds).tolist()
     return [Trial(np.flatnonzero(folds != fold), np.flatnonzero(folds == fold), seed) for fold in each]

@@ -1,4 +1,4 @@
-"""Write scores and weights of all instances of bags, one HDF5 file for each bag, in O(chunk) memory."""
+"""Write scores and weights of all instances, one HDF5 file a bag, in O(chunk) memory; evaluate them by known labels."""
 
 import hashlib
 import math
@@ -18,15 +18,18 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
+from midam.data.instance_labels import label_counts
 from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import MidamError, RunExistsError, need_package
-from midam.evaluate.predict import covariates_of, evaluation, prepared, reader_of
-from midam.evaluate.stream import ColumnsPass, InstancePass
+from midam.evaluate import Decision
+from midam.evaluate.labeled_instances import evaluate_instances
+from midam.evaluate.pooled import instance_ranks
+from midam.evaluate.predict import ColumnsPass, InstancePass, covariates_of, evaluation, prepared, reader_of
 from midam.files import allocate, replacing
-from midam.nn.ensemble import BagEnsemble, columns_of, of_covariates, scorers_of
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer, columns_of, of_covariates, scorers_of
 from midam.settings import usual_chunk
+from midam.targets import Target
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 # Windows reserves these names, with any suffix.
@@ -287,3 +290,49 @@ def _opened(h5py: Any, path: Path) -> Iterator[Any]:
 def need_h5py() -> Any:
     """Return the package h5py; raise a `MidamError` if it is missing."""
     return need_package("h5py", "to write HDF5", extra="hdf5")
+
+
+SCORE = "contribution"
+
+
+def labeled_bags(bags: Bags, parts: NDArray[np.str_], names: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Return the positions of the bags with a labeled instance, by part; without parts that have no such bag."""
+    if bags.instance_labels is None:
+        return {}
+    known = label_counts(bags)[:, :2].sum(axis=1) > 0
+    positions = {name: np.flatnonzero(known & (parts == name)) for name in names}
+    return {name: index for name, index in positions.items() if len(index)}
+
+
+def summarize_instances(
+    model: BagEnsemble,
+    bags: Bags,
+    target: Target,
+    labeled: dict[str, NDArray[np.int64]],
+    scores: NDArray[np.float64],
+    *,
+    decision: Decision | None,
+    chunk_size: int | None,
+) -> dict[str, Any]:
+    """Return the entry `instances` of summary.json: for each part the metrics of contributions; empty without labels.
+
+    Parameters
+    ----------
+    model, bags : BagEnsemble, Bags
+        The model, and bags with its features.
+    target, decision : Target, Decision or None
+        They choose the score column of each bag that is explained, as `midam explain` does.
+    labeled : dict
+        Result of `labeled_bags`.
+    scores : array [N] or [N, C]
+        Scores of all bags.
+    chunk_size : int, optional
+        Instances encoded at a time.
+    """
+    entry: dict[str, Any] = {}
+    for name, index in labeled.items():
+        part = bags.subset(index)
+        columns = None if target.count == 1 else target.main_column(scores[index], decision)
+        ranks = instance_ranks(model, part, columns=columns, chunk_size=chunk_size)
+        entry[name] = evaluate_instances(part, ranks).entries()
+    return {"score": SCORE, **entry} if entry else {}

@@ -18,16 +18,15 @@ from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, saved_coder
 from midam.methods.names import make_method, method_title
 from midam.names import nearby
-from midam.nn.ensemble import BagEnsemble, all_weights
+from midam.nn.scorer import BagEnsemble, all_weights
 from midam.reading import read_text
 from midam.registry import take_known
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import SPLITS, RunFolder
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
-from midam.train.build import fill_ensemble
+from midam.train.build import fill_ensemble, reported_weights
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint, named_parts
-from midam.train.optimizers import reported_weights
 
 
 @dataclass(frozen=True)

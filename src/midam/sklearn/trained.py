@@ -17,11 +17,9 @@ from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
-from midam.methods.callbacks import QUIET, Callbacks
-from midam.methods.method import Fitted
+from midam.methods.method import QUIET, Callbacks, Fitted, Trained
 from midam.methods.names import DEFAULT, choose_method, is_shorthand, make_method, taken_settings, usual_method
-from midam.methods.trained import Trained
-from midam.nn.ensemble import BagEnsemble
+from midam.nn.scorer import BagEnsemble
 from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
@@ -304,8 +302,7 @@ class TrainedEstimator(SettingsEstimator):
 
 def _progress(epochs: int) -> "FitProgress":
     """Return a progress bar; rich is loaded only where one is shown."""
-    from midam.report.program import VisibleConsole
-    from midam.report.terminal import FitProgress
+    from midam.report.terminal import FitProgress, VisibleConsole
 
     return FitProgress(epochs, console=VisibleConsole(stderr=True))
 

@@ -6,6 +6,8 @@ from midam.registry import exports
 
 if TYPE_CHECKING:
     from midam.nn.objectives import Objective as Objective
+    from midam.train.build import make_optimizer as make_optimizer
+    from midam.train.build import parameter_groups as parameter_groups
     from midam.train.estimators import Estimator as Estimator
     from midam.train.estimators import MiniBatch as MiniBatch
     from midam.train.estimators import VarianceReduced as VarianceReduced
@@ -14,13 +16,11 @@ if TYPE_CHECKING:
     from midam.train.exact import ExactPoint as ExactPoint
     from midam.train.loop import Training as Training
     from midam.train.loop import train_step as train_step
-    from midam.train.optimizers import make_optimizer as make_optimizer
-    from midam.train.optimizers import parameter_groups as parameter_groups
+    from midam.train.side import Trial as Trial
+    from midam.train.side import TrialResult as TrialResult
+    from midam.train.side import train_trials as train_trials
     from midam.train.trainer import Trainer as Trainer
     from midam.train.trainer import build_training as build_training
     from midam.train.trainer import make_fabric as make_fabric
-    from midam.train.trials import Trial as Trial
-    from midam.train.trials import TrialResult as TrialResult
-    from midam.train.trials import train_trials as train_trials
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -71,7 +71,7 @@ class _Outcome(Form):
 
 
 class _Ordinary(Form):
-    """Means and quantiles of features over instances of training bags, see `midam.runs.typical`."""
+    """Means and quantiles of features over instances of training bags, see `midam.runs.data`."""
 
     bags: Literal["negative", "all"]
     instances: Annotated[int, Field(ge=1)]

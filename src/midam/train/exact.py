@@ -12,9 +12,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.dropout import _DropoutNd
 
 from midam.data.batch import WholeBatch
-from midam.data.draws import uniform_slots
+from midam.data.sampling import uniform_slots
 from midam.errors import ConfigError, require_counts
-from midam.evaluate.stream import stream_bags, stream_instances, stream_total, total_of
+from midam.evaluate.predict import stream_bags, stream_instances, stream_total, total_of
 from midam.functional.logmean import cotangents, linearize, point_weights
 from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer, each, fold, fold_chunk, fold_slots, own_branch, rows_of
@@ -175,7 +175,7 @@ class _Passes:
                 if self.noisy:
                     self._note_random_state()
                 total.add(*fold_chunk(positions, segment.to(x.device), *self.model.instances(x)))
-        # As in `midam.evaluate.stream.stream_instances`: the second pass casts the weights again, with a graph.
+        # As in `midam.evaluate.predict.stream_instances`: the second pass casts the weights again, with a graph.
         torch.clear_autocast_cache()
         value = total.value()
         return value.l, value.r

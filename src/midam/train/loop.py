@@ -19,9 +19,9 @@ from midam.nn.tracked import TrackedStatistic
 from midam.processes import Ranks
 from midam.settings import ResolvedSettings
 from midam.settings.group import AUTO
+from midam.train.build import build_optimizer
 from midam.train.estimators import Estimator
 from midam.train.members import Member
-from midam.train.optimizers import build_optimizer
 
 _LEAST_POWER = 0.2
 _STATEFUL = ("estimator", "objective", "optimizer", "sampler")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from midam.data.batch import WholeBatch
-from midam.evaluate.stream import stream_bags
+from midam.evaluate.predict import stream_bags
 from midam.nn.scorer import BagOutput, rows_of
 from midam.nn.tracked import TrackedStatistic
 

@@ -25,16 +25,25 @@ from midam.errors import (
     require_counts_if_given,
 )
 from midam.evaluate.predict import covariates_of, predict, saved_coder
-from midam.nn.ensemble import BagEnsemble, Inputs, without_standardizer
+from midam.nn.scorer import BagEnsemble, Inputs, without_standardizer
 from midam.processes import Processes, Ranks
 from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
-from midam.train.inputs import fit_standardizers, labels_of, open_reader, standardized_once, weights_of
+from midam.train.build import weight_average
 from midam.train.loop import Training
-from midam.train.members import build_members, choose_batch_size, refuse_half_volumes, with_objective
-from midam.train.optimizers import weight_average
+from midam.train.members import (
+    build_members,
+    choose_batch_size,
+    fit_standardizers,
+    labels_of,
+    open_reader,
+    refuse_half_volumes,
+    standardized_once,
+    weights_of,
+    with_objective,
+)
 from midam.train.state_check import StateError, state_error
 
 if TYPE_CHECKING:

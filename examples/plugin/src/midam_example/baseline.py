@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from midam.compare import Baseline
 from midam.data import Bags
 from midam.evaluate import auroc
-from midam.train.trials import Trial
+from midam.train.side import Trial
 
 
 class BagSize(Baseline):

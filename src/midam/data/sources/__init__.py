@@ -112,7 +112,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     path_or_name : str or Path
         A set of digits (`midam.data.digits`), such as "digits"; a store (`midam.data.store`); a folder with a file of
         features, an image, slide or volume for each bag (`midam.data.sources.folder`); a manifest, that is a table with
-        a column ``path`` (`midam.data.sources.bag_readers`); or an npz, CSV, TSV, Excel or Parquet file of instances.
+        a column ``path`` (`midam.data.sources.inputs`); or an npz, CSV, TSV, Excel or Parquet file of instances.
         CSV may be separated by commas, semicolons or tabs, and packed (``.csv.gz``).
     bag_column, label_column : str
         Columns of the bag and of its label. A label table's column of files is found if none is given.

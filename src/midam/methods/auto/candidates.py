@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.methods.inner_folds import MANY
-from midam.methods.method import Folds, ModelBaseline
+from midam.methods.method import MANY, Folds, ModelBaseline
 from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
-from midam.nn.ensemble import scorers_of
-from midam.nn.scorer import BagScorer
+from midam.nn.scorer import BagScorer, scorers_of
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
-from midam.train.side import fit_side, train_side, trains_side
+from midam.train.side import Prepare, Trial, fit_side, train_side, train_trial, trains_side
 from midam.train.trainer import Trainer
-from midam.train.trials import Prepare, Trial, train_trial
 
 # In the order of the trials: cheap methods first, because a budget may leave out the rest.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", "embedding-networks", DEFAULT)

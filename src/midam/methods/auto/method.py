@@ -13,15 +13,13 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import Candidate, usual_candidates
 from midam.methods.auto.search import SearchResult, search
-from midam.methods.callbacks import QUIET, Callbacks
-from midam.methods.method import Baseline, Fitted, Folds, Scores, by_bag, few_threads
+from midam.methods.method import QUIET, Baseline, Callbacks, Fitted, Folds, Scores, by_bag, few_threads
 from midam.methods.names import make_method
-from midam.nn.ensemble import BagEnsemble, all_weights, scorers_of
-from midam.nn.pooling.rescaled import RescaledPooling
-from midam.nn.scorer import BagScorer
+from midam.nn.pooling.base import RescaledPooling
+from midam.nn.scorer import BagEnsemble, BagScorer, all_weights, scorers_of
 from midam.settings import ResolvedSettings, Settings
 from midam.train.build import fill_ensemble
-from midam.train.trials import Prepare, Trial
+from midam.train.side import Prepare, Trial
 
 _INNER = "pooling.inner."
 _CONTRADICTS = 0.1  # AUROC of the training bags below that of held-out bags

@@ -5,10 +5,9 @@ from typing import Any
 
 from midam.errors import ConfigError
 from midam.nn.pooling.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling, Weights
-from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, Pooling, ScorePooling, Statistic, Total, upcast
+from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, ColumnPooling, Pooling, ScorePooling, Statistic, Total, upcast
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling, NoisyAndPooling, NoisyOrPooling
-from midam.nn.pooling.rescaled import ColumnPooling
 from midam.registry import POOLINGS, build
 
 __all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "ColumnPooling", "EmbeddingAttentionPooling"]

@@ -13,9 +13,8 @@ from midam.errors import plural
 from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.proportions import Estimate
 from midam.registry import pandas as pd
-from midam.report.figures import ORANGE
+from midam.report.figures import ORANGE, Row, plot_forest
 from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
-from midam.report.plot_runs import Row, plot_forest
 from midam.report.plot_scores import plot_mean_curves
 from midam.report.words import INSTANCE_NAMES, METRIC_NAMES, capitalized
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from midam.errors import plural
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report import words
-from midam.report.figures import ORANGE
+from midam.report.figures import ORANGE, Row, learning_panels, plot_forest, plot_learning
 from midam.report.label_facts import label_facts, rarest
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
@@ -35,7 +35,6 @@ from midam.report.page.render import (
     tables_of,
 )
 from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage
-from midam.report.plot_runs import Row, learning_panels, plot_forest, plot_learning
 from midam.report.pseudonyms import NAMES, PSEUDONYMS
 from midam.targets import Target
 

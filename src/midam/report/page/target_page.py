@@ -11,8 +11,8 @@ from midam.errors import plural
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.subgroups import Estimator, find_subgroups
+from midam.report.figures import Row
 from midam.report.page.render import Figure, Number, Part, Table, interval
-from midam.report.plot_runs import Row
 from midam.report.words import METRIC_NAMES, capitalized, metric_of_history
 from midam.targets import Target
 from midam.targets.base import clustered
