@@ -180,7 +180,7 @@ class Registry:
                     "the same name; rename that of the package",
                     stacklevel=2,
                 )
-            return self._fitting(_imported(self._rows[name]), name)
+            return _imported(self._rows[name])
         try:
             return self._fitting(points[name].load(), name)
         except (ImportError, AttributeError) as error:
@@ -208,14 +208,6 @@ class Registry:
 READERS = Registry(
     "reader",
     {
-        # Kinds of input, tried from the last row to the first; `midam.data.sources.table_files` has formats of tables.
-        "folder": "midam.data.sources.folder.FolderReader",
-        "table": "midam.data.sources.inputs.TableReader",
-        "manifest": "midam.data.sources.inputs.ManifestReader",
-        "archive": "midam.data.sources.inputs.ArchiveReader",
-        "store": "midam.data.sources.inputs.StoreReader",
-        "relabeled-store": "midam.data.sources.inputs.RelabeledStoreReader",
-        "digits": "midam.data.sources.inputs.DigitsReader",
         # Formats of one bag's file; if a folder holds several, the first row is read.
         "hdf5": "midam.data.sources.formats.datasets.Hdf5Reader",
         "tensor": "midam.data.sources.formats.npy.TensorReader",
@@ -228,6 +220,14 @@ READERS = Registry(
         "nifti": "midam.imaging.volumes.NiftiReader",
         "dicom": "midam.imaging.dicom.DicomReader",
         "csv": "midam.data.sources.formats.npy.CsvReader",
+        # Kinds of input, tried from the last row to the first; `midam.data.sources.table_files` has formats of tables.
+        "folder": "midam.data.sources.folder.FolderReader",
+        "table": "midam.data.sources.inputs.TableReader",
+        "manifest": "midam.data.sources.inputs.ManifestReader",
+        "archive": "midam.data.sources.inputs.ArchiveReader",
+        "store": "midam.data.sources.inputs.StoreReader",
+        "relabeled-store": "midam.data.sources.inputs.RelabeledStoreReader",
+        "digits": "midam.data.sources.inputs.DigitsReader",
     },
     base="midam.data.sources.file_names.Reader",
 )

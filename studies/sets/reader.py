@@ -15,11 +15,11 @@ class CatalogReader(BagReader):
 
     def takes(self, request: Request) -> bool:
         """Return whether the source is a name of the catalog."""
-        return catalog.is_name(str(request.source))
+        return catalog.is_name(request.path_or_name)
 
     def read(self, request: Request) -> Bags:
         """Load the set."""
-        return catalog.load(str(request.source), images=request.images, on_file=request.on_file)
+        return catalog.load(request.path_or_name, images=request.images, on_file=request.on_file)
 
 
 READERS.add("catalog", CatalogReader)

@@ -207,8 +207,8 @@ class Bags:
             )
         ids, outcome = fields.get("ids"), fields.get("outcome")
         names = None if ids is None else validate.id_array(ids, source)
-        given_labels = outcome if y is None else np.atleast_1d(np.asarray(y))
-        expected = 0 if given_labels is None else len(given_labels)
+        values = outcome.values if y is None and outcome is not None else y
+        expected = 0 if values is None else len(np.atleast_1d(np.asarray(values)))
         sizes = validate.count_instances(numbers, expected, names, source)
         arrays = {name: fields.get(name) for name in ("coords", "instance_labels")}
         parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
@@ -453,11 +453,6 @@ class Bags:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
 
-    def check(self, *, finite: bool = True, missing: bool = False) -> None:
-        """With `finite`, read all instances by chunks and refuse infinity and NaN; with `missing`, NaN is allowed."""
-        if finite and (self.instances.dtype.kind == "f" or self.instances.dtype == np.uint64):
-            self._check_values(missing=missing)
-
     def _check(self, changed: Collection[str]) -> None:
         """Refuse parameters that do not fit together; only the `changed` ones are checked."""
         ids, source = self.ids, self.source
@@ -488,8 +483,10 @@ class Bags:
         if self.covariates is not None and "covariates" in changed:
             self.covariates.check(ids, source)
 
-    def _check_values(self, *, missing: bool) -> None:
+    def check(self, *, missing: bool = False) -> None:
         """Read the bags by chunks; refuse values beyond 1.8e19 and, unless values may be `missing`, NaN."""
+        if self.instances.dtype.kind != "f" and self.instances.dtype != np.uint64:
+            return
         order = np.argsort(self.starts, kind="stable")
         for first, last in validate.row_chunks(self.instances, self.starts[order], self.sizes[order]):
             chunk = self.instances[first:last]
@@ -514,10 +511,6 @@ def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:
     return np.cumsum(bags.sizes) - bags.sizes if starts is None else validate.int_array(starts, "starts", bags.source)
 
 
-def _label_array(labels: ArrayLike, bags: Bags) -> NDArray[np.int64]:
-    return validate.label_array(labels, bags.ids, bags.source, classes=bags.classes)
-
-
 def _covariates(covariates: Covariates | Mapping[str, ArrayLike], bags: Bags) -> Covariates:
     return Covariates.of(covariates, source=bags.source) if isinstance(covariates, Mapping) else covariates
 
@@ -528,7 +521,7 @@ _FORMS: dict[str, Callable[[Any, Bags], Any]] = {
     "starts": _starts,
     "ids": lambda ids, bags: validate.id_array(np.arange(len(bags.sizes)) if ids is None else ids, bags.source),
     "classes": lambda names, bags: validate.class_names(names, bags.source),
-    "labels": _label_array,
+    "labels": lambda labels, bags: validate.label_array(labels, bags.ids, bags.source, classes=bags.classes),
     "covariates": _covariates,
     "groups": lambda groups, bags: validate.group_array(groups, bags.ids, bags.source),
     "sites": lambda sites, bags: validate.site_array(sites, bags.source),

@@ -323,7 +323,8 @@ def prepare(bags: Bags, settings: DataSettings, *, train: Any, note: bool = Fals
     bags = bags if coder is None else coder.encode(bags)
     text = None if coder is None else coder.to_json()
     if settings.impute == "none":
-        bags.check(finite=coder is not None or not on_disk(bags.instances))
+        if coder is not None or not on_disk(bags.instances):
+            bags.check()
         if coder is None:
             return Prepared(bags)
     numbers, categories = missing_by_column(raw)

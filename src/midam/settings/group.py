@@ -54,6 +54,20 @@ _SIGNS = {Gt: ">", Ge: ">=", Lt: "<", Le: "<="}
 _RANGE_FAULTS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    # Equal strings become one object. Strings from a file would be pickled one by one, and the model of a resumed run
+    # would differ in its bytes from that of an uninterrupted run.
+    return sys.intern(value) if type(value) is str else value
+
+
 class SettingsGroup(BaseModel):
     """Group of related settings.
 
@@ -71,10 +85,7 @@ class SettingsGroup(BaseModel):
             head = f"Expected valid settings, got {len(faults)} that are not; correct them:"
             raise ConfigError(fault_list(head, faults), faults) from None
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _plain(cls, value: Any) -> Any:
-        return _plain(value)
+    _in_python = field_validator("*", mode="before")(_plain)
 
     def _filled(self, **usual: Any) -> dict[str, Any]:
         """Return the values of the group, with None replaced by the value in `usual`."""
@@ -125,20 +136,6 @@ def plain_type(kind: Any) -> Any:
 def _parts(kind: Any) -> tuple[Any, ...]:
     parts = () if get_origin(kind) is Literal else get_args(kind)
     return parts[:1] if get_origin(kind) is Annotated else parts
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)
-    # Equal strings become one object. Strings from a file would be pickled one by one, and the model of a resumed run
-    # would differ in its bytes from that of an uninterrupted run.
-    return sys.intern(value) if type(value) is str else value
 
 
 def _faults(group: type[BaseModel], details: ErrorDetails) -> list[str]:

@@ -7,7 +7,7 @@ rows of `midam.registry.READERS`, which is searched from last to first: an added
 import inspect
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, ParamSpec
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.digits import DIGITS
 from midam.data.left_out import LeftOut
-from midam.data.sources.file_names import Reader, known_suffixes, registered
+from midam.data.sources.file_names import Reader, known_suffixes
 from midam.data.sources.patients import patients_together
 from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
@@ -81,9 +81,11 @@ def bag_reader(request: Request) -> BagReader | None:
     return next((reader for reader in bag_readers() if reader.takes(request)), None)
 
 
-def bag_readers() -> list[BagReader]:
-    """Return the readers of inputs, in the order in which they are asked."""
-    return [reader() for reader in reversed(registered()) if issubclass(reader, BagReader)]
+def bag_readers() -> Iterator[BagReader]:
+    """Yield the readers of inputs, in the order in which they are asked; each is imported then."""
+    for reader in map(READERS.find, reversed(READERS.names())):
+        if issubclass(reader, BagReader):
+            yield reader()
 
 
 def takes_request(make: Callable[P, Request]) -> Callable[[Callable[..., Bags]], Callable[P, Bags]]:
@@ -212,37 +214,38 @@ def read_bags(*data: Any, **options: Any) -> Bags:
 
 def _unknown(request: Request) -> DataNotFoundError:
     suffixes = list(dict.fromkeys(suffix for reader in bag_readers() for suffix in reader.suffixes))
+    source = request.path_or_name
     if request.path.is_file() and file_suffix(request.path) in known_suffixes():
-        return DataNotFoundError(f"Expected a folder of such files, got one (in {request.source}); name its folder.")
+        return DataNotFoundError(f"Expected a folder of such files, got one (in {source}); name its folder.")
     if request.path.is_file():
         advice = "save the file in one of these formats, or read it with pandas and call Bags.from_dataframe."
     else:
-        advice = nearby(request.path, DIGITS, otherwise=nearest(str(request.source), DIGITS, count=3))
+        advice = nearby(request.path, DIGITS, otherwise=nearest(source, DIGITS, count=3))
     return DataNotFoundError(
         f"Expected a store, a folder of features, a file ({', '.join(suffixes)}) or a set of digits, "
-        f"got {str(request.source)!r}; {advice}"
+        f"got {source!r}; {advice}"
     )
 
 
 def _check_applies(reader: BagReader, request: Request) -> None:
     """Refuse parameters that do not apply to the data, or that need another parameter."""
-    strict = request.require_labels
+    strict, source = request.require_labels, request.path_or_name
     for name, parameter in Request.model_fields.items():
         value = getattr(request, name)
         applies = name in (*reader.parameters, *_ANYWHERE) or value == parameter.default
         if not applies and (strict or name in _GIVEN_HERE):
             more = ", or give a table with it as `labels`" if name in reader.with_labels else ""
             raise ConfigError(
-                f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {request.source}; leave it out{more}."
+                f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {source}; leave it out{more}."
             )
     others = [] if "ignore" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
     if strict and others:
         raise ConfigError(
-            f"Expected `categories` among the `covariates` with {reader.what}, got {others[0]!r} for {request.source}; "
+            f"Expected `categories` among the `covariates` with {reader.what}, got {others[0]!r} for {source}; "
             "name it with both, or leave it out."
         )
     if strict and "images" not in reader.parameters:
-        refuse_unused(request.images, (), kind=reader.what, where=str(request.source))
+        refuse_unused(request.images, (), kind=reader.what, where=source)
     if request.fold is not None and request.split_file is None:
         raise ConfigError(f"Expected `split_file` with `fold`, got {given(fold=request.fold)} alone; name the table.")
     if request.slides is not None and request.labels is None:

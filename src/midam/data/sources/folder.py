@@ -65,7 +65,7 @@ class FolderReader(BagReader):
         if request.labels is None:
             return _without_table(request, paths, names)
         check_options(request, paths)
-        files = NameIndex(names, {file_suffix(path) for path in paths}, source=str(request.source))
+        files = NameIndex(names, {file_suffix(path) for path in paths}, source=request.path_or_name)
         labels = read_labels(request, files)
         paths, names = [paths[i] for i in labels.index], [names[i] for i in labels.index]
         bags, groups = np.array(names), labels.table["groups"]

@@ -84,7 +84,7 @@ class RelabeledStoreReader(StoreReader):
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # The class names of the store apply to a table with the same labels.
-        files = NameIndex(bags.ids.tolist(), source=str(request.source))
+        files = NameIndex(bags.ids.tolist(), source=request.path_or_name)
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
         stored = None if request.header_groups(columns) else bags.subset(labeled.index).groups
         whole = _whole_groups(stored, labeled.table["groups"], request)
@@ -135,11 +135,11 @@ class DigitsReader(BagReader):
 
     def takes(self, request: Request) -> bool:
         """Return whether the source is the name of such a set."""
-        return str(request.source) in DIGITS
+        return request.path_or_name in DIGITS
 
     def read(self, request: Request) -> Bags:
         """Make the set."""
-        return _as_asked(DIGITS[str(request.source)](), request)
+        return _as_asked(DIGITS[request.path_or_name](), request)
 
 
 def _as_asked(bags: Bags, request: Request) -> Bags:

@@ -221,11 +221,11 @@ def _matched(
         if request.missing == "error":
             raise BagDataError(
                 f"Expected a file for each row, got none for {len(unmatched)} of {len(frame)}: {listed(names)} (in "
-                f"{request.source}, table {where}); add the files, or leave such rows out with "
+                f"{request.path_or_name}, table {where}); add the files, or leave such rows out with "
                 f"{given(missing='skip')}."
             )
         _warn(f"{len(unmatched)} of {len(frame)} rows have no file and are left out: {listed(names)} (in {where})")
-        request.left_out.extend(LeftOut(str(name), "", f"no file in {request.source}") for name in names)
+        request.left_out.extend(LeftOut(str(name), "", f"no file in {request.path_or_name}") for name in names)
         frame = frame[frame["_file"] >= 0]
     counts = frame.groupby("_file", sort=False)[column].nunique()
     for position in counts.index[counts > 1][:1]:  # all names but one mean other files, which are missing
@@ -240,7 +240,7 @@ def _matched(
     if extra:
         names = [files.names[position] for position in extra]
         count = f"{len(extra)} of {len(files.names)} files"
-        _warn(f"{count} have no label and are left out: {listed(names)} (in {request.source})")
+        _warn(f"{count} have no label and are left out: {listed(names)} (in {request.path_or_name})")
         request.left_out.extend(LeftOut(name, "", f"no row in {where}") for name in names)
     for name in (*single, patient):
         _refuse_conflicts(frame, "_file", name, where, shown=column)

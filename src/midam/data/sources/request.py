@@ -127,14 +127,9 @@ class Request(DataSettings):
         return self.named or (self.path_or_name if self.labels is None else self.labels)
 
     @property
-    def source(self) -> str:
-        """Path or name of the data."""
-        return self.path_or_name
-
-    @property
     def path(self) -> Path:
         """The source as a path."""
-        return Path(self.source)
+        return Path(self.path_or_name)
 
     def changed(self, **changes: Any) -> Self:
         """Return the request with other values of some parameters; they share the fields that grow during reading."""

@@ -166,7 +166,7 @@ def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
 
 def is_group_like(name: str) -> bool:
     """Return whether a column has a name of patients or other groups: patient, PatientID, case_no, slide group."""
-    return name.lower() in GROUP_COLUMNS or _OF_GROUP.fullmatch(_letters(name)) is not None
+    return name.lower() in GROUP_COLUMNS or _OF_GROUP.fullmatch(re.sub(r"[^a-z]", "", name.lower())) is not None
 
 
 def is_label_like(name: str) -> bool:
@@ -176,11 +176,7 @@ def is_label_like(name: str) -> bool:
 
 def is_row_like(name: str) -> bool:
     """Return whether a column has a name of instance numbers: instance, instance_id, index, level_1, row."""
-    return _OF_ROW.fullmatch(_letters(name)) is not None
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.lower())
+    return _OF_ROW.fullmatch(re.sub(r"[^a-z]", "", name.lower())) is not None
 
 
 def is_split(values: "pd.Series[Any]") -> bool:

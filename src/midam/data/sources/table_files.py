@@ -148,7 +148,7 @@ def _read(
     require_fits(path)
     if file_suffix(path) == EXCEL:
         return _read_excel(path, options, sheet, is_id)
-    separator, skipped = separator_of(path), lines_before_header(path)
+    separator, skipped = separator_of(path), _preamble(path)[1]
     settings: dict[str, Any] = {"skip_blank_lines": False, "keep_default_na": False, "low_memory": False}
     # pandas only warns about rows that are longer than the header, and cuts them.
     with (
@@ -204,33 +204,30 @@ def separator_of(path: Path) -> str:
     if ".tsv" in file_suffix(path):
         return "\t"
     with sound_text("a table of text", path):
-        if declared := declared_separator(path):
+        if declared := _preamble(path)[0]:
             return declared
         with open_text(path) as file:
             line = re.sub(r'"[^"]*"', "", file.readline(2**20))
     return max(",;\t", key=line.count)
 
 
-def declared_separator(path: Path) -> str:
-    """Return the separator that a first line `sep=;` names, as Excel writes it; "" without such a line."""
-    with open_bytes(path) as file:
-        match = _DECLARED.match(file.read(32))
-    return "" if match is None else match[1].decode("ascii")
+def _preamble(path: Path) -> tuple[str, int]:
+    """Return the separator that a first line `sep=;` names, as Excel writes it, and the number of lines to the header.
 
-
-def lines_before_header(path: Path) -> int:
-    """Count the lines before the header: a line `sep=;`, or several that begin with #, as cBioPortal writes them."""
-    if declared_separator(path):
-        return 1
+    Without such a line, the separator is "", and the lines are those that begin with #, as cBioPortal writes them.
+    """
     with open_bytes(path) as file:
-        file.seek(3 * (file.read(3) == b"\xef\xbb\xbf"))
+        first = file.read(32)
+        if match := _DECLARED.match(first):
+            return match[1].decode("ascii"), 1
+        file.seek(3 * first.startswith(b"\xef\xbb\xbf"))
         count = sum(1 for _ in takewhile(lambda line: line.startswith(b"#"), iter(partial(file.readline, 2**20), b"")))
-    return count if count > 1 else 0  # a single one may be a header, such as #bag,label
+    return "", count if count > 1 else 0  # a single one may be a header, such as #bag,label
 
 
 def open_text(path: Path) -> IO[str]:
     """Open a text table, packed or not; skip a byte order mark and the lines before the header."""
-    skipped = lines_before_header(path)
+    skipped = _preamble(path)[1]
     file = io.TextIOWrapper(open_bytes(path), newline="", encoding="utf-8-sig")
     for _ in range(skipped):
         file.readline()
@@ -258,7 +255,7 @@ def first_line(path: Path, separator: str = ",") -> list[str]:
 def record_lines(path: Path) -> list[int]:
     """Return the true line of a record at its number, which counts a record with quoted line breaks as one line."""
     with open_text(path) as file, sound_text("lines of a table", path):
-        lines, first = csv.reader(file, delimiter=separator_of(path)), lines_before_header(path) + 1
+        lines, first = csv.reader(file, delimiter=separator_of(path)), _preamble(path)[1] + 1
         return [*range(first), first, *(first + lines.line_num for _ in lines)]
 
 
