@@ -84,7 +84,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_941,
+    lines=32_919,
     files=236,
     function=60,
     circles=0,
@@ -99,22 +99,22 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1505,
-    "cli": 1881,
+    "cli": 1874,
     "compare": 1501,
-    "data": 7216,
-    "evaluate": 2266,
+    "data": 7209,
+    "evaluate": 2264,
     "explain": 2208,
     "export": 532,
     "functional": 502,
-    "imaging": 2147,
+    "imaging": 2146,
     "methods": 1804,
-    "nn": 1968,
+    "nn": 1967,
     "report": 2592,
     "runs": 2523,
-    "settings": 643,
+    "settings": 640,
     "sklearn": 1079,
     "targets": 928,
-    "train": 1646,
+    "train": 1645,
 }
 
 

@@ -37,8 +37,6 @@ from midam.errors import (
 from midam.report.terminal import note_result, program, stderr_console, take_result
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from midam.cli.parser import Options
 
 _JSON = "--json"
@@ -94,7 +92,7 @@ def _main(words: list[str], *, as_json: bool = False) -> int:
         try:
             if as_json:
                 _keep_stdout(words)
-            return _run(words, console)
+            return _module(_command(words)).run(parse(words), console)
         except (RunStoppedError, KeyboardInterrupt) as stop:
             # A console that was stopped while it printed would keep what comes next.
             stderr_console().print(f"[yellow]midam:[/] {escape(str(stop)) or 'stopped'}")
@@ -126,10 +124,6 @@ def _keep_stdout(words: Sequence[str]) -> None:
     taken = next((word for word in words if descriptor(Path(word.rpartition("=")[2])) == 1), None)
     if taken is not None:
         raise ConfigError(f"Expected a file with {_JSON}, which prints on stdout, got {taken}; name a file.")
-
-
-def _run(argv: Sequence[str], console: "Console") -> int:
-    return _module(_command(argv)).run(parse(argv), console)
 
 
 def parse(argv: Sequence[str]) -> "Options":

@@ -1,7 +1,6 @@
 """Checks that a command does not write over or among the files that it reads, and the list of left-out files."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -45,7 +44,7 @@ def keep_folder(options: Options, name: str, *, data: str = "data") -> None:
     `name` is the option that names the folder, `data` the option that names the data.
     """
     folder, place = getattr(options, name, None), getattr(options, data, None)
-    if folder is not None and place is not None and _is_or_lies_in(Path(folder), [Path(place).resolve()]):
+    if folder is not None and place is not None and Path(folder).resolve().is_relative_to(Path(place).resolve()):
         raise ConfigError(
             f"Expected another folder than the data for --{name}, got {folder}, which is or lies in {place}; choose a "
             "place outside."
@@ -75,8 +74,3 @@ def tell_left_out(bags: Bags, out: Path, console: Console) -> None:
     write_left_out(bags, listing)
     for note in left_out_notes(bags, listing.name):
         remark(console, note)
-
-
-def _is_or_lies_in(place: Path, folders: Iterable[Path]) -> Path | None:
-    targets = set(folders)
-    return next((path for path in (place.resolve(), *place.resolve().parents) if path in targets), None)

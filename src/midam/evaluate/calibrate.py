@@ -65,19 +65,16 @@ class OnLogit(Fitted):
     slope: Annotated[FiniteFloat, Field(ge=0)]
     on_logit: bool
 
-    def on_scale(self, scores: ArrayLike) -> Scores:
-        """Return x for scores of any shape."""
-        return _on_scale(scores, on_logit=self.on_logit)
 
-
-def _on_scale(scores: ArrayLike, *, on_logit: bool) -> Scores:
+def on_scale(scores: ArrayLike, *, on_logit: bool) -> Scores:
+    """Return x of `OnLogit` for scores of any shape."""
     return score_logits(scores) if on_logit else as_array(scores, np.float64)
 
 
 def line_scale(scores: Scores, *, raw: bool = False) -> tuple[dict[str, Any], Scores]:
     """Return center, scale and `on_logit` for a map of these scores, and their standardized x; `raw`: of the scores."""
     on_logit = not raw and bool(scores.min() >= 0) and bool(scores.max() <= 1)
-    x = _on_scale(scores, on_logit=on_logit)
+    x = on_scale(scores, on_logit=on_logit)
     center, scale = _location(x)
     return {"center": center, "scale": scale, "on_logit": on_logit}, (x - center) / scale
 
@@ -202,7 +199,7 @@ class PlattCalibrator(OnLogit):
 
     def logits(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Return the logits [N] of these probabilities, which differ even if the probabilities round to 1."""
-        return self.slope * (self.on_scale(scores) - self.center) / self.scale + self.intercept
+        return self.slope * (on_scale(scores, on_logit=self.on_logit) - self.center) / self.scale + self.intercept
 
     @property
     def ranks(self) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from midam.errors import BagDataError, OneClassError
-from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator, line_scale, warn_of_chance
+from midam.evaluate.calibrate import Fitted, OnLogit, PlattCalibrator, line_scale, on_scale, warn_of_chance
 from midam.evaluate.classes import check_codes, check_table
 from midam.evaluate.proportions import cut_below
 from midam.evaluate.ranking import Scores, check_numbers, check_scores
@@ -223,7 +223,7 @@ class TemperatureCalibrator(OnLogit):
 
     def logits(self, scores: ArrayLike) -> Scores:
         """Return the logits of the softmax for scores [N, C]; each column depends on its score only."""
-        x = (self.on_scale(scores) - self.center) / self.scale
+        x = (on_scale(scores, on_logit=self.on_logit) - self.center) / self.scale
         return self.slope * x + np.array(self.offsets)
 
 

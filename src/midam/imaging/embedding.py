@@ -371,7 +371,8 @@ def embed_like(
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     recipe |= {name: cut[name] for name in RECIPE[-2:]}
     check_recipe(cut, recipe, run=run, data=bags.source)
-    check_pixels(bags.subset(only), cut, run=run)
+    if "pixels" in cut:
+        check_pixels(bags.subset(only), cut, run=run)
     lazy = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
     rows: Any = lazy.instances
     count = int(rows.take_kept(lazy, place).sum())

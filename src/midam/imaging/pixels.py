@@ -95,8 +95,6 @@ def check_pixels(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
 
     Also warn if half of the bags span less or more than all training bags, whose extremes are `spans`.
     """
-    if "pixels" not in known:
-        return
     kind, bits = pixel_facts(bags).values()
     if kind != known["pixels"] or bits > known["bits"]:
         raise BagDataError(

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from midam.errors import ConfigError, require, require_counts, require_positive
 from midam.functional.logmean import track
 from midam.nn.objectives import Objective, StillParameters, known_finite, warn_of_missing_commit
-from midam.nn.pooling import Pooling, make_pooling, upcast
-from midam.nn.pooling.base import wide_enough
+from midam.nn.pooling import Pooling, make_pooling
+from midam.nn.pooling.base import upcast, wide_enough
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
 from midam.processes import Ranks, joined
 

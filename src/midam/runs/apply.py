@@ -100,7 +100,8 @@ def read_for(
             f"Expected instances of shape {list(expected)}, on which {run.source} was trained, got "
             f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run."
         )
-    check_pixels(bags, run.data, run=run.source)
+    if "pixels" in run.data:
+        check_pixels(bags, run.data, run=run.source)
     return prepared(run.model, bags)
 
 

@@ -161,8 +161,7 @@ def load_run(path: str | Path) -> LoadedRun:
     # The summary is written after the model: a summary without a model means that the model file was lost.
     if not folder.model.exists() and folder.last.exists() and not folder.summary.exists():
         used = "its last whole epoch is used, without calibration; finish it with"
-        message = f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`"
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`", stacklevel=2)
         file = folder.last
         content = load_checkpoint(file, TrainerContent)
         content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}

@@ -13,7 +13,7 @@ from midam.data.column_codes import CovariateCoder
 from midam.errors import ConfigError, require_choice
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.objectives import Objective
-from midam.nn.pooling import Pooling, check_columns
+from midam.nn.pooling.base import Pooling, check_columns
 from midam.nn.scorer import BagEnsemble, BagScorer, CovariateTerm
 from midam.nn.standardizer import Intensities, Standardizer
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS, Registry, build

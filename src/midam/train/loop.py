@@ -153,17 +153,14 @@ class Training:
         drawn = self.config.training.batch[2]
         return {"state_rate": self.estimator.rate(drawn)} if isinstance(self.estimator, TrackedStatistic) else {}
 
-    def set_rates(self, falls: int) -> None:
-        """Set the rates after `falls` drops."""
-        set_rates(self.rates(falls), self.optimizer, self.estimator, self.objective)
-
     @contextmanager
     def epoch(self, epoch: int) -> Iterator[Generator[SampledBatch | WholeBatch, None, None]]:
         """Set up epoch `epoch` (from 0): rates, training mode, noise, threads; yield its batches.
 
         Noise in the encoder (dropout) depends only on seed and epoch, so a resume needs no random state.
         """
-        self.set_rates(self.config.training.decays(epoch))
+        rates = self.rates(self.config.training.decays(epoch))
+        set_rates(rates, self.optimizer, self.estimator, self.objective)
         self.trained.train()
         device = self.reader.device
         noise = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

@@ -1,11 +1,10 @@
 """The poolings: a family per file, on the base and the statistics of this folder."""
 
-import inspect
 from typing import Any
 
-from midam.errors import ConfigError
+from midam.nn.pooling import base
 from midam.nn.pooling.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling, Weights
-from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, ColumnPooling, Pooling, ScorePooling, Statistic, Total, upcast
+from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, ColumnPooling, Pooling, ScorePooling, Statistic, Total
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling, NoisyAndPooling, NoisyOrPooling
 from midam.registry import POOLINGS, build
@@ -13,7 +12,6 @@ from midam.registry import POOLINGS, build
 __all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "ColumnPooling", "EmbeddingAttentionPooling"]
 __all__ += ["GatedAttentionPooling", "GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling"]
 __all__ += ["NoisyOrPooling", "Pooling", "ScorePooling", "SmoothedMaxPooling", "Statistic", "Total", "make_pooling"]
-__all__ += ["upcast"]
 
 
 def make_pooling(
@@ -39,16 +37,5 @@ def make_pooling(
     offered = {"in_features": in_features, "squash": squash, "columns": columns, "attention": attention}
     part = f"the pooling {name!r} in pooling_args"
     pooling: Pooling = build(POOLINGS.find(name), part=part, offered=offered, arguments=options)
-    check_columns(pooling, columns)
+    base.check_columns(pooling, columns)
     return pooling
-
-
-def check_columns(pooling: Pooling, columns: int) -> None:
-    """Refuse a pooling with another number of score columns; without the parameter `columns` it has one."""
-    if pooling.columns == columns:
-        return
-    able = POOLINGS.where(lambda kind: "columns" in inspect.signature(kind).parameters)
-    raise ConfigError(
-        f"Expected a pooling of {columns} score columns, got {pooling.name!r} with {pooling.columns}; poolings with "
-        f"`columns` are {', '.join(able)}."
-    )

@@ -1,5 +1,6 @@
 """The statistics of poolings (log-weighted mean and maximum), the base of poolings, and poolings around another."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -11,7 +12,7 @@ from midam.errors import ConfigError, require_counts, require_positive
 from midam.functional import logmean, maximum
 from midam.functional import poolings as f
 from midam.functional.logmean import BagStatistic
-from midam.registry import NamedPart
+from midam.registry import POOLINGS, NamedPart
 
 _EMPTY = "Expected at least one instance, got an empty batch; pass bags that hold instances."
 
@@ -468,3 +469,14 @@ class ColumnPooling(WrappedPooling):
         if branches == 1:
             return statistic
         return tuple(x.unsqueeze(1).expand(-1, branches, *x.shape[1:]) for x in statistic)
+
+
+def check_columns(pooling: Pooling, columns: int) -> None:
+    """Refuse a pooling with another number of score columns; without the parameter `columns` it has one."""
+    if pooling.columns == columns:
+        return
+    able = POOLINGS.where(lambda kind: "columns" in inspect.signature(kind).parameters)
+    raise ConfigError(
+        f"Expected a pooling of {columns} score columns, got {pooling.name!r} with {pooling.columns}; poolings with "
+        f"`columns` are {', '.join(able)}."
+    )
