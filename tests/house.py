@@ -84,8 +84,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_919,
-    files=236,
+    lines=32_884,
+    files=229,
     function=60,
     circles=0,
     against_layers=0,
@@ -103,17 +103,17 @@ PARTS = {
     "compare": 1501,
     "data": 7209,
     "evaluate": 2264,
-    "explain": 2208,
+    "explain": 2196,
     "export": 532,
     "functional": 502,
-    "imaging": 2146,
+    "imaging": 2135,
     "methods": 1804,
     "nn": 1967,
-    "report": 2592,
+    "report": 2586,
     "runs": 2523,
     "settings": 640,
     "sklearn": 1079,
-    "targets": 928,
+    "targets": 922,
     "train": 1645,
 }
 

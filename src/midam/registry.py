@@ -356,7 +356,7 @@ ENCODERS = Registry(
 NETWORKS = Registry(
     "network",
     {
-        "efficientnet-lite0": "midam.imaging.lite0.EfficientNetLite0",
+        "efficientnet-lite0": "midam.imaging.networks.EfficientNetLite0",
         "hf:": "midam.imaging.networks.TransformersNetwork",
         "timm:": "midam.imaging.networks.TimmNetwork",
         "onnx:": "midam.imaging.networks.OnnxNetwork",

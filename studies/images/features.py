@@ -19,8 +19,8 @@ from midam.data.store import is_store, open_store
 from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
 from midam.imaging.embedding import embed_bags
-from midam.imaging.kinds import fitting_patch
 from midam.imaging.networks import load_network
+from midam.imaging.pixels import fitting_patch
 from midam.methods.names import DEFAULT
 from midam.methods.store import Row
 from midam.settings import Settings

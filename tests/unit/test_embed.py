@@ -25,10 +25,9 @@ from midam.errors import BagDataError, ConfigError, MidamError, RunStoppedError
 from midam.imaging import embedding as embed_bags_module
 from midam.imaging.embedding import check_recipe, embedded, make_recipe
 from midam.imaging.images import read_pixels
-from midam.imaging.kinds import data_kind, fitting_patch, usual_network
-from midam.imaging.lite0 import lite0_layers
 from midam.imaging.network import standardized
-from midam.imaging.pixels import pixel_facts
+from midam.imaging.networks import lite0_layers
+from midam.imaging.pixels import data_kind, fitting_patch, pixel_facts, usual_network
 from midam.registry import ENCODERS
 
 HERE = __name__
@@ -148,9 +147,9 @@ def test_lite0_in_strips_is_lite0(shape, monkeypatch):
     layers = lite0_layers().eval()
     x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        monkeypatch.setattr("midam.imaging.lite0._NUMBERS", 1 << 40)
+        monkeypatch.setattr("midam.imaging.networks._NUMBERS", 1 << 40)
         whole = layers(x)
-        monkeypatch.setattr("midam.imaging.lite0._NUMBERS", 1 << 12)
+        monkeypatch.setattr("midam.imaging.networks._NUMBERS", 1 << 12)
         torch.testing.assert_close(layers(x), whole, rtol=1e-5, atol=1e-6)
 
 
@@ -655,8 +654,8 @@ def test_an_image_without_a_label_is_warned_of_once(images, capsys, monkeypatch)
 
 @pytest.mark.parametrize("words", [[], *_TRAINED], ids=["default", "encoder", "norm", "patches"])
 def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(words, images, capsys, monkeypatch):
-    monkeypatch.setattr("midam.imaging.kinds.USUAL_NETWORK", TINY)
-    monkeypatch.setattr("midam.imaging.kinds._SMALL", 50)
+    monkeypatch.setattr("midam.imaging.pixels.USUAL_NETWORK", TINY)
+    monkeypatch.setattr("midam.imaging.pixels._SMALL", 50)
     out = f"runs/usual{len(words)}{words[:1]}"
     usual = ["--labels", "labels.csv", "--groups", "patient", "--allow-leakage", "--epochs", "1", "--members", "1"]
     assert main(["fit", "images", *usual, *words, "--no-baseline", "--folds", "0", "--out", out]) == 0
@@ -668,10 +667,10 @@ def test_images_are_embedded_by_default_unless_an_encoder_is_trained_on_them(wor
 
 def test_what_the_default_asks_for(images, monkeypatch):
     assert usual_network("images", midam.Settings()) == ("", "")  # they have 50 pixels a side
-    monkeypatch.setattr("midam.imaging.kinds._SMALL", 50)
+    monkeypatch.setattr("midam.imaging.pixels._SMALL", 50)
     assert usual_network("images", midam.Settings())[0] == "efficientnet-lite0"
     assert usual_network("f.store", midam.Settings()) == ("", "")
-    monkeypatch.setattr("midam.imaging.kinds._PACKAGE", "no_such_package")
+    monkeypatch.setattr("midam.imaging.pixels._PACKAGE", "no_such_package")
     name, line = usual_network("images", midam.Settings())
     assert not name
     assert "random weights" in line
@@ -703,8 +702,8 @@ _SCANS = {
 @pytest.mark.usefixtures("scans")
 def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
     words, embedded = _SCANS[way], way in ("default", "auto", "budget")
-    monkeypatch.setattr("midam.imaging.kinds.USUAL_NETWORK", TINY)
-    monkeypatch.setattr("midam.imaging.kinds._SMALL", 24)
+    monkeypatch.setattr("midam.imaging.pixels.USUAL_NETWORK", TINY)
+    monkeypatch.setattr("midam.imaging.pixels._SMALL", 24)
     usual = ["--labels", "labels.csv", "--out", "run"]
     usual += [] if way in ("auto", "budget") else ["--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0"]
     assert main(["fit", "scans", *usual, *words]) == 0
@@ -723,7 +722,7 @@ def test_small_scans_are_trained_from_random_weights():
 
 @pytest.mark.usefixtures("scans")
 def test_a_comparison_on_pixels_says_how_to_compare_on_vectors(monkeypatch, capsys):
-    monkeypatch.setattr("midam.imaging.kinds._SMALL", 24)
+    monkeypatch.setattr("midam.imaging.pixels._SMALL", 24)
     usual = ["--labels", "labels.csv", "--cv", "1x2", "--methods", "bag-statistics-logistic,bag-statistics-extratrees"]
     assert main(["compare", "scans", *usual, "--out", "both"]) == 0
     assert "run `midam embed scans --out STORE`" in capsys.readouterr().err

@@ -25,9 +25,8 @@ from midam.explain.maps import MAX_SIDE, ImageFolder, PatchMap, draw_map, map_of
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
 from midam.explain.picture import draw_chart, draw_explanation
 from midam.explain.run import find_bags
-from midam.explain.telling import Features
 from midam.explain.tiles import SLICES, Pictures, draw_tiles, picture_of, tiled
-from midam.explain.words import facts_text
+from midam.explain.words import Features, facts_text
 from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling

@@ -15,7 +15,7 @@ from midam.methods.method import inner_folds
 from midam.methods.statistics_models import _residuals, tree_scores
 from midam.registry import BASELINES
 from midam.targets import target_of
-from midam.targets.cox import choose_cox
+from midam.targets.survival import choose_cox
 from midam.train.side import Trial
 
 TREES = "bag-statistics-extratrees"

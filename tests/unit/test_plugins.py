@@ -245,7 +245,7 @@ IMPORTS = {
         *("cli/app.py", "cli/completion.py", "compare/workers.py", "errors.py"),
         *("export/programs.py", "registry.py"),
     },
-    "find_spec": {"imaging/kinds.py"},
+    "find_spec": {"imaging/pixels.py"},
 }
 
 

@@ -11,7 +11,7 @@ from tests.trainings import train, weights
 from midam.data.bags import Bags
 from midam.data.batch import SampledBatch
 from midam.settings import Settings
-from midam.train import inputs
+from midam.train import members
 from midam.train.members import distinct_sorted, fit_standardizers
 from midam.train.trainer import Trainer
 
@@ -21,7 +21,7 @@ ESTIMATORS = ["vrsp", "minibatch", "exact", "exact-point"]
 @pytest.fixture
 def stays(monkeypatch):
     """Bags on disk that are too large to be read into memory before the training."""
-    monkeypatch.setattr(inputs, "_MOST_READ_ONCE", 0)
+    monkeypatch.setattr(members, "_MOST_READ_ONCE", 0)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from midam.errors import BagDataError, ConfigError
 from midam.evaluate import Pairs
 from midam.methods import statistics_models
 from midam.methods.statistics_models import tree_scores
-from midam.targets.cox import CoxRidge, _inner_folds, choose_cox
+from midam.targets.survival import CoxRidge, _inner_folds, choose_cox
 
 
 def sample(target, bags=120, seed=0):

@@ -14,11 +14,10 @@ from midam.data.covariates import Column
 from midam.errors import ConfigError
 from midam.evaluate import pooled
 from midam.explain import calls, why
-from midam.explain.decide import decide
+from midam.explain.calls import decide
 from midam.explain.page import calls_page
 from midam.explain.spool import SpooledBag
-from midam.explain.telling import Features
-from midam.explain.words import calls_lines
+from midam.explain.words import Features, calls_lines
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
 from midam.runs.data import LEVELS, ordinary_values, percentiles

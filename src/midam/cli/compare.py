@@ -22,7 +22,7 @@ from midam.compare.summary import Comparison, format_interval, format_number
 from midam.compare.workers import BACKENDS, Workers
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.imaging.kinds import usual_network
+from midam.imaging.pixels import usual_network
 from midam.methods.method import Callbacks
 from midam.methods.names import is_shorthand
 from midam.registry import BASELINES

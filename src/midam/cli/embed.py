@@ -89,8 +89,8 @@ def embed_first(options: Options, console: Console) -> None:
 
 def _cut_for_training(options: Options, settings: Settings, console: Console) -> None:
     """Set the patch size for a network that is fine-tuned, if the user chose none."""
-    from midam.imaging.kinds import USUAL_NETWORK, fitting_patch
     from midam.imaging.networks import load_network
+    from midam.imaging.pixels import USUAL_NETWORK, fitting_patch
 
     name = settings.model.encoder_args.get("network", USUAL_NETWORK)
     patch = fitting_patch(options.data, settings.cut, load_network(name), trained=True)
@@ -104,7 +104,7 @@ def _usual_network(options: Options, settings: Settings) -> tuple[str, str]:
     """Return the network that embeds the data by default, and a note; "" for none, as with torchrun."""
     if not Path(options.data).is_dir():
         return "", ""
-    from midam.imaging.kinds import usual_network
+    from midam.imaging.pixels import usual_network
 
     return ("", "") if _started_together(options) else usual_network(options.data, settings)
 
@@ -116,8 +116,8 @@ def _started_together(options: Options) -> bool:
 
 def _embed_first(options: Options, settings: Settings, encoder: str, line: str, console: Console) -> None:
     from midam.imaging.embedding import cached_store, described, make_recipe
-    from midam.imaging.kinds import fitting_patch
     from midam.imaging.networks import load_network
+    from midam.imaging.pixels import fitting_patch
     from midam.report.terminal import BagProgress
 
     network, data = load_network(encoder), settings.data
@@ -183,8 +183,8 @@ def run(options: Options, console: Console) -> int:
     """Embed data; returns the exit code."""
     from midam.data.store import require_free
     from midam.imaging.embedding import described, embed_bags, make_recipe
-    from midam.imaging.kinds import fitting_patch
     from midam.imaging.networks import load_network
+    from midam.imaging.pixels import fitting_patch
     from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress
 

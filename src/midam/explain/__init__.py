@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from midam.explain.picture import draw_explanation as draw_explanation
     from midam.explain.run import ExplainOptions as ExplainOptions
     from midam.explain.run import explain_bags as explain_bags
-    from midam.explain.telling import TellingFeature as TellingFeature
+    from midam.explain.words import TellingFeature as TellingFeature
 
 __all__, __getattr__, __dir__ = exports(__name__)

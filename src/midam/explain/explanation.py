@@ -17,8 +17,7 @@ from midam.data.sources.file_rows import instance_columns
 from midam.errors import BagDataError
 from midam.evaluate.predict import InstanceScores, gathered, prepared
 from midam.explain.spool import SpooledBag
-from midam.explain.telling import Features, TellingFeature
-from midam.explain.words import instance_text
+from midam.explain.words import Features, TellingFeature, instance_text
 from midam.nn.scorer import BagEnsemble, BagScorer
 from midam.runs.instance_files import write_bag
 

@@ -29,8 +29,7 @@ from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
 from midam.explain.tables import instance_rows, instances_csv
-from midam.explain.telling import Features
-from midam.explain.words import facts_text, label_words
+from midam.explain.words import Features, facts_text, label_words
 from midam.files import require_plain_folder, sweep, write_json, write_text
 from midam.names import name_of
 from midam.nn.scorer import weights_of

@@ -18,19 +18,24 @@ from midam.data.sources.file_names import PartsReader
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import HEADER, ImageOptions, Places
 from midam.errors import BagDataError, listed
-from midam.imaging import dicom_series
+from midam.imaging import dicom_frames
 from midam.imaging.dicom_frames import (
+    PLACED,
     Frame,
     check_scales,
     count_of,
     frames_of,
+    holds_dicom,
     is_color,
+    is_dicom,
     is_flat,
+    is_scout,
+    one_scan,
     pixels_of,
     read_file,
+    series_files,
     slices_of,
 )
-from midam.imaging.dicom_series import PLACED, holds_dicom, is_dicom, is_scout, one_scan, series_files
 from midam.imaging.volumes import PLANES, Volume, along, open_volume, seen
 from midam.settings.data import VOLUMES
 
@@ -64,10 +69,10 @@ class DicomReader(PartsReader):
 
     what = "DICOM series"
     parameters = (*VOLUMES, "series")
-    has_parts = staticmethod(dicom_series.is_dicom_folder)
-    folders = staticmethod(dicom_series.dicom_folders)
-    is_one_bag = staticmethod(dicom_series.is_one_bag)
-    files_alone = staticmethod(dicom_series.files_alone)
+    has_parts = staticmethod(dicom_frames.is_dicom_folder)
+    folders = staticmethod(dicom_frames.dicom_folders)
+    is_one_bag = staticmethod(dicom_frames.is_one_bag)
+    files_alone = staticmethod(dicom_frames.files_alone)
 
     def takes(self, path: Path) -> bool:
         """Return whether a folder holds DICOM files, at any depth, or a file is DICOM."""

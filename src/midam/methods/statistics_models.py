@@ -28,7 +28,7 @@ from midam.methods.method import Positions, inner_folds
 from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of
-from midam.targets.cox import choose_cox
+from midam.targets.survival import choose_cox
 from midam.train.side import Trial
 
 Scores = NDArray[np.float64]

@@ -91,8 +91,8 @@ def read_data(
         return read_bags(data, **options)
     except SizesError:
         if network is None and settings.model.encoder == FINE_TUNED:
-            from midam.imaging.kinds import USUAL_NETWORK
             from midam.imaging.networks import load_network  # needs torch
+            from midam.imaging.pixels import USUAL_NETWORK
 
             network = load_network((settings.model.encoder_args or {}).get("network", USUAL_NETWORK))
         cut, sides = options["images"], None if network is None else network.sides

@@ -173,7 +173,7 @@ class TrainedEstimator(SettingsEstimator):
 
     def _explain(self, bags: Bags, columns: list[int | None]) -> "list[Explanation]":
         from midam.explain.explanation import explain_bag
-        from midam.explain.telling import Features
+        from midam.explain.words import Features
 
         chunk, features = self.settings_.run.chunk_size, Features.of(self.origin_["data"], self.model_, bags)
         options: dict[str, Any] = {"chunk_size": chunk, "features": features}

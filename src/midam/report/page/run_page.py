@@ -18,7 +18,6 @@ from midam.report.figures import ORANGE, Row, learning_panels, plot_forest, plot
 from midam.report.label_facts import label_facts, rarest
 from midam.report.page.binary import BinaryPage
 from midam.report.page.classes import ClassesPage, LabelsPage
-from midam.report.page.instances import instances_part
 from midam.report.page.ordered import GradesPage, NumbersPage, SurvivalPage
 from midam.report.page.render import (
     Box,
@@ -34,7 +33,7 @@ from midam.report.page.render import (
     render,
     tables_of,
 )
-from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage
+from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage, instances_part
 from midam.report.pseudonyms import NAMES, PSEUDONYMS
 from midam.targets import Target
 
