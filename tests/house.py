@@ -84,8 +84,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_884,
-    files=229,
+    lines=32_869,
+    files=228,
     function=60,
     circles=0,
     against_layers=0,
@@ -100,7 +100,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1505,
     "cli": 1874,
-    "compare": 1501,
+    "compare": 1486,
     "data": 7209,
     "evaluate": 2264,
     "explain": 2196,

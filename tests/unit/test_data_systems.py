@@ -63,7 +63,7 @@ for name in midam.data.__all__:
     getattr(midam.data, name)
 from midam.data.sources.file_names import file_readers
 from midam.data.sources import bag_readers
-bag_readers(), file_readers()
+list(bag_readers()), file_readers()
 heavy = ["pandas", "sklearn", "scipy", "matplotlib", "h5py", "zarr", "PIL", "pydicom", "nibabel", "openslide"]
 heavy += ["tifffile", "lightning", "rich", "pyarrow"]
 print([name for name in heavy if name in sys.modules])

@@ -10,11 +10,11 @@ from typing import Any
 from warnings import warn
 
 from midam._version import __version__
+from midam.compare.deploy import keep_models as keep
+from midam.compare.deploy import unkept
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import ComparedMethod, check_methods, find_methods
-from midam.compare.models import keep_models as keep
-from midam.compare.models import unkept
 from midam.compare.plan import Grid, Outcome, Selection, Task, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, stopped_early
@@ -78,7 +78,7 @@ def run_comparison(
         Measure the peak memory of one trial of each method in a separate process.
     keep_models : bool
         Write the model of each fold of the methods of this library as a run folder for `midam.load_run`,
-        ``out/models/METHOD/repeat-R-fold-F``, see `midam.compare.models`.
+        ``out/models/METHOD/repeat-R-fold-F``, see `midam.compare.deploy`.
     notes : sequence of str
         Notes on bags and folds for the summary, such as left-out files.
     on_progress : callable, optional
