@@ -20,7 +20,7 @@ from studies.drawing import COLORS, DASHES, MARKERS, add_legend, save_figure
 from studies.engine import Store, complete, settings_hash, short_digest, trial_name
 from studies.images.design import Recipe, choose_design, image_config
 from studies.images.sets import image_splits, load_set
-from studies.images.trials import score_epochs, train_scored
+from studies.images.trials import bags_digest, score_epochs, train_scored
 from studies.options import StudyOptions
 from studies.page import table, write_page
 from studies.splits import Split
@@ -70,7 +70,7 @@ class _CurveJob:
     def trial(self) -> Row:
         """Return the name of the trial."""
         recipe = self.arm.recipe
-        content = [self.bags.fingerprint(), settings_hash(self.config), recipe.margins[0], recipe.score_every]
+        content = [bags_digest(self.bags), settings_hash(self.config), recipe.margins[0], recipe.score_every]
         place = {"split": self.split.split, "fold": self.split.fold}
         settings = short_digest(content)
         return trial_name("image-curves", set=self.name, method=self.arm.method, lr=self.lr, settings=settings, **place)

@@ -123,6 +123,11 @@ def make_trainer(config: Settings, bags: Bags, split: Split) -> Trainer:
     return Trainer(config.replace(seed=split.seed), bags.subset(split.train))
 
 
+def bags_digest(bags: Bags) -> str:
+    """Return the digest of bags without their groups and splits: a trial names its fold, and older trials are found."""
+    return bags.replace(groups=None, splits=None).fingerprint()
+
+
 def score_epochs(epochs: int, every: int) -> list[int]:
     """Return the epochs at every multiple of `every`, and the last epoch.
 
@@ -216,7 +221,7 @@ def _kept(scores: NDArray[np.float64]) -> list[float]:
 
 
 def _settings(method: str, recipe: Recipe, bags: Bags, *, cuda: bool) -> str:
-    content: list[Any] = [bags.fingerprint(), recipe.validates]
+    content: list[Any] = [bags_digest(bags), recipe.validates]
     if method not in recipe.baselines:
         epochs = recipe.epochs_of(method)
         config = image_config(method, recipe, lr=0.1, margin=1.0, epochs=epochs, cuda=cuda)

@@ -11,10 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from midam.compare.workers import Group
 from midam.data.bags import Bags
 from studies import __main__ as command
 from studies.__main__ import main
 from studies.engine import Store, settings_hash, take_published
+from studies.images import table3
+from studies.images.design import DESIGNS, limited
+from studies.images.sets import make_set
+from studies.images.trials import make_jobs
 from studies.options import StudyOptions
 from studies.paper_tables import SETS
 from studies.protocol import paper_config
@@ -211,6 +216,17 @@ def test_the_published_trials_of_table2_are_all_there(tmp_path, data_root, margi
     assert sum(len(group.names) for group in groups) == 5 * 10 * 3 * 5 * splits
     with Store(tmp_path, "table2") as store:
         assert store.missing(groups) == []
+
+
+@pytest.mark.data
+def test_the_published_trials_of_images_are_found(tmp_path, data_root):
+    published = Path(__file__).parents[2] / "records" / "trials" / "images.jsonl.gz"
+    assert take_published(published, tmp_path) > 100
+    design = table3.rest_of(DESIGNS["small"])
+    found = make_set(limited(catalog.load("breast"), design))
+    jobs = make_jobs("breast", found, design.recipes["breast"])
+    with Store(tmp_path, "images") as store:
+        assert store.missing([Group([job.trial], [job]) for job in jobs]) == []
 
 
 def test_the_settings_of_the_published_trials_have_kept_their_digests():
