@@ -20,6 +20,7 @@ SRC = ROOT / "src" / "midam"
 CORE = {
     *(
         "errors",
+        "lazy_imports",
         "files",
         "names",
         "processes",
@@ -35,6 +36,7 @@ BELOW_RUNS = BELOW_TRAIN | {"targets", "train", "methods", "report"}
 TOP = BELOW_RUNS | {"runs"}
 ALLOWED: dict[str, set[str]] = {
     "_version": set(),
+    "lazy_imports": set(),
     "functional": set(),
     "errors": set(),
     "names": {"errors"},
@@ -84,8 +86,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_869,
-    files=228,
+    lines=32_873,
+    files=229,
     function=60,
     circles=0,
     against_layers=0,
@@ -98,7 +100,7 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1505,
+    "": 1509,
     "cli": 1874,
     "compare": 1486,
     "data": 7209,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from midam._version import __version__ as __version__
-from midam.registry import exports
+from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags as Bags

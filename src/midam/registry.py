@@ -7,11 +7,9 @@ it with ``--plugin``. A name can also be an entry point ``KIND.NAME`` of an inst
     [project.entry-points."midam.plugins"]
     "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
 
-A text from a file or a command line is looked up and never imported. `exports`, `pandas` and `torch` are imported on
-first access (PEP 562), so that importing midam is cheap.
+A text from a file or a command line is looked up and never imported.
 """
 
-import ast
 import importlib
 import inspect
 import re
@@ -20,56 +18,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pkgutil import get_data
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from midam.errors import ConfigError, MidamError, nearest, require
 
 GROUP = "midam.plugins"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-
-class _Lazy(ModuleType):
-    """A module that is imported when one of its names is used."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
-
-
-if TYPE_CHECKING:
-    import pandas as pandas  # noqa: PLC0414 - exported
-    import torch as torch  # noqa: PLC0414
-else:
-    pandas, torch = _Lazy("pandas"), _Lazy("torch")
-
-
-def exports(package: str, *, modules: str = "") -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Make `__all__`, `__getattr__` and `__dir__` of the package `package`.
-
-    The names are those that its file imports under ``if TYPE_CHECKING:``, so that one list serves type checkers and
-    this function. `modules` are submodules that are attributes too.
-    """
-    blocks = [node for node in ast.parse(get_data(package, "__init__.py") or b"").body if isinstance(node, ast.If)]
-    imports = [line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom)]
-    table = {alias.name: str(line.module) for line in imports for alias in line.names}
-    inside = modules.split()
-
-    def find(name: str) -> Any:
-        if name in table:
-            value = getattr(import_module(table[name]), name)
-            setattr(sys.modules[package], name, value)
-            return value
-        if name in inside:
-            return import_module(f"{package}.{name}")
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-
-    def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *table, *inside})
-
-    return sorted(table), find, listed
 
 
 class NamedPart:

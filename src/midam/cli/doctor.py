@@ -14,7 +14,7 @@ from midam._version import __version__
 from midam.cli.parser import Options, Parser
 from midam.errors import install
 from midam.files import size_text
-from midam.registry import torch
+from midam.lazy_imports import torch
 from midam.report.terminal import note_result, say
 
 _TEXT = """Print the installed versions, the extras whose packages are missing and how to install them, and the

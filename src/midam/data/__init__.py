@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from midam.registry import exports
+from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags as Bags

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import BagDataError, ConfigError
 from midam.files import size_text
-from midam.registry import torch
+from midam.lazy_imports import torch
 
 ReadsName = Literal["auto", "mmap", "pread"]
 Job = TypeVar("Job")

@@ -16,8 +16,8 @@ from midam.data.validate import as_array
 from midam.errors import ConfigError
 from midam.evaluate.proportions import RULES, Estimate, OperatingPoint, operating_points, proportion
 from midam.evaluate.ranking import FEW_BAGS, Scores, check_bags, check_probabilities, check_two_classes, units_of
+from midam.lazy_imports import torch
 from midam.reading import Count, Form, Number
-from midam.registry import torch
 
 # Probabilities of exactly 0 or 1 have no logit.
 SMALLEST = 1e-12

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.errors import BagDataError
 from midam.evaluate.intervals import fewer_resamples
 from midam.evaluate.proportions import Estimate, auroc_estimate, called_right, difference
-from midam.registry import pandas as pd
+from midam.lazy_imports import pandas as pd
 
 _MOST_LEVELS = 12
 _MOST_NUMBERS = 6  # up to so many different numbers, each is a level

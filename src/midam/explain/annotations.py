@@ -29,8 +29,8 @@ from midam.errors import BagDataError, DataNotFoundError, Note, first_line, list
 from midam.explain.patches import Patches, patches_of
 from midam.imaging.images import read_pixels
 from midam.imaging.volumes import PLANES, read_volume
+from midam.lazy_imports import pandas as pd
 from midam.reading import parse_json, read_text
-from midam.registry import pandas as pd
 
 _ANNOTATIONS = (".geojson", ".json")
 _IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from midam.registry import exports
+from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
     from midam.imaging.embedding import embed_bags as embed_bags

@@ -18,7 +18,7 @@ from midam.data.sources.formats.npy import NpyReader, NpzReader
 from midam.data.sources.formats.open_file import Column, CutRows, OpenFile, cut_file, need, sound
 from midam.data.sources.request import ImageOptions, Places, RunOptions, SizesError, file_suffix
 from midam.errors import BagDataError, given
-from midam.registry import torch
+from midam.lazy_imports import torch
 from midam.settings.data import VOLUMES
 
 _DECIMALS = 3  # of a position in mm

@@ -24,10 +24,10 @@ from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, Note, given
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
+from midam.lazy_imports import pandas as pd
 from midam.methods.names import usual_method
 from midam.names import name_of
 from midam.registry import FINE_TUNED
-from midam.registry import pandas as pd
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import csv_text
 from midam.runs.folds import choose_folds

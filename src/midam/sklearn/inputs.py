@@ -16,8 +16,8 @@ from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
 from midam.data.validate import as_array, bag_array, check_length, feature_order, refuse_masked
 from midam.errors import BagDataError, listed
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
-from midam.registry import pandas as pd
 
 PerBag = ArrayLike | None
 """A value for each bag, or none."""

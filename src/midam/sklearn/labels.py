@@ -15,8 +15,8 @@ from midam.data.sources.request import Request
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names
 from midam.errors import BagDataError, OneClassError
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of
-from midam.registry import pandas as pd
 from midam.sklearn.inputs import is_frame
 
 _SHOWN = 5

@@ -13,8 +13,8 @@ from midam.data.column_codes import Prepared, prepare
 from midam.data.covariates import without_zones
 from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
 from midam.evaluate.predict import inputs_of, prepared
+from midam.lazy_imports import pandas as pd
 from midam.nn.scorer import Inputs
-from midam.registry import pandas as pd
 from midam.settings import Settings
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import bags_of, is_frame

@@ -28,8 +28,8 @@ from midam.data.target_labels import TargetLabels
 from midam.data.validate import feature_order, name_array, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, ConfigError, Note, columns_are, given, with_article
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
-from midam.registry import pandas as pd
 
 T = TypeVar("T")
 _AT_ONCE = 8  # columns that are compared at a time

@@ -37,8 +37,8 @@ from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names, name_array
 from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, path_of, plural
 from midam.files import write_bytes
+from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
-from midam.registry import pandas as pd
 from midam.settings.data import DataSettings
 
 

@@ -22,8 +22,8 @@ from midam.data.sources.table_columns import read_covariates, refuse_empty_field
 from midam.data.sources.table_files import read_names
 from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
-from midam.registry import pandas as pd
 
 
 @dataclass(frozen=True)

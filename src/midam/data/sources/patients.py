@@ -12,7 +12,7 @@ from midam.data.sources.file_names import NameIndex
 from midam.data.sources.request import HEADER, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, find_column, is_group_like
 from midam.errors import BagDataError, Note, given, listed, plural
-from midam.registry import pandas as pd
+from midam.lazy_imports import pandas as pd
 
 _STUDY = "StudyInstanceUID"
 # Of a PatientID that names nobody, in lower case without signs: words of tools that remove names, or only zeros.

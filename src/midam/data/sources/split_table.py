@@ -16,8 +16,8 @@ from midam.data.sources.table_columns import find_column, find_file_column, grou
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
+from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
-from midam.registry import pandas as pd
 
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 

@@ -43,8 +43,8 @@ from midam.errors import (
     with_article,
     with_place,
 )
+from midam.lazy_imports import pandas as pd
 from midam.names import is_missing, merge_words, name_of, names_of, warn_of_alike
-from midam.registry import pandas as pd
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
 PATIENT_COLUMNS = (

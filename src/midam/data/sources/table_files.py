@@ -28,8 +28,8 @@ from midam.data.sources.table_columns import (
     without_words,
 )
 from midam.errors import BagDataError, ConfigError, Note, given, listed, nearest, with_place
+from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
-from midam.registry import pandas as pd
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL, PARQUET = ".xlsx", ".parquet"

@@ -32,9 +32,9 @@ from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames, digest_array, name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
+from midam.lazy_imports import pandas as pd
 from midam.names import name_of, nearby
 from midam.reading import parse_json, read_bytes
-from midam.registry import pandas as pd
 
 FORMAT = "midam store"
 VERSION = 2

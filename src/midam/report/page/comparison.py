@@ -12,7 +12,7 @@ from sklearn.metrics import roc_curve
 from midam.errors import plural
 from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.proportions import Estimate
-from midam.registry import pandas as pd
+from midam.lazy_imports import pandas as pd
 from midam.report.figures import ORANGE, Row, plot_forest
 from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
 from midam.report.plot_scores import plot_mean_curves

@@ -22,10 +22,10 @@ from midam.data.sources.table_files import check_header, first_line, sound_text
 from midam.data.statistics import coarse
 from midam.data.validate import is_unicode
 from midam.errors import BagDataError
+from midam.lazy_imports import pandas as pd
+from midam.lazy_imports import torch
 from midam.names import name_of
 from midam.reading import check_archive
-from midam.registry import pandas as pd
-from midam.registry import torch
 
 # Python 3.11 may fail if several threads parse literals at a time, such as the headers of arrays.
 PARSING = threading.Lock()
