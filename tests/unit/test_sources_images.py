@@ -126,6 +126,16 @@ def test_the_orientation_of_a_photograph_is_applied(tmp_path):
     assert opened.attributes["coords"]["level0_width"] == 16
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])
+@pytest.mark.parametrize("packed", [{}, {"compression": "zlib"}, {"rowsperstrip": 7}])
+def test_a_turned_gray_tiff_is_read_alike_plain_and_packed(tmp_path, kind, packed):
+    stored = noise(channels=1).astype(kind)
+    shown = {6: np.rot90(stored, -1), 8: np.rot90(stored), 5: stored.T, 7: stored.T[::-1, ::-1], 3: stored[::-1, ::-1]}
+    for orientation, expected in shown.items():
+        tifffile.imwrite(tmp_path / "a.tif", stored, extratags=[(274, 3, 1, orientation, True)], **packed)
+        np.testing.assert_array_equal(read_pixels(tmp_path / "a.tif")[0], expected)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("name", ["a.tif", "packed.tif", "a.jpg", "a.png"])
 def test_the_size_that_is_said_is_that_of_the_turned_image(tmp_path, name, orientation):

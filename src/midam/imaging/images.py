@@ -51,9 +51,8 @@ class ImageReader(FileReader):
             width, height = image.size
             if image.format == "TIFF":  # Pillow has turned these sizes already
                 width, height = image.tag_v2[_WIDTH], image.tag_v2[_HEIGHT]
-            # Pillow would decode a PNG without EXIF to search for it.
-            noted = image.format != "PNG" or "exif" in image.info
-            if noted and image.getexif().get(_ORIENTATION, 1) > 4:  # rotated by 90 degrees
+            # Pillow would decode a PNG without EXIF to search for it. Above 4, the image is rotated by 90 degrees.
+            if (image.format != "PNG" or "exif" in image.info) and image.getexif().get(_ORIENTATION, 1) > 4:
                 width, height = height, width
             num_bytes = width * height * (1 if image.mode in _GRAY else 4 if image.mode in _WIDE else 3)
         size = options.patch_size
@@ -86,6 +85,8 @@ def read_pixels(path: Path) -> NDArray[Any]:
 
     with _open(path) as image, sound("a whole image", path):
         _require_image(image, path)
+        if image.format == "TIFF":
+            image.filename = ""  # else Pillow maps plain pixels into memory, with the width of the turned image
         ImageOps.exif_transpose(image, in_place=True)
         pixels = np.empty(0)
         for top in range(0, image.height, _ROWS):  # in parts, since each conversion copies
