@@ -527,6 +527,22 @@ def test_a_usual_mark_of_missing_values_is_named_before_a_training(tmp_path, cap
         assert "of dose" not in said.out + said.err
 
 
+def test_marks_of_missing_values_are_named_in_stores_covariates_and_new_data(tmp_path, capsys):
+    areas = [-999 if i == 5 else 9999 if i == 7 else i % 7 for i in range(90)]
+    rows = [f"b{i // 3},{i // 3 % 2},{area},{-99 if i // 3 == 7 else i // 3 % 15}" for i, area in enumerate(areas)]
+    table, store, run = (str(tmp_path / name) for name in ("t.csv", "t.store", "run"))
+    Path(table).write_text("bag,label,area,age\n" + "\n".join(rows) + "\n")
+    assert main(["data", "import", table, "--covariates", "age", "--out", store]) == 0
+    few = ("--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0")
+    assert main(["fit", store, "--covariates", "age", *few, "--out", run]) == 0
+    fitted = capsys.readouterr().err
+    assert main(["predict", run, table, "--out", str(tmp_path / "scores.csv")]) == 0
+    said = capsys.readouterr().err
+    for mark in ("-999 in 1 of 90 values of area", "9999 in 1 of 90", "-99 in 1 of 30 values of the covariate age"):
+        assert mark in fitted
+        assert mark in said
+
+
 @pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n", "# one\n# two\n"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_lines_of_instances_count_quoted_line_breaks(start, end, tmp_path):

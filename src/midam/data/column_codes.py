@@ -103,15 +103,8 @@ class Table(NamedTuple):
             )
         columns = columns or tuple(map(Column, bags.feature_names or ()))
         owner = np.repeat(np.arange(len(bags)), bags.sizes)
-        return cls(
-            columns,
-            [bags.instances[:, place] for place in range(len(columns))],
-            bags.rows(),
-            owner,
-            bags.ids,
-            bags.source,
-            "column",
-        )
+        values = [bags.instances[:, place] for place in range(len(columns))]
+        return cls(columns, values, bags.rows(), owner, bags.ids, bags.source, "column")
 
     @classmethod
     def of_covariates(cls, covariates: Covariates, ids: NDArray[np.str_] | None, source: str) -> Self:

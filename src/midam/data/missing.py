@@ -12,9 +12,10 @@ from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import FEATURES_SHOWN, feature_order
 from midam.errors import Note, given, listed
 
-_NINES = tuple(10.0**digits - 1 for digits in range(3, 9))
+_NINES = tuple(10.0**digits - 1 for digits in range(2, 9))
 _MARKS = (*_NINES, *(-nines for nines in _NINES), -32768.0, -(2.0**31), -(2.0**63))
 _OUTSIDE = 5  # times the size of all other values
+_READ = 1 << 26  # bytes of features on disk that are read to look for marks
 
 
 def missing_counts(bags: Bags) -> NDArray[np.int64]:
@@ -144,10 +145,17 @@ class _PickedRows(Rows):
             self._rows.close()
 
 
-def marked_missing(bags: Bags) -> str:
-    """Return a sentence on features with a usual mark of missing values, such as -9999, far outside their values.
+def warn_of_marks(bags: Bags) -> None:
+    """Warn of `marked_missing` values."""
+    if line := marked_missing(bags):
+        advice = f"if it marks a missing value, leave the field empty; features then need {given(impute='median')}"
+        warnings.warn(f"{line}: {advice} (in {bags.source})", stacklevel=4)
 
-    "" if there are none; features on disk are not looked at.
+
+def marked_missing(bags: Bags) -> str:
+    """Return a sentence on features and covariates with a usual mark of missing values, such as -9999, far outside.
+
+    "" if there are none; features of more than 64 MiB on disk are not looked at.
 
     Examples
     --------
@@ -155,16 +163,19 @@ def marked_missing(bags: Bags) -> str:
     >>> marked_missing(Bags.from_arrays(rows, [0, 0, 1, 1], [0, 1], feature_names=["area"]))
     '-9999 in 1 of 4 values of area lies far outside the others'
     """
-    if len(bags.instance_shape) != 1 or on_disk(bags.instances) or bags.instances.dtype.kind not in "fiu":
-        return ""
-    x = bags.instances if len(bags.instances) == bags.num_instances else bags.instances[bags.rows()]  # copies them
-    marks, named = np.array(_MARKS, dtype=np.float64), list[str]()
-    ends = np.stack([np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)]).astype(np.float64)
-    for at in np.flatnonzero(np.isin(ends, marks).any(axis=0)).tolist():
-        values = x[:, at].astype(np.float64)
-        for mark in ends[np.isin(ends[:, at], marks), at].tolist():
-            others = np.abs(values[~np.isnan(values) & (values != mark)])
-            if len(others) and others.max() * _OUTSIDE < abs(mark):
-                name = place_name(bags, np.array([at]))
+    marks, columns, x = np.array(_MARKS, dtype=np.float64), dict[str, NDArray[np.float64]](), bags.instances
+    if len(bags.instance_shape) == 1 and not (on_disk(x) and x.nbytes > _READ):
+        x = x if len(x) == bags.num_instances and not on_disk(x) else bags.gather(bags.rows())  # copies them
+        ends = np.stack([np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)]).astype(np.float64)
+        places = np.flatnonzero(np.isin(ends, marks).any(axis=0)).tolist()
+        columns = {place_name(bags, np.array([at])): x[:, at].astype(np.float64) for at in places}
+    if bags.covariates is not None:
+        pairs = zip(bags.covariates.names, bags.covariates.columns)
+        columns |= {f"the covariate {name}": column for name, column in pairs if column.dtype.kind == "f"}
+    named = list[str]()
+    for name, values in columns.items():
+        others = np.abs(values[~np.isnan(values) & ~np.isin(values, marks)])
+        for mark in np.intersect1d(values, marks).tolist() if len(others) else ():
+            if others.max() * _OUTSIDE < abs(mark):
                 named.append(f"{mark:.0f} in {(values == mark).sum()} of {len(values)} values of {name}")
     return f"{listed(named, most=FEATURES_SHOWN)} lies far outside the others" if named else ""

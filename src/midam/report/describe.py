@@ -74,9 +74,9 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
         notes.append("duplicate bags were not searched: import the data into a store to find them")
     if len(bags.instance_shape) == 1:
         traps += _constant_warnings(bags, exact=exact)
-        traps += [line] if (line := marked_missing(bags)) else []
         if not exact:
             notes.append("constant features were searched in a sample of the instances")
+    traps += [line] if (line := marked_missing(bags)) else []
     return BagDescription(bag_facts(name, bags), traps, notes)
 
 

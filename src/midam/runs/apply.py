@@ -12,7 +12,7 @@ from rich.console import Console
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
-from midam.data.missing import align_features
+from midam.data.missing import align_features, warn_of_marks
 from midam.data.sources.labels import known_names
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
@@ -85,6 +85,7 @@ def read_for(
         matrix = tuple(cut.get("shape", run.data["instance_shape"])[1:])
         options["images"] = RunOptions(**settings.cut.model_dump(), matrix=matrix)
     bags = read_data(data, settings, **options)
+    warn_of_marks(bags)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:

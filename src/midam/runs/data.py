@@ -15,13 +15,13 @@ from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, prepare
 from midam.data.digests import bag_digests
 from midam.data.left_out import left_out_words
-from midam.data.missing import marked_missing
+from midam.data.missing import warn_of_marks
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions, RunOptions, SizesError
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.splits import check_disjoint
-from midam.errors import BagDataError, Note, given
+from midam.errors import BagDataError, Note
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
 from midam.lazy_imports import pandas as pd
@@ -165,9 +165,7 @@ def warn_of_leaks(parts: SplitBags) -> None:
     columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).column_of
     for line in leaks(parts.bags, parts.splits == "train", parts.gaps, columns):
         warnings.warn(f"{line} (in {parts.bags.source})", stacklevel=3)
-    if line := marked_missing(parts.bags if parts.raw is None else parts.raw):
-        text = f"{line}: if it marks a missing value, leave the field empty, and give {given(impute='median')}"
-        warnings.warn(f"{text} (in {parts.bags.source})", stacklevel=3)
+    warn_of_marks(parts.bags if parts.raw is None else parts.raw)
 
 
 def write_left_out(bags: Bags, path: Path) -> None:

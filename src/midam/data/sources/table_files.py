@@ -20,13 +20,7 @@ from midam.data.on_disk import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
-from midam.data.sources.table_columns import (
-    FILE_COLUMNS,
-    group_parts,
-    is_group_like,
-    names_in,
-    without_words,
-)
+from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
 from midam.errors import BagDataError, ConfigError, Note, given, listed, nearest, with_place
 from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
