@@ -456,12 +456,19 @@ def test_patients_of_a_manifest_are_in_one_split_and_bags_by_patient_have_no_gro
         ("bag,path,label\na,slides/c.h5,1\na,slides/d.h5,0\n", BagDataError, "one label in a bag, got 1 and 0"),
         ("bag,path,label\na,slides/c.h5,\n", BagDataError, "a label in each row, got none .*line 2"),
         ("bag,path,label\na,slides/c.h5,2\n", BagDataError, "labels 0 and 1 in column label, got 2"),
+        ("bag,path,label\na,slides/c.h5,1\na,slides/c.h5,1\n", BagDataError, "got c.h5 twice .*line 3, bag a"),
     ],
 )
 def test_bad_manifests_are_named(folder, table, text, error, message):
     with pytest.raises(error, match=message) as caught:
         read_bags(table(text))
     assert "labels.csv" in str(caught.value)
+
+
+def test_a_file_in_two_bags_of_a_manifest_is_named(folder, table):
+    path = table("bag,path,label\na,slides/c.h5,1\na,slides/d.h5,1\nb,slides/c.h5,0\n")
+    with pytest.warns(UserWarning, match=r"c\.h5 is in several bags .*line 4, bag b"):
+        assert read_bags(path).ids.tolist() == ["a", "b"]
 
 
 def test_rows_of_a_manifest_without_a_file_are_skipped_on_demand(folder, table):

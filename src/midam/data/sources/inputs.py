@@ -377,6 +377,13 @@ class ManifestReader(BagReader):
         ids = frame[bag].to_numpy(dtype=np.str_)
         table = metadata(frame, request, label, group, split, ids=ids.tolist())
         where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
+        files = pd.DataFrame({"path": paths, "bag": ids})
+        for row in np.flatnonzero(files.duplicated())[:1].tolist():
+            got = f"got {paths[row].name} twice (in {where[row]})"
+            raise BagDataError(f"Expected different files in a bag, {got}; remove the second row.")
+        for row in np.flatnonzero(files["path"].duplicated())[:1].tolist():
+            text = f"{paths[row].name} is in several bags (in {where[row]})"
+            warnings.warn(f"{text}: keep them in one split, such as by a common group", stacklevel=3)
         return assemble(paths, ids, request, table=table, where=where)
 
 
