@@ -552,3 +552,23 @@ def test_the_lines_of_instances_count_quoted_line_breaks(start, end, tmp_path):
     lines = [None, *text.split("\n")]
     assert [lines[line][0] for bag in "ab" for line in rows[bag]["line"]] == ["a", "a", "b", "b"]
     assert [lines[line][-1] for line in rows["a"]["line"][1:] + rows["b"]["line"][1:]] == ["2", "4"]
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n", "# one\n# two\n"])
+@pytest.mark.parametrize("field", ["two\nlines", "x" * 200_000 + "\n"], ids=["short", "beyond the limit of csv"])
+def test_messages_about_rows_count_quoted_line_breaks(start, field, tmp_path):
+    path = tmp_path / "t.csv"
+    text = f'{start}bag,label,note,x\na,1,,1\n\na,1,"{field}",2\nb,0,one,\n'
+    path.write_text(text)
+    line = text.split("\n").index("b,0,one,") + 1
+    line -= len(field) > 20  # where lines are unknown, records count
+    with pytest.raises(BagDataError, match=rf"line {line}, column x, bag b"):
+        read_bags(path, ignore=["note"])
+
+
+def test_messages_about_a_manifest_count_quoted_line_breaks(tmp_path):
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.ones((2, 2)))
+    (tmp_path / "m.csv").write_text('bag,note,path,label\na,"two\nlines",a.npy,1\nb,,b.npy,\n')
+    with pytest.raises(BagDataError, match=r"a label in each row, got none .*line 4"):
+        read_bags(tmp_path / "m.csv")

@@ -49,9 +49,8 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     readers = file_readers(reader)
     families = _by_family([folder], tables, readers)
     if all(candidate.maybe_table for candidate, _ in families) and parts_reader().has_parts(folder):
-        return parts_reader().files_alone(folder) or [
-            Path(os.path.abspath(folder))
-        ]  # an absolute path has a name, "." has none
+        # An absolute path has a name, "." has none.
+        return parts_reader().files_alone(folder) or [Path(os.path.abspath(folder))]
     if not families:
         below = _folders_below(folder)
         feature_folders = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]

@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -46,7 +46,7 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
     """Read a table of numbers, in which names (bags, labels, groups, categories) stay text: 007 keeps its zeros.
 
     Words such as NA are missing values, but not yet in `worded_columns`, which
-    `midam.data.sources.table_columns.without_words` handles. The index counts the rows of the file from 0. Columns
+    `midam.data.sources.table_columns.without_words` handles. The index is that of `_read`. Columns
     without a name, and two of the same name, are refused. Numbers with a decimal comma are read if the separator is not
     a comma, with a note. The named index of a Parquet file of pandas is a column, unless it only counts the rows.
     """
@@ -102,8 +102,8 @@ def _first_words(path: Path, sheet: str | None = None) -> "pd.DataFrame":
 def read_names(path: str | Path, request: Request | None = None, *, raw: str | None = None) -> "pd.DataFrame":
     """Read a table of names as text, each value in the form of `midam.names.name_of`; an empty field is NaN.
 
-    So is a word such as NA, unless a request names it as a class of its labels. The index counts the rows of the file
-    from 0. The values of the column `raw` only lose the blanks around them.
+    So is a word such as NA, unless a request names it as a class of its labels. The index is that of `_read`. The
+    values of the column `raw` only lose the blanks around them.
     """
     path = on_disk(path)
     require_file(path, "a table")
@@ -136,8 +136,8 @@ def _read(
 ) -> "pd.DataFrame":
     """Read a text table, or a sheet of a workbook, with the options of pandas for its header; see `_cell` for ids.
 
-    The index counts the rows of the file; it counts blank lines, and lines before the header, so that it follows the
-    line numbers. Columns of a text table may be `nameless`.
+    The index follows the line numbers of the file: it counts blank lines, lines before the header, and line breaks in
+    quotes, unless only the first rows are read. Columns of a text table may be `nameless`.
     """
     require_fits(path)
     if file_suffix(path) == EXCEL:
@@ -155,7 +155,11 @@ def _read(
             settings["float_precision"] = "round_trip"
         settings |= {"sep": separator, "index_col": False, "skiprows": skipped, **options(header)}
         frame = pd.read_csv(path, encoding="utf-8-sig", **settings)
-    return renamed(frame.set_axis(frame.index + skipped, axis=0), path)
+        if "nrows" in settings or _line_breaks(path) <= len(frame) + skipped + 1:
+            lines = []
+        else:
+            lines = _record_lines(path, separator, skipped)[: len(frame)]
+    return renamed(frame.set_axis(lines if len(lines) == len(frame) else frame.index + skipped, axis=0), path)
 
 
 def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
@@ -246,11 +250,17 @@ def first_line(path: Path, separator: str = ",") -> list[str]:
     return first
 
 
-def record_lines(path: Path) -> list[int]:
-    """Return the true line of a record at its number, which counts a record with quoted line breaks as one line."""
-    with open_text(path) as file, sound_text("lines of a table", path):
-        lines, first = csv.reader(file, delimiter=separator_of(path)), _preamble(path)[1] + 1
-        return [*range(first), first, *(first + lines.line_num for _ in lines)]
+def _line_breaks(path: Path) -> int:
+    with open_bytes(path) as file:
+        return sum(chunk.count(b"\n") for chunk in iter(partial(file.read, _CHUNK), b""))
+
+
+def _record_lines(path: Path, separator: str, skipped: int) -> list[int]:
+    """Return the number of lines between a header of one line and each record; none if `csv` cannot read the table."""
+    with open_text(path) as file, suppress(csv.Error):
+        lines = csv.reader(file, delimiter=separator)
+        return [skipped + lines.line_num - 1 for _ in lines]
+    return []
 
 
 def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
