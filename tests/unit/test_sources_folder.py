@@ -112,6 +112,19 @@ def test_stamp_tables(folder, table):
     assert bags.sources[0].count(".h5") == 2
     with pytest.raises(BagDataError, match=r"none for 1 of 6: E .*missing='skip'"):
         read_bags(folder, **{**columns, "labels": table(clini.read_text() + "E,MSIH,9\n", "more.csv")})
+    other = clini.read_text().replace("A,", "1.0,").replace("B,", "2,").replace("C,", "3,").replace("D,", "4,")
+    with pytest.raises(BagDataError, match=r"patients of both tables, got none: 1\.0, 2, 3 in .*A, B, C in .*slides"):
+        read_bags(folder, **{**columns, "labels": table(other, "other.csv")})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("split", {}), ("fold", {"split": "fold"}), ("site", {"groups": "site"})]
+)
+def test_two_rows_of_a_patient_that_contradict_each_other_are_refused(folder, table, name, options):
+    clini = table(f"PATIENT,label,{name}\nA,1,train\nA,1,test\nB,0,test\n", "clini.csv")
+    slides = table("FILENAME,PATIENT\nc.h5,A\nd.h5,B\n", "slides.csv")
+    with pytest.raises(BagDataError, match=f"one {name} for A, got train and test"):
+        read_bags(folder, labels=clini, slides=slides, **options)
 
 
 def test_dsmil_folder(tmp_path):

@@ -129,8 +129,7 @@ class TargetLabels(BriefRepr):
             yield ~((x == 0) | (x == 1) | np.isnan(x)).all(axis=1), "labels 0, 1 or NaN", "recode the labels"
             yield np.isnan(x).all(axis=1), "at least one known label of each bag", "leave such bags out"
         elif self.target == "continuous":
-            wanted = "a number of at most 1.8e19 for each bag"
-            yield ~usable(x).all(axis=1), wanted, correct
+            yield ~usable(x).all(axis=1), "a number of at most 1.8e19 for each bag", correct
         elif self.target == "survival":
             yield ~(first > 0), "times above 0 and an event of 0 or 1", correct
             wrong, wanted = ~usable(first) | (first < _LEAST), "times of 1.2e-38 to 1.8e19"

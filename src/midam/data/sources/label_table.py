@@ -200,10 +200,15 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
             raise BagDataError(
                 f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
-    for column in (*label_columns(patients.columns, request), *request.covariate_columns):
+    single = (*tables.group_parts(request.groups or "group"), None if request.split_file else request.split or "split")
+    for column in (*label_columns(patients.columns, request), *request.covariate_columns, *single):
         _refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
+    one, other = patients[str(keys[0])].dropna(), slides[str(keys[0])].dropna()
+    if not one.isin(other).any():
+        got = f"{listed(one.unique().tolist()[:3])} in {request.labels} and {listed(other.unique().tolist()[:3])} in {request.slides}"
+        raise BagDataError(f"Expected patients of both tables, got none: {got}; write their names alike.")
     extra = [c for c in slides.columns if c == keys[0] or c not in patients.columns]
     return patients.merge(slides[extra], on=str(keys[0]), how="left")
 
