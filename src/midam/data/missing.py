@@ -63,7 +63,7 @@ def fill_values(train: Bags, strategy: str) -> NDArray[Any]:
         names = [place_name(train, at) for at in np.argwhere(empty)]
         verb = "have" if len(names) > 1 else "has"
         text = f"{listed(names)} {verb} no value in any training bag: gaps are filled with 0"
-        text += f"; leave out what is rarely known with {given(ignore=names)}"
+        text += f"; leave out what is rarely known, in a table with {given(ignore=names)}"
         warnings.warn(f"{text} (in {train.source})", stacklevel=4)
         rows = np.where(empty, 0, rows)
     statistic: Any = {"mean": np.nanmean, "median": np.nanmedian}[strategy]
