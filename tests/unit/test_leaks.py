@@ -273,4 +273,4 @@ def test_the_advice_on_a_feature_that_is_the_label_holds_without_a_table():
     x = np.arange(60.0)[:, None] // 30
     bags = Bags.from_arrays(x, np.arange(60), np.arange(60) // 30, feature_names=["known"])
     (text,) = [line for line in describe_bags("bags.npz", bags).warnings if line.startswith("single features")]
-    assert "of a table with `ignore=['known']`, else write the features again without it" in text
+    assert "write the features again without it, or leave it out of a table with `ignore=['known']`" in text

@@ -207,7 +207,7 @@ def feature_warnings(
     if bags.feature_names is not None:
         known = columns or {}
         names = list(dict.fromkeys(known.get(leak.name, leak.name) for leak in features))
-        way_out = f"leave it out: of a table with {given(ignore=names)}, else {way_out}"
+        way_out += f", or leave it out of a table with {given(ignore=names)}"
     covariates = list(_single_covariates(bags, labels))
     checks = (("features", features, way_out), ("covariates", covariates, "leave it out of `covariates`"))
     for kind, leaks, advice in checks:

@@ -354,14 +354,14 @@ class Table:
         several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
         of_bags = [column for column in wrong if several and not is_group_like(column)]
         of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
-        texts = [c for c, rows in wrong.items() if 2 * rows.sum() > self.frame[c].notna().sum()]
-        texts = [c for c in texts if apart and c not in of_bags and not is_group_like(c)]
+        texts = [c for c in wrong if apart and c not in of_bags and not is_group_like(c)]
+        texts = [c for c in texts if tables.is_code_like(c) or 2 * wrong[c].sum() > self.frame[c].notna().sum()]
         for column, rows in wrong.items():
             other = f"name it with {given(groups=column)}" if is_group_like(column) else "correct it"
             if column in texts:
                 other = f"name it with {given(categories=texts)}"
-                if holds_amounts(self.frame[column]):
-                    other = "write plain numbers, such as 1000.5 and 0.05 for 5%"
+                if not tables.is_code_like(column) and holds_amounts(self.frame[column]):
+                    other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
             if column in of_bags:
                 facts, text = given(covariates=of_bags), given(categories=of_bags)
                 other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"

@@ -382,8 +382,7 @@ class ManifestReader(BagReader):
             got = f"got {paths[row].name} twice (in {where[row]})"
             raise BagDataError(f"Expected different files in a bag, {got}; remove the second row.")
         for row in np.flatnonzero(files["path"].duplicated())[:1].tolist():
-            text = f"{paths[row].name} is in several bags (in {where[row]})"
-            warnings.warn(f"{text}: keep them in one split, such as by a common group", stacklevel=3)
+            warnings.warn(f"{paths[row].name} is in several bags (in {where[row]}): give these one group", stacklevel=3)
         return assemble(paths, ids, request, table=table, where=where)
 
 

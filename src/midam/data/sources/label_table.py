@@ -207,7 +207,8 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
     one, other = patients[str(keys[0])].dropna(), slides[str(keys[0])].dropna()
     if not one.isin(other).any():
-        got = f"{listed(one.unique().tolist()[:3])} in {request.labels} and {listed(other.unique().tolist()[:3])} in {request.slides}"
+        names, others = (", ".join(part.unique()[:3]) for part in (one, other))
+        got = f"{names} in {request.labels} and {others} in {request.slides}"
         raise BagDataError(f"Expected patients of both tables, got none: {got}; write their names alike.")
     extra = [c for c in slides.columns if c == keys[0] or c not in patients.columns]
     return patients.merge(slides[extra], on=str(keys[0]), how="left")
