@@ -126,6 +126,18 @@ def test_the_orientation_of_a_photograph_is_applied(tmp_path):
     assert opened.attributes["coords"]["level0_width"] == 16
 
 
+def test_pixels_of_8_bits_with_a_sign_are_refused(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.full((8, 8), -3, np.int8))
+    with pytest.raises(BagDataError, match="or a sign"):
+        read_pixels(tmp_path / "a.tif")
+
+
+def test_the_transparent_color_of_a_deep_gray_png_becomes_white(tmp_path):
+    array = np.array([[7, 300], [65000, 7]], np.uint16)
+    path = save(tmp_path / "a.png", array, transparency=7)
+    assert read_pixels(path).tolist() == [[[65535, 300], [65000, 65535]]]
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])
 @pytest.mark.parametrize("packed", [{}, {"compression": "zlib"}, {"rowsperstrip": 7}])
 def test_a_turned_gray_tiff_is_read_alike_plain_and_packed(tmp_path, kind, packed):

@@ -20,6 +20,7 @@ from midam.errors import BagDataError, with_article
 from midam.settings.data import PATCHES
 
 _WIDTH, _HEIGHT, _BITS, _WHITE, _ORIENTATION, _HIGHEST = 256, 257, 258, 262, 274, 281  # the tags of EXIF and TIFF
+_FORMAT, _SIGNED = 339, 2  # the tag of the kind of numbers in a TIFF, and that of whole ones with a sign
 _TOPS = (255, 1023, 4095, 16383, 65535)  # of 8 to 16 bits
 # Modes of Pillow.
 _GRAY = ("1", "L", "LA", "La")
@@ -105,7 +106,7 @@ def _require_image(opened: Any, path: Path) -> None:
         )
     if _is_cut(opened):
         raise BagDataError(
-            f"Expected 8 bits of each color, got 16, of which 8 would be lost (in {path}); convert the image to 8 "
+            f"Expected 8 bits of each color, got 16 or a sign, which would be lost (in {path}); convert the image to 8 "
             "bits, or to gray without transparency, which keeps 16."
         )
 
@@ -116,6 +117,7 @@ def _pixels_of(image: Any, path: Path, opened: Any) -> NDArray[Any]:
 
     if image.mode in _WIDE:
         array = np.asarray(image, dtype=np.float32)[None] if image.mode == "F" else _deep(np.asarray(image), path)
+        array = np.where(array == opened.info.get("transparency"), _TOPS[-1], array)
         inverted = opened.format == "TIFF" and opened.tag_v2.get(_WHITE) == 0  # Pillow itself inverts up to 8 bits
         return (0 if image.mode == "F" else _black(opened)) - array if inverted else array
     gray = image.mode in _GRAY
@@ -174,12 +176,11 @@ def _open(path: Path) -> Any:
 
 
 def _is_cut(image: Any) -> bool:
-    """Return whether Pillow would read only 8 bits of pixels that have 16."""
-    if image.mode in _WIDE:
-        return False
-    if image.format == "TIFF":
-        return bool(max(image.tag_v2.get(_BITS, (1,))) > 8)
-    return any(";16" in str(tile) for tile in image.tile)  # such as RGB;16B
+    """Return whether Pillow would read only 8 bits of pixels that have 16, or ignore their sign."""
+    if image.format != "TIFF":
+        return image.mode not in _WIDE and ";16" in str(image.tile)  # such as RGB;16B
+    more = max(image.tag_v2.get(_BITS, (1,))) > 8 or _SIGNED in image.tag_v2.get(_FORMAT, ())
+    return image.mode not in _WIDE and more
 
 
 def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:
