@@ -478,6 +478,13 @@ def test_bad_manifests_are_named(folder, table, text, error, message):
     assert "labels.csv" in str(caught.value)
 
 
+def test_files_whose_zeros_a_table_has_lost_are_named(tmp_path, table):
+    for name in ("007", "008"):
+        write_h5(tmp_path / "scans" / f"{name}.h5", "c")
+    with pytest.raises(BagDataError, match="007 and 7 differ; name it with"):
+        read_bags(tmp_path / "scans", labels=table("slide,label\n7,1\n8,0\n"))
+
+
 def test_a_file_in_two_bags_of_a_manifest_is_named(folder, table):
     path = table("bag,path,label\na,slides/c.h5,1\na,slides/d.h5,1\nb,slides/c.h5,0\n")
     with pytest.warns(UserWarning, match=r"c\.h5 is in several bags .*line 4, bag b"):

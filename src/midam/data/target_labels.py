@@ -132,8 +132,6 @@ class TargetLabels(BriefRepr):
             yield ~usable(x).all(axis=1), "a number of at most 1.8e19 for each bag", correct
         elif self.target == "survival":
             yield ~(first > 0), "times above 0 and an event of 0 or 1", correct
-            wrong, wanted = ~usable(first) | (first < _LEAST), "times of 1.2e-38 to 1.8e19"
-            yield wrong, wanted, "correct the time, or give it in another unit"
-            wanted = "a time and an event of 0 (censored) or 1"
+            yield ~usable(first) | (first < _LEAST), "times of 1.2e-38 to 1.8e19", "give them in another unit"
             advice = "recode the event: a competing one, such as a transplant, counts as 0"
-            yield (x[:, 1] != 0) & (x[:, 1] != 1), wanted, advice
+            yield (x[:, 1] != 0) & (x[:, 1] != 1), "a time and an event of 0 (censored) or 1", advice

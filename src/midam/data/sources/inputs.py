@@ -19,7 +19,7 @@ from midam.data.covariates import Covariates, are_dates
 from midam.data.digits import DIGITS
 from midam.data.instance_labels import labels_of
 from midam.data.left_out import WHEN_MADE, LeftOut, left_out_words
-from midam.data.sources import BagReader, bag_reader, table_files
+from midam.data.sources import BagReader, bag_reader
 from midam.data.sources import table_columns as tables
 from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, check_options
@@ -426,12 +426,11 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     table.name_values([bag], [])
     table.find_bags(bag)
     times, rows_by_bag = _times(table.frame), dict[str, dict[str, list[Any]]]()
-    line_of = table_files.record_lines(request.path).__getitem__ if table.unit == "line" else int
     order, ends = np.argsort(table.codes, kind="stable"), np.cumsum(np.bincount(table.codes, minlength=len(table.ids)))
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
         rows = order[0 if code == 0 else ends[code - 1] : ends[code]].tolist()
         dated = {} if times is None else {"time": [times[row] for row in rows]}
-        rows_by_bag[str(table.ids[code])] = {table.unit: [line_of(table.number(row)) for row in rows], **dated}
+        rows_by_bag[str(table.ids[code])] = {table.unit: [table.number(row) for row in rows], **dated}
     return rows_by_bag
 
 

@@ -44,7 +44,7 @@ from midam.errors import (
     with_place,
 )
 from midam.lazy_imports import pandas as pd
-from midam.names import is_missing, merge_words, name_of, names_of, warn_of_alike
+from midam.names import alike, is_missing, merge_words, name_of, names_of, warn_of_alike
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
 PATIENT_COLUMNS = (
@@ -196,10 +196,12 @@ def find_file_column(
     common = [name for name in (find_column(frame, [name]) for name in FILE_COLUMNS) if name and counts.get(name)]
     chosen = common[0] if common else max(counts, key=lambda name: counts[name], default="")
     if not counts.get(chosen):
+        near = alike([*files.names, *(str(value) for c in counts for value in frame[c].dropna().unique())])
+        twins = [(same[0], same[-1]) for same in near if same[0] in files.names and same[-1] not in files.names]
         raise BagDataError(
             f"Expected a column that names the files, such as {files.names[0]!r} of {files.source}, got none among "
-            f"{', '.join(counts) or 'no columns'} (in {where}); name it with `bag_column`, or give the table of slides "
-            "as `slides`."
+            f"{', '.join(counts) or 'no columns'} (in {where}){''.join(f'; {a} and {b} differ' for a, b in twins[:1])}"
+            "; name it with `bag_column`, or give the table of slides as `slides`."
         )
     positions = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
     chosen_files = positions.pop(chosen)
