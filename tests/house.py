@@ -86,7 +86,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_873,
+    lines=32_886,
     files=229,
     function=60,
     circles=0,
@@ -103,12 +103,12 @@ PARTS = {
     "": 1509,
     "cli": 1874,
     "compare": 1486,
-    "data": 7209,
+    "data": 7221,
     "evaluate": 2264,
     "explain": 2196,
     "export": 532,
     "functional": 502,
-    "imaging": 2135,
+    "imaging": 2137,
     "methods": 1804,
     "nn": 1967,
     "report": 2586,

@@ -218,10 +218,11 @@ def instance_label_array(values: ArrayLike, rows: int, source: str) -> NDArray[n
     except (ValueError, TypeError):
         labels = np.full(np.shape(values)[:1], -1, np.float32)
     check_instance_labels(labels, rows, source)
-    for at in np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))[:1]:
-        got = np.asarray(values, dtype=object)[at]
+    wrong = np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))
+    if len(wrong):
+        got = np.asarray(values, dtype=object)[wrong[0]]
         raise BagDataError(
-            f"Expected instance labels 0, 1 or NaN (unknown), got {got!r} at instance {at} (in {source}); give 1 "
+            f"Expected instance labels 0, 1 or NaN (unknown), got {got!r} at instance {wrong[0]} (in {source}); give 1 "
             "for an instance that makes its bag positive, 0 for another."
         )
     return labels
@@ -365,8 +366,9 @@ def check_layout(
     check_names(ids, source)
     if sizes.min() < 1:
         raise BagDataError(empty_bag_message(ids[sizes.argmin()], source))
-    for at in np.flatnonzero((starts < 0) | (starts + sizes > rows))[:1]:
-        got = f"got instances up to {(starts + sizes)[at]} (in {source}, bag {ids[at]})"
+    outside = np.flatnonzero((starts < 0) | (starts + sizes > rows))
+    if len(outside):
+        got = f"got instances up to {(starts + sizes)[outside[0]]} (in {source}, bag {ids[outside[0]]})"
         raise BagDataError(f"Expected bags inside the {rows} instances, {got}; correct starts and sizes.")
 
 
@@ -391,8 +393,9 @@ def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str
 
 def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:
     """Refuse names other than train, val and test."""
-    for at in np.flatnonzero(~np.isin(splits, SPLITS))[:1]:
-        got = f"{str(splits[at])!r} (in {source}, bag {ids[at]})"
+    wrong = np.flatnonzero(~np.isin(splits, SPLITS))
+    if len(wrong):
+        got = f"{str(splits[wrong[0]])!r} (in {source}, bag {ids[wrong[0]]})"
         raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {got}; rename the split.")
 
 

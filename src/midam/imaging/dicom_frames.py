@@ -72,7 +72,8 @@ def read_file(path: Path, *, tags: Sequence[str] | None = None) -> Any:
 
 def count_of(file: Any) -> int:
     """Return the number of frames of a file; 1 if it states none."""
-    return max(1, int(_numbers(lambda: file.get("NumberOfFrames"))[:1].sum()))
+    stated = _numbers(lambda: file.get("NumberOfFrames"))
+    return max(1, int(stated[0])) if len(stated) else 1
 
 
 def frames_of(file: Any, path: Path) -> list[Frame]:

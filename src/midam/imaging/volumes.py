@@ -104,11 +104,12 @@ class Volume:
             raise BagDataError(f"Expected a known spacing, got {got} (in {where}); leave out `spacing`, or use NIfTI.")
 
     def _check_flat(self, options: ImageOptions, where: str) -> None:
-        for name in [name for name in ("axis", "volume") if getattr(options, name)]:
-            raise BagDataError(
-                f"Expected slices with a position for `{name}`, got images without one (in {where}); leave out "
-                f"`{name}`, or move the images elsewhere."
-            )
+        for name in ("axis", "volume"):
+            if getattr(options, name):
+                raise BagDataError(
+                    f"Expected slices with a position for `{name}`, got images without one (in {where}); "
+                    f"leave out `{name}`, or move the images elsewhere."
+                )
         colored = sum(len(image) > 1 for image in self.data)
         if 0 < colored < len(self.data):
             raise BagDataError(

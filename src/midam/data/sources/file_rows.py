@@ -150,7 +150,8 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
 
     doubts, aside, flat, resized, tilted = map(with_key, ("doubt", "aside", "flat", "resized", "tilt"))
     all_of = f"of {len(paths)}"
-    for first, doubt in doubts[:1]:
+    if doubts:
+        first, doubt = doubts[0]
         warnings.warn(f"{len(doubts)} {all_of} files are doubtful, the first {first}: {doubt}", stacklevel=4)
     if aside:
         count = sum(number for _, number in aside)
@@ -160,10 +161,12 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
         kinds = listed(sorted({str(kind) for _, kind in flat}))
         text = f"{len(flat)} {all_of} files or folders hold images without a position ({kinds})"
         warnings.warn(f"{text}: each image is an instance, in no order", Note, stacklevel=4)
-    for first, degrees in tilted[:1]:
+    if tilted:
+        first, degrees = tilted[0]
         text = f"the gantry was tilted in {len(tilted)} {all_of} scans, the first {first} by {degrees}\N{DEGREE SIGN}"
         warnings.warn(f"{text}: their slices are shifted against each other, which is not corrected", stacklevel=4)
-    for first, size in resized[:1]:
+    if resized:
+        first, size = resized[0]
         text = f"slices of {len(resized)} {all_of} scans have another size than those of the run, the first {first} has"
         warnings.warn(f"{text} {size}: they are resized and padded, and keep their proportions", Note, stacklevel=4)
 

@@ -378,11 +378,13 @@ class ManifestReader(BagReader):
         table = metadata(frame, request, label, group, split, ids=ids.tolist())
         where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
         files = pd.DataFrame({"path": paths, "bag": ids})
-        for row in np.flatnonzero(files.duplicated())[:1].tolist():
-            got = f"got {paths[row].name} twice (in {where[row]})"
+        twice, shared = np.flatnonzero(files.duplicated()), np.flatnonzero(files["path"].duplicated())
+        if len(twice):
+            got = f"got {paths[twice[0]].name} twice (in {where[twice[0]]})"
             raise BagDataError(f"Expected different files in a bag, {got}; remove the second row.")
-        for row in np.flatnonzero(files["path"].duplicated())[:1].tolist():
-            warnings.warn(f"{paths[row].name} is in several bags (in {where[row]}): give these one group", stacklevel=3)
+        if len(shared):
+            text = f"{paths[shared[0]].name} is in several bags (in {where[shared[0]]}): give these one group"
+            warnings.warn(text, stacklevel=3)
         return assemble(paths, ids, request, table=table, where=where)
 
 

@@ -128,8 +128,10 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
     def look(path: Path) -> FileFacts | BagDataError:
         try:
             return probe(path, request.images, reader=request.reader, values=skip)
-        except (BagDataError, DataNotFoundError) as error:  # the latter: a broken link
-            return error if isinstance(error, BagDataError) else BagDataError(str(error))
+        except BagDataError as error:
+            return error
+        except DataNotFoundError as error:  # a broken link
+            return BagDataError(str(error))
 
     for number, (_, probed) in enumerate(read_ahead(paths, look, workers=_PROBES)):
         if isinstance(probed, BagDataError):

@@ -198,10 +198,11 @@ def find_file_column(
     if not counts.get(chosen):
         near = alike([*files.names, *(str(value) for c in counts for value in frame[c].dropna().unique())])
         twins = [(same[0], same[-1]) for same in near if same[0] in files.names and same[-1] not in files.names]
+        differ = f"; {twins[0][0]} and {twins[0][1]} differ" if twins else ""
         raise BagDataError(
             f"Expected a column that names the files, such as {files.names[0]!r} of {files.source}, got none among "
-            f"{', '.join(counts) or 'no columns'} (in {where}){''.join(f'; {a} and {b} differ' for a, b in twins[:1])}"
-            "; name it with `bag_column`, or give the table of slides as `slides`."
+            f"{', '.join(counts) or 'no columns'} (in {where}){differ}; name it with `bag_column`, or give the table "
+            "of slides as `slides`."
         )
     positions = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
     chosen_files = positions.pop(chosen)
