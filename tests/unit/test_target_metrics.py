@@ -399,6 +399,15 @@ def test_kaplan_meier_is_that_of_lifelines(ties):
     assert survival.median_follow_up(time, event) == (reverse if np.isfinite(reverse) else None)
 
 
+def test_curves_that_reach_a_share_exactly_are_read_there_whatever_the_rounding():
+    for count in range(20, 200, 10):
+        days, event = np.arange(1, count + 1), np.ones(count)
+        assert survival.median_time(survival.kaplan_meier(days, event)) == count / 2
+        assert survival.median_follow_up(days, 1 - event) == count / 2
+        # Before day 0.9 n + 1 a share of exactly 0.1 is uncensored, which is not less.
+        assert concordance.ipcw_truncation(days, 1 - event) == count // 10 * 9 + 2
+
+
 @pytest.mark.parametrize("groups", [2, 4])
 def test_log_rank_is_that_of_lifelines(groups):
     time, event, _ = times(4, 90)

@@ -86,7 +86,7 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike) -> SurvivalCurve:
 
 def median_time(curve: SurvivalCurve) -> float | None:
     """Return the first time at which the curve is at most 1/2; None if it never is."""
-    below = np.flatnonzero(curve.survival <= 0.5)
+    below = np.flatnonzero(curve.survival <= 0.5 + 1e-9)  # a product that is 1/2 may round to more
     return float(curve.time[below[0]]) if below.size else None
 
 
