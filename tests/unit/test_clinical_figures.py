@@ -199,6 +199,9 @@ def test_levels_of_numbers_texts_and_gaps():
     assert sorted(set(levels)) == ["(missing)", "20 to 34", "35 to 49", "50 to 64", "65 to 79"]
     assert levels[-1] == MISSING
     assert set(make_levels([0, 1, 1, 0])) == {"0", "1"}
+    # Numbers that agree in their first six digits are different levels.
+    assert make_levels([1000001.0, 1000002.0, None]).tolist() == ["1000001", "1000002", MISSING]
+    assert len(set(make_levels(range(20230101, 20230109)))) == 4
     parts = find_subgroups([0, 1, 1], [0, 1, 2], make_levels([None, None, None]), figures=binary_figures())
     assert [part.level for part in parts] == [MISSING]
 

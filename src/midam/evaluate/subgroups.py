@@ -142,7 +142,7 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
         names = {number: _range(numbers[part == number]) for number in np.unique(part).tolist()}
         levels[known] = [names[number] for number in part.tolist()]
     else:
-        texts = column[known].map(lambda x: f"{x:g}" if isinstance(x, float) else str(x)).to_numpy()
+        texts = column[known].map(lambda x: f"{x:.12g}" if isinstance(x, float) else str(x)).to_numpy()
         counts = pd.Series(texts).value_counts()
         rare = counts[_MOST_LEVELS - 1 :] if len(counts) > _MOST_LEVELS else counts[:0]
         low, high = (rare.min(), rare.max()) if len(rare) else (0, 0)
@@ -168,5 +168,5 @@ def sorted_levels(levels: list[str]) -> list[str]:
 
 
 def _range(numbers: NDArray[np.float64]) -> str:
-    low, high = f"{numbers.min():g}", f"{numbers.max():g}"
+    low, high = f"{numbers.min():.12g}", f"{numbers.max():.12g}"
     return low if low == high else f"{low} to {high}"
