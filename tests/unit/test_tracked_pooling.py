@@ -4,20 +4,23 @@ import copy
 import io
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from midam.errors import ConfigError
+from midam.errors import BagDataError, ConfigError
 from midam.functional import logmean
 from midam.nn import (
     AttentionPooling,
     AveragePrecisionLoss,
+    BCELoss,
     CoxLoss,
     CrossEntropyLoss,
     EmbeddingAttentionPooling,
     MinMaxAUCLoss,
     PairwiseAUCLoss,
+    PartialAUCLoss,
     Pooling,
     TrackedPooling,
     commit,
@@ -282,7 +285,9 @@ def test_losses_of_other_labels():
         (lambda: make("embedding-attention"), "got 'embedding-attention'; give an instance"),
         (lambda: make("attentoin"), "did you mean 'attention'"),
         (lambda: TrackedPooling("noisy-or", num_bags=3), "Expected the sizes of the training bags for 'noisy-or'"),
-        (lambda: TrackedPooling("mean", num_bags=3, sizes=[1, 2]), "Expected one size for each of 3 bags, got 2"),
+        (lambda: TrackedPooling("mean", num_bags=3, sizes=[1, 2]), "Expected a size above 0 of each of 3 bags, got"),
+        (lambda: TrackedPooling("mean", num_bags=3, sizes=[1, 2, 0]), r"of each of 3 bags, got tensor\(\[1, 2, 0\]\)"),
+        (lambda: TrackedPooling("mean", num_bags=2, sizes=[1, math.nan]), r"of each of 2 bags, got tensor\(\[1., nan"),
         (lambda: make("smoothed-max", temperature=0.0), "temperature > 0"),
         (lambda: make("smoothed-max", temprature=1.0), "did you mean 'temperature'"),
         (lambda: make()(*sample()), "Expected `index`"),
@@ -296,15 +301,60 @@ def test_losses_of_other_labels():
         (lambda: make()(torch.zeros(3, 4), torch.zeros(3, 5), torch.arange(3)), r"shapes \[\[3, 4\], \[3, 5\], None"),
         (lambda: make()(torch.zeros(4), None, torch.arange(4)), r"\[K, B\] .*, got shapes \[\[4\], None, None\]"),
         (lambda: make()(*sample(), torch.arange(3), mask=torch.ones(3, 5).bool()), r"\[3, 5\]\]; give all"),
+        (
+            lambda: make()(torch.zeros(3, 0), torch.zeros(3, 0), torch.arange(3)),
+            r"shapes \[\[3, 0\], \[3, 0\], None",
+        ),
+        (lambda: make().eval()(torch.zeros(3, 0), torch.zeros(3, 0)), r"shapes \[\[3, 0\], \[3, 0\], None"),
+        (
+            lambda: make()(torch.zeros(0, 4), torch.zeros(0, 4), torch.arange(0)),
+            r"shapes \[\[0, 4\], \[0, 4\], None",
+        ),
         (lambda: MinMaxAUCLoss()(torch.zeros(3), torch.zeros(4)), r"got scores \[3\] and labels \[4\]"),
         (lambda: PairwiseAUCLoss(columns=2, pairs="labels")(torch.zeros(3), torch.zeros(3, 2)), "Expected 2 scores"),
-        (lambda: CoxLoss()(torch.zeros(2), torch.zeros(2)), r"Expected labels \[K, 2\] for 'cox', time and event"),
+        (lambda: CoxLoss()(torch.zeros(2), torch.zeros(2)), r"Expected labels \[K, 2\], time and event .* for 'cox'"),
         (lambda: AveragePrecisionLoss(num_bags=3)(torch.zeros(2), torch.zeros(2)), "call it with .scores, labels, in"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "right", "wrong"),
+    [
+        (BCELoss(), [0, 1, 1], [[0, 1, 2], [0, 1, math.nan]]),
+        (CrossEntropyLoss(columns=3), [0, 2, math.nan], [[0, 1, 3], [-1, 1, 2], [0.5, 1, 2], np.eye(3)]),
+        (MinMaxAUCLoss(columns=3, pairs="classes"), [0, 1, 2], [[0, 1, 3], np.eye(3)]),
+        (BCELoss(columns=3, pairs="labels"), [[0, 1, math.nan]] * 3, [[[0, 1, 2]] * 3, [[0, 1, -1]] * 3]),
+        (PairwiseAUCLoss(pairs="order"), [-1, 2.5, 7], [np.eye(3)]),
+        (PairwiseAUCLoss(pairs="survival"), [[2, 1], [3, 0], [2.5, 1]], [[[2, 1], [3, 2], [4, 0]], [2, 3, 4]]),
+        (CoxLoss(), [[2, 1], [3, 0], [2.5, 1]], [[[2, 1], [3, math.nan], [4, 0]], [[2, 1], [math.nan, 1], [4, 0]]]),
+    ],
+)
+def test_labels_that_a_loss_does_not_take_are_refused(loss_fn, right, wrong):
+    scores = torch.rand(3, loss_fn.columns, generator=torch.Generator().manual_seed(0))
+    assert loss_fn.eval()(scores, torch.tensor(right)).isfinite()
+    for labels in wrong:
+        with pytest.raises(ConfigError, match=f"for '{loss_fn.name}', got .*; (give|stack)"):
+            loss_fn(scores, torch.tensor(np.asarray(labels)))
+
+
+@pytest.mark.parametrize("index", [[0, 1, 1], [0, 1, -1], [0, 1, 10], [0, 1], [0.0, 1.0, 2.0]])
+def test_a_loss_that_remembers_bags_takes_different_bags_alone(index):
+    scores, labels = torch.tensor([0.2, 0.5, 0.9]), torch.tensor([0, 1, 1])
+    for loss_fn in (AveragePrecisionLoss(num_bags=10), PartialAUCLoss(num_bags=10, max_fpr=0.5)):
+        with pytest.raises(ConfigError, match="Expected 3 different bags from 0 to 9 as index"):
+            loss_fn(scores, labels, torch.tensor(index))
+        loss_fn(scores, labels, torch.tensor([0, 1, 2], dtype=torch.int32))
+
+
+@pytest.mark.parametrize("chunks", [[], [(torch.zeros(0), torch.zeros(0))]])
+def test_a_bag_without_instances_has_no_score(chunks):
+    with pytest.raises(BagDataError, match="Expected at least one instance"):
+        make().evaluate(chunks)
+    assert make().evaluate([*chunks, (torch.zeros(2), torch.zeros(2))]).item() == 0.5
 
 
 def test_half_precision_is_pooled_in_float32():

@@ -24,12 +24,13 @@ from midam.registry import OBJECTIVES, NamedPart
 # A loss [], and new values of buffers by name.
 Proposal = tuple[Tensor, Mapping[str, Tensor]]
 
-_KINDS: dict[str, str] = {
-    "binary": "bags of two classes",
-    "classes": "bags of several classes",
-    "labels": "bags with several labels",
-    "order": "bags with a grade or a number",
-    "survival": "bags with a time and an event",
+# Of each kind of pairs, the bags that it orders, the labels that it takes, and how to give them.
+_KINDS: dict[str, tuple[str, str, str]] = {
+    "binary": ("bags of two classes", "labels 0 and 1", "give 1 to positive bags and 0 to the others"),
+    "classes": ("bags of several classes", "a class number [K] from 0 to C - 1", "give the number of the class"),
+    "labels": ("bags with several labels", "labels [K, C] of 0, 1 or NaN", "give NaN where a label is unknown"),
+    "order": ("bags with a grade or a number", "one number for each bag", "give grades as 0, 1, 2, ..."),
+    "survival": ("bags with a time and an event", "labels [K, 2], time and event (0 or 1)", "stack the two columns"),
 }
 _BINARY = frozenset({"binary"})
 _STILL = 50  # commits in which a parameter with a gradient does not move
@@ -86,6 +87,7 @@ class Objective(NamedPart, nn.Module):
     """
 
     per_bag: ClassVar[bool] = False
+    num_bags: int | None = None  # the limit of the index
     both_classes: ClassVar[bool] = False
     squash: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = _BINARY
@@ -106,7 +108,7 @@ class Objective(NamedPart, nn.Module):
         """Refuse an unsupported kind of pairs with a `ConfigError` that names other objectives."""
         if pairs not in cls.serves:
             names = OBJECTIVES.where(lambda objective: pairs in objective.serves)
-            kind, others = _KINDS.get(pairs, pairs), ", ".join(names)
+            kind, others = _KINDS.get(pairs, (pairs,))[0], ", ".join(names)
             raise ConfigError(f"Expected an objective for {kind}, got {cls.name!r}; use one of {others}.")
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, index: Tensor | None) -> Proposal:
@@ -170,7 +172,7 @@ class Objective(NamedPart, nn.Module):
             scores, labels = scores.flatten(), labels.flatten()
         elif labels.ndim == 1:
             labels = labels.unsqueeze(1)
-        if not len(scores) == len(labels) == scores.numel() / self.columns:
+        if not 0 < len(scores) == len(labels) == scores.numel() / self.columns:
             raise ConfigError(
                 f"Expected {self.columns} scores and one row of labels for each bag, got scores {list(scores.shape)} "
                 f"and labels {list(labels.shape)}; give both for the same bags."
@@ -181,15 +183,15 @@ class Objective(NamedPart, nn.Module):
                 "with (scores, labels, index)."
             )
         if index is not None:
-            index = index.to(scores.device)
+            checked = index if self.num_bags is None else checked_index(index, len(scores), self.num_bags)
+            index = checked.to(scores.device)
         ranks = joined(scores.device) if self.training else None
         if ranks is not None:
             ranks.check_equal(len(scores))
             scores, labels = ranks.join(scores), ranks.join(labels)
             index = None if index is None else ranks.join(index)
         warn_of_missing_commit(self, bool(self.last))
-        if self.pairs == "binary":
-            self._check_classes(labels)
+        self._check_labels(labels.view(len(labels), -1))
         loss = self.forward(SeenBags.of(scores), labels, index)
         self.last[:] = [loss.detach()] if self.training else []
         if self._proposed and loss.requires_grad:
@@ -210,18 +212,22 @@ class Objective(NamedPart, nn.Module):
 
         loss.register_hook(check)  # type: ignore[no-untyped-call]
 
-    def _check_classes(self, labels: Tensor) -> None:
-        """Refuse labels other than 0 and 1, and warn once about a batch of one class; on a GPU check one batch only."""
+    def _check_labels(self, labels: Tensor) -> None:
+        """Refuse other labels [K, L], and warn once about a batch of one class; on a GPU check one batch only."""
         if labels.is_cuda and self._checked:
             return
         self._checked = True
-        wrong = labels[(labels != 0) & (labels != 1)]
-        if len(wrong):
-            raise ConfigError(
-                f"Expected labels 0 and 1 for {self.name!r}, got {wrong[0].item():g}; give 1 to positive bags and 0 to "
-                "the others."
-            )
-        if self.training and self.both_classes and not self._warned and bool((labels == labels[:1]).all()):
+        width = {"labels": self.columns, "survival": 2}.get(self.pairs, 1)
+        time, last = labels[:, :1], self.columns - 1 if self.pairs == "classes" else 1
+        values = torch.where(time.isfinite(), labels[:, 1:], time) if self.pairs == "survival" else labels
+        unknown = values.isnan() & (self.pairs in _COLUMNS - _BINARY)
+        wrong = values[(values.clamp(0, last) != values.round()) & ~unknown]
+        if labels.shape[1] != width or (len(wrong) and self.pairs != "order"):
+            _, wanted, advice = _KINDS[self.pairs]
+            got = f"{wrong[0].item():g}" if labels.shape[1] == width else f"shape {list(labels.shape)}"
+            raise ConfigError(f"Expected {wanted} for {self.name!r}, got {got}; {advice}.")
+        one = self.training and self.both_classes and self.pairs == "binary" and not self._warned
+        if one and bool((labels == labels[:1]).all()):
             self._warned = True
             warnings.warn(
                 f"Expected both classes in a batch for {self.name!r}, got only label {labels[0].item():g}: there is "
@@ -427,9 +433,6 @@ class BCELoss(Objective):
     squash = False
     serves = _COLUMNS
 
-    def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
-        super().__init__(columns=columns, pairs=pairs)
-
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: f.ClassWeights, **_: Any) -> Proposal:
         """Return the loss [] of logits h [K]; nothing is proposed."""
         return f.bce(h, labels, bags=weights.bags), {}
@@ -437,6 +440,18 @@ class BCELoss(Objective):
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Return the loss [] of logits h [K, C]; nothing is proposed."""
         return per_column.bce(h, labels), {}
+
+
+def checked_index(index: Any, count: int, bags: int) -> Tensor:
+    """Return the positions [count] of different bags as int64; check them on the CPU only: a GPU would synchronize."""
+    advice = "pass positions of bags in the training set, each once per batch"
+    require(index, Tensor, "index", advice)
+    wrong = index.shape != (count,) or index.is_floating_point()
+    if not wrong and index.device.type == "cpu":
+        wrong = len(torch.unique(index)) < count or bool((index < 0).any()) or bool((index >= bags).any())
+    if wrong:
+        raise ConfigError(f"Expected {count} different bags from 0 to {bags - 1} as index, got {index}; {advice}.")
+    return torch.as_tensor(index, dtype=torch.int64)
 
 
 def known_finite(loss: Tensor) -> bool:
@@ -514,9 +529,4 @@ class CoxLoss(Objective):
             self._warned = True
             message = "the loss of 'cox' on a batch of one bag is 0: use at least two bags per batch"
             warnings.warn(message, stacklevel=3)
-        if labels.shape[1:] != (2,):
-            raise ConfigError(
-                f"Expected labels [K, 2] for {self.name!r}, time and event of each bag, got {list(labels.shape)}; "
-                "stack the two columns."
-            )
         return f.cox(h.squeeze(1), labels[:, 0], labels[:, 1]), {}

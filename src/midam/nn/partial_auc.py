@@ -84,7 +84,7 @@ class PartialAUCLoss(Objective):
                 "Expected no tpr_temperature with max_fpr, which limits only the FPR, got both; use fpr_temperature "
                 "instead of max_fpr."
             )
-        self.margin = checked_margin(margin)
+        self.margin, self.num_bags = checked_margin(margin), num_bags
         self.max_fpr = max_fpr
         self._new = _NEW if max_fpr is None else 0.0
         self.fpr_temperature, self.tpr_temperature, self.pair_rate = fpr_temperature, tpr_temperature, pair_rate
@@ -153,7 +153,7 @@ class AveragePrecisionLoss(Objective):
         super().__init__()
         require_counts(0, num_bags=num_bags)
         require_positive("1 forgets the past", most=1, pair_rate=pair_rate)
-        self.margin, self.pair_rate = checked_margin(margin), pair_rate
+        self.margin, self.pair_rate, self.num_bags = checked_margin(margin), pair_rate, num_bags
         self.register_buffer("ranks", torch.zeros(num_bags, 2))
 
     def loss(self, h: Tensor, labels: Tensor, /, *, weights: ClassWeights, index: Tensor | None) -> Proposal:

@@ -23,9 +23,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_counts, require_positive
+from midam.errors import ConfigError, require_counts, require_positive
 from midam.functional.logmean import track
-from midam.nn.objectives import Objective, StillParameters, known_finite, warn_of_missing_commit
+from midam.nn.objectives import Objective, StillParameters, checked_index, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling
 from midam.nn.pooling.base import upcast, wide_enough
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
@@ -253,8 +253,8 @@ class TrackedPooling(TrackedStatistic):
         super().__init__(num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate)
         self.pooling, self.logits, self.relative = pooling, logits, relative
         counts = None if sizes is None else torch.as_tensor(np.asarray(sizes)).reshape(-1)
-        if counts is not None and len(counts) != num_bags:
-            raise ConfigError(f"Expected one size for each of {num_bags} bags, got {len(counts)}; pass all sizes.")
+        if counts is not None and (len(counts) != num_bags or not bool((counts.round().clamp(min=1) == counts).all())):
+            raise ConfigError(f"Expected a size above 0 of each of {num_bags} bags, got {counts}; pass all sizes.")
         if counts is None and pooling.counts:
             raise ConfigError(
                 f"Expected the sizes of the training bags for {pooling.name!r}, whose score depends on them, got none; "
@@ -289,7 +289,8 @@ class TrackedPooling(TrackedStatistic):
         """
         if index is None and v is not None and not (isinstance(v, Tensor) and (v.ndim > 1 or v.is_floating_point())):
             v, index = None, v  # called as (score, index)
-        if any(x is not None and (x.ndim < 2 or x.shape[:2] != z.shape[:2]) for x in (z, v, mask)):
+        alike = all(x is None or (x.ndim > 1 and x.shape[:2] == z.shape[:2]) for x in (z, v, mask))
+        if not alike or not z.shape[:2].numel():
             shapes = [None if x is None else list(x.shape) for x in (z, v, mask)]
             raise ConfigError(
                 "Expected z, v and mask [K, B] for B instances of each of K bags, got shapes "
@@ -313,7 +314,8 @@ class TrackedPooling(TrackedStatistic):
             n, l, r = self.pooling.statistic.sample(z, v, mask=mask)  # noqa: E741
             return self._scores(l, r, n)
         warn_of_missing_commit(self, bool(self._proposed))
-        index = rows_of(self._checked(index, len(z) // self.branches), self.branches)
+        known = checked_index(index, len(z) // self.branches, len(self.bag_state) // self.branches)
+        index = rows_of(known.to(self.bag_state.device), self.branches)
         sizes = None if self.sizes is None else self.sizes[torch.div(index, self.branches, rounding_mode="floor")]
         l, r = self.at_state(z, v, index, sizes=sizes, mask=mask)  # noqa: E741
         n = z.new_full((len(z),), z.shape[1]) if mask is None else mask.sum(dim=1)
@@ -385,18 +387,6 @@ class TrackedPooling(TrackedStatistic):
     def _scores(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
         output = BagOutput(l, r, n, self.pooling)
         return output.logit if self.logits else output.score
-
-    def _checked(self, index: Tensor | None, count: int) -> Tensor:
-        """Return the index on the device of the state; check it on the CPU only: a GPU would have to synchronize."""
-        advice = "pass positions of bags in the training set, each once per batch"
-        require(index, Tensor, "index", advice)
-        known, bags = torch.as_tensor(index), len(self.bag_state) // self.branches
-        wrong = known.shape != (count,) or known.is_floating_point()
-        if not wrong and known.device.type == "cpu":
-            wrong = len(torch.unique(known)) < count or bool((known < 0).any()) or bool((known >= bags).any())
-        if wrong:
-            raise ConfigError(f"Expected {count} different bags from 0 to {bags - 1} as index, got {index}; {advice}.")
-        return known.to(self.bag_state.device, torch.int64)
 
 
 def _mean_gradient(parameter: Tensor) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require_counts, require_positive
+from midam.errors import BagDataError, ConfigError, require_counts, require_positive
 from midam.functional import logmean, maximum
 from midam.functional import poolings as f
 from midam.functional.logmean import BagStatistic
@@ -46,8 +46,8 @@ class Total:
     @property
     def merged(self) -> BagStatistic:
         """The merged statistic, in the dtype in which parts are merged."""
-        if self._merged is None:
-            raise ValueError(_EMPTY)
+        if self._merged is None or not self._merged.n.any():
+            raise BagDataError(_EMPTY)
         return self._merged
 
     def value(self) -> BagStatistic:
