@@ -307,7 +307,9 @@ def test_the_positive_class_can_be_the_first(data, quick):
     of_bags = clone(fitted).fit(train.replace(classes=("normal", "malignant")))
     assert of_bags.positive_ == "malignant"
     assert np.array_equal(of_bags.predict_proba(test), named.predict_proba(test))
-    with pytest.raises(BagDataError, match="`positive` to be one of 'malignant', 'normal', got 'Malignant'"):
+    with pytest.raises(
+        BagDataError, match="`positive` in 'malignant', 'normal', got 'Malignant'; name one, or give y == 'Malignant'"
+    ):
         MIDAMClassifier(positive="Malignant").fit(train, y)
 
 

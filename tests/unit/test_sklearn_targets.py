@@ -197,6 +197,14 @@ def test_labels_of_a_frame_keep_their_names_and_their_bags():
     assert found.classes_.tolist() == ["necrosis", "fat", "blood"]
     expected = MIDAMClassifier(**HOW).fit(OF_LABELS, y.to_numpy()).bag_scores(OF_LABELS)
     assert np.array_equal(found.bag_scores(frame), expected)
+    # Labels are matched by name when they are scored, too.
+    assert (
+        found.score(frame, y[["blood", "necrosis", "fat"]]) == found.score(frame, y) == found.score(frame, y.to_numpy())
+    )
+    with pytest.raises(BagDataError, match="got no 'fat'"):
+        found.score(frame, y[["blood", "necrosis"]])
+    with pytest.raises(BagDataError, match="Expected 3 labels of a bag as in fit, got shape"):
+        found.score(frame, y.to_numpy()[:, :2])
     of_rows = y.loc[frame.index.get_level_values(0)].to_numpy(copy=True)
     assert np.array_equal(clone(found).fit(frame, of_rows).bag_scores(frame), expected)
     of_rows[1, 0] = 1 - of_rows[1, 0]

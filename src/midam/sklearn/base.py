@@ -52,8 +52,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         self._noted = frozenset()
         self._single = int(bags.sizes.max()) == 1
         self.instance_shape_, self.n_features_in_ = bags.instance_shape, math.prod(bags.instance_shape)
-        if hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+        self.__dict__.pop("feature_names_in_", None)
         if bags.feature_names is not None:
             self.feature_names_in_ = np.array(bags.feature_names, dtype=object)
         return bags

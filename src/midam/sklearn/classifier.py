@@ -18,7 +18,7 @@ from midam.evaluate.predict import InstanceScores, predict
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import PerBag, per_bag
-from midam.sklearn.labels import with_classes
+from midam.sklearn.labels import in_columns, with_classes
 from midam.sklearn.trained import TrainedEstimator
 from midam.targets import OutOfFold
 
@@ -191,9 +191,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             return softmax(self.decision_function(X), axis=1)
         scores = self.bag_scores(X)
         if self.calibrator_ is None:
-            raise ConfigError(
-                "Expected a calibrated classifier, got val_fraction=0; set it above 0 to get probabilities."
-            )
+            raise ConfigError("Expected a calibrated classifier, got val_fraction=0; set it above 0 for probabilities.")
         positive = self.calibrator_.predict(scores)
         return np.stack([1 - positive, positive] if self._ascending else [positive, 1 - positive], axis=1)
 
@@ -204,7 +202,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         """
         if self.target_ != "multilabel":
             return float(super().score(X, per_bag(y, X, "label"), sample_weight))
-        labels = np.asarray(per_bag(y, X, "label"), dtype=np.float64)
+        labels = np.asarray(in_columns(per_bag(y, X, "label"), self._classes), dtype=np.float64)
         right = (np.isnan(labels) | (labels == self.predict(X))).all(axis=1)
         return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
@@ -283,8 +281,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         self, X: Any, y: PerBag, groups: PerBag, settings: Settings, *, going_on: bool, classes: PerBag, weights: PerBag
     ) -> Self:
         bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
-        y = per_bag(y, X, "label")
-        labeled = with_classes(bags, y, positive=self.positive, estimator=self, before=before)
+        labeled = with_classes(bags, per_bag(y, X, "label"), positive=self.positive, estimator=self, before=before)
         present = labeled.classes
         known = self.classes_ if going_on else present if classes is None else np.asarray(classes)
         expected, got = np.unique(known).tolist(), np.unique(present).tolist()

@@ -83,7 +83,8 @@ def bags_of(
             bags = Bags(flat, sizes=np.full(len(stack), stack.shape[1]))
             bags.check(missing=missing)
             return bags
-    return _bags_of_rows(check_array(X, input_name="X", estimator=estimator, **_options(missing)))
+    rows = check_array(X, input_name="X", estimator=estimator, ensure_all_finite=not missing or "allow-nan")
+    return _bags_of_rows(rows)
 
 
 def is_frame(X: object) -> bool:
@@ -157,10 +158,6 @@ def _bags_of_rows(rows: NDArray[Any], names: tuple[str, ...] | None = None) -> B
     return Bags(rows, sizes=np.ones(len(rows), dtype=np.int64), feature_names=names, source=ROWS)
 
 
-def _options(missing: bool) -> dict[str, Any]:
-    return {"ensure_all_finite": "allow-nan"} if missing else {}
-
-
 def _bags_of_frame(
     frame: "pd.DataFrame",
     estimator: object,
@@ -178,7 +175,7 @@ def _bags_of_frame(
             raise BagDataError(f"Expected only features, got the column {column!r}; leave it out, {advice}.")
     if levels == 1 and not frame.index.is_unique:
         raise BagDataError(f"Expected one row per bag, got several of one index; {advice}.")
-    frame = _selected(frame, columns, names, "a DataFrame")
+    frame = selected(frame, columns, names, "a DataFrame")
     if levels == 2:
         arrays = frame_arrays(frame, "a DataFrame", impute=missing, features=names, kinds=kinds)
         bags = Bags.from_arrays(**arrays)
@@ -187,7 +184,7 @@ def _bags_of_frame(
     if "m" in {kind.kind for kind in frame.dtypes}:
         frame = frame.apply(plain_numbers)
     try:
-        rows = check_array(frame, input_name="X", estimator=estimator, **_options(missing))
+        rows = check_array(frame, input_name="X", estimator=estimator, ensure_all_finite=not missing or "allow-nan")
     except ValueError:
         words = [name for name in frame.columns if pd.to_numeric(frame[name], errors="coerce").isna().all()]
         if not words:
@@ -212,7 +209,7 @@ def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missi
             raise BagDataError(
                 f"Expected the same columns in all bags, got {differ!r} only in some (bag {number}); add or drop it."
             )
-        part = _selected(frame, columns, names or first, f"bag {number}").apply(plain_numbers)
+        part = selected(frame, columns, names or first, f"bag {number}").apply(plain_numbers)
         for column in part.columns:
             if not (pd.api.types.is_numeric_dtype(part[column]) or pd.api.types.is_bool_dtype(part[column])):
                 raise BagDataError(
@@ -224,7 +221,7 @@ def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missi
     return Bags.from_list(parts, missing=missing).replace(feature_names=names or first)
 
 
-def _selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
+def selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
     """Return the columns of a DataFrame with these `names`; `columns` are the normalized names of its columns."""
     places = range(len(columns)) if names is None else feature_order(names, columns, reference="fit", where=where)
     return frame.set_axis(list(columns), axis=1)[[columns[place] for place in places]]

@@ -17,7 +17,7 @@ from midam.data.validate import check_feature_names
 from midam.errors import BagDataError, OneClassError
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
-from midam.sklearn.inputs import is_frame
+from midam.sklearn.inputs import is_frame, selected
 
 _SHOWN = 5
 MADE_FOR = {
@@ -65,7 +65,7 @@ def with_classes(
     y = y.toarray() if issparse(y) else y
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     if len(shape) == 2 and shape[1] > 1:
-        return _several_labels(bags, y, positive)
+        return _several_labels(bags, y, positive, before)
     if getattr(y, "dtype", None) == "boolean" and not y.isna().any():  # of pandas
         y = np.asarray(y, dtype=bool)
     given = column_or_1d(y, warn=True)
@@ -85,7 +85,7 @@ def with_classes(
     positive = name_of(positive) if isinstance(positive, str) else positive
     chosen = positive if positive is not None else of_bags if of_bags is not None else classes[1]
     if chosen not in classes.tolist():
-        raise BagDataError(f"Expected `positive` to be one of {shown}, got {positive!r}; name one of these.")
+        raise BagDataError(f"Expected `positive` in {shown}, got {positive!r}; name one, or give y == {positive!r}.")
     second = bool(chosen == classes[1])
     names = None if classes.tolist() == [0, 1] else (classes[int(not second)], classes[int(second)])
     labels = (given == chosen).astype(np.int64)
@@ -158,8 +158,18 @@ def _in_form(given: NDArray[Any]) -> NDArray[Any]:
     return np.array(named, dtype=np.str_ if given.dtype.kind == "U" else object)
 
 
-def _several_labels(bags: Bags, y: Any, positive: object) -> Labeled:
+def in_columns(y: Any, names: NDArray[Any]) -> Any:
+    """Return labels y [N, L] with the columns of the labels `names`; those of a DataFrame are matched by name."""
+    if names.dtype.kind in "UO" and is_frame(y):
+        y = selected(y, tuple(map(name_of, y.columns)), names.tolist(), "y")
+    if np.shape(y)[1:] != names.shape:
+        raise BagDataError(f"Expected {len(names)} labels of a bag as in fit, got shape {np.shape(y)}; give all.")
+    return y
+
+
+def _several_labels(bags: Bags, y: Any, positive: object, before: NDArray[Any] | None) -> Labeled:
     """Return bags with several labels, named by the columns of a DataFrame, else by number."""
+    y = y if before is None else in_columns(y, before)
     values = np.asarray(y)
     classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
     _check_length(bags, values)

@@ -136,8 +136,7 @@ class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
         Two equal scores count one half; 1/2 is chance. For other metrics, such as the error of `predict`, pass a
         `scoring` to a search.
         """
-        bags = self._match_fitted(X)
-        labeled = with_order(bags, per_bag(y, X, "label"), grades=self.grades_, estimator=self)
+        labeled = with_order(self._match_fitted(X), per_bag(y, X, "label"), grades=self.grades_, estimator=self)
         return Pairs.of_numbers(self._target.values(labeled.bags)[:, 0]).concordance(self.bag_scores(X))
 
     @property

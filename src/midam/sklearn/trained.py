@@ -127,8 +127,7 @@ class TrainedEstimator(SettingsEstimator):
         values = {**values, "method": run.method or DEFAULT}
         estimator, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
         if run.columns is not None:
-            names = list(run.columns.kinds)
-            shape = (len(names),)
+            names, shape = list(run.columns.kinds), (len(run.columns.kinds),)
         estimator.set_params(**{name: values[name] for name in estimator.get_params(deep=False) if name in values})
         estimator.instance_shape_, estimator.n_features_in_ = shape, math.prod(shape)
         if names is not None:
@@ -168,8 +167,7 @@ class TrainedEstimator(SettingsEstimator):
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:
         chunk = self.settings_.run.chunk_size
-        each = enumerate(columns)
-        return [instance_scores(self.model_, bags, i, column=column, chunk_size=chunk) for i, column in each]
+        return [instance_scores(self.model_, bags, i, column=c, chunk_size=chunk) for i, c in enumerate(columns)]
 
     def _explain(self, bags: Bags, columns: list[int | None]) -> "list[Explanation]":
         from midam.explain.explanation import explain_bag
