@@ -318,6 +318,8 @@ FORMS = {
     "frame": lambda: pd.DataFrame({"Event": EVENT.astype(int), "Time": TIME}),
     "frame of truths": lambda: pd.DataFrame({"dead": EVENT, "days": TIME}),
     "frame in order": lambda: pd.DataFrame({"days": TIME, "dead": EVENT.astype(int)}),
+    "frame with a named event": lambda: pd.DataFrame({"event": EVENT.astype(int), "months": TIME}),
+    "frame with a named time": lambda: pd.DataFrame({"status": EVENT.astype(int), "TIME": TIME}),
 }
 
 

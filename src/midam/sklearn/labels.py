@@ -253,11 +253,12 @@ def _check_length(bags: Bags, given: NDArray[Any]) -> None:
 
 
 def _time_and_event(names: Sequence[Any], truths: Sequence[bool]) -> tuple[Any, Any] | None:
-    """Return the names of time and event if one of the two columns holds truth values, or if they have these names."""
+    """Return the names of time and event if one of the two columns holds truth values, or if one has such a name."""
     if sum(truths) == 1:
         return names[truths.index(False)], names[truths.index(True)]
-    lower = [str(name).casefold() for name in names]
-    return (names[lower.index(_TIME)], names[lower.index(_EVENT)]) if {*lower} == {_TIME, _EVENT} else None
+    first, second = (str(name).casefold() for name in names)
+    back, ahead = first == _EVENT or second == _TIME, first == _TIME or second == _EVENT
+    return (names[back], names[not back]) if back or ahead else None
 
 
 def _no_times(got: str) -> BagDataError:
