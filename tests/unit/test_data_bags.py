@@ -74,6 +74,11 @@ def test_subset_shares_instances_and_carries_every_field():
     np.testing.assert_array_equal(part[0], bags[2])
     np.testing.assert_array_equal(part.coords[part.starts[0]], [2.0, 2.0])
     assert bags.subset(np.array([False, True, False])).ids.tolist() == ["b"]
+    for index in (["2", "0"], [0.0, 1.0], np.array([False, True, False], dtype=object)):
+        with pytest.raises(BagDataError, match="Expected positions or a mask, got"):
+            bags.subset(index)
+        with pytest.raises(BagDataError, match="Expected positions or a mask, got"):
+            bags[index]
     with pytest.raises(BagDataError, match=r"2 bags of one id .*bag b"):
         bags.subset([1, 1])
 

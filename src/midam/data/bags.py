@@ -317,10 +317,8 @@ class Bags:
         """
         if isinstance(index, tuple) and len(index) == 2 and index[1] is ...:  # how scikit-learn asks for rows
             index = index[0]
-        if isinstance(index, slice):
-            index = np.arange(len(self))[index]
-        if np.ndim(index):
-            return self.subset(index)
+        if isinstance(index, slice) or np.ndim(index):
+            return self.subset(np.arange(len(self))[index] if isinstance(index, slice) else index)
         start = int(self.starts[index])
         return self.instances[start : start + int(self.sizes[index])]
 
@@ -374,6 +372,8 @@ class Bags:
         ['2', '0']
         """
         index = np.asarray(index)
+        if index.size and index.dtype.kind not in "biu":  # digits of a name are no position
+            raise BagDataError(f"Expected positions or a mask, got {index.dtype} (in {self.source}); give integers.")
         positions = np.arange(len(self))[index if index.dtype == np.bool_ else index.astype(np.int64)]
         if len(positions) == 0:
             raise BagDataError(f"Expected at least one bag, got none (in {self.source}); give some bags.")
