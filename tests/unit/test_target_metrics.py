@@ -378,7 +378,8 @@ def test_no_other_cuts_have_a_larger_kappa(seed):
 def test_cuts_of_useless_scores_call_the_median():
     with pytest.warns(UserWarning, match="no better than chance"):
         cuts = GradeCuts.fit([3.0, 2.0, 1.0, 0.0], [0, 1, 1, 2], count=3)
-    assert cuts.predict([0.0, 3.0]).tolist() == [1, 1]
+    assert cuts.predict([-1.0, 0.0, 3.0, 4.0]).tolist() == [1, 1, 1, 1]  # also beyond the validation scores
+    assert GradeCuts.from_dict(cuts.to_dict()) == cuts
 
 
 @pytest.mark.parametrize("ties", [False, True])

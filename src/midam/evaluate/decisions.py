@@ -102,18 +102,18 @@ class GradeCuts(Cuts):
         np.add.at(cost, place.reshape(-1), weights[y])
         np.add.at(chance, place.reshape(-1), weights[y].mean(axis=0))
         median = np.quantile(y, 0.5, method="lower")
-        ratio, starts = 1.0, np.where(np.arange(1, count) <= median, 0, values.size)
+        # No score lies beyond these cuts.
+        ratio, cuts = 1.0, np.where(np.arange(1, count) <= median, -(2.0**63), 2.0**63).tolist()
         for _ in range(_MOST_ROUNDS):
             best = _best_starts(cost - ratio * chance)
-            called = np.searchsorted(best, np.arange(values.size), side="right")
-            rows = np.arange(values.size)
-            lower = float(cost[rows, called].sum() / chance[rows, called].sum())
+            at = np.arange(values.size), np.searchsorted(best, np.arange(values.size), side="right")
+            lower = float(cost[at].sum() / chance[at].sum())
             if lower >= ratio - 1e-12:
                 break
-            ratio, starts = lower, best
+            ratio, cuts = lower, [cut_below(values, int(start)) for start in best]
         if ratio == 1.0:
             warn_of_chance("rank validation bags", f"each bag gets grade {median}, the median of the validation bags.")
-        return cls(cuts=[cut_below(values, int(start)) for start in starts])
+        return cls(cuts=cuts)
 
 
 def _weights(count: int) -> Scores:
