@@ -27,7 +27,7 @@ from sklearn.preprocessing import FunctionTransformer
 from midam import Bags, MIDAMClassifier
 from midam.errors import BagDataError, Note
 from midam.sklearn import MIDAMRanker
-from midam.sklearn.inputs import bags_of, warn_of_groups_for_bags
+from midam.sklearn.inputs import bags_of, per_bag, warn_of_groups_for_bags
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
@@ -163,6 +163,22 @@ def test_labels_and_groups_of_a_frame_come_in_order_or_by_name(stack):
         small().fit(frame, pd.Series(np.repeat(y, PER_BAG)))
     with pytest.raises(BagDataError, match="Series whose index"):
         small().fit(frame, pd.Series(y, index=[*names[:-1], "bag99"]))
+
+
+def test_labels_are_matched_by_names_that_look_the_same():
+    parts = {number: pd.DataFrame({"a": [1.0, 2.0]}) for number in (3, 1, 2)}
+    of_numbers, of_texts = pd.concat(parts), pd.concat({f"{number} ": part for number, part in parts.items()})
+    for frame in (of_numbers, of_texts):
+        for index in ([1, 2, 3], ["1", "2", "3"], [1.0, 2.0, 3.0]):
+            assert per_bag(pd.Series([10, 20, 30], index=index), frame, "label").tolist() == [30, 10, 20]
+            assert per_bag(pd.DataFrame({"t": [10, 20, 30]}, index=index), frame, "label")["t"].tolist() == [30, 10, 20]
+        with pytest.raises(BagDataError, match="Series whose index does not match"):
+            per_bag(pd.Series([10, 20, 30], index=["x", "y", "z"]), frame, "label")
+    assert per_bag(pd.Series([10, 20, 30]), of_texts, "label").tolist() == [10, 20, 30]
+    single = of_numbers.groupby(level=0, sort=False).head(1)  # as many rows as bags
+    assert per_bag(pd.Series([10, 20, 30], index=single.index), single, "label").tolist() == [10, 20, 30]
+    with pytest.raises(BagDataError, match="with the index of X"):
+        per_bag(pd.Series([10, 20, 30], index=single.sort_index().index), single, "label")
 
 
 @pytest.mark.parametrize(
@@ -345,5 +361,5 @@ def test_labels_that_are_no_numbers_are_refused_in_our_words(estimator, value):
 @pytest.mark.parametrize("estimator", [MIDAMClassifier, MIDAMRanker])
 def test_a_frame_without_bags_says_how_rows_become_bags(estimator):
     frame = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6.0)})
-    with pytest.raises(BagDataError, match=r"Each row of X was read as a bag.*MultiIndex"):
+    with pytest.raises(BagDataError, match=r"Each row of X is a bag.*MultiIndex"):
         estimator().fit(frame, [0, 1, 0])

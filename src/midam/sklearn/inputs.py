@@ -112,20 +112,23 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     refuse_masked(values)
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
-    is_series, (codes, bags) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
-    if len(values) == len(X) != len(bags):
+    is_series, (codes, level) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
+    again, bags = level.map(name_of).factorize()
+    if len(values) == len(X) and (len(X) != len(bags) or (is_series and values.index.nlevels == 2)):
         if is_series and not values.index.equals(X.index):
             raise BagDataError(f"Expected {kind}s of rows with the index of X, got another index; set it to X.index.")
-        rows, first = np.asarray(values), np.unique(codes, return_index=True)[1]
-        for row in np.flatnonzero(_differ(rows, rows[first][codes]))[:1]:
-            raise BagDataError(f"Expected one {kind} in a bag, got several (bag {bags[codes[row]]}); correct them.")
+        rows, first = np.asarray(values), np.unique(again[codes], return_index=True)[1]
+        for row in np.flatnonzero(_differ(rows, rows[first][again[codes]]))[:1]:
+            raise BagDataError(f"Expected one {kind} in a bag, got several (bag {level[codes[row]]}); correct them.")
         return values.iloc[first] if is_frame(values) else rows[first]
-    if not is_series or values.index.nlevels > 1:
+    counted = is_series and list(values.index) == list(range(len(values)))
+    if not is_series or values.index.nlevels > 1 or (counted and not values.index.isin(level).any()):
         return values
+    values = values.set_axis(values.index.map(name_of))
     inside = values.index.isin(bags)
     if inside.all() and len(values) == len(bags) and values.index.is_unique:
         return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
-    if inside.any() and list(values.index) != list(range(len(values))):
+    if not counted:
         raise BagDataError(
             f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index does not match; give it the "
             "bags of X as index, or pass an array."

@@ -245,10 +245,7 @@ def _check_length(bags: Bags, given: NDArray[Any]) -> None:
     if len(given) != len(bags):
         advice = "give one label per bag"
         if max(bags.sizes) == 1:
-            advice += (
-                ". Each row of X was read as a bag: for bags of several rows give a list of arrays, or a DataFrame "
-                "with a MultiIndex (bag, instance)"
-            )
+            advice += ". Each row of X is a bag: for larger ones give a list of arrays, or a MultiIndex (bag, instance)"
         raise BagDataError(f"Expected {len(bags)} labels, got {len(given)}; {advice}.")
 
 
