@@ -181,6 +181,28 @@ def test_labels_are_matched_by_names_that_look_the_same():
         per_bag(pd.Series([10, 20, 30], index=single.sort_index().index), single, "label")
 
 
+def test_labels_are_matched_by_the_names_of_bags(stack):
+    X, y = stack
+    names = [f"bag{i:02}" for i in range(N)]
+    bags, labels = Bags.from_list(list(X), ids=names), pd.Series(y, index=names).sample(frac=1, random_state=0)
+    expected = small().fit(X, y, groups=y + 2 * (np.arange(N) // 6)).bag_scores(X)
+    groups = pd.Series(y + 2 * (np.arange(N) // 6), index=names).sample(frac=1, random_state=1)
+    found = small().fit(bags, labels, groups=groups)
+    assert np.array_equal(found.bag_scores(bags), expected)
+    assert found.score(bags, labels) == found.score(X, y)
+    for other in (labels.rename({"bag03": "bag99"}), pd.concat([labels, pd.Series([1], index=["bag99"])])):
+        with pytest.raises(BagDataError, match="Series whose index does not match"):
+            small().fit(bags, other)
+    # Another key, and numbers, which may be positions, are no names.
+    for plain in (
+        pd.Series(y, index=[f"row{i}" for i in range(N)]),
+        pd.Series(y),
+        pd.Series(y, index=np.arange(N)[::-1]),
+    ):
+        for unnamed in (bags, Bags.from_list(list(X))):
+            assert np.array_equal(per_bag(plain, unnamed, "label"), y)
+
+
 @pytest.mark.parametrize(
     ("X", "text"),
     [

@@ -104,36 +104,40 @@ def with_weights(bags: Bags, weights: Any) -> Bags:
 
 
 def per_bag(values: Any, X: Any, kind: str) -> Any:
-    """Return labels or groups (`kind`, for messages) in the order of a DataFrame's bags; unchanged for any other X.
+    """Return labels or groups (`kind`, for messages) in the order of the bags of X.
 
-    A Series or DataFrame with the bags as index is put in their order. With a value per row, all rows of a bag must
-    have the same value.
+    A Series or DataFrame that has the bags of a DataFrame, or the names of `Bags`, as index is put in their order. With
+    a value per row of a DataFrame, all rows of a bag must have the same value. Numbers that name `Bags` may be their
+    positions, so they are not matched.
     """
     refuse_masked(values)
+    indexed = hasattr(values, "iloc") and values.index.nlevels == 1
+    if isinstance(X, Bags) and indexed and not all(map(str.isdecimal, X.ids.tolist())):
+        named = values.set_axis(values.index.map(name_of))
+        return _in_order(named, pd.Index(X.ids), kind) if named.index.isin(X.ids).any() else values
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
-    is_series, (codes, level) = hasattr(values, "iloc"), X.index.get_level_values(0).factorize()
+    codes, level = X.index.get_level_values(0).factorize()
     again, bags = level.map(name_of).factorize()
-    if len(values) == len(X) and (len(X) != len(bags) or (is_series and values.index.nlevels == 2)):
-        if is_series and not values.index.equals(X.index):
+    if len(values) == len(X) and (len(X) != len(bags) or (hasattr(values, "iloc") and not indexed)):
+        if hasattr(values, "iloc") and not values.index.equals(X.index):
             raise BagDataError(f"Expected {kind}s of rows with the index of X, got another index; set it to X.index.")
         rows, first = np.asarray(values), np.unique(again[codes], return_index=True)[1]
         for row in np.flatnonzero(_differ(rows, rows[first][again[codes]]))[:1]:
             raise BagDataError(f"Expected one {kind} in a bag, got several (bag {level[codes[row]]}); correct them.")
         return values.iloc[first] if is_frame(values) else rows[first]
-    counted = is_series and list(values.index) == list(range(len(values)))
-    if not is_series or values.index.nlevels > 1 or (counted and not values.index.isin(level).any()):
+    counted = not indexed or list(values.index) == list(range(len(values)))
+    if counted and not (indexed and len(values) == len(bags) and values.index.isin(level).all()):
         return values
-    values = values.set_axis(values.index.map(name_of))
-    inside = values.index.isin(bags)
-    if inside.all() and len(values) == len(bags) and values.index.is_unique:
-        return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
-    if not counted:
-        raise BagDataError(
-            f"Expected a {kind} for each of the {len(bags)} bags, got a Series whose index does not match; give it the "
-            "bags of X as index, or pass an array."
-        )
-    return values
+    return _in_order(values.set_axis(values.index.map(name_of)), bags, kind)
+
+
+def _in_order(values: Any, bags: "pd.Index[Any]", kind: str) -> Any:
+    """Return a Series or DataFrame in the order of the names `bags`, which its index must hold."""
+    if len(values) != len(bags) or not values.index.isin(bags).all() or not values.index.is_unique:
+        got = "a Series whose index does not match; give it the bags of X as index, or pass an array"
+        raise BagDataError(f"Expected a {kind} for each of the {len(bags)} bags, got {got}.")
+    return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
 
 
 def warn_of_groups_for_bags(bags: Bags) -> None:

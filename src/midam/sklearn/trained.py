@@ -312,11 +312,11 @@ def _method(settings: ResolvedSettings) -> tuple[Any, ...]:
 
 def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
     """Split into bags to train on, and held-out bags, if any."""
-    share, shares = settings.run.val_fraction, (1 - settings.run.val_fraction, settings.run.val_fraction, 0.0)
-    if share == 0:
+    shares = (1 - settings.run.val_fraction, settings.run.val_fraction, 0.0)
+    if shares[1] == 0:
         return SplitBags(bags, np.full(len(bags), "train"))
-    splits = target.split(target.values(bags), groups=bags.groups, fractions=shares, seed=settings.run.seed)
-    return SplitBags(bags, splits)
+    seed = settings.run.seed
+    return SplitBags(bags, target.split(target.values(bags), groups=bags.groups, fractions=shares, seed=seed))
 
 
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
