@@ -190,6 +190,8 @@ def test_labels_are_matched_by_the_names_of_bags(stack):
     found = small().fit(bags, labels, groups=groups)
     assert np.array_equal(found.bag_scores(bags), expected)
     assert found.score(bags, labels) == found.score(X, y)
+    weights = pd.Series(1.0 + np.arange(N), index=names)
+    assert found.score(bags, labels, weights[::-1]) == found.score(X, y, 1.0 + np.arange(N))
     for other in (labels.rename({"bag03": "bag99"}), pd.concat([labels, pd.Series([1], index=["bag99"])])):
         with pytest.raises(BagDataError, match="Series whose index does not match"):
             small().fit(bags, other)

@@ -201,10 +201,10 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         For the AUC, pass a `scoring` to a search: "roc_auc" for two classes and for labels, "roc_auc_ovr" for classes.
         """
         if self.target_ != "multilabel":
-            return float(super().score(X, per_bag(y, X, "label"), sample_weight))
+            return float(super().score(X, per_bag(y, X, "label"), per_bag(sample_weight, X, "weight")))
         labels = np.asarray(in_columns(per_bag(y, X, "label"), self._classes), dtype=np.float64)
         right = (np.isnan(labels) | (labels == self.predict(X))).all(axis=1)
-        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
+        return float(np.average(right, weights=per_bag(sample_weight, X, "weight")))
 
     def bag_scores(self, X: Any) -> NDArray[np.float64]:
         """Return scores in [0, 1] as in the files of a run; larger is more likely, but they are not probabilities.
