@@ -292,6 +292,7 @@ def test_a_table_with_the_column_is_scored_without_it(tmp_path):
     with pytest.raises(BagDataError, match="column 'place' of `site_column`"):
         fit_run(str(tmp_path / "bags.csv"), settings.replace(balance="place"), RunFolder(tmp_path / "no"))
     assert as_flags("'place' of `site_column`", ["balance"]) == "'place' of --balance"
+    assert as_flags("'place' of `site_column`") == "'place' of --folds or --balance"
     with pytest.raises(ConfigError, match="`site_column`"):
         fit_run("digits", settings, RunFolder(tmp_path / "no"))
     with pytest.raises(ConfigError, match="no `balance` with the method"):

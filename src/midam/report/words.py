@@ -21,7 +21,7 @@ INSTANCE_NAMES = {
     **{"hit_rate": "hit rate of the top instance", "auroc": "AUROC, pooled", "auprc": "average precision, pooled"},
 }
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
-_RENAMED = {"site_column": "balance"}
+_RENAMED = {"site_column": ("folds", "balance")}
 _FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
 _SAYS = {
     "ahead": "the model is ahead",
@@ -272,12 +272,12 @@ def as_flags(message: object, names: Collection[str] = _FLAGS, *, mark: str = ""
     """
 
     def flag(match: re.Match[str]) -> str:
-        name, value = _RENAMED.get(match[1], match[1]), match[2]
-        if name not in names:
+        known, value = [name for name in _RENAMED.get(match[1], match.groups()[:1]) if name in names], match[2]
+        if not known:
             return match[0]
         with suppress(ValueError, SyntaxError):
             value = True if value is None else ast.literal_eval(value)
-        return f"{mark}{shlex.join(flag_words(name, value))}{mark}"
+        return " or ".join(f"{mark}{shlex.join(flag_words(name, value))}{mark}" for name in known)
 
     return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, str(message))
 
