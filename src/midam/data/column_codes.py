@@ -451,7 +451,12 @@ def _encoded(code: Code, column: Column, x: NDArray[Any], table: Table) -> list[
         _refuse_kind(code, column, x, table)
     if code.center is not None:
         _warn_of_missing(code, gaps, table)
-        features = [np.where(gaps, 0.0, ((x - code.center) / code.scale).clip(-_CLIP, _CLIP))]
+        z, count = (x - code.center) / code.scale, len(table.rows)
+        off = int((np.abs(z[table.rows]) > _CLIP).sum())
+        if 2 * off >= max(count, 1):
+            text = f"the {table.kind} {code.name} is far from that of training in {off} of {count} {table.unit}s"
+            warnings.warn(f"{text} (in {table.source}); if its unit differs, scores are wrong", stacklevel=6)
+        features = [np.where(gaps, 0.0, z.clip(-_CLIP, _CLIP))]
     elif code.kind == "number":
         features = [x]
     else:
