@@ -32,7 +32,7 @@ from midam.nn.pooling import MaxPooling
 from midam.nn.pooling.attention import AttentionPooling
 from midam.nn.scorer import BagScorer
 from midam.report.figures import new_figure
-from midam.runs.data import LEVELS
+from midam.runs.typical import LEVELS
 
 pytestmark = pytest.mark.drawn
 UNDRAWN = pytest.mark.drawn(False)

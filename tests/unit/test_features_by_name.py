@@ -29,6 +29,7 @@ from midam.evaluate.predict import instance_scores
 from midam.explain.explanation import explain_bag
 from midam.runs import evaluate_run, load_run, predict_run, write_instance_scores
 from midam.runs.scoring import ScoreTable, score_tables
+from midam.runs.typical import ordinary_values, warn_of_units
 from midam.train.trainer import Trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
@@ -375,3 +376,71 @@ def test_names_on_one_side_alone_are_noted(trained: tuple[Path, pd.DataFrame]) -
         predict_run(loaded, bags.replace(feature_names=None))
     with pytest.warns(Note, match="keep their order: the run has no names: area"):
         assert align_features(bags, None, reference="the run").feature_names is None
+
+
+def shifted(folder: Path, change: Callable[[pd.DataFrame], pd.DataFrame], *, rows: slice = slice(None)) -> Path:
+    frame = table(seed=1)
+    frame[FEATURES] = change(frame[FEATURES])
+    frame[rows].to_csv(folder / "new.csv", index=False)
+    return folder / "new.csv"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda x: x * 1000, "area, depth, länge"),
+        (lambda x: x.assign(depth=x.depth + 900), "depth"),
+        (lambda x: x.assign(länge=x.länge / 1000), "länge"),
+    ],
+    ids=["times 1000", "one apart", "one narrow"],
+)
+def test_features_in_other_units_are_named_at_each_door(trained, tmp_path, capsys, change, named):
+    run, new = load_run(trained[0]), shifted(tmp_path, change)
+    text = f"values of {named} are far from those of the training of"
+    for command in ("predict", "evaluate"):
+        assert main([command, str(trained[0]), str(new), "--out", str(tmp_path / f"{command}.json")]) == 0
+        assert capsys.readouterr().err.replace("\n", " ").count(text) == 1
+    assert text in (tmp_path / "report-new.html").read_text()
+    with pytest.warns(UserWarning, match=text):
+        predict_run(run, read_bags(new))
+    with pytest.warns(UserWarning, match=text):
+        midam.MIDAMClassifier.load(trained[0]).predict(read_bags(new))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x,
+        lambda x: x + 2 * x.std(),
+        lambda x: x * 2,
+        lambda x: x.mul(np.where(x.index % 3 == 1, 1e6, 1), axis=0).assign(area=1.0),
+    ],
+    ids=["same", "two deviations", "twice", "outliers, constant"],
+)
+def test_honest_shifts_are_no_other_units(trained, tmp_path, capsys, change):
+    for rows in (slice(None), slice(4)):
+        new = shifted(tmp_path, change, rows=rows)
+        assert main(["predict", str(trained[0]), str(new), "--out", str(tmp_path / "s.csv")]) == 0
+        assert "far from" not in capsys.readouterr().err
+
+
+def test_few_instances_in_other_units_need_several_features(trained, tmp_path):
+    run = load_run(trained[0])
+    wide = Bags.from_list(np.random.default_rng(0).normal(size=(40, 5, 50)), [0, 1] * 20)
+    known = ordinary_values(wide)
+    one = np.zeros((1, 3, 50))
+    one[..., 7] = 1000
+    warn_of_units(Bags.from_list(one), known, run="run")
+    many = Bags.from_list(one.repeat(7, axis=1))
+    with pytest.warns(UserWarning, match=r"values of 7 are far .* run: 7 1000 to 1000, not -1\.\d+ to 1\.\d+"):
+        warn_of_units(many, known, run="run")
+    with pytest.warns(UserWarning, match="values of area, depth, länge are far"):
+        predict_run(run, read_bags(shifted(tmp_path, lambda x: x * 1e4, rows=slice(4))))
+
+
+def test_sparse_features_and_images_have_no_units():
+    x = np.zeros((40, 5, 2))
+    x[::4, 0] = 0.001
+    known = ordinary_values(Bags.from_list(x, [0, 1] * 20))
+    warn_of_units(Bags.from_list(x * 1e6), known, run="run")
+    assert ordinary_values(Bags.from_list(np.zeros((2, 1, 3, 4, 4)), [0, 1]))["extent"] is None

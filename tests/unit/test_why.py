@@ -20,7 +20,7 @@ from midam.explain.spool import SpooledBag
 from midam.explain.words import Features, calls_lines
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
-from midam.runs.data import LEVELS, ordinary_values, percentiles
+from midam.runs.typical import LEVELS, ordinary_values, percentiles
 from midam.settings import Settings
 
 NAMES = ["a", "b", "c", "d"]

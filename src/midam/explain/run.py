@@ -19,7 +19,7 @@ from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.sources.file_rows import files_of
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, install, nearest
-from midam.evaluate.predict import prepared
+from midam.evaluate.predict import predict, prepared
 from midam.explain.calls import bag_facts, explained_columns
 from midam.explain.explanation import Explanation, Origins, PartMap, explain_bag, known_columns
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
@@ -37,7 +37,6 @@ from midam.reading import read_text
 from midam.runs.folder import free_folder
 from midam.runs.instance_files import file_names, need_h5py
 from midam.runs.loaded import LoadedRun
-from midam.runs.scoring import predict_run
 
 SUMMARY = "explain.json"
 EVERY = "all"
@@ -123,7 +122,7 @@ def extreme_bags(
     With several classes or labels, the score is that of `label`, or of the most probable class of each bag.
     `on_bags` is called with indices into `among` of scored bags.
     """
-    scores, _ = predict_run(run, bags.subset(among), on_bags=on_bags)
+    scores = predict(run.model, bags.subset(among), chunk_size=run.settings.run.chunk_size, on_bags=on_bags)
     if scores.ndim == 2:
         scores = scores[np.arange(len(scores)), explained_columns(run, scores, label)]
     return list(dict.fromkeys([among[int(scores.argmax())], among[int(scores.argmin())]]))
@@ -271,7 +270,7 @@ def _explain(
     """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
     arguments, scores = dict[str, Any](chunk_size=run.settings.run.chunk_size), None
     if run.target.count > 1:
-        scores, _ = predict_run(run, bags.subset([index]))
+        scores = predict(run.model, bags.subset([index]), **arguments)
         (column,) = explained_columns(run, scores, options.label).tolist()
         arguments |= {"column": column, "about": {"column": run.target.columns[column]}}
     arguments |= {"features": Features.of(run.data, run.model, bags), "top": options.top}

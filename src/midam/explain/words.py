@@ -17,7 +17,7 @@ from midam.errors import plural
 from midam.evaluate.pooled import MOST_NUMBERS
 from midam.nn.scorer import BagEnsemble
 from midam.report.words import form_apart
-from midam.runs.data import percentiles
+from midam.runs.typical import percentiles
 
 Entry = Mapping[str, Any]
 # Columns of facts about an instance from its file.
@@ -252,7 +252,7 @@ class TellingFeature(NamedTuple):
         Its value, and the median over the ordinary instances; or a category, and the most frequent one. The ordinary
         instances are those of negative training bags; with other labels than two classes, all training instances.
     quantiles : tuple of float or None
-        Quantiles over the ordinary instances, at `midam.runs.data.LEVELS`; None for a category.
+        Quantiles over the ordinary instances, at `midam.runs.typical.LEVELS`; None for a category.
     percentile : float or None
         Percentage of the ordinary instances with a lower value, within 1 and 99; None for a category.
     share : float or None

@@ -31,6 +31,7 @@ from midam.runs.instance_files import labeled_bags, summarize_instances
 from midam.runs.loaded import LoadedRun
 from midam.runs.results import summarize_parts
 from midam.runs.scoring import predict_run
+from midam.runs.typical import warn_of_units
 from midam.settings import Settings
 
 _SAME_SCALE = 0.02  # relative: for 40x, scanners note 0.25 or 0.2525 micrometers per pixel
@@ -103,7 +104,10 @@ def read_for(
         )
     if "pixels" in run.data:
         check_pixels(bags, run.data, run=run.source)
-    return prepared(run.model, bags)
+    bags = prepared(run.model, bags)
+    if not labeled:  # the evaluation warns
+        warn_of_units(bags, run.data, run=run.source)
+    return bags
 
 
 def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
@@ -235,7 +239,7 @@ def evaluate_bags(
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
         run.warn_of_lost_groups(bags)
-    scores, probabilities = predict_run(run, bags, on_bags=on_bags)
+        scores, probabilities = predict_run(run, bags, on_bags=on_bags)
     result = summarize_parts(
         bags, run.target, parts, scores, names=("new", *SPLITS), decision=run.decision, metrics=metrics
     )

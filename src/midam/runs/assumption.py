@@ -67,10 +67,8 @@ def check_run(run: LoadedRun, bags: Bags, *, most: int = MOST) -> dict[str, Any]
         )
     result = _check(run.model, run.decision, bags.subset(index), positive[index], run.settings.run.chunk_size)
     known = np.mean([run.contents.get(digest, "test") != "test" for digest in bag_digests(bags.subset(index))])
-    return {
-        "part": "train" if known > 0.5 else "new",
-        "positives": "labeled" if bags.labels is not None else "called",
-    } | result
+    positives = "called" if bags.labels is None else "labeled"
+    return {"part": "train" if known > 0.5 else "new", "positives": positives} | result
 
 
 def check_fit(

@@ -56,11 +56,8 @@ class Tracking:
     def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
         """Log AUROC, AUPRC and Brier score of each split of the finished run, and the baseline's AUROC."""
         splits = {name: part for name, part in summary.items() if isinstance(part, Mapping) and "auroc" in part}
-        figures = {
-            f"final_{split}_{name}": part.get(name)
-            for split, part in splits.items()
-            for name in ("auroc", "auprc", "brier")
-        }
+        names = ("auroc", "auprc", "brier")
+        figures = {f"final_{split}_{name}": part.get(name) for split, part in splits.items() for name in names}
         self.log(figures, step=step)
 
     def close(self, status: str) -> None:

@@ -16,17 +16,7 @@ from midam.evaluate.calibrate import NO_DECISION, Thresholds
 from midam.evaluate.subgroups import make_levels
 from midam.files import open_plain, write_text
 from midam.methods.names import method_title, taken_settings
-from midam.reading import (
-    ColumnForm,
-    counts,
-    ids,
-    known_numbers,
-    numbers,
-    one_of,
-    positive_counts,
-    read_columns,
-    texts,
-)
+from midam.reading import ColumnForm, counts, ids, known_numbers, numbers, one_of, positive_counts, read_columns, texts
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
@@ -45,11 +35,7 @@ _PARTS = ("train", "val", "test", OUT_OF_FOLD)  # in the order of the flow
 
 
 def write_run_report(
-    root: Path,
-    *,
-    out: Path | None = None,
-    table: SubgroupTable | None = None,
-    key: Pseudonyms | None = None,
+    root: Path, *, out: Path | None = None, table: SubgroupTable | None = None, key: Pseudonyms | None = None
 ) -> Path:
     """Write the page about a finished run; returns its path, by default report.html in the run.
 
@@ -301,8 +287,7 @@ def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_]
     """Return the evaluated bags that the mask `inside` [N] selects."""
     scores = evaluation.scores[inside]
     predicted = target.read_predictions(target.predictions(scores, evaluation.decision))
-    groups = None if bags.groups is None else bags.groups[inside]
-    values = target.values(bags)[inside]
+    groups, values = None if bags.groups is None else bags.groups[inside], target.values(bags)[inside]
     return ScoredBags(bags.ids[inside], values, scores, predicted, groups=groups, sizes=bags.sizes[inside])
 
 

@@ -24,6 +24,7 @@ from midam.names import safe_cell
 from midam.runs.instance_files import bytes_of_files, file_names, write_instance_scores
 from midam.runs.loaded import LoadedRun
 from midam.runs.results import predictions_text
+from midam.runs.typical import warn_of_units
 
 Scores = NDArray[np.float64]
 OnBags = Callable[[Sequence[int]], None]
@@ -39,13 +40,7 @@ class ScoreTable:
     """
 
     def __init__(
-        self,
-        run: LoadedRun,
-        bags: Bags,
-        part: range,
-        *,
-        instances: Path | None = None,
-        journal: Journal | None = None,
+        self, run: LoadedRun, bags: Bags, part: range, *, instances: Path | None = None, journal: Journal | None = None
     ) -> None:
         self.run, self.bags, self.part, self.instances = run, prepared(run.model, bags), part, instances
         self.journal = journal
@@ -152,6 +147,7 @@ def predict_run(run: LoadedRun, bags: Bags, *, on_bags: OnBags | None = None) ->
     `on_bags` is called with the positions of bags that were just scored.
     """
     bags = prepared(run.model, bags)
+    warn_of_units(bags, run.data, run=run.source)
     scores = predict(run.model, bags, chunk_size=run.settings.run.chunk_size, on_bags=on_bags)
     return scores, None if run.calibrator is None else run.calibrator.predict(scores)
 

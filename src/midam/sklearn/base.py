@@ -124,8 +124,7 @@ def setting_defaults() -> dict[str, Any]:
 
 def chosen_settings(parameters: Mapping[str, Any]) -> Settings:
     """Make settings from the parameters of an estimator; raise a `ConfigError` for invalid values."""
-    defaults = Settings().flat()
-    values = {name: parameters[name] for name in setting_defaults()}
+    defaults, values = Settings().flat(), {name: parameters[name] for name in setting_defaults()}
     if parameters["random_state"] is not None:
         require(parameters["random_state"], int, "random_state", "give a whole number")
         values["seed"] = int(parameters["random_state"])

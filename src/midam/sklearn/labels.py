@@ -192,8 +192,7 @@ def _of_classes(
 
 def _coded(bags: Bags, columns: Mapping[str, NDArray[Any]], classes: Any = (), **options: Any) -> Labeled:
     """Return bags with the labels of columns of y, read as those of a table."""
-    values = {name: column.tolist() for name, column in columns.items()}
-    ids = bags.ids.tolist()
+    values, ids = {name: column.tolist() for name, column in columns.items()}, bags.ids.tolist()
     outcome = code_labels(values, Request("y", **options), ids=ids, origin="column {} of y" if len(values) > 1 else "y")
     return Labeled(bags.replace(labels=None, outcome=outcome), np.asarray(classes))
 

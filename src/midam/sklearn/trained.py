@@ -24,6 +24,7 @@ from midam.runs.data import SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.results import model_content, write_model
+from midam.runs.typical import warn_of_units
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import SettingsEstimator, chosen_settings
 from midam.sklearn.inputs import PerBag, per_bag, warn_of_groups_for_bags, with_weights
@@ -163,7 +164,9 @@ class TrainedEstimator(SettingsEstimator):
     def _match_fitted(self, X: Any) -> Bags:
         check_is_fitted(self)
         with self._notes_once():
-            return prepared(self.model_, self._matched(X))
+            bags = prepared(self.model_, self._matched(X))
+            warn_of_units(bags, self.origin_["data"], run="this model")
+        return bags
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:
         chunk = self.settings_.run.chunk_size

@@ -87,6 +87,7 @@ class _Data(Form):
     feature_names: list[str] | None
     typical: list[float] | None = None
     ordinary: _Ordinary | None = None
+    extent: Annotated[list[list[FiniteFloat]], Field(min_length=4, max_length=4)] | None = None
     cut: dict[str, Any] | None
     classes: list[str | bool | int | float] | None = None
     imputed: _Imputed | None = None
@@ -98,7 +99,7 @@ class _Data(Form):
         if self.typical is not None and [len(self.typical)] != self.instance_shape:
             raise ValueError("typical values that are not one number for each feature")
         known = [] if self.ordinary is None else [self.ordinary.means, *self.ordinary.quantiles]
-        if any([len(row)] != self.instance_shape for row in known):
+        if any([len(row)] != self.instance_shape for row in (*known, *(self.extent or ()))):
             raise ValueError("means and quantiles that are not one number for each feature")
         if self.imputed is not None:
             values = np.array(self.imputed.values)

@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, usable_device
 from midam.data.missing import align_features
-from midam.errors import (
-    BagDataError,
-    CheckpointError,
-    ConfigError,
-    StaleStateError,
-    require,
-    require_counts_if_given,
-)
+from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require, require_counts_if_given
 from midam.evaluate.predict import covariates_of, predict, saved_coder
 from midam.nn.scorer import BagEnsemble, Inputs, without_standardizer
 from midam.processes import Processes, Ranks
