@@ -2,11 +2,14 @@ import numpy as np
 import pytest
 from tests.unit.test_data_readers import WordReader
 
+from midam import MIDAMClassifier
 from midam.cli import main
 from midam.data.bags import Bags
+from midam.data.digests import set_digests
 from midam.errors import BagDataError, ConfigError, LeakageError, OneClassError
 from midam.registry import READERS
-from midam.runs.data import read_data, split_data
+from midam.runs import evaluate_run
+from midam.runs.data import describe_origin, read_data, split_data
 from midam.settings import Settings
 
 
@@ -101,3 +104,42 @@ def test_the_reader_of_the_settings_is_used(tmp_path, capsys, monkeypatch):
     assert "Expected a known reader, got 'tabel'; did you mean 'table'?" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ConfigError, match="known reader, got 'tabel'; did you mean 'table'"):
         Settings(reader="tabel")
+
+
+def in_another_order(data, *, dtype=np.float32):
+    rng, parts = np.random.default_rng(0), [data[i] for i in range(len(data))]
+    parts = [part[rng.permutation(len(part))].astype(dtype) for part in parts]
+    return Bags.from_list(parts, data.labels, ids=[f"new-{name}" for name in data.ids])
+
+
+def test_bags_in_another_order_under_other_names_are_those_of_the_run():
+    rng = np.random.default_rng(1)
+    data = Bags.from_list(rng.normal(size=(40, 6, 3)), [0, 1] * 20)
+    run = MIDAMClassifier(epochs=1, members=1, val_fraction=0.2).fit(data, data.labels).to_run()
+    copies = in_another_order(data)
+    assert run.known_splits(copies) == run.known_splits(data) == [run.splits[name] for name in data.ids]
+    assert set(evaluate_run(run, copies)) >= {"val", "train"}
+    assert "new" not in evaluate_run(run, copies)
+    changed = np.array(copies.instances)
+    changed[3] += 1
+    assert run.known_splits(copies.replace(instances=changed))[0] is None
+
+
+def test_copies_in_another_order_in_an_earlier_split_are_named():
+    spread = [np.arange(6.0).reshape(3, 2) + 10 * i for i in range(10)]
+    both = [*spread, spread[4][::-1], spread[4] + 0.5]
+    both = Bags.from_list(both, [0, 1] * 6, splits=["train"] * 10 + ["test"] * 2)
+    with pytest.warns(UserWarning, match="1 validation or test bags have the same instances as a bag in an earlier"):
+        describe_origin(split_data(both, Settings(val_fraction=0.0)))
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_digests_of_sets_are_equal_for_equal_sets_alone(width):
+    rng = np.random.default_rng(width)
+    parts = [rng.integers(0, 2, size=(3, width)).astype(float) for _ in range(300)]
+    digests = set_digests(Bags.from_list(parts))
+    names = [str(sorted(map(tuple, part.tolist()))) for part in parts]  # of the sets
+    assert len(set(zip(digests, names))) == len(set(digests)) == len(set(names))
+    for dtype in (np.int64, np.float64):
+        assert set_digests(in_another_order(Bags.from_list(parts), dtype=dtype)) == digests
+    assert set_digests(Bags.from_list([np.zeros((3, 2))])) == set_digests(Bags.from_list([np.full((3, 2), -0.0)]))

@@ -63,8 +63,7 @@ def stratified_folds(
     """
     from sklearn.model_selection import StratifiedKFold
 
-    shares = _fold_shares(folds)
-    labels = binary_labels(labels)
+    shares, labels = _fold_shares(folds), binary_labels(labels)
     if groups is not None:
         return _assign(labels, groups, shares, seed=seed, part="fold", binary=True)
     _require_both(class_counts(labels, np.arange(len(labels))), folds, part="fold", unit="bags")

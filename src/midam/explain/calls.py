@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, RemovableBags, Scores, numbers_of, pooled_groups
 from midam.evaluate.predict import prepared
@@ -321,7 +320,7 @@ def bag_facts(
             "bag": str(bags.ids[i]),
             "index": i,
             "group": None if bags.groups is None else str(bags.groups[i]),
-            "split": run.contents.get(bag_digests(bags.subset([i]))[0]),
+            "split": run.known_splits(bags.subset([i]))[0],
             "score": score,
             "probability": None if probability is None else probability[i],
             "called": None if called is None or called[i] is None else str(called[i]),

@@ -106,7 +106,7 @@ def _patient(bags: Bags, index: int) -> str:
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
     """Return positions of the run's test bags, recognized by their content."""
     bags = prepared(run.model, bags)
-    return [i for i, digest in enumerate(bag_digests(bags)) if run.contents.get(digest) == "test"]
+    return [i for i, split in enumerate(run.known_splits(bags)) if split == "test"]
 
 
 def extreme_bags(

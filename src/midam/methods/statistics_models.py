@@ -56,10 +56,7 @@ def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) ->
 
 
 def forest_scorer(
-    summary: type[SummaryPooling],
-    instance_shape: tuple[int, ...],
-    forest: Sequence[Tree],
-    offset: Scores | None = None,
+    summary: type[SummaryPooling], instance_shape: tuple[int, ...], forest: Sequence[Tree], offset: Scores | None = None
 ) -> BagScorer:
     """Return a scorer by the trees of `fit_trees`; the score is the mean of what they predict.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, missing_text
-from midam.data.digests import bag_digests
+from midam.data.digests import set_digests
 from midam.data.instance_labels import label_counts
 from midam.data.missing import marked_missing
 from midam.data.sources.patients import group_origin
@@ -191,7 +191,7 @@ def _group_warnings(bags: Bags) -> Iterator[str]:
 
 
 def _duplicate_warnings(bags: Bags) -> Iterator[str]:
-    digests, kinds, counts = np.unique(bag_digests(bags), return_inverse=True, return_counts=True)
+    digests, kinds, counts = np.unique(set_digests(bags), return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(counts > 1)
     if not len(repeated):
         return

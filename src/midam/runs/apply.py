@@ -235,7 +235,7 @@ def evaluate_bags(
     run.target.values(bags)
     bags = prepared(run.model, bags)
     check_each(metrics, lambda name: check_metric(name, run.target.given, target=run.target.name))
-    parts = np.array([run.contents.get(digest, "new") for digest in bag_digests(bags)])
+    parts = np.array([split or "new" for split in run.known_splits(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
         run.warn_of_lost_groups(bags)

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests
 from midam.errors import BagDataError, ConfigError, plural
 from midam.evaluate.assumption import FEWEST, check_assumption, checked_bags, verdicts
 from midam.evaluate.calibrate import BinaryDecision
@@ -66,7 +65,7 @@ def check_run(run: LoadedRun, bags: Bags, *, most: int = MOST) -> dict[str, Any]
             "bags of both kinds, with at most some million numbers each."
         )
     result = _check(run.model, run.decision, bags.subset(index), positive[index], run.settings.run.chunk_size)
-    known = np.mean([run.contents.get(digest, "test") != "test" for digest in bag_digests(bags.subset(index))])
+    known = np.mean([split in ("train", "val") for split in run.known_splits(bags.subset(index))])
     positives = "called" if bags.labels is None else "labeled"
     return {"part": "train" if known > 0.5 else "new", "positives": positives} | result
 

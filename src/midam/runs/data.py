@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, prepare
-from midam.data.digests import bag_digests
+from midam.data.digests import bag_digests, set_digests
 from midam.data.left_out import left_out_words
 from midam.data.missing import warn_of_marks
 from midam.data.sources import read_bags
@@ -201,17 +201,17 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     """Return the origin of a run's data, which is stored so that its bags and patients never count as new later.
 
     "data" holds source, path, fingerprint and form of the data. "splits" maps the id of each bag to its split, and
-    "contents" the digest of its instances (for equal bags, to the split nearest to training). "groups" lists the groups
-    of the training and validation bags.
+    "contents" the digests of its instances, in order and as a set (for equal bags, to the split nearest to training).
+    "groups" lists the groups of the training and validation bags.
     """
     from midam.imaging.pixels import pixel_facts, pixel_span
 
     bags, names = parts.bags, parts.bags.feature_names
-    digests = np.array(bag_digests(bags))
+    digests, sets = bag_digests(bags), set_digests(bags)
     contents: dict[str, str] = {}
     for name in ("test", "val", "train"):
-        contents |= dict.fromkeys(digests[parts.splits == name].tolist(), name)
-    _warn_of_copies(parts, digests.tolist(), contents)
+        contents |= {each[i]: name for each in (digests, sets) for i in np.flatnonzero(parts.splits == name)}
+    _warn_of_copies(parts, sets, contents)
     groups = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
     data: dict[str, Any] = {"source": bags.source, "place": str(Path(bags.source).resolve())}
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}

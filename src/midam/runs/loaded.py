@@ -12,6 +12,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.brief import html_table
 from midam.data.column_codes import ColumnCoder
+from midam.data.digests import bag_digests, set_digests
 from midam.errors import CheckpointError, given, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
@@ -43,7 +44,7 @@ class LoadedRun:
         Rule that turns scores into predictions, fitted on the validation bags; None if these do not suffice, or the run
         did not finish. For two classes, `calibrator` and `threshold` are its parts.
     splits, contents : dict of str to str
-        Split of each bag of the run, by bag id and by the digest of its instances.
+        Split of each bag of the run, by bag id and by the digests of its instances.
     groups : set of str
         Groups of the training and validation bags.
     data : dict
@@ -131,6 +132,11 @@ class LoadedRun:
     def threshold(self) -> float | None:
         """Operating point on the score of two classes; None for other targets, or without a decision."""
         return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
+
+    def known_splits(self, bags: Bags) -> list[str | None]:
+        """Return the split of each bag of the run, which its content names in any order; None for a new bag."""
+        known = self.contents.get
+        return [known(unordered, known(digest)) for unordered, digest in zip(set_digests(bags), bag_digests(bags))]
 
     def warn_of_lost_groups(self, bags: Bags) -> None:
         """Warn that intervals count bags, if the run's bags have groups and these neither have nor are such."""

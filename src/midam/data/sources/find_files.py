@@ -26,9 +26,7 @@ from midam.reading import parse_json, read_bytes
 
 # Tables, notes and settings, which are not data of a bag.
 _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".pdf", ".log")
-_NAMED = 3
-_SEARCHED = 1000  # folders that are searched for files
-_DEPTH = 4
+_NAMED, _SEARCHED, _DEPTH = 3, 1000, 4  # names in a message; folders that are searched for files, and their depth
 _INDEX_SUFFIXES = (".index.npz", ".index.npy")
 _ONLY = "arr_0"  # the name that numpy.savez gives an array without one
 _MOST_BYTES = 1 << 20  # of a configuration

@@ -58,8 +58,7 @@ _OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|numb
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
-_SHOWN = 10
-_SEVERAL = 5
+_SHOWN, _SEVERAL = 10, 5
 
 
 def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | None]], where: str) -> None:
