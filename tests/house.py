@@ -86,8 +86,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_886,
-    files=229,
+    lines=32_903,
+    files=230,
     function=60,
     circles=0,
     against_layers=0,
@@ -103,20 +103,20 @@ PARTS = {
     "": 1509,
     "cli": 1874,
     "compare": 1486,
-    "data": 7221,
-    "evaluate": 2264,
-    "explain": 2196,
+    "data": 7232,
+    "evaluate": 2263,
+    "explain": 2194,
     "export": 532,
     "functional": 502,
     "imaging": 2137,
-    "methods": 1804,
-    "nn": 1967,
+    "methods": 1801,
+    "nn": 1966,
     "report": 2586,
-    "runs": 2523,
+    "runs": 2540,
     "settings": 640,
-    "sklearn": 1079,
+    "sklearn": 1080,
     "targets": 922,
-    "train": 1645,
+    "train": 1639,
 }
 
 

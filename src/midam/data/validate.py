@@ -27,7 +27,8 @@ ClassName = str | int | float | bool
 TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
 LARGEST = np.iinfo(np.int64).max  # largest whole number
 MOST = 2.0**64  # above it, float32 overflows when it squares a number; marks of no data such as 1e20 are larger
-_IDS_AT_A_TIME, FEATURES_SHOWN = 1 << 16, 3
+_IDS_AT_A_TIME = 1 << 16
+FEATURES_SHOWN = 3
 _LAST_CHARACTER = 0x10FFFF  # of Unicode
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
 

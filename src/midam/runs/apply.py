@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests
 from midam.data.missing import align_features, warn_of_marks
 from midam.data.sources.labels import known_names
 from midam.data.sources.request import RunOptions

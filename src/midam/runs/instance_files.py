@@ -211,7 +211,8 @@ def _write_passes(file: Any, passed: InstancePass, *, size: int) -> None:
     mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
     shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
     group = file if members == 1 else file.create_group("members")
-    datasets, low = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}, 0
+    datasets = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
+    low = 0
     for score, z in passed.chunks():
         _put(datasets, low, score=score, attention_scores=z)
         low += len(z)

@@ -393,7 +393,8 @@ def _grouped(names: Iterable[str], path: Path, *, alone: bool) -> Iterator[tuple
             yield name, str(words[grouped].iloc[0])
 
 
-EXCEL_ROWS, _CHUNK = 2**20, 1 << 20
+EXCEL_ROWS = 2**20
+_CHUNK = 1 << 20
 _OF_TEXT, _OF_FIELD = 2, 16  # bytes of memory for each byte of a text table, and for each field
 _MOST_OF_BYTE = _OF_TEXT + _OF_FIELD  # of a text of one-letter fields; gzip packs at most 1032 bytes into one
 _MOST_PACKED = 1032

@@ -38,7 +38,9 @@ _UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
     ((errno.ENOENT,), ("No such file or directory",), "none", "check the path: it was moved or removed meanwhile"),
     ((), ("truncated file",), "one that is cut short", "copy it again, or wait until it is written"),
 )
-FEATURES, COORDS, FEATURE_NAMES = ("features", "feats"), "coords", "feature_names"
+FEATURES = ("features", "feats")
+COORDS = "coords"
+FEATURE_NAMES = "feature_names"
 ARRAYS = (*FEATURES, COORDS, FEATURE_NAMES)
 _SMALL, _GROWTH = 1 << 30, 2000  # bytes that need no check; how much larger than its file the content may be
 
