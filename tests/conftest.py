@@ -7,13 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import settings
 from tests import quick
 
-from studies.peers import libauc_folder
-
-torch.set_num_threads(1)
 quick.install()
 
 # Each search for garbage looks through what torch, pandas and thousands of tests have made, which lives to the end.
@@ -48,7 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"Expected the real data, got none ({reason}); set MIDAM_DATA to its folder.")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    import torch  # seconds, which the process that only shares out the tests does without
+
+    from studies.peers import libauc_folder
+
+    torch.set_num_threads(1)
+    # One worker has them all: the import of the tracers takes seconds.
+    items.sort(key=lambda item: item.get_closest_marker("traced") is None)
     root, data_reason = _data_root()
     available = {
         "data": (root is not None, data_reason),

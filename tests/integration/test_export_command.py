@@ -22,9 +22,12 @@ from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.scorer import BagEnsemble, BagScorer, scorers_of
 from midam.registry import ENCODERS, POOLINGS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the features have no names", "ignore:Expected scores that", "ignore:.*missing values are filled"
-)
+pytestmark = [
+    pytest.mark.traced,
+    pytest.mark.filterwarnings(
+        "ignore:the features have no names", "ignore:Expected scores that", "ignore:.*missing values are filled"
+    ),
+]
 
 # The folder of each case holds an export and bags.npz; the scores are written next to them.
 ALONE = """

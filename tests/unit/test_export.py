@@ -29,7 +29,7 @@ from midam.runs.loaded import LoadedRun
 from midam.targets import target_named
 from midam.train.build import build_ensemble
 
-pytestmark = pytest.mark.filterwarnings("ignore:the features have no names")
+pytestmark = [pytest.mark.traced, pytest.mark.filterwarnings("ignore:the features have no names")]
 
 SIZES = [1, 7, 1000, 100_000]
 NAMES = {

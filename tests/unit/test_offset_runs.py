@@ -87,6 +87,7 @@ def test_far_features_train_as_near_ones_by_other_methods(tmp_path: Path, method
     np.testing.assert_allclose(found[1], found[0], atol=1e-4)
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("form", ["torch", pytest.param("onnx", marks=pytest.mark.long)])  # the tracer is slow
 def test_exports_score_far_features_as_near_ones(tmp_path: Path, near: np.ndarray, form: str) -> None:
     parts = rows(1.7e9, "i8")
