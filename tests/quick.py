@@ -1,4 +1,4 @@
-"""What makes the runs of tests quick: fewer trees, epochs, folds and resamples than users get, and blank figures.
+"""What makes the runs of tests quick: fewer trees, epochs, folds, resamples and strengths of a penalty, blank figures.
 
 A forest stands beside each run, models of folds score its bags, and a run has ten figures: most of what a small one
 costs. A test of the folds themselves has as many as users within `usual_folds`. A test that looks at a
@@ -23,7 +23,8 @@ from typing import Any
 TREES = 40
 FOLDS = 2
 RESAMPLES = 100
-EPOCHS = 20  # of the networks of mean vectors
+EPOCHS = 10  # of the networks of mean vectors
+DRAWS = 2000  # bags drawn in a training that `auto` tries: 10 epochs of 200 bags
 _state = {"drawn": True, "measured": False}
 
 
@@ -47,6 +48,17 @@ def _train_few_folds(folds: Any) -> None:
 
 def _train_few_epochs(networks: Any) -> None:
     networks._EPOCHS = EPOCHS
+
+
+def _try_few_strengths(baselines: Any) -> None:
+    """Choose between every third strength of a penalty, and few widths of a kernel."""
+    baselines._LOGISTIC_C = baselines._LOGISTIC_C[1::3]
+    baselines._KERNEL_C = baselines._KERNEL_C[1::3]  # with 1, which is taken where nothing is chosen
+    baselines._GAMMAS, baselines._MAP_GAMMAS = baselines._GAMMAS[::3], baselines._MAP_GAMMAS[1::2]
+
+
+def _draw_few_bags(candidates: Any) -> None:
+    candidates._MOST_DRAWS = DRAWS
 
 
 def _draw_few_resamples(assumption: Any) -> None:
@@ -116,6 +128,8 @@ def _leave_unmeasured(memory: Any) -> None:
 # They take seconds to import: each is changed when somebody else imports it.
 _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.methods.statistics_models": _plant_few_trees,
+    "midam.methods.baselines": _try_few_strengths,
+    "midam.methods.auto.candidates": _draw_few_bags,
     "midam.methods.networks": _train_few_epochs,
     "midam.runs.folds": _train_few_folds,
     "midam.evaluate.assumption": _draw_few_resamples,

@@ -75,7 +75,7 @@ def quick():
         return Candidate(name, config=config, baseline=found.baseline)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midam.methods.baselines._LOGISTIC_C", np.array([0.1, 1.0]))
+        patch.setattr("midam.methods.baselines._LOGISTIC_C", np.ones(1))
         patch.setattr("midam.methods.baselines._KERNEL_C", np.array([1.0]))
         patch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
         patch.setattr("midam.methods.networks._EPOCHS", EPOCHS)
@@ -357,6 +357,7 @@ def test_the_epochs_of_a_fold_are_chosen_on_the_other_folds():
 
 
 def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
+    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 48_000)  # as users get
     config = make_candidate("midam", (5,)).config.replace(epochs=100)
     assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
     bags = make_bags(30)

@@ -158,7 +158,7 @@ def test_missing_numbers_are_refused_before_the_training(data):
 
 def test_the_best_epoch_on_request(data):
     train, test = data
-    settings = {"optimizer": "adam", "lr": 0.05, "decay_at": []}
+    settings = {"optimizer": "adam", "lr": 0.05, "decay_at": [], "members": 1}
     classifier = MIDAMClassifier(epochs=30, **settings, select="best", patience=2).fit(train)
     values = np.array([row["val_auroc"] for row in classifier.history_])
     # Of equal values, which another processor may have, patience counts from the first and the last has the weights.
@@ -172,7 +172,7 @@ def test_the_best_epoch_on_request(data):
 def test_several_members_are_averaged_calibrated_and_pickled_as_one(select, data):
     train, test = data
     settings = {"members": 3, "select": select, "dropout": 0.2, "optimizer": "adam", "lr": 0.05}
-    classifier = MIDAMClassifier(epochs=6, **settings).fit(train)
+    classifier = MIDAMClassifier(epochs=3, **settings).fit(train)
     members = scorers_of(classifier.model_)
     assert len(members) == 3
     scores = classifier.bag_scores(test)
