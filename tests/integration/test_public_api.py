@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,7 @@ from tests.integration.commands import table
 import midam
 from midam.cli import main
 
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("data", "evaluate", "explain", "export", "imaging", "report", "runs", "sklearn", "train")
 LAZY = [midam, *(importlib.import_module(f"midam.{name}") for name in PACKAGES)]
 # Packages whose classes a user makes or subclasses.
@@ -68,7 +70,7 @@ def loaded_by(*stages: str) -> list[set[str]]:
     """Top-level names of the modules that a new program has loaded at the end of each stage."""
     show = "\nimport sys; print('loaded', *{name.partition('.')[0] for name in sys.modules})\n"
     code = "".join(stage + show for stage in stages)
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded ")]
 
 
@@ -108,7 +110,7 @@ def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
     predicting, fitting, choosing = loaded_by(
         f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0",
         f"assert main({[*words, str(tmp_path / 'again')]}) == 0",
-        f"assert main({['fit', path, '--out', str(tmp_path / 'auto')]}) == 0",
+        f"from tests import quick; quick.install(); assert main({['fit', path, '--out', str(tmp_path / 'auto')]}) == 0",
     )
     assert not predicting & {"lightning_fabric", "matplotlib", "sklearn"}
     assert not (fitting | choosing) & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along

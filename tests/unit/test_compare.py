@@ -25,6 +25,7 @@ from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
 from midam.train.side import Trial, train_trials
+from studies import peers
 from studies.peers import PEERS, libauc_folder
 
 QUICK = Settings(epochs=2)
@@ -200,8 +201,10 @@ def test_baselines_beat_chance_and_repeat(name):
 
 @pytest.mark.libauc
 @pytest.mark.parametrize("name", ["libauc-midam-att", "libauc-midam-smx"])
-def test_libauc_learns(name, capsys):
+def test_libauc_learns(name, capsys, monkeypatch):
     assert libauc_folder() is not None
+    monkeypatch.setattr(peers, "_EPOCHS", 30)
+    monkeypatch.setattr(peers, "_LOWERED", (15, 22))
     bags = witness_bags(120, shift=6.0)
     train, test = halves(bags)
     assert auroc(bags.labels[test], PEERS[name]().score(bags, Trial(train, test, 0))) > 0.7
@@ -277,7 +280,7 @@ def test_the_usual_learning_rates_go_by_the_optimizer():
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
     for optimizer, lrs in LEARNING_RATES.items():
-        settings = QUICK.replace(optimizer=optimizer, lr=None)
+        settings = QUICK.replace(epochs=1, optimizer=optimizer, lr=None)
         found, named = (
             run_comparison(bags, ["midam-att", "midam"], folds, settings=settings, grid=grid, measure_memory=False)
             for grid in (Grid(margins=[1.0], select="last"), Grid(lrs, [1.0], "last"))

@@ -352,8 +352,8 @@ def test_bars_and_sheets_of_few_and_of_many_instances(count, tmp_path):
 
 
 def test_the_map_of_many_instances_is_no_larger_than_others(tmp_path):
-    n = np.array([100_000])
-    bags = make_bags(sizes=n, coords=grid(400, 250, 256))
+    n = np.array([40_000])
+    bags = make_bags(sizes=n, coords=grid(400, 100, 256))
     kind, size = picture(tmp_path / "m.png", make_scorers("attention"), bags)
     assert kind == "map"
     assert max(size) < 3000

@@ -233,7 +233,11 @@ def test_what_are_no_bags_is_refused(X, text):
         bags_of(X, estimator=small())
 
 
-GRID = {"lr": [0.01, 0.1], "num_instances": [1, 2], "pooling": ["mean", "attention"]}
+# Each value once.
+GRID = [
+    {"lr": [0.01], "num_instances": [1], "pooling": ["mean"]},
+    {"lr": [0.1], "num_instances": [2], "pooling": ["attention"]},
+]
 
 
 @pytest.mark.parametrize("form", ["list", "stack", "frames", "bags", "bags of a frame"])
@@ -242,10 +246,10 @@ def test_a_grid_over_settings_on_any_form(form, stack):
     folds = StratifiedKFold(2, shuffle=True, random_state=0)
     search = GridSearchCV(small(epochs=1), GRID, cv=folds, scoring="roc_auc", error_score="raise")
     search.fit(FORMS[form](X), np.array(["no", "yes"])[y])
-    assert len(search.cv_results_["params"]) == 8
+    assert len(search.cv_results_["params"]) == 2
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert set(search.predict(FORMS[form](X)[:3])) <= {"no", "yes"}
-    assert {name: search.best_estimator_.get_params()[name] for name in GRID} == search.best_params_
+    assert {name: search.best_estimator_.get_params()[name] for name in GRID[0]} == search.best_params_
     assert hasattr(search.best_estimator_, "feature_names_in_") == ("frame" in form)
 
 
