@@ -25,7 +25,6 @@ from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
 from midam.train.side import Trial, train_trials
-from studies import peers
 from studies.peers import PEERS, libauc_folder
 
 QUICK = Settings(epochs=2)
@@ -201,10 +200,8 @@ def test_baselines_beat_chance_and_repeat(name):
 
 @pytest.mark.libauc
 @pytest.mark.parametrize("name", ["libauc-midam-att", "libauc-midam-smx"])
-def test_libauc_learns(name, capsys, monkeypatch):
+def test_libauc_learns(name, capsys):
     assert libauc_folder() is not None
-    monkeypatch.setattr(peers, "_EPOCHS", 30)
-    monkeypatch.setattr(peers, "_LOWERED", (15, 22))
     bags = witness_bags(120, shift=6.0)
     train, test = halves(bags)
     assert auroc(bags.labels[test], PEERS[name]().score(bags, Trial(train, test, 0))) > 0.7

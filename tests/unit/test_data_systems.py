@@ -45,7 +45,8 @@ if __name__ == "__main__":
     assert midam.verify_store(store) == []
     (Path("empty")).mkdir()
     midam.write_store(bags, "empty")
-    code = main(["fit", "store", "--epochs", "1", "--members", "1", "--no-baseline", "--out", "run"])
+    few = ["--epochs", "1", "--members", "1", "--no-baseline", "--test-fraction", "0.2"]
+    code = main(["fit", "store", *few, "--out", "run"])
     assert code == 0, code
     assert main(["predict", "run", "store", "--out", "scores.csv"]) == 0
     print("trained")

@@ -28,7 +28,7 @@ EXPECTED_FAILURES = {
     "MIDAMRanker": BATCHES,
     "BagStatistics": {},
 }
-SMALL = {"epochs": 5, "members": 1, "threads": 1}
+SMALL = {"epochs": 2, "members": 1, "threads": 1}
 # The checks have no images, and no y of survival times.
 ESTIMATORS = [
     pytest.param(estimator, id=name, marks=[pytest.mark.long] if name == "MIDAMRanker" else [])

@@ -521,7 +521,7 @@ def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, t
     monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
     monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 400)
     monkeypatch.setattr("midam.methods.networks._EPOCHS", 4)
-    train, test = data
+    train, test = data[0].subset(np.arange(80)), data[1]
     classifier = MIDAMClassifier(method=method, seed=3, show_progress=True).fit(train)
     assert ("bag-statistics-extratrees" in capsys.readouterr().err) == (method == "auto")
     assert [row["method"] for row in classifier.history_] == (list(VECTORS) if method == "auto" else [])

@@ -132,6 +132,7 @@ def test_a_network_that_resizes_takes_x_rays_of_several_sizes(tmp_path, capsys, 
     data, labels = x_rays(tmp_path)
     words = ["fit", str(data), "--labels", str(labels), "--encoder", encoder, "--out", str(tmp_path / "run")]
     words += ["--epochs", "1", "--members", "1", "--num-positive", "2", "--num-negative", "2", "--val-fraction", "0"]
+    words += ["--no-baseline"]
     assert main([*words, "--freeze", "network.*"] if encoder == "fine-tuned" else words) == 0
     assert "slices of several sizes are resized to 224 x 224 pixels" in " ".join(capsys.readouterr().err.split())
     assert main(["predict", str(tmp_path / "run"), str(data), "--out", str(tmp_path / "scores.csv")]) == 0
