@@ -25,6 +25,7 @@ FOLDS = 2
 RESAMPLES = 100
 EPOCHS = 10  # of the networks of mean vectors
 DRAWS = 600  # bags drawn in a training that `auto` tries: 15 epochs of 40 bags
+usual: dict[str, Any] = {}  # what users get, by its name, for tests of these values themselves
 _state = {"drawn": True, "measured": False}
 
 
@@ -52,12 +53,15 @@ def _train_few_epochs(networks: Any) -> None:
 
 def _try_few_strengths(baselines: Any) -> None:
     """Choose between every third strength of a penalty, and few widths of a kernel."""
+    names = ("_LOGISTIC_C", "_KERNEL_C", "_GAMMAS", "_MAP_GAMMAS")
+    usual.update({name: getattr(baselines, name) for name in names})
     baselines._LOGISTIC_C = baselines._LOGISTIC_C[1::3]
     baselines._KERNEL_C = baselines._KERNEL_C[1::3]  # with 1, which is taken where nothing is chosen
     baselines._GAMMAS, baselines._MAP_GAMMAS = baselines._GAMMAS[::3], baselines._MAP_GAMMAS[1::2]
 
 
 def _draw_few_bags(candidates: Any) -> None:
+    usual["_MOST_DRAWS"] = candidates._MOST_DRAWS
     candidates._MOST_DRAWS = DRAWS
 
 

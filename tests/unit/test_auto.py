@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy.special import expit
 from tests.integration.commands import stop_at
+from tests.quick import usual
 
 from midam import MIDAMClassifier
 from midam.cli import main, parse
@@ -357,7 +358,7 @@ def test_the_epochs_of_a_fold_are_chosen_on_the_other_folds():
 
 
 def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
-    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 48_000)  # as users get
+    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", usual["_MOST_DRAWS"])
     config = make_candidate("midam", (5,)).config.replace(epochs=100)
     assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
     bags = make_bags(30)

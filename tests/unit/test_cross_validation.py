@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests import quick
+from tests.quick import usual
 
 from midam.cli import main
 from midam.data.bags import Bags
@@ -341,7 +342,7 @@ def _noisy_bags(count, seed):
 
 @pytest.mark.parametrize("name", ["bag-statistics-logistic", "mean-map-svm"])
 def test_the_final_model_has_the_scale_of_the_folds_whatever_strength_each_chose(name, monkeypatch):
-    monkeypatch.setattr("midam.methods.baselines._KERNEL_C", 10.0 ** np.arange(-1, 4))  # as users get
+    monkeypatch.setattr("midam.methods.baselines._KERNEL_C", usual["_KERNEL_C"])
     monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.array([0.125, 1.0]))
     new = _noisy_bags(1000, 101)
     for seed in range(3):

@@ -5,6 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tests import quick
 from tests.trainings import bags_with, outcome_bags
 
 from midam.data.bags import Bags
@@ -62,7 +63,7 @@ def test_the_trees_and_cox_are_those_of_the_statistics():
 
 @pytest.mark.parametrize("target", ["multiclass", "ordinal"])
 def test_linear_models_choose_their_strength_on_inner_folds(target, monkeypatch):
-    monkeypatch.setattr("midam.methods.baselines._LOGISTIC_C", 10.0 ** np.arange(-4, 3))  # as users get
+    monkeypatch.setattr("midam.methods.baselines._LOGISTIC_C", quick.usual["_LOGISTIC_C"])
     bags, train, test = outcome_bags(target, 50), np.arange(40), np.arange(40, 50)
     x, y, kind = bag_statistics(bags, np.arange(50)), bags.outcome.values[:, 0], target_of(bags)
 
