@@ -89,7 +89,8 @@ def _leave_unplotted(plots: Any) -> None:
 
 
 def _leave_undrawn(figures: Any) -> None:
-    """Let other figures be built, and end as a blank picture, unless `drawing` is on."""
+    """Let plots be empty, and other figures end as a blank picture, unless `drawing` is on."""
+    _leave_unplotted(figures)
     svg_text, write_figure, finish = figures.svg_text, figures.write_figure, figures.finish
 
     def svg(figure: Any, description: str) -> str:
@@ -140,7 +141,7 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
     "midam.explain.run": _leave_unmapped,
-    **{f"midam.report.{name}": _leave_unplotted for name in ("plot_runs", "plot_scores")},
+    "midam.report.plot_scores": _leave_unplotted,
 }
 
 

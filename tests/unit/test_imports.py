@@ -1,8 +1,10 @@
 """The direction of imports, and rules that every file of the package follows."""
 
 import ast
+import importlib.util
 
 import pytest
+from tests import quick
 from tests.house import SRC, circles, imported_names, part_of, wrong_imports
 
 
@@ -61,3 +63,8 @@ def test_a_right_import_passes(part, source):
 def test_a_circle_is_found_whole():
     imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"a"}}
     assert circles(imports) == [["a", "b", "c"]]
+
+
+def test_the_modules_that_tests_make_quick_exist():
+    """A module that was renamed would be slow again, and nothing else would say so."""
+    assert [name for name in quick._CHANGES if importlib.util.find_spec(name) is None] == []
