@@ -41,7 +41,7 @@ from benchmarks.shared import RESULTS, measured_on
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.processes import Ranks
+from midam.process_group import Ranks
 from midam.settings import Settings
 from midam.train.loop import Training
 from midam.train.members import build_members, labels_of, open_reader

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from midam.compare.workers import BACKENDS
 from midam.errors import ConfigError, MidamError, TrialsLostError, nearest
-from midam.report.terminal import program
+from midam.report.program import program
 from studies.engine import take_published
 from studies.options import CACHE, OUT, StudyOptions
 from studies.registry import STUDIES, check_study, find_study

@@ -12,7 +12,7 @@ from tests.integration.commands import finish, fork
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.evaluate.predict import predict
-from midam.processes import Ranks
+from midam.process_group import Ranks
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.loop import Training

@@ -34,7 +34,7 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import usual_candidates
 from midam.methods.auto.search import Mixture, fit_mixture, prior_weights, search
-from midam.methods.method import inner_trials
+from midam.methods.inner_folds import inner_trials
 from midam.methods.store import Row
 from midam.nn.scorer import BagEnsemble
 from midam.targets import OutOfFold

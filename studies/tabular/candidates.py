@@ -26,7 +26,7 @@ from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import Candidate, limited
 from midam.methods.auto.search import areas_of, best_epochs
 from midam.methods.baselines import median_gamma, standardized_bags
-from midam.methods.method import inner_folds
+from midam.methods.inner_folds import inner_folds
 from midam.methods.networks import EmbeddingNetworks
 from midam.methods.statistics_models import fit_trees, trees_mean
 from midam.methods.store import Row

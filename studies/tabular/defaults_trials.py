@@ -19,7 +19,8 @@ from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import Candidate, limited, make_candidate
 from midam.methods.auto.search import SearchResult, areas_of, best_epochs, mix
 from midam.methods.baselines import MOST_BAGS
-from midam.methods.method import Baseline, inner_trials
+from midam.methods.inner_folds import inner_trials
+from midam.methods.method import Baseline
 from midam.methods.store import Row
 from midam.registry import BASELINES
 from midam.settings import Settings

@@ -43,7 +43,7 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import VECTORS, make_candidate
 from midam.methods.auto.search import mix
-from midam.methods.method import inner_trials
+from midam.methods.inner_folds import inner_trials
 from midam.methods.store import Row
 from midam.train.side import Trial
 from studies.differences import holm, over_sets, paired

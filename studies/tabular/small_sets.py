@@ -30,7 +30,7 @@ from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import VECTORS, make_candidate
 from midam.methods.auto.search import Mixture, areas_of, best_epochs, fit_line, fit_mixture, prior_weights
-from midam.methods.method import inner_trials
+from midam.methods.inner_folds import inner_trials
 from midam.methods.store import Row
 from midam.nn.scorer import BagEnsemble
 from studies.engine import Store, complete, trial_name

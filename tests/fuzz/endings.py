@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 import torch
 from lightning_fabric import Fabric
 
-from midam.processes import Processes, start
+from midam.process_group import start
+from midam.processes import Processes
 
 WAYS = ("finish", "error", "finish", "stop", "lost")
 FAULTS = ("aborts", "late", "threads", "codes")

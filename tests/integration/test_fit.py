@@ -17,7 +17,7 @@ from tests.integration.commands import finish, rows, start, table
 import midam
 from midam.cli import main
 from midam.evaluate.predict import predict
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run

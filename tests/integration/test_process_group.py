@@ -18,7 +18,7 @@ from tests.ranked import launch, train
 
 from midam.cli import main
 from midam.errors import ConfigError
-from midam.processes import Ranks
+from midam.process_group import Ranks
 
 POOLINGS = ("attention", "embedding-attention", "smoothed-max", "mean", "max")
 CASES = [

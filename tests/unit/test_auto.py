@@ -50,7 +50,8 @@ from midam.methods.auto.search import (
     prior_weights,
     search,
 )
-from midam.methods.method import ModelBaseline, inner_folds, inner_trials
+from midam.methods.inner_folds import inner_folds, inner_trials
+from midam.methods.method import ModelBaseline
 from midam.methods.names import usual_method
 from midam.nn.scorer import BagEnsemble
 from midam.runs import load_run
@@ -363,7 +364,7 @@ def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
     assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
     bags = make_bags(30)
     assert len(inner_trials(bags, np.arange(30), seed=0)) == 5
-    monkeypatch.setattr("midam.methods.method.MANY", 29)
+    monkeypatch.setattr("midam.methods.inner_folds.MANY", 29)
     few = inner_trials(bags, np.arange(30), seed=0)
     assert len(few) == 3
     for trial in few:

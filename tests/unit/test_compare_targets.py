@@ -19,7 +19,8 @@ from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
 from midam.evaluate import class_aurocs
-from midam.methods.method import Baseline, inner_folds
+from midam.methods.inner_folds import inner_folds
+from midam.methods.method import Baseline
 from midam.registry import BASELINES
 from midam.runs.scoring import predict_run
 from midam.settings import Settings

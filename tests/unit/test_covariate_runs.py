@@ -13,7 +13,7 @@ from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunExistsError, RunStoppedError
 from midam.evaluate import Pairs, auroc
 from midam.export import export_run
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.report.words import covariate_words
 from midam.runs.apply import evaluate_run, read_for
 from midam.runs.data import SplitBags

@@ -16,7 +16,8 @@ from midam.evaluate.calibrate import calibration_line, score_logits
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import make_candidate
-from midam.methods.method import Callbacks, Folds
+from midam.methods.callbacks import Callbacks
+from midam.methods.method import Folds
 from midam.methods.names import make_method
 from midam.runs import load_run
 from midam.runs.cross_validation import preparing, train_folds

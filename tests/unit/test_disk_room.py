@@ -14,7 +14,7 @@ from midam.data import Bags
 from midam.data.store.write import write_store
 from midam.errors import MidamError, RunStoppedError, StoreError
 from midam.files import free_room, require_space
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.runs import kept, scoring
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run, resume_run

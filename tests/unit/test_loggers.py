@@ -8,7 +8,7 @@ from lightning_fabric.loggers.logger import Logger
 
 from midam import MidamError, Settings
 from midam.errors import ConfigError, RunStoppedError
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.registry import LOGGERS
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder

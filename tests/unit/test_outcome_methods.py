@@ -12,7 +12,7 @@ from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics
 from midam.data.target_labels import TargetLabels
 from midam.methods import statistics_models
-from midam.methods.method import inner_folds
+from midam.methods.inner_folds import inner_folds
 from midam.methods.statistics_models import _residuals, tree_scores
 from midam.registry import BASELINES
 from midam.targets import target_of

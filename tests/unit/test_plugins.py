@@ -243,7 +243,7 @@ IMPORTS = {
     "load_plugins": {"cli/app.py", "compare/workers.py"},
     "import_module": {
         *("cli/app.py", "cli/completion.py", "compare/workers.py", "errors.py"),
-        *("export/programs.py", "registry.py"),
+        *("export/programs.py", "lazy_imports.py", "registry.py"),
     },
     "find_spec": {"imaging/pixels.py"},
 }

@@ -28,7 +28,7 @@ from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
-from midam.runs.results import Result
+from midam.runs.result import Result
 from midam.settings import Settings
 from midam.targets import target_named
 

@@ -7,7 +7,7 @@ import pytest
 
 from midam.errors import CheckpointError
 from midam.runs.folder import RunFolder
-from midam.runs.results import Result, read_target
+from midam.runs.result import Result, read_target
 
 TEST = {"bags": 30, "auroc": 0.75, "auroc_ci95": [0.6, 0.9], "auroc_method": "DeLong"}
 DATA = {"name": "d.csv", "bags": 30, "instances": 90, "classes": ["benign", "malignant"], "notes": []}

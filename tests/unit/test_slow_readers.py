@@ -5,7 +5,7 @@ import pytest
 
 from midam.data.batch import InstanceReader
 from midam.errors import RunStoppedError
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.runs import fit, kept
 from midam.runs.folder import RunFolder
 from midam.settings import Settings

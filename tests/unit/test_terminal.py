@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from midam.report import describe, terminal
-from midam.report.terminal import VisibleConsole, say
+from midam.report.program import VisibleConsole, say
 from studies.sets import catalog
 
 

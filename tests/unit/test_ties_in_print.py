@@ -13,7 +13,7 @@ from midam.cli.app import main
 from midam.report.words import form_apart
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.runs.results import Result
+from midam.runs.result import Result
 from midam.settings import Settings
 
 GAPS = [4e-5, 3e-8, 2e-15]

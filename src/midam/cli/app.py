@@ -34,7 +34,7 @@ from midam.errors import (
     first_line,
     nearest,
 )
-from midam.report.terminal import note_result, program, stderr_console, take_result
+from midam.report.program import note_result, program, stderr_console, take_result
 
 if TYPE_CHECKING:
     from midam.cli.parser import Options

@@ -9,7 +9,7 @@ from midam.cli.outputs import keep_data
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
 from midam.errors import ConfigError
-from midam.report.terminal import note_result, say, stdout_console
+from midam.report.program import note_result, say, stdout_console
 
 _TEXT = """Test whether a run keeps the assumption of multi-instance learning: a bag is positive because of what it
 holds. Adds instances of negative bags to positive ones, removes those that decided, and counts each twice."""

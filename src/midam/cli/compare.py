@@ -23,10 +23,11 @@ from midam.compare.workers import BACKENDS, Workers
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.imaging.pixels import usual_network
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.methods.names import is_shorthand
 from midam.registry import BASELINES
-from midam.report.terminal import FitProgress, LiveProgress, note_result, remark, say, stdout_console
+from midam.report.program import note_result, remark, say, stdout_console
+from midam.report.terminal import FitProgress, LiveProgress
 from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.runs.folder import RunFolder

@@ -11,7 +11,7 @@ from midam._version import __version__
 from midam.cli.app import COMMANDS
 from midam.cli.parser import Options, Parser
 from midam.data.digits import DIGITS
-from midam.report.terminal import note_result, stdout_console
+from midam.report.program import note_result, stdout_console
 from midam.settings.settings import describe_settings
 
 _TEXT = """Print a script that completes midam's commands, options, names and files. Write it where the shell looks for

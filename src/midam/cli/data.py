@@ -10,7 +10,7 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Options, Parser
 from midam.data.bags import Bags
 from midam.errors import ConfigError, plural, require_counts
-from midam.report.terminal import note_result, remark, say, stdout_console
+from midam.report.program import note_result, remark, say, stdout_console
 from midam.settings import Settings
 
 _DESCRIBE = """Show counts, bag sizes, labels, groups and splits of data, and warnings: bag sizes or single features

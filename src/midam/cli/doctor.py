@@ -15,7 +15,7 @@ from midam.cli.parser import Options, Parser
 from midam.errors import install
 from midam.files import size_text
 from midam.lazy_imports import torch
-from midam.report.terminal import note_result, say
+from midam.report.program import note_result, say
 
 _TEXT = """Print the installed versions, the extras whose packages are missing and how to install them, and the
 processors, memory, GPUs and free disk space. No data leaves the machine."""

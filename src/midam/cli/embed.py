@@ -16,7 +16,7 @@ from midam.errors import ConfigError, plural
 from midam.methods.names import DEFAULT, choose_method, is_shorthand
 from midam.processes import LEADER, Processes
 from midam.registry import BASELINES, FINE_TUNED, NETWORKS
-from midam.report.terminal import note_result, say
+from midam.report.program import note_result, say
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
 from midam.settings.group import AUTO

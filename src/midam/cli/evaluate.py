@@ -12,7 +12,7 @@ from midam.cli.outputs import keep_data, tell_left_out
 from midam.cli.parser import Options, Parser, words
 from midam.cli.predict import add_inputs, read_inputs
 from midam.registry import METRICS
-from midam.report.terminal import note_result, say, stdout_console
+from midam.report.program import note_result, say, stdout_console
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags

@@ -12,7 +12,7 @@ from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
 from midam.data.sources.inputs import rows_of
 from midam.errors import ConfigError, plural, require_counts
-from midam.report.terminal import note_result, say, stdout_console
+from midam.report.program import note_result, say, stdout_console
 
 
 def parser() -> Parser:

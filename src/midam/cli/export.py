@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from midam.cli.parser import Options, Parser, words
-from midam.report.terminal import note_result, say
+from midam.report.program import note_result, say
 
 
 def parser() -> Parser:

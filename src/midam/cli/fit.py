@@ -16,11 +16,11 @@ from rich.markup import escape
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser
 from midam.errors import ConfigError, MidamError
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.methods.names import DEFAULT, TAKEN, choose_method, method_title, refuse_settings
 from midam.processes import Processes, restarted
 from midam.registry import is_network, take_known
-from midam.report.terminal import note_result, stdout_console
+from midam.report.program import note_result, stdout_console
 from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config, require_repeated
 from midam.settings import Settings, read_yaml, refuse_unknown
 

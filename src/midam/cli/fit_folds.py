@@ -18,11 +18,11 @@ from midam.data.sources.split_table import fold_numbers
 from midam.errors import BagDataError, ConfigError
 from midam.files import write_text
 from midam.names import on_disk
-from midam.report.terminal import note_result, say, stdout_console
+from midam.report.program import note_result, say, stdout_console
 from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, free_folder
-from midam.runs.results import Result
+from midam.runs.result import Result
 from midam.settings import Settings, read_yaml, yaml_text
 
 

@@ -12,7 +12,7 @@ from midam.cli.parser import DATA, USUAL, Options, Parser
 from midam.data.sources.inputs import TableReader
 from midam.data.sources.table_files import header_of
 from midam.errors import BagDataError, ConfigError, plural
-from midam.report.terminal import note_result, say
+from midam.report.program import note_result, say
 from midam.settings import Settings
 from midam.settings.settings import describe_settings, yaml_text
 

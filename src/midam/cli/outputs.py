@@ -9,7 +9,7 @@ from midam.cli.parser import Options
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import source_paths
 from midam.errors import ConfigError
-from midam.report.terminal import remark
+from midam.report.program import remark
 
 
 def keep_data(options: Options, *, run: str | None = None, path: Path | None = None) -> None:

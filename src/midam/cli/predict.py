@@ -13,7 +13,7 @@ from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, Options, Parser
 from midam.errors import ConfigError, RunStoppedError, plural, require_counts
 from midam.files import is_stream, require_plain_folder, resolved, write_parts
-from midam.report.terminal import note_result, remark, stdout_console
+from midam.report.program import note_result, remark, stdout_console
 
 if TYPE_CHECKING:
     from midam.cli.why import CallList

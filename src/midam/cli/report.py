@@ -11,7 +11,7 @@ from midam.cli.outputs import tell_left_out
 from midam.cli.parser import DATA, Options, Parser, words
 from midam.cli.predict import TABLES
 from midam.errors import ConfigError
-from midam.report.terminal import note_result, say, stdout_console
+from midam.report.program import note_result, say, stdout_console
 
 if TYPE_CHECKING:
     from midam.runs.data import SubgroupTable

@@ -18,7 +18,8 @@ from midam.explain.page import calls_page
 from midam.explain.tables import calls_csv
 from midam.explain.words import calls_lines, splits_text
 from midam.files import Journal, resolved, write_text
-from midam.report.terminal import BagProgress, say
+from midam.report.program import say
+from midam.report.terminal import BagProgress
 from midam.runs.apply import settings_for
 from midam.runs.loaded import LoadedRun
 from midam.runs.scoring import ScoreTable, journal_of

@@ -23,7 +23,8 @@ from midam.data.column_codes import Prepared, prepare
 from midam.errors import ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.files import write_text
-from midam.methods.method import QUIET, Callbacks, Trained
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import Trained
 from midam.methods.names import make_method
 from midam.methods.store import TrialStore
 from midam.registry import plugin_entry

@@ -13,7 +13,7 @@ from midam.data.sources.request import Request
 from midam.data.sources.split_table import fold_numbers, read_splits
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError, require_counts
-from midam.methods.method import Positions, ranked, trainable, units_of_bags
+from midam.methods.inner_folds import Positions, ranked, trainable, units_of_bags
 from midam.targets import target_of
 
 Parts = tuple[Positions, Positions]  # positions for training and for validation

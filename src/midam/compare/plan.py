@@ -24,7 +24,7 @@ from midam.evaluate.labeled_instances import IN_BAG, evaluate_instances
 from midam.evaluate.metrics import auprc
 from midam.evaluate.pooled import instance_ranks
 from midam.evaluate.predict import cpu_threads
-from midam.methods.method import Positions, ranked, trainable
+from midam.methods.inner_folds import Positions, ranked, trainable
 from midam.methods.store import Row
 from midam.nn.scorer import BagEnsemble
 from midam.settings import DataSettings, Settings

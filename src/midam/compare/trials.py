@@ -25,7 +25,7 @@ from midam.files import write_text
 from midam.methods.store import Row, TrialStore
 from midam.names import safe_cell, visible
 from midam.reading import Form, Number, check_form, counts, ids, known_numbers, numbers, one_of, read_columns, texts
-from midam.runs.results import read_target
+from midam.runs.result import read_target
 from midam.settings import read_yaml
 from midam.targets import Target, label_columns, target_of
 

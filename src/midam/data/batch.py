@@ -25,7 +25,7 @@ from midam.data.validate import LARGEST, MOST, as_array, binary_labels, row_chun
 from midam.errors import BagDataError, ConfigError, first_line, require_counts
 from midam.functional import objectives
 from midam.functional.objectives import ClassWeights
-from midam.processes import Ranks
+from midam.process_group import Ranks
 
 # Types that torch has few or no operations for, and the type that holds the same numbers.
 _WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64, "f12": np.float64}

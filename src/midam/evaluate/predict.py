@@ -36,7 +36,7 @@ from midam.nn.scorer import (
     weights_of,
 )
 from midam.nn.standardizer import standardized_alike
-from midam.processes import Ranks
+from midam.process_group import Ranks
 from midam.settings import usual_chunk
 
 

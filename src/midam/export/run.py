@@ -25,7 +25,7 @@ from midam.nn.standardizer import Standardizer
 from midam.report.pseudonyms import PATHS
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import LoadedRun, load_run
-from midam.runs.results import Result
+from midam.runs.result import Result
 
 FORMATS = ("safetensors", "torch", "onnx")
 _FINE = 2.0**14

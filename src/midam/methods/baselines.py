@@ -28,7 +28,8 @@ from midam.data.statistics import bag_statistics, color_statistics, flat_bags, v
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
-from midam.methods.method import Baseline, ModelBaseline, Positions, Scores, inner_folds
+from midam.methods.inner_folds import Positions, inner_folds
+from midam.methods.method import Baseline, ModelBaseline, Scores
 from midam.methods.statistics_models import (
     cox_scores,
     fill,

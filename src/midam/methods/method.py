@@ -13,58 +13,20 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.errors import BagDataError
 from midam.evaluate.predict import cpu_threads, predict
 from midam.evaluate.ranking import FEW_BAGS
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.inner_folds import inner_trials
 from midam.methods.names import taken_settings
 from midam.nn.scorer import BagEnsemble, BagScorer, all_weights
-from midam.processes import Ranks
+from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings
-from midam.targets import OutOfFold, target_of
+from midam.targets import OutOfFold
 from midam.train.side import Prepare, Trial
 from midam.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-    from midam.train.side import Trial
-    from midam.train.trainer import Trainer
-
-
-def _nothing(*_: Any) -> None:
-    pass
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """Functions that are called while a method is fitted; by default, nothing is done.
-
-    Attributes
-    ----------
-    on_start : callable
-        After all checks, with the settings and the name of a method without epochs, else None.
-    on_trainer : callable
-        With a trainer before its first step; it may load a state.
-    on_epoch : callable
-        After each epoch, with the new row of the history and the trainer.
-    on_candidate : callable
-        With the method that "auto" tries next, its number from 0, and the number of methods.
-    on_stage : callable
-        With the name of each stage that begins after the fit, and the number of bags that it processes, 0 for none.
-    on_bags : callable
-        With the positions of bags that the model has scored; each position once.
-    """
-
-    on_start: Callable[[Settings, str | None], None] = _nothing
-    on_trainer: Callable[["Trainer"], None] = _nothing
-    on_epoch: Callable[[dict[str, Any], "Trainer"], None] = _nothing
-    on_candidate: Callable[[str, int, int], None] = _nothing
-    on_stage: Callable[[str, int], None] = _nothing
-    on_bags: Callable[[Sequence[int]], None] = _nothing
-
-
-QUIET = Callbacks()
-
 
 Scores = NDArray[np.float64]
 
@@ -300,52 +262,6 @@ def by_bag(scored: OutOfFold | None, folds: Folds) -> OutOfFold | None:
         return None
     back = np.argsort(np.concatenate([trial.score for trial in folds.trials]))
     return OutOfFold(scored.values[back], scored.scores[back], scored.folds[back])
-
-
-MANY, _FEW_FOLDS = 500, 3  # for more bags, only three inner folds are used
-Positions = NDArray[np.int64]
-
-
-def units_of_bags(bags: Bags) -> NDArray[np.str_]:
-    """Return the group of each bag; without groups, each bag is its own."""
-    return np.arange(len(bags)).astype(str) if bags.groups is None else bags.groups
-
-
-def ranked(bags: Bags, positions: NDArray[np.int64]) -> bool:
-    """Return whether the main metric of these bags can be computed: for two classes, whether they hold both."""
-    target = target_of(bags)
-    return target.has_metric(target.values(bags)[positions])
-
-
-def trainable(bags: Bags, positions: NDArray[np.int64]) -> bool:
-    """Return whether a model can be trained on these bags: for two classes, whether they hold both."""
-    try:
-        target_of(bags).check(bags.subset(positions))
-    except BagDataError:
-        return False
-    return True
-
-
-def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
-    """Return the test positions of up to five folds of the training bags; empty if two folds are impossible.
-
-    Only folds whose test bags can be ranked and whose other bags can be trained on are returned.
-    """
-    target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
-    values, units = target.values(bags)[train], units_of_bags(bags)[train]
-    if (count := min(5, target.most_folds(values, units))) < 2:
-        return []
-    numbers = target.folds(values, groups=groups, folds=count, seed=seed)
-    tests, every = [np.flatnonzero(numbers == fold) for fold in range(count)], np.arange(len(train))
-    return [fold for fold in tests if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
-
-
-def inner_trials(bags: Bags, train: Positions, *, seed: int) -> "list[Trial]":
-    """Return trials of the inner folds of the training bags: all five, or three of them for more than 500 bags."""
-    from midam.train.side import Trial  # imports torch
-
-    folds = inner_folds(bags, train, seed=seed)[: _FEW_FOLDS if len(train) > MANY else None]
-    return [Trial(np.setdiff1d(train, train[test]), train[test], seed) for test in folds]
 
 
 class BestWeights:

@@ -24,7 +24,7 @@ from midam.data.batch import InstanceReader
 from midam.data.statistics import coarse
 from midam.evaluate import kaplan_meier
 from midam.evaluate.predict import predict
-from midam.methods.method import Positions, inner_folds
+from midam.methods.inner_folds import Positions, inner_folds
 from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of

@@ -27,7 +27,8 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.evaluate.ranking import auroc
 from midam.methods.baselines import median_gamma
-from midam.methods.method import ModelBaseline, units_of_bags
+from midam.methods.inner_folds import units_of_bags
+from midam.methods.method import ModelBaseline
 from midam.methods.statistics_models import fill, fill_linear
 from midam.nn.encoders.mlp import GaussianKernel
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling

@@ -18,7 +18,7 @@ from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
 from midam.nn.pooling.base import upcast, wide_enough
 from midam.nn.scorer import BagOutput, SeenBags
-from midam.processes import joined
+from midam.process_group import joined
 from midam.registry import OBJECTIVES, NamedPart
 
 # A loss [], and new values of buffers by name.

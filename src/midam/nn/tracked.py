@@ -29,7 +29,7 @@ from midam.nn.objectives import Objective, StillParameters, checked_index, known
 from midam.nn.pooling import Pooling, make_pooling
 from midam.nn.pooling.base import upcast, wide_enough
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
-from midam.processes import Ranks, joined
+from midam.process_group import Ranks, joined
 
 AUTO: Final = "auto"
 # Chosen on splits and seeds that `python -m studies tracked` does not judge.

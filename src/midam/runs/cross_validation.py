@@ -14,7 +14,7 @@ from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
 from midam.files import Journal
-from midam.methods.method import Callbacks
+from midam.methods.callbacks import Callbacks
 from midam.reading import Form, Share, check_form
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder

@@ -21,14 +21,14 @@ from midam.errors import (
     StaleStateError,
 )
 from midam.files import write_text
-from midam.methods.method import QUIET, Callbacks
+from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.names import choose_method, make_method, taken_settings
 from midam.processes import Processes
 from midam.registry import plugin_entry
 from midam.runs.data import Reading, divided, read_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget, read_run_config, require_repeated, require_same_data
 from midam.runs.folds import fold_trials
-from midam.runs.results import Result
+from midam.runs.result import Result
 from midam.settings import ResolvedSettings, Settings, yaml_text
 from midam.settings.group import AUTO
 from midam.targets import target_of

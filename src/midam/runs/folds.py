@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, ConfigError
-from midam.methods.method import ranked, trainable, units_of_bags
+from midam.methods.inner_folds import ranked, trainable, units_of_bags
 from midam.settings import Settings
 from midam.settings.group import AUTO
 from midam.targets import target_of

@@ -12,8 +12,10 @@ from torch import Tensor
 from midam._version import __version__
 from midam.data.bags import Bags
 from midam.files import require_space, write_text
-from midam.methods.method import BestWeights, Callbacks, Trained
-from midam.processes import Processes, Ranks, start
+from midam.methods.callbacks import Callbacks
+from midam.methods.method import BestWeights, Trained
+from midam.process_group import Ranks, start
+from midam.processes import Processes
 from midam.registry import plugin_entry
 from midam.report.words import metric_of_history
 from midam.runs.data import Reading, write_left_out

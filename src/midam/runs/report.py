@@ -25,7 +25,8 @@ from midam.runs.apply import Evaluation
 from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, read_budget, read_run_config
-from midam.runs.results import MOST_FEATURES, Result, described_target, thresholds_of
+from midam.runs.result import Result, described_target
+from midam.runs.results import MOST_FEATURES, thresholds_of
 from midam.settings import Settings
 from midam.targets import Target
 from midam.train.members import with_objective

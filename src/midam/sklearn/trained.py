@@ -17,7 +17,8 @@ from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
-from midam.methods.method import QUIET, Callbacks, Fitted, Trained
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import Fitted, Trained
 from midam.methods.names import DEFAULT, choose_method, is_shorthand, make_method, taken_settings, usual_method
 from midam.nn.scorer import BagEnsemble
 from midam.runs.data import SplitBags, describe_origin
@@ -303,7 +304,8 @@ class TrainedEstimator(SettingsEstimator):
 
 def _progress(epochs: int) -> "FitProgress":
     """Return a progress bar; rich is loaded only where one is shown."""
-    from midam.report.terminal import FitProgress, VisibleConsole
+    from midam.report.program import VisibleConsole
+    from midam.report.terminal import FitProgress
 
     return FitProgress(epochs, console=VisibleConsole(stderr=True))
 

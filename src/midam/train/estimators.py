@@ -22,7 +22,7 @@ from midam.errors import ConfigError, require_counts_if_given
 from midam.functional.logmean import MAX_LAG_EXPONENT, linearize, point_weights
 from midam.nn.scorer import BagOutput, BagScorer, each, fold_slots, rows_of
 from midam.nn.tracked import AUTO, TrackedStatistic
-from midam.processes import Ranks
+from midam.process_group import Ranks
 from midam.registry import NamedPart
 
 _PRINTED_RATE = 0.9

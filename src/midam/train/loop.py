@@ -16,7 +16,7 @@ from midam.nn.encoders import batch_norms
 from midam.nn.objectives import Objective
 from midam.nn.scorer import BagOutput, BagScorer, SeenBags
 from midam.nn.tracked import TrackedStatistic
-from midam.processes import Ranks
+from midam.process_group import Ranks
 from midam.settings import ResolvedSettings
 from midam.settings.group import AUTO
 from midam.train.build import build_optimizer

@@ -22,7 +22,7 @@ from midam.nn.objectives import MinMaxAUCLoss
 from midam.nn.pooling import AttentionPooling
 from midam.nn.scorer import BagEnsemble, BagOutput, SeenBags, fold_slots
 from midam.nn.tracked import usual_rate
-from midam.processes import Ranks
+from midam.process_group import Ranks
 from midam.registry import ENCODERS, ESTIMATORS, OBJECTIVES, POOLINGS
 from midam.settings import ResolvedSettings, Settings
 from midam.train.build import build_optimizer, build_part

@@ -19,7 +19,8 @@ from midam.data.missing import align_features
 from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require, require_counts_if_given
 from midam.evaluate.predict import covariates_of, predict, saved_coder
 from midam.nn.scorer import BagEnsemble, Inputs, without_standardizer
-from midam.processes import Processes, Ranks
+from midam.process_group import Ranks
+from midam.processes import Processes
 from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings

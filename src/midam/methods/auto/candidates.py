@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.methods.method import MANY, Folds, ModelBaseline
+from midam.methods.inner_folds import MANY
+from midam.methods.method import Folds, ModelBaseline
 from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
 from midam.nn.scorer import BagScorer, scorers_of
 from midam.settings import ResolvedSettings, Settings, member_seed

@@ -13,7 +13,8 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import Candidate, usual_candidates
 from midam.methods.auto.search import SearchResult, search
-from midam.methods.method import QUIET, Baseline, Callbacks, Fitted, Folds, Scores, by_bag, few_threads
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import Baseline, Fitted, Folds, Scores, by_bag, few_threads
 from midam.methods.names import make_method
 from midam.nn.pooling.base import RescaledPooling
 from midam.nn.scorer import BagEnsemble, BagScorer, all_weights, scorers_of

@@ -21,7 +21,7 @@ from midam.evaluate.intervals import fold_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import PRIOR, Candidate, StoppedError
-from midam.methods.method import MANY, inner_trials
+from midam.methods.inner_folds import MANY, inner_trials
 from midam.methods.store import Row, TrialStore
 from midam.reading import Form, Number, Share, check_form
 from midam.targets import OutOfFold

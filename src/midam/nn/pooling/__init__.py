@@ -4,7 +4,7 @@ from typing import Any
 
 from midam.nn.pooling import base
 from midam.nn.pooling.attention import AttentionPooling, EmbeddingAttentionPooling, GatedAttentionPooling, Weights
-from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, ColumnPooling, Pooling, ScorePooling, Statistic, Total
+from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, ColumnPooling, Pooling, ScorePooling, Statistic, Total, upcast
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.pooling.mean import GeneralizedMeanPooling, MeanPooling, NoisyAndPooling, NoisyOrPooling
 from midam.registry import POOLINGS, build
@@ -12,6 +12,7 @@ from midam.registry import POOLINGS, build
 __all__ = ["LOG_MEAN", "MAXIMUM", "AttentionPooling", "ColumnPooling", "EmbeddingAttentionPooling"]
 __all__ += ["GatedAttentionPooling", "GeneralizedMeanPooling", "MaxPooling", "MeanPooling", "NoisyAndPooling"]
 __all__ += ["NoisyOrPooling", "Pooling", "ScorePooling", "SmoothedMaxPooling", "Statistic", "Total", "make_pooling"]
+__all__ += ["upcast"]
 
 
 def make_pooling(
