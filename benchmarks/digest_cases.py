@@ -34,12 +34,12 @@ def _grid() -> Iterator[tuple[str, Commands]]:
 _DEEP = (*SMALL, "--members", "1")
 _H5 = ("--labels", "../inputs/slides.csv", "--positive", "yes", *SMALL)
 _STUDY = ("--groups", "patient", "--coords", "[x,y]", "--ignore", "[site]")
-_OWN = ("--encoder", "digest_network.Small", "--encoder-args", '{"width": 8}')
+_OWN = ("--plugin", "digest_network", "--encoder", "digest-small", "--encoder-args", '{"width": 8}')
 _ADAM = ("--optimizer", "adam", "--lr", "0.05")
 # Options of `midam fit bags.csv`.
 OPTIONS: dict[str, tuple[str, ...]] = {
     "defaults": (),
-    "printed": ("--estimator", "vrsp-printed", "--estimator-args.lag", "true"),
+    "printed": ("--estimator", "vrsp-printed", "--estimator-args", '{"lag": true}'),
     "average": ("--average-from", "0.3", *_ADAM),
     "best": ("--select", "best", *_ADAM),
     "patience": ("--select", "best", "--patience", "1", "--members", "1", *_ADAM),
@@ -56,9 +56,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "workers-0": ("--workers", "0", "--resident", "false"),
     "workers-2": ("--workers", "2", "--resident", "false"),
     "checkpointing": ("--checkpointing", "true", "--hidden", "[8]"),
-    "class-path": (*_OWN, "--freeze", "stem"),
-    "class-path-weights": (*_OWN, "--encoder-weights", "../inputs/weights.pt", "--members", "2", "--lr", "0.01"),
-    "class-path-frozen": (*_OWN, "--freeze", "*"),
+    "plug-in": (*_OWN, "--freeze", "stem"),
+    "plug-in-weights": (*_OWN, "--encoder-weights", "../inputs/weights.pt", "--members", "2", "--lr", "0.01"),
+    "plug-in-frozen": (*_OWN, "--freeze", "*"),
 }
 
 

@@ -16,6 +16,8 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage
 
 _NETWORK = """from torch import nn
 
+from midam.registry import ENCODERS
+
 class Small(nn.Module):
     def __init__(self, width):
         super().__init__()
@@ -24,6 +26,8 @@ class Small(nn.Module):
 
     def forward(self, x):
         return self.body(self.stem(x))
+
+ENCODERS.add("digest-small", Small)
 """
 
 
