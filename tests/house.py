@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_953,
+    lines=32_980,
     files=235,
     function=60,
     circles=0,
@@ -105,18 +105,18 @@ PARTS = {
     "": 1516,
     "cli": 1876,
     "compare": 1487,
-    "data": 7232,
-    "evaluate": 2263,
+    "data": 7246,
+    "evaluate": 2268,
     "explain": 2194,
     "export": 532,
     "functional": 502,
     "imaging": 2137,
     "methods": 1818,
-    "nn": 1967,
+    "nn": 1969,
     "report": 2592,
-    "runs": 2553,
+    "runs": 2555,
     "settings": 640,
-    "sklearn": 1082,
+    "sklearn": 1086,
     "targets": 922,
     "train": 1640,
 }

@@ -12,6 +12,8 @@ from midam.data.target_labels import TargetLabels
 from midam.data.validate import row_chunks
 
 _BAGS_AT_A_TIME = 1 << 16
+_AT_ONCE = 1 << 16  # instances that are hashed together
+_MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 
 
 Content = Any  # `midam.data.bags.Bags`, whose module imports this one
@@ -33,6 +35,18 @@ def bag_digests(bags: Content) -> list[str]:
     return bag_digests(bags)
 
 
+def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of each instance, mixed at the end as in SplitMix64, since hashes are added."""
+    x = np.asfortranarray(instances, dtype=np.float32) + np.float32(0)  # which has one zero
+    hashes = np.zeros(len(x), dtype=np.uint64)
+    for column in x.view(np.uint32).T:
+        hashes = (hashes ^ column) * _MIX[0]
+        hashes ^= hashes >> np.uint64(32)
+    for shift, factor in ((30, _MIX[1]), (27, _MIX[2])):
+        hashes = (hashes ^ (hashes >> np.uint64(shift))) * factor
+    return np.asarray(hashes ^ (hashes >> np.uint64(31)))
+
+
 def set_digests(bags: Content) -> list[str]:
     """Return a digest of the content of each bag that depends neither on the order nor on the type of its instances.
 
@@ -48,11 +62,10 @@ def set_digests(bags: Content) -> list[str]:
     """
     if len(bags.instance_shape) > 1 or on_disk(bags.instances):
         return bag_digests(bags)
-    x = np.asfortranarray(bags.instances[bags.rows()], dtype=np.float32) + np.float32(0)  # which has one zero
-    hashes, factor = np.zeros(len(x), dtype=np.uint64), np.uint64(0x9E3779B97F4A7C15)
-    for column in x.view(np.uint32).T:
-        hashes = (hashes ^ column) * factor
-        hashes ^= hashes >> np.uint64(32)
+    rows, hashes = bags.rows(), np.empty(bags.num_instances, dtype=np.uint64)
+    for first in range(0, len(rows), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        hashes[part] = _hashes(bags.instances[rows[part]])
     sums = np.add.reduceat(hashes, np.cumsum(bags.sizes) - bags.sizes)
     return [f"{total:016x}-{size}" for total, size in zip(sums.tolist(), bags.sizes.tolist())]
 
