@@ -202,6 +202,7 @@ def test_levels_of_numbers_texts_and_gaps():
     # Numbers that agree in their first six digits are different levels.
     assert make_levels([1000001.0, 1000002.0, None]).tolist() == ["1000001", "1000002", MISSING]
     assert len(set(make_levels(range(20230101, 20230109)))) == 4
+    assert make_levels(np.float32([0.1, 0.2])).tolist() == ["0.1", "0.2"]
     parts = find_subgroups([0, 1, 1], [0, 1, 2], make_levels([None, None, None]), figures=binary_figures())
     assert [part.level for part in parts] == [MISSING]
 

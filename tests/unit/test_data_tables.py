@@ -511,8 +511,10 @@ def test_points_of_thousands_beside_decimal_commas_are_refused(tmp_path):
     path.write_text("bag;label;count;x\n" + "".join(row.replace("0,5", "") for row in rows))
     with pytest.warns(UserWarning, match=r"1\.234 in count, perhaps thousands .*such as 1234"):
         read_bags(path)
-    path.write_text("bag;label;x\n" + "".join(f"b{b};{b % 2};{x}\n" for b in range(4) for x in ("1.234", "2", "0.5")))
-    read_bags(path)
+    for decimal in ("0.5", "0.123"):
+        values = ("1.234", "2", decimal)
+        path.write_text("bag;label;x\n" + "".join(f"b{b};{b % 2};{x}\n" for b in range(4) for x in values))
+        read_bags(path)
     frame = pd.DataFrame({"bag": [*"aabb"], "label": [0, 0, 1, 1], "x": [1.234, 999, 2.5, 1.234]})
     frame[["bag", "label", "x"]].iloc[[0, 1, 3]].to_excel(tmp_path / "t.xlsx", index=False)
     read_bags(tmp_path / "t.xlsx")

@@ -30,6 +30,7 @@ from midam.explain.explanation import explain_bag
 from midam.runs import evaluate_run, load_run, predict_run, write_instance_scores
 from midam.runs.scoring import ScoreTable, score_tables
 from midam.runs.typical import ordinary_values, warn_of_units
+from midam.sklearn.trained import _joined
 from midam.train.trainer import Trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
@@ -436,6 +437,23 @@ def test_few_instances_in_other_units_need_several_features(trained, tmp_path):
         warn_of_units(many, known, run="run")
     with pytest.warns(UserWarning, match="values of area, depth, länge are far"):
         predict_run(run, read_bags(shifted(tmp_path, lambda x: x * 1e4, rows=slice(4))))
+
+
+def test_the_extent_of_several_calls_holds_all_their_bags():
+    one, two = ({"splits": {}, "contents": {}, "groups": []} for _ in range(2))
+    one["extent"], two["extent"] = [[0.0], [1.0], [2.0], [3.0]], [[-1.0], [1.5], [1.8], [4.0]]
+    assert _joined(one, two)["extent"] == [[-1.0], [1.0], [2.0], [4.0]]
+    assert _joined({}, two)["extent"] == two["extent"]
+
+
+def test_times_of_one_bag_are_not_too_narrow():
+    x = [np.arange(30.0)[:, None] + 1000 * bag for bag in range(40)]
+    bags = Bags.from_list(x, [0, 1] * 20)
+    known = ordinary_values(bags)
+    for bag in (0, 20, 39):
+        warn_of_units(bags.subset([bag]), known, run="run")
+    with pytest.warns(UserWarning, match="values of 0 are far"):
+        warn_of_units(Bags.from_list([part / 1000 for part in x]), known, run="run")
 
 
 def test_sparse_features_and_images_have_no_units():

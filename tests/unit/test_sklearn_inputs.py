@@ -203,6 +203,11 @@ def test_labels_are_matched_by_the_names_of_bags(stack):
     ):
         for unnamed in (bags, Bags.from_list(list(X))):
             assert np.array_equal(per_bag(plain, unnamed, "label"), y)
+    # Numbers of patients are names, even if one of them could be a position.
+    three = bags.subset(range(3)).replace(ids=["30", "1", "20"])
+    for index in (["1", "20", "30"], [1, 20, 30]):
+        assert per_bag(pd.Series([1, 2, 3], index=index), three, "label").tolist() == [3, 1, 2]
+    assert np.array_equal(per_bag(pd.Series([1, 2, 3]), three, "label"), [1, 2, 3])
 
 
 @pytest.mark.parametrize(

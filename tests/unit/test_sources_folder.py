@@ -489,6 +489,10 @@ def test_a_file_in_two_bags_of_a_manifest_is_named(folder, table):
     path = table("bag,path,label\na,slides/c.h5,1\na,slides/d.h5,1\nb,slides/c.h5,0\n")
     with pytest.warns(UserWarning, match=r"c\.h5 is in several bags .*line 4, bag b"):
         assert read_bags(path).ids.tolist() == ["a", "b"]
+    path = table("bag,path,label,group\na,slides/c.h5,1,p\na,slides/d.h5,1,p\nb,slides/c.h5,0,p\n")
+    assert read_bags(path).groups.tolist() == ["p", "p"]
+    with pytest.raises(BagDataError, match=r"got c\.h5 twice"):
+        read_bags(table("bag,path,label\na,slides/c.h5,1\na,slides/../slides/c.h5,1\n"))
 
 
 def test_rows_of_a_manifest_without_a_file_are_skipped_on_demand(folder, table):

@@ -1,6 +1,6 @@
 """Metrics of subgroups of the bags, such as site, sex or age, with their difference to the largest subgroup."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -139,10 +139,12 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     if known.any() and np.isfinite(numbers).all() and len(np.unique(numbers)) > _MOST_NUMBERS:
         edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _PARTS + 1)[1:-1]))
         part = np.searchsorted(edges, numbers, side="left")
-        names = {number: _range(numbers[part == number]) for number in np.unique(part).tolist()}
+        brief = _brief(np.unique(numbers))
+        names = {number: _range(numbers[part == number], brief) for number in np.unique(part).tolist()}
         levels[known] = [names[number] for number in part.tolist()]
     else:
-        texts = column[known].map(lambda x: f"{x:.12g}" if isinstance(x, float) else str(x)).to_numpy()
+        exact = _brief([x for x in column[known] if isinstance(x, float)])
+        texts = column[known].map(lambda x: exact(x) if isinstance(x, float) else str(x)).to_numpy()
         counts = pd.Series(texts).value_counts()
         rare = counts[_MOST_LEVELS - 1 :] if len(counts) > _MOST_LEVELS else counts[:0]
         low, high = (rare.min(), rare.max()) if len(rare) else (0, 0)
@@ -167,6 +169,12 @@ def sorted_levels(levels: list[str]) -> list[str]:
     return sorted(levels, key=key)
 
 
-def _range(numbers: NDArray[np.float64]) -> str:
-    low, high = f"{numbers.min():.12g}", f"{numbers.max():.12g}"
+def _range(numbers: NDArray[np.float64], brief: Callable[[float], str]) -> str:
+    low, high = brief(numbers.min()), brief(numbers.max())
     return low if low == high else f"{low} to {high}"
+
+
+def _brief(numbers: Iterable[float]) -> Callable[[float], str]:
+    """Return a format of numbers with six digits, or with twelve where six would give two of these one text."""
+    different = set(numbers)
+    return "{:g}".format if len({f"{x:g}" for x in different}) == len(different) else "{:.12g}".format

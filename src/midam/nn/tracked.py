@@ -252,7 +252,9 @@ class TrackedPooling(TrackedStatistic):
             raise ConfigError(f"Expected a smooth pooling, got {pooling.name!r}; use 'smoothed-max'.")
         super().__init__(num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate)
         self.pooling, self.logits, self.relative = pooling, logits, relative
-        counts = None if sizes is None else torch.as_tensor(np.asarray(sizes)).reshape(-1)
+        known = None if sizes is None else np.asarray(sizes).reshape(-1)
+        known = known.astype(np.int64) if known is not None and known.dtype.kind == "u" else known
+        counts = None if known is None else torch.as_tensor(known)
         if counts is not None and (len(counts) != num_bags or not bool((counts.round().clamp(min=1) == counts).all())):
             raise ConfigError(f"Expected a size above 0 of each of {num_bags} bags, got {counts}; pass all sizes.")
         if counts is None and pooling.counts:

@@ -17,6 +17,7 @@ LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 """Shares of the ordinary instances below the quantiles that a run keeps."""
 _MOST_FEATURES, _MOST_ROWS = 512, 10_000
 _EXTENT = (0.01, 0.05, 0.95, 0.99)
+_MOST_NUMBERS = 1 << 24  # of instances of very many features
 _BAGS, _ROWS = 256, 2000  # of other data, whose values are compared with the extent
 _BEYOND, _NARROW, _SURE, _PART = 3, 50, 20, 0.1  # see `warn_of_units`
 
@@ -62,9 +63,9 @@ def warn_of_units(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
     """Warn of features with values far outside of the "extent" of a run's data `known`, or far narrower.
 
     Far outside: half of the instances lie beyond it by three times its width, in 20 instances or in a tenth of the
-    features. Outliers are no reason for that, nor is a shift by two standard deviations. Far narrower: 20 different
-    values within a fiftieth of the middle 90%. Features that are mostly equal in training, such as rare categories, are
-    not compared.
+    features, of which there must be two. Outliers are no reason for that, nor is a shift by two standard deviations.
+    Far narrower: 20 different values of 20 bags within a fiftieth of the middle 90%. Features that are mostly equal in
+    training, such as rare categories, are not compared.
 
     Parameters
     ----------
@@ -80,9 +81,10 @@ def warn_of_units(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
     x, varied, margin = _sampled(bags.subset(some), _ROWS), wide > near, _BEYOND * (high - low)
     outside = ((x < low - margin) | (x > high + margin)).sum(axis=0)
     far = varied & (2 * outside >= len(x))
-    far &= (outside >= _SURE) | (far.sum() >= _PART * varied.sum())
+    far &= (outside >= _SURE) | (far.sum() >= max(2, _PART * varied.sum()))
     narrow = varied & (np.ptp(x, axis=0) * _NARROW < wide - near)
-    narrow[narrow] = [len(np.unique(column)) >= _SURE for column in x.T[narrow]]
+    # Within a bag, values such as times differ little: only those of several bags can be too narrow.
+    narrow[narrow] = [len(some) >= _SURE and len(np.unique(column)) >= _SURE for column in x.T[narrow]]
     places = np.argwhere(far | narrow)
     if len(places):
         at, names = places[0, 0], [place_name(bags, place) for place in places]
@@ -93,9 +95,10 @@ def warn_of_units(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
 
 
 def _sampled(bags: Bags, limit: int) -> NDArray[np.float64]:
-    """Return all instances of bags, or `limit` of them at random, [M, D]."""
+    """Return all instances of bags, or `limit` of them at random, fewer of very many features, [M, D]."""
     from midam.train.members import random_instances  # imports torch
 
+    limit = min(limit, max(_ROWS // 10, _MOST_NUMBERS // bags.instance_shape[0]))
     return np.asarray(random_instances(bags, limit, np.random.default_rng(0)), dtype=np.float64)
 
 

@@ -107,14 +107,15 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     """Return labels or groups (`kind`, for messages) in the order of the bags of X.
 
     A Series or DataFrame that has the bags of a DataFrame, or the names of `Bags`, as index is put in their order. With
-    a value per row of a DataFrame, all rows of a bag must have the same value. Numbers that name `Bags` may be their
-    positions, so they are not matched.
+    a value per row of a DataFrame, all rows of a bag must have the same value. Names of `Bags` from 0 to N - 1 may be
+    their positions, so they are not matched.
     """
     refuse_masked(values)
     indexed = hasattr(values, "iloc") and values.index.nlevels == 1
-    if isinstance(X, Bags) and indexed and not all(map(str.isdecimal, X.ids.tolist())):
-        named = values.set_axis(values.index.map(name_of))
-        return _in_order(named, pd.Index(X.ids), kind) if named.index.isin(X.ids).any() else values
+    if isinstance(X, Bags) and indexed and set(X.ids.tolist()) != set(map(str, range(len(X)))):
+        named, counts = values.set_axis(values.index.map(name_of)), list(values.index) == list(range(len(values)))
+        known = named.index.isin(X.ids)
+        return _in_order(named, pd.Index(X.ids), kind) if known.all() or (known.any() and not counts) else values
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
     codes, level = X.index.get_level_values(0).factorize()

@@ -327,6 +327,9 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return the splits of the bags of several calls; a bag that any call trained on counts as a training bag."""
     joined = {**before, **now}
+    if before.get("extent") and now["extent"]:
+        pairs = zip((np.minimum, np.minimum, np.maximum, np.maximum), before["extent"], now["extent"])
+        joined["extent"] = [widest(old, new).tolist() for widest, old, new in pairs]
     for key in ("splits", "contents") if before else ():
         trained = {name: split for name, split in before[key].items() if split == "train"}
         joined[key] = {**before[key], **now[key], **trained}

@@ -6,6 +6,7 @@ perhaps group and split. A table of instances has one column of the bag, one of 
 """
 
 import io
+import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -232,7 +233,7 @@ def read_npz(
     and 1, or others of which `positive` is 1 (optional without `require_labels`). Optional keys: ``ids``, ``group``,
     ``split`` [N]; ``coords`` [M, C]; ``instance_label`` [M], 1 for instances that make their bag positive, else 0, NaN
     if unknown; ``feature_names`` [D]. Two words such as no and yes need no `positive`, see
-    `midam.data.sources.label_values`.
+    `midam.data.sources.labels`.
 
     Other targets: ``y`` [N] of classes, grades or numbers; ``y`` [N, L] of several labels, 0, 1 or NaN, with optional
     ``names`` [L]; or ``time`` and ``event`` [N]. `target` names the target if it is not clear.
@@ -377,8 +378,10 @@ class ManifestReader(BagReader):
         ids = frame[bag].to_numpy(dtype=np.str_)
         table = metadata(frame, request, label, group, split, ids=ids.tolist())
         where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
-        files = pd.DataFrame({"path": paths, "bag": ids})
-        twice, shared = np.flatnonzero(files.duplicated()), np.flatnonzero(files["path"].duplicated())
+        groups = ids if table["groups"] is None else table["groups"]
+        files = pd.DataFrame({"path": [os.path.realpath(path) for path in paths], "bag": ids, "group": groups})
+        twice = np.flatnonzero(files.duplicated(["path", "bag"]))
+        shared = np.flatnonzero(files["path"].duplicated() & (files.groupby("path")["group"].transform("nunique") > 1))
         if len(twice):
             got = f"got {paths[twice[0]].name} twice (in {where[twice[0]]})"
             raise BagDataError(f"Expected different files in a bag, {got}; remove the second row.")

@@ -368,8 +368,9 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
             if words.str.fullmatch(_DECIMAL).all() and words.str.contains(",").any():
                 columns.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
-    for name, number in _grouped(numbers, path, alone=bool(columns)):
-        text = f"{number} in {name}, perhaps thousands (in {path})"
+    if grouped := dict(_grouped(numbers, path, alone=bool(columns))):
+        number = next(iter(grouped.values()))
+        text = f"{number} in {listed(list(grouped))}, perhaps thousands (in {path})"
         advice = f"write all numbers alike, such as {number.replace('.', '')}"
         if columns:
             raise BagDataError(f"Expected one decimal sign in a file, got 1,5 in some columns and {text}; {advice}.")
@@ -383,13 +384,14 @@ def _with_points(frame: "pd.DataFrame", texts: Iterable[str], path: Path) -> "pd
 def _grouped(names: Iterable[str], path: Path, *, alone: bool) -> Iterator[tuple[str, str]]:
     """Yield columns where the point may separate thousands, with a number such as 1.234.
 
-    All others are such numbers or whole ones below 1000, of which there must be one unless the former may be `alone`.
+    All others are such numbers or whole ones below 1000, of which there must be one unless the former may be `alone`. A
+    number such as 0.123 in a column shows that its points are decimal signs.
     """
     first = _first_words(path)
     for name in names:
         words = first[name].dropna().astype(str).str.strip()
         small, grouped = (words.str.fullmatch(form) for form in (r"-?\d{1,3}", r"-?[1-9]\d{0,2}(\.\d{3})+"))
-        if grouped.any() and words.str.fullmatch(r"-?\d{1,3}(\.\d{3})*").all() and (alone or small.any()):
+        if grouped.any() and words.str.fullmatch(r"-?([1-9]\d{0,2}(\.\d{3})*|0)").all() and (alone or small.any()):
             yield name, str(words[grouped].iloc[0])
 
 
