@@ -1,6 +1,7 @@
 """All errors that `midam` raises on purpose: each is a `MidamError`, and most also have the fitting built-in type.
 
-The command line turns each of them into one message and exit code 2 (130 for a stopped run).
+The command line turns each of them into one message and exit code 2 (130 for a stopped run). The words of messages are
+here too: near names, lists, and words that others use for the names of settings.
 """
 
 import difflib

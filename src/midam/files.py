@@ -1,4 +1,7 @@
-"""Files that survive a crash: written whole or not at all, locked by one process, and journals of finished work."""
+"""Files that survive a crash: written whole or not at all, locked by one process, and journals of finished work.
+
+In folders of others no link is written through, and no pipe is read.
+"""
 
 import errno
 import json

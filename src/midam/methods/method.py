@@ -1,4 +1,4 @@
-"""`Method`, the protocol of the trainer, the baselines and `auto`, and `Fitted`, its result."""
+"""`Method`, the protocol of the trainer, the baselines and `auto`; its result, `Fitted`; `Trained`, the trainer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

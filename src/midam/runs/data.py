@@ -335,7 +335,7 @@ class SubgroupTable:
     ) -> tuple[str, NDArray[np.str_]]:
         """Return the column of names, and the name of each bag in this column: its id or its group."""
         kinds = [ids] if groups is None else [ids, groups]
-        columns = [name for name in frame.columns if name not in map(name_of, self.columns)] if key is None else [key]
+        columns = [*frame.columns.difference([*map(name_of, self.columns)], sort=False)] if key is None else [key]
         counts = [
             (int(np.isin(names, frame[column].dropna().to_numpy(dtype=np.str_)).sum()), column, names)
             for names in kinds

@@ -112,10 +112,10 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     """
     refuse_masked(values)
     indexed = hasattr(values, "iloc") and values.index.nlevels == 1
+    counts = indexed and list(values.index) == list(range(len(values)))
     if isinstance(X, Bags) and indexed and set(X.ids.tolist()) != set(map(str, range(len(X)))):
-        named, counts = values.set_axis(values.index.map(name_of)), list(values.index) == list(range(len(values)))
-        known = named.index.isin(X.ids)
-        return _in_order(named, pd.Index(X.ids), kind) if known.all() or (known.any() and not counts) else values
+        known = values.index.map(name_of).isin(X.ids)
+        return _in_order(values, pd.Index(X.ids), kind) if known.all() or (known.any() and not counts) else values
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
     codes, level = X.index.get_level_values(0).factorize()
@@ -127,14 +127,14 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
         for row in np.flatnonzero(_differ(rows, rows[first][again[codes]]))[:1]:
             raise BagDataError(f"Expected one {kind} in a bag, got several (bag {level[codes[row]]}); correct them.")
         return values.iloc[first] if is_frame(values) else rows[first]
-    counted = not indexed or list(values.index) == list(range(len(values)))
-    if counted and not (indexed and len(values) == len(bags) and values.index.isin(level).all()):
+    if not indexed or (counts and not (len(values) == len(bags) and values.index.isin(level).all())):
         return values
-    return _in_order(values.set_axis(values.index.map(name_of)), bags, kind)
+    return _in_order(values, bags, kind)
 
 
 def _in_order(values: Any, bags: "pd.Index[Any]", kind: str) -> Any:
     """Return a Series or DataFrame in the order of the names `bags`, which its index must hold."""
+    values = values.set_axis(values.index.map(name_of))
     if len(values) != len(bags) or not values.index.isin(bags).all() or not values.index.is_unique:
         got = "a Series whose index does not match; give it the bags of X as index, or pass an array"
         raise BagDataError(f"Expected a {kind} for each of the {len(bags)} bags, got {got}.")

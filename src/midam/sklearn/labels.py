@@ -253,8 +253,8 @@ def _time_and_event(names: Sequence[Any], truths: Sequence[bool]) -> tuple[Any, 
     if sum(truths) == 1:
         return names[truths.index(False)], names[truths.index(True)]
     first, second = (str(name).casefold() for name in names)
-    back, ahead = first == _EVENT or second == _TIME, first == _TIME or second == _EVENT
-    return (names[back], names[not back]) if back or ahead else None
+    swapped, straight = first == _EVENT or second == _TIME, first == _TIME or second == _EVENT
+    return (names[swapped], names[not swapped]) if swapped or straight else None
 
 
 def _no_times(got: str) -> BagDataError:

@@ -328,8 +328,8 @@ def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return the splits of the bags of several calls; a bag that any call trained on counts as a training bag."""
     joined = {**before, **now}
     if before.get("extent") and now["extent"]:
-        pairs = zip((np.minimum, np.minimum, np.maximum, np.maximum), before["extent"], now["extent"])
-        joined["extent"] = [widest(old, new).tolist() for widest, old, new in pairs]
+        both = np.array([before["extent"], now["extent"]])
+        joined["extent"] = [*both[:, :2].min(axis=0).tolist(), *both[:, 2:].max(axis=0).tolist()]
     for key in ("splits", "contents") if before else ():
         trained = {name: split for name, split in before[key].items() if split == "train"}
         joined[key] = {**before[key], **now[key], **trained}

@@ -1,4 +1,7 @@
-"""Trainings side by side: networks of one shape take each step together, a layer of all as one batched product."""
+"""Trials on the same bags, trained side by side: networks of one shape take each step together.
+
+A layer of all of them is one batched product.
+"""
 
 import copy
 import time
