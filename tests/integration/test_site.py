@@ -62,8 +62,9 @@ def records(text: str) -> dict[str, str]:
 
 
 def unfounded(part: str, pages: Iterable[str]) -> list[str]:
-    """Figures with a decimal in a part of a page that stand, whole, on none of the pages."""
-    figures = re.findall(r"[+-]?\d+\.\d+(?!\.?\d)", re.sub(r"\]\([^)]*\)", "", part))
+    """Figures with a decimal, or with seconds or memory, in a part of a page that stand, whole, on none of the pages."""
+    units = r"(?<![\d.])\d+(?=\s(?:s|ms|MiB|GiB|GB)\b)"
+    figures = re.findall(rf"[+-]?\d+\.\d+(?!\.?\d)|{units}", re.sub(r"\]\([^)]*\)", "", part))
     texts = list(pages)
     return [
         figure
@@ -77,6 +78,7 @@ def test_a_figure_is_looked_up_whole():
     assert unfounded(part, ["0.85 or +1.5, 2.5"]) == []
     assert unfounded(part, ["0.851, 1.5, 2.5"]) == ["0.85", "+1.5"]
     assert unfounded(part, ["10.85, +1.5", "and 2.5"]) == ["0.85"]
+    assert unfounded("It takes 57 s and 628 MiB for 60 bags.", ["57 s, 1628 MiB"]) == ["628"]
 
 
 @pytest.mark.parametrize("text", [FINDINGS, HOME.split("## What to expect")[1]], ids=["findings", "home"])
