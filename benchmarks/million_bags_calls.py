@@ -1,19 +1,16 @@
-"""The work of `million_bags.py`: a store of many small bags, runs, calls of `midam predict` in separate processes.
+"""The work of `million_bags.py`: a store of many small bags, a run, calls of `midam predict` in separate processes.
 
 For each call the clock starts with its process; its memory is the highest value that the kernel records (VmHWM).
 """
 
 import contextlib
-import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,59 +20,13 @@ from benchmarks.shared import finish_store, memory_mib
 from midam.cli import main
 from midam.data.digests import content_hash
 from midam.data.store.format import INSTANCES, RowFacts
-from midam.evaluate.predict import bag_groups
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.settings import Settings, usual_chunk
+from midam.settings import Settings
 
 SIZE, WIDTH = 10, 8
-RUNS = {"a": {"seed": 0}, "b": {"seed": 1, "pooling": "smoothed-max"}, "c": {"seed": 2, "estimator": "minibatch"}}
 _TRAINED_BAGS = 400
 _BLOCK = 1 << 14
-_LOOK_S = 0.01
-_GROUP_S = 0.2  # the longest delay of a kill after its group is on the disk: about the time of a group
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Sizes of the measurement.
-
-    Attributes
-    ----------
-    bags : int
-        Number of bags of the pass that is killed.
-    beside : tuple of int
-        Smaller numbers of bags that are scored too, in ascending order.
-    kills : tuple of tuple of float
-        For each killed pass, the shares of the groups that are on the disk at its kills, each followed by a random
-        delay. A pass is killed once for each share.
-    together : int
-        Number of bags that several runs score in one pass.
-    repeats : int
-        Number of turns of the pass for several runs and the single passes.
-    chunk_size : int
-        Number of instances that a run encodes at a time; 16 chunks, or 4096 bags, are a group.
-    """
-
-    bags: int
-    beside: tuple[int, ...]
-    kills: tuple[tuple[float, ...], ...]
-    together: int
-    repeats: int
-    chunk_size: int = usual_chunk((WIDTH,))
-
-    @property
-    def groups(self) -> int:
-        """Return the number of groups of bags in a pass."""
-        return sum(1 for _ in bag_groups(np.full(self.bags, SIZE), chunk_size=self.chunk_size))
-
-
-def plan_of(bags: int, *, seed: int = 0) -> Plan:
-    """Return the plan for `bags` bags, and for a thousand, a tenth and three tenths; seven kills of five passes."""
-    shares = np.random.default_rng(seed).uniform(0, 1, size=6).round(3).tolist()
-    kills = (*((share,) for share in shares[:3]), (1.0,), tuple(sorted(shares[3:])))
-    beside = tuple(sorted({min(1000, bags // 10), bags // 10, 3 * bags // 10}))
-    return Plan(bags, beside, kills, together=3 * bags // 10, repeats=3)
 
 
 def make_store(folder: Path, bags: int, *, seed: int = 0) -> Path:
@@ -100,13 +51,12 @@ def make_store(folder: Path, bags: int, *, seed: int = 0) -> Path:
     return finish_store(folder, facts, ids=ids, size=SIZE, digests=digests, source="normal numbers")
 
 
-def make_runs(folder: Path, plan: Plan) -> dict[str, Path]:
-    """Train the runs on a few other bags."""
+def make_run(folder: Path) -> Path:
+    """Train the run on a few other bags."""
     data = make_store(folder / "trained", _TRAINED_BAGS, seed=1)
-    for name, own in RUNS.items():
-        how: dict[str, Any] = {"epochs": 5, "members": 1, "baseline": False, "accelerator": "cpu"}
-        fit_run(str(data), Settings(**how, **own, chunk_size=plan.chunk_size), RunFolder(folder / name))
-    return {name: folder / name for name in RUNS}
+    settings = Settings(epochs=5, members=1, baseline=False, accelerator="cpu", seed=0)
+    fit_run(str(data), settings, RunFolder(folder / "run"))
+    return folder / "run"
 
 
 class Call(NamedTuple):
@@ -144,77 +94,16 @@ def predict(*words: str | Path) -> Call:
         return Call(seconds, json.loads(report.read_text(encoding="utf-8"))["VmHWM"], said)
 
 
-def killed(words: Sequence[str | Path], journal: Path, *, groups: int, delay_s: float) -> int:
-    """Kill a call `delay_s` after its journal has `groups` groups; returns the bags that the journal then has."""
-    with tempfile.TemporaryDirectory() as name, started(words, Path(name, "report"), Path(name, "log")) as process:
-        while process.poll() is None and _lines(journal) < groups + 1:  # the first line identifies the call
-            time.sleep(_LOOK_S)
-        time.sleep(delay_s)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    lines = journal.read_text(encoding="utf-8").split("\n")[1:-1] if journal.exists() else []
-    return sum(json.loads(line)[1][1] for line in lines)
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def same(one: Path, other: Path) -> bool:
-    """Return whether two files have the same bytes."""
-    digests = []
-    for path in (one, other):
-        with path.open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").digest())
-    return digests[0] == digests[1]
-
-
-def score_passes(plan: Plan, run: Path, folder: Path) -> list[dict[str, Any]]:
-    """Return a row for each number of bags: seconds, memory, bytes of store and scores of a pass; keeps the files."""
+def score_passes(counts: Sequence[int], run: Path, folder: Path) -> list[dict[str, Any]]:
+    """Return a row for each number of bags: seconds, memory, bytes of store and scores of a pass."""
     rows = []
-    for bags in (*plan.beside, plan.bags):
+    for bags in counts:
         data, out = make_store(folder / f"store-{bags}", bags), folder / f"whole-{bags}.csv"
         call = predict(run, data, "--out", out)
         stored = sum(file.stat().st_size for file in data.iterdir())
         row = {"bags": bags, "seconds": call.seconds, "peak_mib": call.peak_mib, "said": call.said}
         rows.append({**row, "store_bytes": stored, "bytes": out.stat().st_size})
     return rows
-
-
-def kill_passes(plan: Plan, run: Path, folder: Path, *, seed: int = 0) -> list[dict[str, Any]]:
-    """Return rows of the killed passes: bags on disk at kills, cost of the last call, whether the file is `whole`."""
-    rng, rows = np.random.default_rng([seed, 1]), []
-    data, whole = folder / f"store-{plan.bags}", folder / f"whole-{plan.bags}.csv"
-    for number, shares in enumerate(plan.kills):
-        out = folder / f"killed-{number}.csv"
-        journal, words = out.with_name(f"{out.name}.part"), (run, data, "--out", out)
-        held = [
-            killed(words, journal, groups=round(share * plan.groups), delay_s=float(rng.uniform(0, _GROUP_S)))
-            for share in shares
-        ]
-        rest = predict(*words)
-        row = {"held": held, "seconds": rest.seconds, "peak_mib": rest.peak_mib, "same": same(out, whole)}
-        rows.append(row)
-        out.unlink()
-    return rows
-
-
-def score_together(plan: Plan, runs: dict[str, Path], folder: Path) -> dict[str, Any]:
-    """Return the seconds of all runs in one pass and one after the other, by turns, and whether the files agree."""
-    data, rows, equal = folder / f"store-{plan.together}", [], True
-    for number in range(plan.repeats):
-
-        def alone() -> float:
-            return sum(predict(run, data, "--out", folder / f"alone.{name}.csv").seconds for name, run in runs.items())
-
-        def together() -> float:
-            return predict(*runs.values(), data, "--out", folder / "together.csv").seconds
-
-        order = (alone, together) if number % 2 == 0 else (together, alone)
-        took = {turn.__name__: turn() for turn in order}
-        rows.append(took)
-        equal = equal and all(same(folder / f"alone.{name}.csv", folder / f"together.{name}.csv") for name in runs)
-    return {"rows": rows, "same": equal}
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_980,
+    lines=32_709,
     files=235,
     function=60,
     circles=0,
@@ -96,17 +96,17 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_583,
+    words=30_537,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1516,
-    "cli": 1876,
+    "cli": 1835,
     "compare": 1487,
-    "data": 7246,
-    "evaluate": 2268,
+    "data": 7230,
+    "evaluate": 2244,
     "explain": 2194,
     "export": 532,
     "functional": 502,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1818,
     "nn": 1969,
     "report": 2592,
-    "runs": 2555,
+    "runs": 2365,
     "settings": 640,
     "sklearn": 1086,
     "targets": 922,

@@ -7,11 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from tests.integration.commands import fitted, stop_at
+from tests.integration.commands import fitted
 
-import midam.runs.scoring
 from midam.cli import main
-from midam.runs.loaded import load_run
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +47,7 @@ def test_slices_together_are_one_pass(edges, made, whole, tmp_path):
         tables.append(pd.read_csv(out))
     found, expected = pd.concat(tables, ignore_index=True), pd.read_csv(io.BytesIO(whole))
     pd.testing.assert_frame_equal(found, expected, rtol=1e-5)
-    assert len(list(tmp_path.iterdir())) == len(tables), "no journal is left"
-
-
-def test_a_slice_goes_on_after_a_stop(made, tmp_path, monkeypatch, capsys):
-    words = (made[1], made[0], "--bags", "50:", "--out")
-    assert predict(*words, tmp_path / "whole.csv") == 0
-    calls = stop_at(monkeypatch, midam.runs.scoring, "predict_each", 2)
-    assert predict(*words, tmp_path / "s.csv") == 130
-    assert "s.csv.part holds" in capsys.readouterr().err
-    assert predict(*words, tmp_path / "s.csv") == 0
-    assert len(calls) > 2
-    assert (tmp_path / "s.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert len(list(tmp_path.iterdir())) == len(tables)
 
 
 @pytest.mark.parametrize("text", ["100:", "5:5", "7:3", "1/2", "-3:", "a:b", "3"])
@@ -83,27 +70,10 @@ def test_files_of_instances_of_a_slice_are_those_of_one_pass(made, tmp_path):
                 assert np.array_equal(one[key][:], other[key][:])
 
 
-def test_several_runs_read_each_chunk_once(made, whole, tmp_path, monkeypatch):
+def test_each_of_several_runs_has_a_file(made, whole, tmp_path):
     many, run, other, _ = made
     assert predict(other, many, "--out", tmp_path / "alone.csv") == 0
-    calls = stop_at(monkeypatch, midam.runs.scoring, "predict_each", 10**6)
     assert predict(run, other, many, "--out", tmp_path / "s.csv") == 0
-    assert {len(models) for models, _ in calls} == {2}
-    assert sum(len(bags) for _, bags in calls) == 100
-    assert (tmp_path / "s.run.csv").read_bytes() == whole
-    assert (tmp_path / "s.other.csv").read_bytes() == (tmp_path / "alone.csv").read_bytes()
-    assert not list(tmp_path.glob("*.part"))
-
-
-def test_several_runs_go_on_after_a_stop(made, whole, tmp_path, monkeypatch, capsys):
-    many, run, other, _ = made
-    words = (run, other, many, "--out", tmp_path / "s.csv")
-    stop_at(monkeypatch, midam.runs.scoring, "predict_each", 3)
-    assert predict(*words) == 130
-    assert "s.run.csv.part holds" in capsys.readouterr().err
-    (tmp_path / "s.other.csv.part").unlink()
-    assert predict(*words) == 0
-    assert predict(other, many, "--out", tmp_path / "alone.csv") == 0
     assert (tmp_path / "s.run.csv").read_bytes() == whole
     assert (tmp_path / "s.other.csv").read_bytes() == (tmp_path / "alone.csv").read_bytes()
 
@@ -116,7 +86,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(made, tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["s.a-run.csv", "s.b-run.csv"]
 
 
-def test_runs_of_other_targets_are_scored_in_one_pass(tmp_path, monkeypatch):
+def test_runs_of_other_targets_are_scored_in_one_call(tmp_path):
     rng = np.random.default_rng(2)
     classes, numbers = np.arange(40) % 3, rng.normal(size=40).round(3)
     data, bag = tmp_path / "bags.csv", np.repeat(np.arange(40), 3)
@@ -127,37 +97,19 @@ def test_runs_of_other_targets_are_scored_in_one_pass(tmp_path, monkeypatch):
     assert main(["fit", str(data), *common, "--ignore", "size", "--out", str(tmp_path / "kinds")]) == 0
     words = ["--label-column", "size", "--target", "continuous", "--ignore", "label"]
     assert main(["fit", str(data), *common, *words, "--out", str(tmp_path / "sizes")]) == 0
-    calls = stop_at(monkeypatch, midam.runs.scoring, "predict_each", 10**6)
     assert predict(tmp_path / "kinds", tmp_path / "sizes", data, "--out", tmp_path / "s.csv") == 0
-    assert {len(models) for models, _ in calls} == {2}
     for name in ("kinds", "sizes"):
         assert predict(tmp_path / name, data, "--out", tmp_path / "alone.csv") == 0
         assert (tmp_path / f"s.{name}.csv").read_bytes() == (tmp_path / "alone.csv").read_bytes()
 
 
 def test_what_cannot_be_scored_together_is_refused(made, tmp_path, capsys):
-    many, run, other, data = made
-    narrow = tmp_path / "narrow"
-    words = ["--epochs", "1", "--members", "1", "--no-baseline", "--ignore", "f3", "--out", str(narrow)]
-    assert main(["fit", str(data), *words]) == 0
-    assert predict(run, narrow, data, "--out", tmp_path / "s.csv") == 2
-    assert "Expected runs with the same instance shape, got [4] of" in capsys.readouterr().err
+    many, run, other, _ = made
     assert predict(run, run, many, "--out", tmp_path / "s.csv") == 2
     assert "Expected each run once" in capsys.readouterr().err
     assert predict(run, other, many, "--out", tmp_path / "s.csv", "--instances", tmp_path / "i") == 2
     assert "Expected one run with --instances" in capsys.readouterr().err
     assert not list(tmp_path.glob("s.*"))
-
-
-def test_runs_with_other_chunks_take_a_pass_of_their_own(made, whole, tmp_path, capsys):
-    many, run, _, data = made
-    other = tmp_path / "chunks"
-    words = ["--epochs", "1", "--members", "1", "--no-baseline", "--chunk-size", "2", "--out", str(other)]
-    assert main(["fit", str(data), *words]) == 0
-    assert load_run(other).settings.run.chunk_size == 2
-    assert predict(run, other, many, "--out", tmp_path / "s.csv") == 0
-    assert "2 passes" in capsys.readouterr().err
-    assert (tmp_path / "s.run.csv").read_bytes() == whole
 
 
 def test_options_between_the_run_and_the_data_are_read_as_before(made, whole, tmp_path):

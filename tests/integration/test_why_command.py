@@ -8,9 +8,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
-from tests.integration.commands import stop_at
 
-import midam.cli.why
 from midam.cli import main
 
 SEED = 3
@@ -110,23 +108,6 @@ def test_all_bags_of_a_slice_beside_a_named_file_as_json(made, tmp_path, capsys)
     assert {bag["bag"] for bag in listed["bags"]} == {f"m{machine}" for machine in range(10, 20)}
     assert {len(bag["instances"]) for bag in listed["bags"]} == {1}
     assert len(rows_of(tmp_path / "s.why.csv")) == 10
-
-
-def test_a_stopped_list_goes_on(made, tmp_path, monkeypatch, capsys):
-    folder, _ = made
-    words = ["predict", str(folder / "run"), str(folder / "new.csv"), "--why", "--out"]
-    assert main([*words, str(tmp_path / "whole.csv")]) == 0
-    with monkeypatch.context() as patch:
-        stop_at(patch, midam.cli.why.Journal, "add", 4 + 1)  # the first is that of the scores
-        assert main([*words, str(tmp_path / "part.csv")]) == 130
-    assert "part.why.csv.part holds 3 bags" in capsys.readouterr().err
-    assert (tmp_path / "part.csv").exists()
-    again = stop_at(monkeypatch, midam.cli.why, "explain_calls", 99)
-    assert main([*words, str(tmp_path / "part.csv")]) == 0
-    assert len(again[0][2]) == len({row["bag"] for row in rows_of(tmp_path / "whole.why.csv")}) - 3
-    for suffix in (".csv", ".why.csv", ".why.html"):
-        assert (tmp_path / f"part{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
-    assert not list(tmp_path.glob("*.part"))
 
 
 @pytest.mark.parametrize(

@@ -92,18 +92,6 @@ def test_a_file_of_several_columns_holds_all_of_them(pooling, members, attention
         np.testing.assert_allclose(attributes["member_scores"].mean(axis=0), scores[i], rtol=1e-12)
 
 
-def test_scores_are_noted_before_the_file_of_their_bag_is_there(tmp_path):
-    model, bags, noted = make_scorers("attention", columns=3), make_bags(), {}
-
-    def note(i, scores):
-        assert len(list(tmp_path.glob("*.h5"))) == len(noted)
-        noted[i] = scores
-
-    scores = write_instance_scores(model, bags, tmp_path, part=[3, 1], columns=list("abc"), note=note)
-    assert list(noted) == [3, 1]
-    assert np.array_equal(np.concatenate([*noted.values()]), scores)
-
-
 def test_a_file_system_that_reserves_no_room_is_written_to_all_the_same(tmp_path, monkeypatch):
     def unsupported(handle, start, size):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +10,14 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, Options, Parser
-from midam.errors import ConfigError, RunStoppedError, plural, require_counts
-from midam.files import is_stream, require_plain_folder, resolved, write_parts
+from midam.errors import ConfigError, plural, require_counts
+from midam.files import is_stream, require_plain_folder, write_parts
 from midam.report.program import note_result, remark, stdout_console
 
 if TYPE_CHECKING:
     from midam.cli.why import CallList
     from midam.data.bags import Bags
     from midam.runs.loaded import LoadedRun
-    from midam.runs.scoring import ScoreTable
 
 CALLED = "called"
 # Settings that replace those of a run.
@@ -29,7 +27,7 @@ TABLES = ("labels", "slides", "bag_column", "label_column", "positive", "sheet",
 def parser() -> Parser:
     """Return the parser of the command."""
     predict = Parser("predict", "Score bags with trained runs; labels are not needed.")
-    predict.add_argument("run", nargs="+", help="run folder, or several: the data are read once for all")
+    predict.add_argument("run", nargs="+", help="run folder, or several")
     predict.add_argument("data", help=DATA)
     predict.add_settings(TABLES, of_run=True)
     text = (
@@ -71,57 +69,66 @@ def read_inputs(
 
 def run(options: Options, console: Console) -> int:
     """Score bags; returns the exit code."""
-    from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
-    from midam.runs.scoring import ScoreTable, journal_of, read_together, require_score_space
 
     outs = _outs(options)
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
+        keep_other(out)
     runs = [load_run(name) for name in options.run]
     if options.out is None:  # only in a folder that the user named are links followed
         for name in options.run:
             require_plain_folder(Path(name), writes=True)
     lists = [_list_of(options, trained, out) for trained, out in zip(runs, outs)]
-    bags = read_together(runs, lambda trained: read_for(trained, options.data, console=console, **options.values))
-    part = _part(options.bags, len(bags[0]))
-    for out, run_bags in zip(outs, bags):
-        keep_sources(run_bags, str(out), "--out", folder=False)
-        keep_other(out)
-    folder = None if options.instances is None else Path(options.instances)
-    if folder is not None:
-        keep_sources(bags[0], options.instances, "--instances", folder=True)
-    replaced = {out for out in outs if out.is_file()}
-    with ExitStack() as stack:
-        files = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
-        journals = [None if is_stream(out) else stack.enter_context(journal_of(file)) for out, file in zip(outs, files)]
-        tables = [
-            ScoreTable(trained, run_bags, part, instances=folder, journal=journal)
-            for trained, run_bags, journal in zip(runs, bags, journals)
-        ]
-        require_score_space(tables, outs)
-        _score(tables, console)
-        for out, table in zip(outs, tables):
-            write_parts(out, table.content(), typed=options.out is not None)
-        entries = [[] if one is None else one.write(table, console) for one, table in zip(lists, tables)]
-        for table in tables:
-            if table.journal is not None:
-                table.journal.remove()
-    # A stream gets the scores and nothing else.
-    messages = console if is_stream(outs[0]) else stdout_console()
-    if not is_stream(outs[0]):
-        tell_left_out(bags[0], outs[0], messages)
-    note_result(scores=outs, bags=len(part))
-    for out, trained in zip(outs, runs):
-        for note in trained.target.notes(trained.decision):
-            remark(messages, note)
-        _tell_class(trained, messages)
-        earlier = ", instead of earlier scores" if out in replaced else ""
-        messages.print(f"{plural(len(part), 'bag')} scored: {escape(str(out))}{earlier}")
-    results = [one.tell(calls, len(part)) for one, calls in zip(lists, entries) if one is not None]
+    counts = [_score(options, console, *each) for each in zip(runs, outs, lists)]
+    note_result(scores=outs, bags=counts[0])
+    results = [one.tell(count) for one, count in zip(lists, counts) if one is not None]
     if results:
         note_result(why=results[0] if len(results) == 1 else results)
     return 0
+
+
+def _score(options: Options, console: Console, trained: "LoadedRun", out: Path, calls: "CallList | None") -> int:
+    """Read the data as a run does, write its scores, and say so; returns the number of scored bags."""
+    from midam.evaluate.predict import predict
+    from midam.report.terminal import BagProgress
+    from midam.runs.apply import read_for
+    from midam.runs.instance_files import write_instance_scores
+    from midam.runs.scoring import score_rows
+
+    every = read_for(trained, options.data, console=console, **options.values)
+    part = _part(options.bags, len(every))
+    bags = every.subset(part)
+    keep_sources(every, str(out), "--out", folder=False)
+    if options.instances is not None:
+        keep_sources(every, options.instances, "--instances", folder=True)
+    replaced, chunk_size = out.is_file(), trained.settings.run.chunk_size
+    with BagProgress("scoring", bags.sizes, console=console) as bar:
+        if options.instances is None:
+            scores = predict(trained.model, bags, chunk_size=chunk_size, on_bags=bar.update_all)
+        else:
+            scores = write_instance_scores(
+                trained.model,
+                every,
+                Path(options.instances),
+                part=part,
+                columns=trained.target.columns,
+                chunk_size=chunk_size,
+                on_bags=lambda index: bar.update_all([i - part.start for i in index]),
+            )
+    write_parts(out, score_rows(trained, bags, scores), typed=options.out is not None)
+    if calls is not None:
+        calls.write(every, part, scores, console)
+    # A stream gets the scores and nothing else.
+    messages = console if is_stream(out) else stdout_console()
+    if not is_stream(out):
+        tell_left_out(every, out, messages)
+    for note in trained.target.notes(trained.decision):
+        remark(messages, note)
+    _tell_class(trained, messages)
+    earlier = ", instead of earlier scores" if replaced else ""
+    messages.print(f"{plural(len(bags), 'bag')} scored: {escape(str(out))}{earlier}")
+    return len(bags)
 
 
 def _list_of(options: Options, run: "LoadedRun", out: Path) -> "CallList | None":
@@ -197,35 +204,3 @@ def _names(runs: list[str]) -> list[str]:
         names = ["-".join(place.parts[-depth:]).lstrip("/") for place in places]
         depth += 1
     return [file_name(name) for name in names]
-
-
-def _score(tables: "list[ScoreTable]", console: Console) -> None:
-    """Score the missing rows of all tables; instances that several runs share are read once."""
-    from midam.report.terminal import BagProgress
-    from midam.runs.scoring import passes, score_instances, score_tables
-
-    for table in tables:
-        if table.journal is not None and table.done:
-            count = plural(table.done, "bag")
-            console.print(f"{escape(str(table.journal.path))} holds the scores of {count}: continuing from there")
-    groups = passes(tables)
-    if len(groups) > 1:
-        console.print(f"{len(groups)} passes: not all of the runs take the same instances in the same chunks")
-    try:
-        for group in groups:
-            first, part = group[0], group[0].part
-            with BagProgress("scoring", first.bags.sizes[part.start : part.stop], console=console) as bar:
-
-                def done(bags: Any, start: int = part.start, bar: BagProgress = bar) -> None:
-                    bar.update_all([i - start for i in bags])
-
-                if first.instances is None:
-                    score_tables(group, on_bags=done)
-                else:
-                    score_instances(first, on_bags=done)
-    except KeyboardInterrupt:
-        progress = [f"{each.journal.path} holds {each.done}" for each in tables if each.journal and each.done]
-        if not progress:
-            raise
-        text = f"stopped; {', '.join(progress)} of {plural(len(tables[0].part), 'bag')}"
-        raise RunStoppedError(f"{text}. The same command continues from there") from None

@@ -97,29 +97,6 @@ def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
     return facts
 
 
-def contents_digest(bags: Content, *, read: bool = True) -> str:
-    """Return one SHA-256 (hex) of the ids, sizes, covariates and instances of all bags; keep nothing per bag.
-
-    Known digests of the bags replace their instances. Otherwise the instances are read once by chunks; without `read`,
-    instances on disk are left out.
-    """
-    digest = hashlib.sha256(json.dumps([bags.instances.dtype.str, *bags.instance_shape, len(bags)]).encode())
-    for low in range(0, len(bags), _BAGS_AT_A_TIME):
-        digest.update((("\0" if low else "") + "\0".join(bags.ids[low : low + _BAGS_AT_A_TIME].tolist())).encode())
-    digest.update(np.ascontiguousarray(bags.sizes).data)
-    if bags.covariates is not None:
-        digest.update(json.dumps(bags.covariates.values()).encode())
-    if bags.columns is not None:
-        digest.update(json.dumps(bags.columns).encode())
-    if bags.digests is not None:
-        for low in range(0, len(bags), _BAGS_AT_A_TIME):
-            digest.update(bags.digests[low : low + _BAGS_AT_A_TIME].tobytes().hex().encode())
-    elif read or not on_disk(bags.instances):
-        for first, last in row_chunks(bags.instances, bags.starts, bags.sizes):
-            digest.update(np.ascontiguousarray(bags.instances[first:last]).data)
-    return digest.hexdigest()
-
-
 def described(outcome: TargetLabels) -> list[Any]:
     """Return target, names and values of an outcome, for JSON, which writes unknown labels as NaN."""
     return [outcome.target, list(outcome.names), outcome.values.tolist()]

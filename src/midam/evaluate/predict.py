@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -305,57 +305,26 @@ def predict(
     """
     bags = prepared(model, bags) if reader is None else bags
     known = covariates_of(model, bags) if covariates is None else covariates
-    return predict_each(
-        [model], bags, chunk_size=chunk_size, reader=reader, on_bags=on_bags, ranks=ranks, covariates=[known]
-    )[0]
-
-
-def predict_each(
-    models: Sequence[BagScorer | BagEnsemble],
-    bags: Bags,
-    *,
-    chunk_size: int | None = None,
-    reader: InstanceReader | None = None,
-    covariates: Sequence[Tensor | None],
-    on_bags: Callable[[Sequence[int]], None] | None = None,
-    ranks: Ranks | None = None,
-) -> list[NDArray[np.float64]]:
-    """Return the result of `predict` for each of several models on one device; each chunk is read once.
-
-    `covariates` are those of each model, [N, P] or None; `ranks` require a single model; the other parameters are as in
-    `predict`.
-    """
-    reader = reader or reader_of(models[0], bags)
+    reader = reader or reader_of(model, bags)
     chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
     require_counts(chunk_size=chunk_size)
-    scorers = [scorers_of(model) for model in models]
-    every = [scorer for members in scorers for scorer in members]
+    scorers = scorers_of(model)
 
-    def score(group: range) -> list[Tensor]:
-        index, scores = torch.tensor(group), []
-        outputs = iter(stream_outputs(every, WholeBatch.unlabeled(reader, index), chunk_size=chunk_size))
-        for model, members, known in zip(models, scorers, covariates):
-            of_bags = None if known is None else known[index.to(known.device)]
-            of_members = [scorer.with_covariates(next(outputs), of_bags) for scorer in members]
-            stacked = torch.stack([output.tied_score.double() for output in of_members])
-            scores.append(member_mean(model, stacked, dim=0))
-        return scores
+    def score(group: range) -> Tensor:
+        index = torch.tensor(group)
+        of_bags = None if known is None else known[index.to(known.device)]
+        outputs = stream_outputs(scorers, WholeBatch.unlabeled(reader, index), chunk_size=chunk_size)
+        of_members = [scorer.with_covariates(output, of_bags) for scorer, output in zip(scorers, outputs)]
+        return member_mean(model, torch.stack([output.tied_score.double() for output in of_members]), dim=0)
 
-    by_model: list[list[Tensor]] = [[] for _ in models]
-    groups = bag_groups(bags.sizes, chunk_size=chunk_size)
-    with ExitStack() as stack:
-        for model in models:
-            stack.enter_context(evaluation(model))
-        done: Iterable[tuple[range, list[Tensor]]] = ((group, score(group)) for group in groups)
-        if ranks is not None:
-            shared = ranks.spread(list(groups), lambda group: torch.stack(score(group), dim=1), rows=len)
-            done = ((group, list(joined.unbind(dim=1))) for group, joined in shared)
-        for group, parts in done:
-            for scores, part in zip(by_model, parts):
-                scores.append(part.cpu())
+    groups, scores = list(bag_groups(bags.sizes, chunk_size=chunk_size)), list[Tensor]()
+    with evaluation(model):
+        parts = ((group, score(group)) for group in groups) if ranks is None else ranks.spread(groups, score, rows=len)
+        for group, part in parts:
+            scores.append(part.cpu())
             if on_bags is not None:
                 on_bags(group)
-    return [torch.cat(scores).numpy() for scores in by_model]
+    return torch.cat(scores).numpy()
 
 
 def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:

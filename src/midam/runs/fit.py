@@ -249,12 +249,11 @@ class _Run:
         """Fit a method that has no epochs."""
         from midam.methods.method import Folds
         from midam.runs.cross_validation import preparing
-        from midam.runs.kept import require_run_space
         from midam.runs.results import write_results
 
         parts, folder, name, ready = self.reading.parts, self.folder, self.reading.method, time.monotonic()
         method = make_method(str(name), budget=self.budget, journal=folder.candidates)
-        require_run_space(folder, parts.bags, self.reading.origin)
+        folder.require_space()
         write_left_out(parts.bags, folder.left_out)
         limit = {} if self.budget is None else {"budget": self.budget}
         values = {"method": name, **taken_settings(config)}

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
-from midam.files import held, is_left, open_own, open_plain, remove_own, require_plain_folder, sweep
+from midam.files import held, is_left, open_own, open_plain, remove_own, require_plain_folder, require_space, sweep
 from midam.names import advice_on, nearby, safe_cell, visible
 from midam.reading import Form, Number, check_form
 from midam.registry import take_known
@@ -28,6 +28,7 @@ from midam.settings import Settings, read_yaml
 
 OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
+_RESULTS = 2 << 20  # bytes of page, predictions and summary of most runs
 _SPELLED = 0.85  # similarity of the name of a run that is misspelled
 _LOGGED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ midam ")
 
@@ -91,6 +92,10 @@ class RunFolder:
                 why = "which holds a run"
                 advice = f"choose another folder, remove it, or continue the run with {resume}"
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
+
+    def require_space(self, needed: int = 0) -> None:
+        """Refuse a disk without space for the results and for the `needed` bytes of other files."""
+        require_space({self.root: needed + _RESULTS}, "checkpoints, predictions and report of the run")
 
     def contents(self) -> list[Path]:
         """Return the files in the folder, without remains of a killed process or the log of a failed start."""

@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,14 +26,14 @@ from midam.evaluate.labeled_instances import evaluate_instances
 from midam.evaluate.pooled import instance_ranks
 from midam.evaluate.predict import ColumnsPass, InstancePass, covariates_of, evaluation, prepared, reader_of
 from midam.files import allocate, replacing
-from midam.nn.scorer import BagEnsemble, BagScorer, columns_of, of_covariates, scorers_of
+from midam.nn.scorer import BagEnsemble, BagScorer, columns_of, of_covariates
 from midam.settings import usual_chunk
 from midam.targets import Target
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 # Windows reserves these names, with any suffix.
 _RESERVED = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
-_HEAD, _LITTLE = 1 << 14, 1 << 12  # bytes of a file besides its numbers: an upper and a lower bound
+_HEAD = 1 << 14  # bytes of a file besides its numbers, at most
 
 
 def write_instance_scores(
@@ -45,7 +44,6 @@ def write_instance_scores(
     part: Sequence[int] | None = None,
     columns: Sequence[str] = (),
     chunk_size: int | None = None,
-    note: Callable[[int, NDArray[np.float64]], None] | None = None,
     on_bags: Callable[[Sequence[int]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Score bags, and write scores and weights of their instances to ``folder/<bag>.h5``, laid out as CLAM's heatmaps.
@@ -72,8 +70,6 @@ def write_instance_scores(
         Names of the C columns, if there are several.
     chunk_size : int, optional
         Instances in memory at a time, >= 1; default: `midam.settings.usual_chunk`.
-    note : callable, optional
-        Called with the position and the score [1] or [1, C] of a bag before its file gets its name.
     on_bags : callable, optional
         Called with the position of each finished bag, in a list.
 
@@ -108,8 +104,7 @@ def write_instance_scores(
         for row, (i, path) in enumerate(paths.items()):
             bag_model = model if covariates is None else of_covariates(model, covariates[i])
             passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
-            noted = None if note is None else partial(note, i)
-            scores[row] = write_bag(path, passed, bags, i, note=noted, about=about)
+            scores[row] = write_bag(path, passed, bags, i, about=about)
             if on_bags is not None:
                 on_bags([i])
     return scores
@@ -121,15 +116,13 @@ def write_bag(
     bags: Bags,
     index: int,
     *,
-    note: Callable[[NDArray[np.float64]], None] | None = None,
     extra: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | NDArray[np.float64]:
     """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, or its scores [C].
 
-    The first pass of `passed`, which streams the bag through the scorers, runs here, and `note` is called with the
-    score of the bag [1] or [1, C] before the file gets its name. `extra` are further columns [n] of the file, `about`
-    further attributes.
+    The first pass of `passed`, which streams the bag through the scorers, runs here. `extra` are further columns [n] of
+    the file, `about` further attributes.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
@@ -149,17 +142,7 @@ def write_bag(
         file.attrs.update({**scored, "pooling": passed.pooling, "members": members, **about})
         if passed.weights is not None:
             file.attrs["member_weights"] = passed.weights.numpy()
-        if note is not None:
-            note(np.array([score]))
     return score
-
-
-def bytes_of_files(
-    model: BagScorer | BagEnsemble, sizes: NDArray[np.int64], *, coords: NDArray[Any] | Rows | None
-) -> int:
-    """Return the approximate bytes of the files of bags of these sizes: their numbers, and a constant for each file."""
-    width = _width(coords, members=len(scorers_of(model)), columns=columns_of(model))
-    return width * int(sizes.sum()) + _LITTLE * len(sizes)
 
 
 def _width(coords: NDArray[Any] | Rows | None, *, members: int, columns: int) -> int:

@@ -7,11 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from midam._version import __version__
-from midam.data.bags import Bags
-from midam.files import require_space, write_text
+from midam.files import write_text
 from midam.methods.callbacks import Callbacks
 from midam.methods.method import BestWeights, Trained
 from midam.process_group import Ranks, start
@@ -25,9 +22,8 @@ from midam.train.checkpoint import BestContent, fitting, load_checkpoint, save_c
 from midam.train.trainer import Trainer, make_fabric
 
 _WAITED, _TRAINED_S = 0.2, 5.0
-_ROW = 80  # bytes of a bag in predictions.csv besides its names
-_REPORT = 1 << 20  # bytes of the figures and the page of a run
-_TEXT, _NUMBER = 16, 16  # bytes of an entry in a checkpoint besides its letters
+# Files of the size of the first checkpoint that follow: one with the optimizer's state, its copy, best weights, model.
+_CHECKPOINTS = 5
 
 
 def tell_waiting(waited_s: float, trained_s: float) -> bool:
@@ -148,12 +144,12 @@ class KeptTraining(BestWeights):
                 trainer.load_state_dict(self._saved["trainer"])
         if self.leads:
             bags, folder = self.reading.parts.bags, self.folder
-            require_run_space(folder, bags, self.reading.origin, trainer=trainer)
             if self._saved is None:
                 write_left_out(bags, folder.left_out)
                 values = trainer.config.flat()
                 write_text(folder.config, yaml_text({"data": self.data, **values, **plugin_entry(values)}))
                 self._save(trainer)
+                folder.require_space(_CHECKPOINTS * folder.last.stat().st_size)
                 calls.on_start(trainer.config, None)
             if self._tracking is not None:
                 self._tracking.start(trainer.config)
@@ -192,35 +188,3 @@ def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> No
     columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
     columns += [name for name in (history or [{}])[-1] if name not in columns]
     write_text(folder.metrics, csv_text(columns, history))
-
-
-def require_run_space(
-    folder: RunFolder, bags: Bags, origin: Mapping[str, Any], *, trainer: Trainer | None = None
-) -> None:
-    """Refuse a disk without space for the remaining files of a run: checkpoints, model, predictions and report.
-
-    A new file is written next to the old one before it replaces it, so the last checkpoint counts twice. The model size
-    of a method of one step is unknown in advance, and left out.
-    """
-    of_bags = stored_bytes(origin)
-    needed = of_bags + len(bags) * (_ROW + bags.ids.itemsize // 4) + _REPORT
-    if trainer is not None:
-        weights = stored_bytes(trainer.model.state_dict())
-        needed += 2 * (stored_bytes(trainer.state_dict()) + of_bags) + 2 * weights
-        if not trainer.epoch:  # the optimizer has no state yet
-            trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
-            settings = trainer.config.training
-            needed += 2 * trained * (2 if settings.optimizer == "adam" else int(settings.momentum > 0))
-    written = sum(path.stat().st_size for path in folder.root.rglob("*") if path.is_file())
-    require_space({folder.root: max(0, needed - written)}, "checkpoints, predictions and report of the run")
-
-
-def stored_bytes(content: Any) -> int:
-    """Return the approximate bytes of a checkpoint with this content: tensors, texts and numbers, also nested."""
-    if isinstance(content, Tensor):
-        return content.nbytes
-    if isinstance(content, str):
-        return len(content) + _TEXT
-    if isinstance(content, Mapping):
-        return sum(stored_bytes(name) + stored_bytes(value) for name, value in content.items())
-    return sum(map(stored_bytes, content)) if isinstance(content, list | tuple) else _NUMBER
