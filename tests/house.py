@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "processes": {"errors"},
     "process_group": {"errors", "processes"},
     "registry": {"errors"},
-    "reading": {"errors", "names"},
+    "reading": {"errors", "lazy_imports", "names"},
     "files": {"errors", "reading"},
     "settings": {"errors", "names", "reading", "registry"},
     "data": CORE | {"functional"},
@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_709,
+    lines=32_568,
     files=235,
     function=60,
     circles=0,
@@ -102,9 +102,9 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1516,
+    "": 1438,
     "cli": 1835,
-    "compare": 1487,
+    "compare": 1476,
     "data": 7230,
     "evaluate": 2244,
     "explain": 2194,
@@ -114,10 +114,10 @@ PARTS = {
     "methods": 1818,
     "nn": 1969,
     "report": 2592,
-    "runs": 2365,
+    "runs": 2340,
     "settings": 640,
     "sklearn": 1086,
-    "targets": 922,
+    "targets": 895,
     "train": 1640,
 }
 

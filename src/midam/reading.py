@@ -1,40 +1,24 @@
 """Reading of files that midam writes: bounded, and checked against their form; errors name the file and the place."""
 
-import csv
+import hashlib
 import io
 import json
-import math
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from midam.errors import CheckpointError, MidamError, fault_list
+from midam.lazy_imports import pandas as pd
 from midam.names import plain_cell, visible
 
 DEEPEST, MOST_VALUES, LARGEST = 64, 20_000_000, 2**64  # depth of nesting, number of values, size of a whole number
 _MOST_BYTES = 1 << 30
-_LONGEST_FIELD = 1 << 20  # characters of a field of a table
 _ADVICE = "restore a copy of it, or make it again"
-
-
-class ColumnForm(NamedTuple):
-    """Form of the fields of a column: in words, and as a function that reads a text or raises a `ValueError`.
-
-    If `distinct`, all fields differ, and none is empty.
-    """
-
-    wanted: str
-    read: Callable[[str], Any] = str
-    kind: type[np.generic] = np.str_
-    distinct: bool = False
 
 
 class Form(BaseModel):
@@ -158,65 +142,22 @@ def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES)
     return None
 
 
-def read_columns(
-    path: Path,
-    form: Mapping[str, ColumnForm],
-    *,
-    others: ColumnForm | None = None,
-    optional: Iterable[str] = (),
-    error: type[MidamError] = CheckpointError,
-) -> dict[str, NDArray[Any]]:
-    """Read columns of a CSV file by their forms (`texts`, `numbers`, ...); further columns by `others`, or not at all.
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file (hex)."""
+    return hashlib.sha256(read_bytes(path)).hexdigest()
 
-    `optional` columns may be missing.
+
+def read_table(path: Path, digest: str | None, *, names: Iterable[str] = ()) -> "pd.DataFrame":
+    """Read a CSV table that `midam.runs.folder.csv_text` wrote, as text; refuse content without the `digest`.
+
+    `names` are columns whose control characters the file shows as escapes.
     """
-    header, rows = _table(path, error)
-    shown = {visible(name): name for name in form}  # as `midam.runs.folder.csv_text` writes them
-    header = [shown.get(name, name) for name in header]
-    missing = [name for name in form if name not in header and name not in optional]
-    if missing:
-        names = f"column{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}"
-        raise error(f"Expected the {names}, got {', '.join(header[:8])} (in {path}); {_ADVICE}.")
-    columns, faults = dict[str, NDArray[Any]](), list[str]()
-    for name, fields in zip(header, zip(*rows) if rows else [()] * len(header)):
-        column = form.get(name, others)
-        if column is None:
-            continue
-        values, seen = list[Any](), {""}
-        for line, text in enumerate(fields, start=2):
-            try:
-                values.append(column.read(text))
-                sound = not column.distinct or text not in seen
-            except (ValueError, LookupError):
-                sound = False
-            if not sound:
-                place = f"(in {path}, line {line}, column {name!r})"
-                faults.append(f"Expected {column.wanted}, got {text[:40]!r} {place}; {_ADVICE}.")
-                break
-            seen.add(text)
-        columns[name] = np.array(values, dtype=column.kind)
-    if faults:
-        raise error(fault_list(f"Expected valid columns, got {len(faults)} that are not (in {path}):", faults))
-    return columns
-
-
-def _table(path: Path, error: type[MidamError]) -> tuple[list[str], list[list[str]]]:
-    """Read header and rows, which must have one length."""
-    text, before = read_text(path, error=error), csv.field_size_limit()
-    csv.field_size_limit(_LONGEST_FIELD)
-    try:
-        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
-        header, *rows = [line for line in lines if line] or [[]]
-    except (csv.Error, ValueError) as reason:
-        raise error(f"Expected a CSV table, got a damaged one: {reason} (in {path}); {_ADVICE}.") from None
-    finally:
-        csv.field_size_limit(before)
-    if not header or len(set(header)) < len(header):
-        raise error(f"Expected a header of different names, got {', '.join(header[:8])!r} (in {path}); {_ADVICE}.")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise error(f"Expected {len(header)} fields, got {len(row)} (in {path}, line {number}); {_ADVICE}.")
-    return [*map(plain_cell, header)], [[*map(plain_cell, row)] for row in rows]
+    content = read_bytes(path)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise CheckpointError(f"Expected {path.name} as midam wrote it, got other content (in {path}); {_ADVICE}.")
+    shown = {visible(name): name for name in names}
+    frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False).map(plain_cell)
+    return frame.rename(columns=lambda name: shown.get(plain_cell(name), plain_cell(name)))
 
 
 def check_archive(path: Path) -> None:
@@ -232,49 +173,6 @@ def check_archive(path: Path) -> None:
         broken = archive.testzip()
     if broken is not None:
         raise ValueError(f"the checksum of {broken} is wrong")
-
-
-def one_of(*names: str) -> ColumnForm:
-    """Return the form of texts that are one of `names`."""
-    return ColumnForm(f"one of {', '.join(names[:8])}", dict(zip(names, names)).__getitem__)
-
-
-def as_written(form: ColumnForm) -> ColumnForm:
-    """Return the form of texts that `form` accepts, unchanged."""
-
-    def read(text: str) -> str:
-        form.read(text)
-        return text
-
-    return ColumnForm(form.wanted, read)
-
-
-def _number(text: str, *, low: float = -1e300, high: float = 1e300) -> float:
-    number = math.nan if "_" in text else float(text)
-    if not low <= number <= high:
-        raise ValueError
-    return number
-
-
-def _known(text: str, *, low: float = -1e300, high: float = 1e300) -> float:
-    return _number(text, low=low, high=high) if text else math.nan
-
-
-def _count(text: str, *, least: int = 0) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
-        raise ValueError
-    return int(text)
-
-
-texts = ColumnForm("a text")
-ids = ColumnForm("a unique id in each row", distinct=True)
-numbers = ColumnForm("a finite number", _number, np.float64)
-positive_numbers = ColumnForm("a finite number above 0", partial(_number, low=5e-324), np.float64)
-# NaN where a field is empty.
-known_numbers = ColumnForm("a finite number", _known, np.float64)
-shares = ColumnForm("a number in [0, 1]", partial(_known, low=-_ROUNDING, high=1 + _ROUNDING), np.float64)
-counts = ColumnForm("a whole number from 0 on", _count, np.int64)
-positive_counts = ColumnForm("a whole number from 1 on", partial(_count, least=1), np.int64)
 
 
 def _not_finite(word: str) -> Any:

@@ -9,7 +9,7 @@ from tests.integration.commands import table
 from midam.cli import main
 from midam.data.sources.table_files import read_names
 from midam.names import name_of, plain_cell, safe_cell
-from midam.reading import read_columns, texts
+from midam.reading import file_digest, read_table
 
 _NAMES = ["=cmd|'/C calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "'=quoted", "=1", "-5", "plain"]
 _FIT = ["--epochs", "1", "--members", "1", "--groups", "group", "--positive", "=yes"]
@@ -48,7 +48,7 @@ def test_no_cell_of_any_table_is_a_formula(place):
 def test_what_was_written_is_read_back(place):
     names = sorted(name_of(name) for name in set(pd.read_csv(place / "bags.csv", dtype=str)["bag"]))
     for path in (place / "p.csv", place / "run/predictions.csv"):
-        assert sorted(read_columns(path, {"bag": texts})["bag"]) == names
+        assert sorted(read_table(path, file_digest(path))["bag"]) == names
         assert sorted(read_names(path)["bag"]) == names
 
 

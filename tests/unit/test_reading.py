@@ -8,16 +8,10 @@ from midam.errors import CheckpointError, ConfigError
 from midam.reading import (
     Form,
     Interval,
-    counts,
-    ids,
-    known_numbers,
-    numbers,
-    one_of,
-    read_columns,
+    file_digest,
     read_json,
+    read_table,
     read_text,
-    shares,
-    texts,
 )
 from midam.settings import read_yaml
 
@@ -108,39 +102,6 @@ def test_json_of_the_form_is_read_whatever_stands_beside(tmp_path):
     assert read_json(path, Pair) == {"bounds": [1, 2.5], "later": {"a": [1]}}
 
 
-FORM = {"bag": ids, "split": one_of("train", "test"), "score": numbers, "p": shares, "n": counts, "c": texts}
-SOUND = "bag,split,score,p,n,c,more\na,train,1.5,0.5,3,NA,x\nb,test,-1e3,,0,,\n"
-
-
-def test_columns_are_read_by_their_form(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text(SOUND)
-    found = read_columns(path, FORM)
-    assert {name: column.tolist() for name, column in found.items() if name != "p"} == {
-        **{"bag": ["a", "b"], "split": ["train", "test"], "score": [1.5, -1000.0], "n": [3, 0], "c": ["NA", ""]},
-    }
-    assert found["p"][0] == 0.5
-    assert list(read_columns(path, {"bag": ids, "none": ids}, optional=["none"])) == ["bag"]
-    with pytest.raises(CheckpointError, match="Expected a finite number, got 'x'"):
-        read_columns(path, FORM, others=known_numbers)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        *(("a,train", ",train"), ("a,train", "b,train"), ("train", "trainn"), ("1.5", "nan"), ("1.5", "inf")),
-        *(("1.5", "1_5"), ("1.5", "1e400"), ("1.5", ""), ("0.5", "1.5"), (",3,", ",-3,"), (",3,", ",3.0,")),
-        *((",3,", ",99999999999999999999,"), ("bag,", "x,"), ("score", "bag"), ("NA,x", "NA"), ("NA", '"NA')),
-        ("NA", "y" * (1 << 21)),
-    ],
-)
-def test_a_field_of_another_form_is_named(tmp_path, old, new):
-    path = tmp_path / "x.csv"
-    path.write_text(SOUND.replace(old, new, 1))
-    with pytest.raises(CheckpointError, match=r"x\.csv"):
-        read_columns(path, FORM)
-
-
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
@@ -150,3 +111,15 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xc3(")
     with pytest.raises(CheckpointError, match="UTF-8"):
         read_text(tmp_path / "bytes")
+
+
+def test_a_table_is_read_as_text_and_refused_if_it_changed(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("bag,score\n'=a,1.5\n007,\nNA,-1e3\n")
+    digest = file_digest(path)
+    found = read_table(path, digest)
+    assert found.to_dict("list") == {"bag": ["=a", "007", "NA"], "score": ["1.5", "", "-1e3"]}
+    path.write_text(path.read_text().replace("1.5", "1.6"))
+    for known in (digest, None):
+        with pytest.raises(CheckpointError, match=r"Expected x\.csv as midam wrote it"):
+            read_table(path, known)

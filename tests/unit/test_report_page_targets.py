@@ -24,6 +24,7 @@ from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run
 from midam.runs.report import recorded_parts, write_evaluation_report, write_run_report
+from midam.runs.result import Result
 from midam.settings import Settings
 
 pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings("ignore:Expected scores that")]
@@ -171,7 +172,8 @@ def test_the_page_stands_alone_and_counts_every_bag(made, target):
 def test_the_predictions_are_read_as_they_were_written(made, target):
     run = load_run(made / target)
     bags = read_for(run, str(made / f"{target}.npz"))
-    parts, found = recorded_parts(RunFolder(made / target), run.target), evaluate_bags(run, bags)
+    folder = RunFolder(made / target)
+    parts, found = recorded_parts(folder, Result.read(folder), run.target), evaluate_bags(run, bags)
     order = {str(bag): i for i, bag in enumerate(bags.ids)}
     for name, part in parts.items():
         at = [order[bag] for bag in part.ids.tolist()]

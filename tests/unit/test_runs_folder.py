@@ -4,7 +4,7 @@ import pytest
 
 from midam.compare.trials import safe_frame
 from midam.errors import RunExistsError
-from midam.reading import ids, numbers, read_columns
+from midam.reading import file_digest, read_table
 from midam.runs.folder import RunFolder, csv_text, free_folder
 
 
@@ -44,5 +44,6 @@ def test_a_header_shows_control_characters_and_is_read_again(tmp_path):
     score = "score_b\x1b[2J"
     (tmp_path / "x.csv").write_text(csv_text(["bag", score], [{"bag": "a", score: 0.5}]))
     assert (tmp_path / "x.csv").read_text() == "bag,score_b\\x1b[2J\na,0.5\n"
-    assert read_columns(tmp_path / "x.csv", {"bag": ids, score: numbers})[score].tolist() == [0.5]
+    table = read_table(tmp_path / "x.csv", file_digest(tmp_path / "x.csv"), names=[score])
+    assert table[score].tolist() == ["0.5"]
     assert safe_frame(pd.DataFrame({score: [0.5]})).columns.tolist() == [r"score_b\x1b[2J"]

@@ -32,13 +32,10 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
         If the folder holds no finished comparison.
     """
     path = out or folder / "report.html"
-    for name in ("summary.csv", "predictions.csv", "trials.csv", "config.yaml", "summary.md"):
-        if not (folder / name).exists():
-            raise CheckpointError(
-                f"Expected a finished comparison, got {folder} without {name}; repeat `midam compare` as it was."
-            )
     record, target = read_record(folder)
-    summary, trials, scores = read_tables(folder, target)
+    if not record.get("files"):
+        raise CheckpointError(f"Expected a finished comparison, got {folder}; repeat `midam compare` as it was.")
+    summary, trials, scores = read_tables(folder, record, target)
     methods: list[Any] = summary.to_dict("records")
     settings = record["settings"]
     encoder = {} if "." in settings["encoder"] else {"encoder": settings["encoder"]}

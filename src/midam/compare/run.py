@@ -1,7 +1,7 @@
 """Run a comparison: plan, compute missing trials in parallel, summarize."""
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from midam.compare.methods import ComparedMethod, check_methods, find_methods
 from midam.compare.plan import Grid, Outcome, Selection, Task, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, stopped_early
-from midam.compare.trials import Status, open_trials, read_record, safe_frame, write_trials
+from midam.compare.trials import Status, file_digests, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
 from midam.data.column_codes import needs_preparing, note_of_filled, prepare
@@ -122,7 +122,8 @@ def run_comparison(
     if not groups:
         raise _no_fold(bags, len(checked), {result["status"] for _, result in barred})
     total = len(compared) * len(checked)
-    with _open_store(folder, bags, {**_record(bags, checked, selection), "methods": names}) as store:
+    record = {**_record(bags, checked, selection), "methods": names}
+    with _open_store(folder, bags, record) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
         keeper, progress = _Keeper(bags, store, folder, data_settings), _progress(on_progress, missing, total)
@@ -134,7 +135,7 @@ def run_comparison(
             remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
             comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
             if folder is not None:
-                _write(comparison, folder)
+                _write(comparison, folder, record)
                 if keep_models:
                     train = partial(keep, data_settings=data_settings, workers=workers, on_progress=on_progress)
                     train(bags, folder, groups, store)
@@ -169,11 +170,12 @@ def _compared(
     return made.with_remarks(stopped_early(made.summary, trained, epochs, metric=target_of(bags).metric))
 
 
-def _write(comparison: Comparison, folder: Path) -> None:
+def _write(comparison: Comparison, folder: Path, record: Mapping[str, Any]) -> None:
     for name, frame in (("summary", comparison.summary), ("predictions", comparison.predictions)):
         text = safe_frame(frame).to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_text(folder / f"{name}.csv", text)
     write_text(folder / "summary.md", comparison.markdown())
+    write_text(folder / "config.yaml", yaml_text({**record, "files": file_digests(folder)}))
     write_comparison_report(folder)
 
 

@@ -11,11 +11,12 @@ with several score columns the scores of a bag are a list.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import Field
 
 from midam.compare.folds import Fold
 from midam.data.bags import Bags
@@ -24,7 +25,7 @@ from midam.evaluate.labeled_instances import IN_BAG
 from midam.files import write_text
 from midam.methods.store import Row, TrialStore
 from midam.names import safe_cell, visible
-from midam.reading import Form, Number, check_form, counts, ids, known_numbers, numbers, one_of, read_columns, texts
+from midam.reading import Form, Number, check_form, file_digest, read_table
 from midam.runs.result import read_target
 from midam.settings import read_yaml
 from midam.targets import Target, label_columns, target_of
@@ -42,6 +43,7 @@ class Status:
     NO_VALIDATION = "no-validation"
 
 
+TABLES = ("summary.csv", "trials.csv", "predictions.csv")
 _KEPT = ("scores", "instances")  # in the journal, not in trials.csv
 STATUSES = tuple(text for name, text in vars(Status).items() if name.isupper())
 
@@ -168,6 +170,7 @@ class Record(Form):
     margins: list[Number]
     select: str
     settings: _Settings
+    files: dict[str, str] = Field(default_factory=dict)
 
 
 def read_record(folder: Path) -> tuple[dict[str, Any], Target]:
@@ -178,25 +181,18 @@ def read_record(folder: Path) -> tuple[dict[str, Any], Target]:
     return record, read_target(record, path)
 
 
-def read_tables(folder: Path, target: Target) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Read the tables of methods, trials and scores, and check that their methods and folds agree."""
-    metric, trial = target.metric, {"method": texts, "repeat": counts, "fold": counts}
-    figures = [metric, "difference"]
-    methods = {"method": ids, "folds": known_numbers, "seconds": known_numbers, "peak_mib": known_numbers}
-    methods |= {f"{name}{end}": known_numbers for name in figures for end in ("", "_low", "_high")}
-    methods |= {"auprc": known_numbers} if metric == "auroc" else {}
-    measured = {**trial, **dict.fromkeys(measured_columns(metric), known_numbers), "status": one_of(*STATUSES)}
-    scores = {"bag": texts, **trial, **dict.fromkeys(target.score_columns, numbers), **target.label_forms()}
-    summary = pd.DataFrame(read_columns(folder / "summary.csv", methods, others=known_numbers))
-    trials = pd.DataFrame(read_columns(folder / "trials.csv", measured))
-    predictions = pd.DataFrame(read_columns(folder / "predictions.csv", scores))
-    for table, keys, name in ((trials, list(trial), "trials"), (predictions, [*trial, "bag"], "predictions")):
-        if table.duplicated(keys).any():
-            raise CheckpointError(f"Expected each row once, got a duplicate (in {folder / name}.csv); restore a copy.")
-    known = set(zip(*(trials[name] for name in trial)))
-    if not len(summary) or set(zip(*(predictions[name] for name in trial))) - known:
-        raise CheckpointError(
-            f"Expected the methods and folds of {folder / 'trials.csv'}, got others (in "
-            f"{folder / 'predictions.csv'}); restore both files of one comparison."
-        )
-    return summary, trials, predictions
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each table of a finished comparison."""
+    return {name: file_digest(folder / name) for name in TABLES}
+
+
+def read_tables(
+    folder: Path, record: Mapping[str, Any], target: Target
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Read the tables of methods, trials and scores that the `record` of a comparison names."""
+    names = [f"{kind}_{name}" for kind in ("label", "score") for name in target.columns]
+    summary, trials, scores = (read_table(folder / name, record["files"][name], names=names) for name in TABLES)
+    figures = [name for name in summary if name != "method"]
+    summary[figures] = summary[figures].replace("", "nan").astype(float)
+    scores = scores.astype({"repeat": int, "fold": int, **dict.fromkeys(target.score_columns, float)})
+    return summary, trials, scores

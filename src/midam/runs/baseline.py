@@ -7,8 +7,8 @@ folds of the training bags choose its ridge penalty.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import first_line
 from midam.files import write_text
-from midam.reading import ids as bag_ids
-from midam.reading import numbers, one_of, read_columns
 from midam.registry import BASELINES
 from midam.runs.data import SplitBags
 from midam.runs.folder import OUT_OF_FOLD, RunFolder, csv_text
@@ -27,7 +25,7 @@ from midam.settings.method import are_pixels
 from midam.targets import Target, label_columns, target_of
 
 if TYPE_CHECKING:
-    from midam.train.side import Prepare
+    from midam.train.side import Prepare, Trial
 
 COMPARED = ("test", OUT_OF_FOLD, "val")  # the comparison uses the first of these splits that has a main metric
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
@@ -68,6 +66,24 @@ def compared_part(parts: SplitBags) -> tuple[str, NDArray[np.intp]] | None:
     return None if part is None else (part, np.flatnonzero(parts.splits == part))
 
 
+def held_out_scores(
+    parts: SplitBags, tested: NDArray[np.intp], score: "Callable[[Trial], NDArray[np.float64]]", *, seed: int
+) -> NDArray[np.float64]:
+    """Return the scores of the `tested` bags by a training on the training bags, or, of folds, on the other folds.
+
+    `score` trains on the bags of a trial, and returns the scores of those that it holds out.
+    """
+    from midam.train.side import Trial  # imports torch
+
+    train = np.flatnonzero(parts.splits == "train")
+    trials = [Trial(train, tested, seed)] if parts.folds is None else fold_trials(parts.folds, seed=seed)
+    of_trials = [score(trial) for trial in trials]
+    scores = np.full((len(parts.bags), *of_trials[0].shape[1:]), np.nan)
+    for trial, of_trial in zip(trials, of_trials):
+        scores[trial.score] = of_trial
+    return scores[tested]
+
+
 def train_baseline(
     parts: SplitBags, scores: NDArray[np.float64], prepare: "Prepare | None" = None, *, seed: int
 ) -> BaselineResult:
@@ -82,17 +98,14 @@ def train_baseline(
     if compared is None:
         return BaselineResult(note=f"there are no test or validation bags {target.ordered} to compare on")
     name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
-    train, (part, tested) = np.flatnonzero(parts.splits == "train"), compared
-    try:
-        from midam.train.side import Trial
+    part, tested = compared
 
-        trials = [Trial(train, tested, seed)] if parts.folds is None else fold_trials(parts.folds, seed=seed)
-        every: NDArray[np.float64] | None = None
-        for trial in trials:
-            of_trial = BASELINES.find(name)().score(bags if prepare is None else prepare(trial), trial)
-            every = np.full((len(bags), *of_trial.shape[1:]), np.nan) if every is None else every
-            every[trial.score] = of_trial
-        baseline_scores = np.asarray(every)[tested]
+    def score(trial: "Trial") -> NDArray[np.float64]:
+        scores: NDArray[np.float64] = BASELINES.find(name)().score(bags if prepare is None else prepare(trial), trial)
+        return scores
+
+    try:
+        baseline_scores = held_out_scores(parts, tested, score, seed=seed)
         compared_scores = scores[tested], baseline_scores
         entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), *compared_scores, parts.folds)}
     except Exception as error:  # other packages may raise any error
@@ -126,17 +139,3 @@ def write_scores(folder: RunFolder, parts: SplitBags, baseline: BaselineResult) 
     columns |= zip(target_of(bags).score_columns, baseline.scores.reshape(len(bags), -1).T.tolist(), strict=True)
     rows = (dict(zip(columns, row)) for row in zip(*columns.values(), strict=True))
     write_text(folder.baseline, csv_text(list(columns), rows))
-
-
-def read_scores(folder: RunFolder, ids: NDArray[np.str_], labels: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Return the baseline's scores [N] of these bags; None if baseline.csv is missing or has other bags or labels."""
-    if not folder.baseline.exists():
-        return None
-    form = {"bag": bag_ids, "label": one_of("0", "1"), "score": numbers}
-    bag, label, score = itemgetter(*form)(read_columns(folder.baseline, form))
-    places = {name: place for place, name in enumerate(bag.tolist())}
-    if sorted(places) != sorted(ids.tolist()):
-        return None
-    index = [places[name] for name in ids.tolist()]
-    scores: NDArray[np.float64] = score[index]
-    return scores if (label[index].astype(np.int64) == labels).all() else None

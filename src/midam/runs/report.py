@@ -15,14 +15,13 @@ from midam.errors import CheckpointError, MidamError
 from midam.evaluate.calibrate import NO_DECISION, Thresholds
 from midam.evaluate.subgroups import make_levels
 from midam.files import open_plain, write_text
+from midam.lazy_imports import pandas as pd
 from midam.methods.names import method_title, taken_settings
-from midam.reading import ColumnForm, counts, ids, known_numbers, numbers, one_of, positive_counts, read_columns, texts
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import flag_words, instances_of, value_text
 from midam.runs.apply import Evaluation
-from midam.runs.baseline import read_scores
 from midam.runs.data import SubgroupTable
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, read_budget, read_run_config
 from midam.runs.result import Result, described_target
@@ -68,12 +67,12 @@ def write_run_report(
             f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
             f"`midam fit --resume {shlex.quote(str(root))}`."
         )
-    summary = Result.read(folder).entries()
+    result = Result.read(folder)
+    summary = result.entries()
     target = described_target(summary)
-    parts = recorded_parts(folder, target)
+    parts = recorded_parts(folder, result, target)
     part = next(name for name in SPLITS if name in summary)
-    _require_same_bags(folder, summary, parts, target)
-    run = _Run(folder, settings, data, method, summary, target)
+    run = _Run(folder, settings, data, method, result, summary, target)
     notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
     tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
     tested |= {"instances": instances_of(summary.get("instances") or {}, part)}
@@ -107,12 +106,12 @@ def write_evaluation_report(
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     settings, trained_on, method = read_run_config(folder)
-    summary = Result.read(folder).entries() if folder.summary.exists() else {}
+    result = Result.read(folder) if folder.summary.exists() else None
     target = described_target(evaluation.result)
-    part, own_parts = str(evaluation.result["headline"]), recorded_parts(folder, target)
+    part, own_parts = str(evaluation.result["headline"]), recorded_parts(folder, result, target)
     tested = evaluated_bags(bags, evaluation, evaluation.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
-    run = _Run(folder, settings, trained_on, method, summary, target)
+    run = _Run(folder, settings, trained_on, method, result, {} if result is None else result.entries(), target)
     thresholds = thresholds_of(evaluation.decision).get("thresholds")
     new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
     new |= {"data": data, "cautions": evaluation.notes, "thresholds": thresholds}
@@ -126,33 +125,15 @@ def evaluation_path(root: Path, data: str) -> Path:
     return root / f"report-{Path(data).stem}.html"
 
 
-def _require_same_bags(
-    folder: RunFolder, summary: Mapping[str, Any], parts: Mapping[str, ScoredBags], target: Target
-) -> None:
-    """Refuse a summary and predictions that belong to different bags."""
-    decided = target.decided_figure
-    for name in (name for name in SPLITS if name in summary or name in parts):
-        entry, bags_of_part = summary.get(name, {}), parts.get(name)
-        bags = 0 if bags_of_part is None else len(bags_of_part)
-        same = entry.get("bags", bags) == bags and bool(entry) == bool(bags)
-        if bags_of_part is not None and same and "positives" in entry:
-            same = entry["positives"] == bags_of_part.positives
-        has_predictions = bags_of_part is not None and bags_of_part.predicted is not None
-        if not same or (decided is not None and (decided in entry) != has_predictions):
-            raise CheckpointError(
-                f"Expected the bags of {folder.summary.name}, got {bags} {name} bags, or others (in "
-                f"{folder.predictions}); restore both files of one run."
-            )
-
-
 @dataclass(frozen=True)
 class _Run:
-    """A run on disk: its folder, settings, data, method, summary.json and target."""
+    """A run on disk: its folder, settings, data, method, result with its entries, and target."""
 
     folder: RunFolder
     settings: Settings
     data: str
     method: str | None
+    result: Result | None
     summary: Mapping[str, Any]
     target: Target
 
@@ -189,9 +170,10 @@ class _Run:
     def _baseline(self, part: str, tested: ScoredBags) -> NDArray[np.float64] | None:
         """Return the baseline's scores of the tested bags for their ROC curve; None for other targets or other bags."""
         entry = self.summary.get("baseline")
-        if entry is None or entry["part"] != part or self.target.name != "binary":
+        if self.result is None or entry is None or entry["part"] != part or self.target.name != "binary":
             return None
-        return read_scores(self.folder, tested.ids, tested.values)
+        table = self.result.table(self.folder.baseline)
+        return table["score"].to_numpy(np.float64) if table["bag"].tolist() == tested.ids.tolist() else None
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
         """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
@@ -208,7 +190,7 @@ class _Run:
             "trained_on": Path(data).name,
             "method": method_title(method, settings),
             "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
-            "history": _read_history(self.folder.metrics) if self.folder.metrics.exists() else [],
+            "history": _history(self.result, self.folder),
             "changed": [(name, value_text(value), value_text(defaults[name])) for name, value in changed.items()],
             "settings": [(name, value_text(value)) for name, value in flat.items()],
             "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],
@@ -256,11 +238,13 @@ def _columns(
     return levels
 
 
-def _read_history(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of metrics.csv, with None for an empty field."""
-    columns = read_columns(path, {"epoch": counts}, others=known_numbers)
-    by_row = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [{key: None if value != value else value for key, value in zip(columns, row)} for row in by_row]  # noqa: PLR0124
+def _history(result: Result | None, folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the rows of metrics.csv, with None for an empty field; none for a method without epochs."""
+    if result is None or not folder.metrics.exists():
+        return []
+    rows = result.table(folder.metrics).to_dict("records")
+    numbers = [{name: float(text) if text else None for name, text in row.items()} for row in rows]
+    return [{**row, "epoch": int(row["epoch"] or 0)} for row in numbers]
 
 
 def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) -> dict[str, Any]:
@@ -274,14 +258,14 @@ def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) ->
         return with_objective(Settings(), target).resolve(tuple(shape)).flat()
 
 
-def recorded_parts(folder: RunFolder, target: Target) -> dict[str, ScoredBags]:
+def recorded_parts(folder: RunFolder, result: Result | None, target: Target) -> dict[str, ScoredBags]:
     """Return the scored bags of each part of the run's data; empty if the run did not finish."""
-    if not folder.predictions.exists():
+    if result is None:
         return {}
-    columns = read_columns(folder.predictions, _prediction_columns(target), optional=("instances", "group", "fold"))
-    rows = {name: columns["split"] == name for name in _PARTS}
-    tables = {name: {key: column[inside] for key, column in columns.items()} for name, inside in rows.items()}
-    return {name: _scored(table, target) for name, table in tables.items() if len(table["bag"])}
+    names = [f"{kind}_{name}" for kind in ("label", "score", "probability") for name in target.columns]
+    table = result.table(folder.predictions, names)
+    parts = {name: table[table["split"] == name] for name in _PARTS}
+    return {name: _scored(part, target) for name, part in parts.items() if len(part)}
 
 
 def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
@@ -292,22 +276,16 @@ def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_]
     return ScoredBags(bags.ids[inside], values, scores, predicted, groups=groups, sizes=bags.sizes[inside])
 
 
-def _prediction_columns(target: Target) -> dict[str, ColumnForm]:
-    """Return the columns of predictions.csv with their forms."""
-    scores = dict.fromkeys(target.score_columns, numbers)
-    optional = {"split": one_of(*_PARTS), "instances": positive_counts, "group": texts, "fold": texts}
-    return {"bag": ids, **target.label_forms(), **optional, **scores, **target.prediction_forms()}
-
-
-def _scored(table: Mapping[str, NDArray[Any]], target: Target) -> ScoredBags:
-    columns = {name: column.tolist() for name, column in table.items()}
-    scores = np.stack([table[name] for name in target.score_columns], axis=1)
+def _scored(table: "pd.DataFrame", target: Target) -> ScoredBags:
+    columns = {str(name): column.tolist() for name, column in table.items()}
+    scores = table[list(target.score_columns)].to_numpy(np.float64)
+    known = {name: np.array(columns[name]) if name in columns else None for name in ("group", "fold")}
     return ScoredBags(
-        table["bag"],
+        np.array(columns["bag"]),
         target.read_labels(columns),
         scores[:, 0] if target.count == 1 else scores,
         target.read_predictions(columns),
-        groups=table.get("group"),
-        sizes=table.get("instances"),
-        folds=table.get("fold"),
+        groups=known["group"],
+        sizes=table["instances"].to_numpy(np.int64),
+        folds=known["fold"],
     )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field
 from midam._version import __version__
 from midam.errors import CheckpointError, nearest
 from midam.files import write_json
-from midam.reading import Form, check_form, read_json
+from midam.lazy_imports import pandas as pd
+from midam.reading import Form, check_form, file_digest, read_json, read_table
 from midam.registry import TARGETS
 from midam.runs.folder import SPLITS, RunFolder, environment
 from midam.targets import Target, target_named
@@ -52,6 +53,8 @@ class Result(Form):
         Name, counts, fingerprint, shape and notes of the data.
     version, environment : str, dict
         Version of midam, and versions on which results can depend.
+    files : dict
+        SHA-256 of the tables of the run, by their names.
     seconds : dict
         Duration of each part of the run.
     """
@@ -84,10 +87,13 @@ class Result(Form):
     data: dict[str, Any]
     version: str = __version__
     environment: dict[str, str] = Field(default_factory=environment)
+    files: dict[str, str] = Field(default_factory=dict)
     seconds: dict[str, float] = Field(default_factory=dict)
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
-        """Write summary.json with a digest of its entries; returns its content."""
+        """Write summary.json with digests of the tables and of its entries; returns its content."""
+        tables = (folder.metrics, folder.predictions, folder.baseline)
+        self.files = {path.name: file_digest(path) for path in tables if path.exists()}
         entries = self.model_dump(include={*self.model_fields_set, "version", "environment"})
         content = {**entries, "digest": _digest(entries)}
         write_json(folder.summary, content)
@@ -104,6 +110,10 @@ class Result(Form):
             )
         check_form(content, cls, folder.summary)
         return cls(**content)
+
+    def table(self, path: Path, names: Iterable[str] = ()) -> "pd.DataFrame":
+        """Return a table of the run as text, see `midam.reading.read_table`; refuse one that has changed."""
+        return read_table(path, self.files.get(path.name), names=names)
 
     @property
     def parts(self) -> dict[str, dict[str, Any]]:

@@ -18,7 +18,6 @@ from midam.evaluate.metrics import measure
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import group_numbers
 from midam.names import name_of
-from midam.reading import ColumnForm, as_written, numbers
 
 _MAX_ITERATIONS = 1000
 
@@ -207,17 +206,9 @@ class Target:
         """Names of the predicted classes, labels, grades or risk groups, or of the number."""
         return self.names
 
-    def label_forms(self) -> dict[str, ColumnForm]:
-        """Return the columns of the labels in a table, with their forms."""
-        return {"label": as_written(numbers)}
-
     def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[Any]:
         """Read labels [N] or [N, L], in the form of `values`, from columns of text."""
         return TargetLabels.of_columns(self.name, self.names, table).values
-
-    def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Return the columns of `predictions` in a table, with their forms."""
-        return {}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:  # noqa: ARG002
         """Read predictions as numbers from the columns of `predictions`; None if nothing was predicted.

@@ -15,7 +15,6 @@ from midam.evaluate.intervals import paired_delong
 from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import Estimate, auroc_estimate
 from midam.evaluate.ranking import FEW_BAGS, auroc
-from midam.reading import ColumnForm, one_of, shares, texts
 from midam.targets.base import (
     CardWords,
     CrossValidated,
@@ -69,17 +68,9 @@ class Binary(Target):
         """Return labels [N]."""
         return bags.require_labels()
 
-    def label_forms(self) -> dict[str, ColumnForm]:
-        """Return the column of labels 0 and 1."""
-        return {"label": one_of("0", "1")}
-
     def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[np.int64]:
         """Return labels [N]."""
         return np.asarray(table["label"], dtype=np.int64)
-
-    def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Return the columns of the probability and the class."""
-        return {"probability": shares, "class": texts}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
         """Read the probabilities [N] of the positive class."""

@@ -20,7 +20,6 @@ from midam.evaluate.decisions import LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate, proportion
 from midam.evaluate.ranking import FEW_BAGS
-from midam.reading import ColumnForm, one_of, shares
 from midam.targets.base import (
     CardWords,
     Decided,
@@ -49,10 +48,6 @@ class ColumnTarget(Target):
     def table(self, values: NDArray[Any]) -> Scores:
         """Return labels [N, C], a column per name: 1, 0, or NaN if unknown."""
         raise NotImplementedError
-
-    def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Return a column for the probability of each class or label."""
-        return {f"probability_{name}": shares for name in self.columns}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
         """Read probabilities [N, C]; NaN for a label without a probability."""
@@ -164,10 +159,6 @@ class Multiclass(ColumnTarget):
         (("accuracy", "accuracy"), ("balanced accuracy", "balanced_accuracy")),
     )
 
-    def label_forms(self) -> dict[str, ColumnForm]:
-        """Return the column of class names."""
-        return {"label": one_of(*self.names)}
-
     def check(self, bags: Bags) -> None:
         """Refuse a class with fewer than two bags."""
         counts = np.bincount(self.strata(self.values(bags)), minlength=len(self.names))
@@ -215,10 +206,6 @@ class Multilabel(ColumnTarget):
         "a probability of each label",
         (("weighted AUROC", "auroc_weighted"),),
     )
-
-    def label_forms(self) -> dict[str, ColumnForm]:
-        """Return a column for each label: 1, 0, or empty if unknown."""
-        return {f"label_{name}": one_of("0", "1", "") for name in self.names}
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Return the rarest label of each bag, numbered from 1; 0 for bags without labels."""

@@ -13,7 +13,6 @@ from midam.evaluate.concordance import concordance_interval, paired_concordance
 from midam.evaluate.decisions import GradeCuts, NumberScale, quadratic_kappa
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.evaluate.ranking import FEW_BAGS, Pairs
-from midam.reading import ColumnForm, known_numbers, one_of
 from midam.targets.base import (
     CardWords,
     Decided,
@@ -39,10 +38,6 @@ class RankedTarget(Target):
     """Column of the predictions in a table."""
     differing: ClassVar[str]
     """Which training bags are needed, in words."""
-
-    def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Return the column of the grade or the risk group."""
-        return {self.predicted: one_of(*self.predicted_names, "")}
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
         """Read the positions [N] of the grades or risk groups."""
@@ -150,10 +145,6 @@ class Continuous(RankedTarget):
         (("Spearman's rho", "spearman"), ("mean absolute error", "mae"), ("that of the median", "mae_constant")),
     )
 
-    def prediction_forms(self) -> dict[str, ColumnForm]:
-        """Return the column of the number."""
-        return {"number": known_numbers}
-
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
         """Read the predicted numbers [N]."""
         predicted_numbers = read_numbers(table["number"])
@@ -199,10 +190,6 @@ class Ordinal(RankedTarget):
         "a grade",
         (("kappa", "quadratic_kappa"), ("accuracy", "accuracy"), ("Kendall's tau-b", "kendall_tau")),
     )
-
-    def label_forms(self) -> dict[str, ColumnForm]:
-        """Return the column of grade names."""
-        return {"label": one_of(*self.names)}
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
         """Fit the cuts of the score between grades."""

@@ -17,7 +17,6 @@ from midam.evaluate.concordance import ipcw_pairs, ipcw_truncation
 from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.ranking import Pairs, check_times, group_numbers
 from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
-from midam.reading import ColumnForm, as_written, one_of, positive_numbers
 from midam.targets.base import CardWords, Decided, Groups, Scores
 from midam.targets.ranked import RankedTarget, describe_concordance
 
@@ -176,10 +175,6 @@ class Survival(RankedTarget):
     def predicted_names(self) -> tuple[str, ...]:
         """Names of the risk groups."""
         return RISKS
-
-    def label_forms(self) -> dict[str, ColumnForm]:
-        """Return the columns of time and event."""
-        return {"time": as_written(positive_numbers), "event": one_of("0", "1")}
 
     def rests_on(self, summary: Mapping[str, Any]) -> str | None:
         """Describe the number of events."""
