@@ -22,19 +22,17 @@ from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
 from midam.errors import ConfigError, DivergedError
 from midam.evaluate.predict import predict
-from midam.files import write_text
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.method import Trained
 from midam.methods.names import make_method
 from midam.methods.store import TrialStore
-from midam.registry import plugin_entry
 from midam.runs.data import Reading, SplitBags, describe_origin
 from midam.runs.folder import RunFolder
 from midam.runs.instance_files import file_name
 from midam.runs.kept import write_metrics
 from midam.runs.report import write_run_report
 from midam.runs.results import model_content, write_model, write_results
-from midam.settings import DataSettings, ResolvedSettings, Settings, yaml_text
+from midam.settings import DataSettings, ResolvedSettings, Settings
 from midam.targets import target_of
 
 
@@ -190,8 +188,7 @@ def deploy_method(
             fitted.entries["deployed"] = _entries(comparison, name, chosen=method is not None, decided=decided)
             if compared.baseline is None:
                 write_metrics(folder, fitted.history)
-            values = {"data": data, **fitted.values, **plugin_entry(fitted.values)}
-            write_text(folder.config, yaml_text(values))
+            folder.write_config(data, fitted.values)
             took = {"training": time.monotonic() - started}
             summary = write_results(folder, fitted, reading, callbacks, data=data, took=took)
             write_run_report(folder.root)

@@ -3,18 +3,17 @@
 import hashlib
 import json
 import warnings
-from typing import Annotated
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, ConfigError, DivergedError
 from midam.evaluate.predict import predict
-from midam.files import Journal
 from midam.methods.callbacks import Callbacks
+from midam.methods.store import Row, TrialStore
 from midam.reading import Form, Share, check_form
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder
@@ -43,7 +42,7 @@ def preparing(parts: SplitBags, settings: Settings) -> Prepare | None:
 class _Row(Form):
     """A line of folds.jsonl."""
 
-    fold: Annotated[int, Field(ge=0)]
+    fold: int
     digest: str
     scores: list[Share] | list[list[Share]]
 
@@ -55,19 +54,19 @@ def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, c
     bags, folds = parts.bags, parts.folds
     trials, prepared = fold_trials(folds, seed=config.run.seed), preparing(parts, config)
     calls.on_stage(f"cross-validation, {len(trials)} folds", len(bags))
-    busy = ConfigError(f"Expected no other process that continues {folder.root}, got one; wait for its end.")
+    digest = hashlib.sha256(json.dumps([bags.fingerprint(), folds.tolist()]).encode()).hexdigest()
     scores: Scores | None = None
-    with Journal(folder.folds, busy=busy) as journal:
-        digest = hashlib.sha256(json.dumps([bags.fingerprint(), folds.tolist()]).encode()).hexdigest()
-        done = _finished(journal, trials, folder, digest)
+    with TrialStore(folder.folds) as store:
+        _check_rows(store.rows, trials, folder, digest)
         for fold, trial in enumerate(trials):
-            if fold not in done:
+            name = {"fold": fold, "digest": digest}
+            if store.find([name]) == [None]:
                 seen = bags if prepared is None else prepared(trial)
-                done[fold] = _score(seen, config, trial, fold)
-                journal.add([{"fold": fold, "digest": digest, "scores": done[fold].tolist()}])
-            if scores is None:
-                scores = np.empty((len(bags), *done[fold].shape[1:]))
-            scores[trial.score] = done[fold]
+                store.add([{**name, "scores": _score(seen, config, trial, fold).tolist()}])
+            (row,) = store.select(name)
+            of_fold = np.array(row["scores"], dtype=np.float64)
+            scores = np.empty((len(bags), *of_fold.shape[1:])) if scores is None else scores
+            scores[trial.score] = of_fold
             calls.on_bags(trial.score.tolist())
     return OutOfFold(target_of(bags).values(bags), np.asarray(scores), folds)
 
@@ -81,24 +80,14 @@ def _score(bags: Bags, config: ResolvedSettings, trial: Trial, fold: int) -> Sco
     return predict(trainer.reported, bags.subset(trial.score), chunk_size=config.run.chunk_size)
 
 
-def _finished(journal: Journal, trials: list[Trial], folder: RunFolder, digest: str) -> dict[int, Scores]:
-    """Return the scores of the folds in the journal; `digest` is that of bags and folds."""
+def _check_rows(rows: Sequence[Row], trials: Sequence[Trial], folder: RunFolder, digest: str) -> None:
+    """Refuse scores of folds of other bags; `digest` is that of bags and folds."""
     advice = "remove the file to score the folds again"
-    if journal.damaged is not None:
-        raise CheckpointError(
-            f"Expected a fold in each line, got damage (in {folder.folds}, line {journal.damaged}); {advice}."
-        )
-    done: dict[int, Scores] = {}
-    for row in journal.rows:
+    sizes = [len(trial.score) for trial in trials]
+    for row in rows:
         check_form(row, _Row, folder.folds, expected="a scored fold", advice=advice)
-        if (
-            row["digest"] != digest
-            or row["fold"] >= len(trials)
-            or len(row["scores"]) != len(trials[row["fold"]].score)
-        ):
+        if row["digest"] != digest or sizes[row["fold"] : row["fold"] + 1] != [len(row["scores"])]:
             raise CheckpointError(
                 f"Expected the bags, groups and folds that the run was started with, got others (in {folder.folds}, "
                 f"fold {row['fold']}); resume with the same data, or {advice}."
             )
-        done[row["fold"]] = np.array(row["scores"], dtype=np.float64)
-    return done

@@ -20,16 +20,14 @@ from midam.errors import (
     RunStoppedError,
     StaleStateError,
 )
-from midam.files import write_text
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.names import choose_method, make_method, taken_settings
 from midam.processes import Processes
-from midam.registry import plugin_entry
 from midam.runs.data import Reading, divided, read_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_budget, read_run_config, require_repeated, require_same_data
 from midam.runs.folds import fold_trials
 from midam.runs.result import Result
-from midam.settings import ResolvedSettings, Settings, yaml_text
+from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
 from midam.targets import target_of
 
@@ -255,9 +253,7 @@ class _Run:
         method = make_method(str(name), budget=self.budget, journal=folder.candidates)
         folder.require_space()
         write_left_out(parts.bags, folder.left_out)
-        limit = {} if self.budget is None else {"budget": self.budget}
-        values = {"method": name, **taken_settings(config)}
-        write_text(folder.config, yaml_text({"data": self.data, **limit, **values, **plugin_entry(values)}))
+        folder.write_config(self.data, {"method": name, **taken_settings(config)}, budget=self.budget)
         calls.on_start(self.reading.settings, name)
         trials = None if parts.folds is None else fold_trials(parts.folds, seed=config.run.seed)
         folds = None if trials is None else Folds(trials, preparing(parts, config))

@@ -20,11 +20,21 @@ from pydantic import Field
 
 from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
-from midam.files import held, is_left, open_own, open_plain, remove_own, require_plain_folder, require_space, sweep
+from midam.files import (
+    held,
+    is_left,
+    open_own,
+    open_plain,
+    remove_own,
+    require_plain_folder,
+    require_space,
+    sweep,
+    write_text,
+)
 from midam.names import advice_on, nearby, safe_cell, visible
 from midam.reading import Form, Number, check_form
-from midam.registry import take_known
-from midam.settings import Settings, read_yaml
+from midam.registry import plugin_entry, take_known
+from midam.settings import Settings, read_yaml, yaml_text
 
 OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
@@ -96,6 +106,11 @@ class RunFolder:
     def require_space(self, needed: int = 0) -> None:
         """Refuse a disk without space for the results and for the `needed` bytes of other files."""
         require_space({self.root: needed + _RESULTS}, "checkpoints, predictions and report of the run")
+
+    def write_config(self, data: str, values: Mapping[str, Any], *, budget: float | None = None) -> None:
+        """Write the name of the data, the settings of the run and the plug-ins that they need."""
+        limit = {} if budget is None else {"budget": budget}
+        write_text(self.config, yaml_text({"data": data, **limit, **values, **plugin_entry(values)}))
 
     def contents(self) -> list[Path]:
         """Return the files in the folder, without remains of a killed process or the log of a failed start."""

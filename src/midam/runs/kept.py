@@ -13,11 +13,10 @@ from midam.methods.callbacks import Callbacks
 from midam.methods.method import BestWeights, Trained
 from midam.process_group import Ranks, start
 from midam.processes import Processes
-from midam.registry import plugin_entry
 from midam.report.words import metric_of_history
 from midam.runs.data import Reading, write_left_out
 from midam.runs.folder import RunFolder, csv_text
-from midam.settings import ResolvedSettings, yaml_text
+from midam.settings import ResolvedSettings
 from midam.train.checkpoint import BestContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
@@ -146,8 +145,7 @@ class KeptTraining(BestWeights):
             bags, folder = self.reading.parts.bags, self.folder
             if self._saved is None:
                 write_left_out(bags, folder.left_out)
-                values = trainer.config.flat()
-                write_text(folder.config, yaml_text({"data": self.data, **values, **plugin_entry(values)}))
+                folder.write_config(self.data, trainer.config.flat())
                 self._save(trainer)
                 folder.require_space(_CHECKPOINTS * folder.last.stat().st_size)
                 calls.on_start(trainer.config, None)

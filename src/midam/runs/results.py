@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -27,16 +27,21 @@ from midam.methods.method import Fitted
 from midam.methods.names import taken_settings
 from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.process_group import Ranks
-from midam.registry import plugin_entry
 from midam.report.words import data_options
-from midam.runs.baseline import BaselineResult, compared_auroc, compared_part, train_baseline, write_scores
+from midam.runs.baseline import (
+    BaselineResult,
+    compared_auroc,
+    compared_part,
+    held_out_scores,
+    train_baseline,
+    write_scores,
+)
 from midam.runs.cross_validation import preparing
 from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
-from midam.runs.folds import fold_trials
 from midam.runs.instance_files import labeled_bags, summarize_instances
 from midam.runs.result import Result
-from midam.settings import ResolvedSettings, yaml_text
+from midam.settings import ResolvedSettings
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
 from midam.train.side import Trial
@@ -225,9 +230,8 @@ def write_results(
     entries |= _of_method(fitted, evaluation, baseline)
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
-    entries |= _instances(model, parts, evaluation, calls, config, until=until)
-    entries |= _importance(model, parts, calls, until=until)
-    entries |= _assumption(model, shown, decision, calls, config, until=until)
+    checks = _Checks(model, parts, shown, evaluation, config.run.chunk_size, calls, until)
+    entries |= {**checks.instances(), **checks.importance(), **checks.assumption()}
     result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline.seconds
     durations = {**took, "evaluation": evaluated, "baseline": baseline.seconds}
@@ -289,77 +293,74 @@ def model_content(fitted: Fitted, origin: Mapping[str, Any], *, decided: Mapping
 def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     """Write a run folder of only a model and its settings; `content` is the result of `model_content`."""
     method = {"method": content["method"]} if "method" in content else {}
-    values = {**method, **content["config"]}
-    write_text(folder.config, yaml_text({"data": content["data"]["source"], **values, **plugin_entry(values)}))
+    folder.write_config(content["data"]["source"], {**method, **content["config"]})
     save_checkpoint(folder.model, content)
 
 
-def _instances(
-    model: BagEnsemble,
-    parts: SplitBags,
-    evaluation: RunEvaluation,
-    calls: Callbacks,
-    config: ResolvedSettings,
-    *,
-    until: float,
-) -> dict[str, Any]:
-    """Return the summary's entry on labeled instances, of training bags only if no others have such; else empty."""
-    labeled = labeled_bags(parts.bags, parts.splits, ("test", "val", "train"))
-    if len(labeled) > 1:
-        labeled.pop("train", None)
-    if not labeled or time.monotonic() > until:
-        return {}
-    calls.on_stage("evaluating the instances", 0)
-    options: dict[str, Any] = {"decision": evaluation.decision, "chunk_size": config.run.chunk_size}
-    entry = summarize_instances(model, parts.bags, evaluation.target, labeled, evaluation.scores, **options)
-    return {"instances": entry}
+@dataclass(frozen=True)
+class _Checks:
+    """Further entries of the summary, which are left out where bags are few or the time is over.
 
+    `shown` are the bags with the parts under which they are reported.
+    """
 
-def _importance(model: BagEnsemble, parts: SplitBags, calls: Callbacks, *, until: float) -> dict[str, Any]:
-    """Return the summary's entry on named features of test or else validation bags; empty if it would take long."""
-    bags, compared = parts.bags, compared_part(parts)
-    if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
-        return {}
-    part, tested = compared[0], bags.subset(compared[1])
-    if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
-        return {}
-    if until < math.inf:
-        started = time.monotonic()
-        predict(model, tested)
-        seconds = time.monotonic() - started
-        if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > until:
-            warnings.warn(
-                "the budget leaves no time to shuffle the features: their importance is not known", Note, stacklevel=2
-            )
+    model: BagEnsemble
+    parts: SplitBags
+    shown: SplitBags
+    evaluation: RunEvaluation
+    chunk_size: int
+    calls: Callbacks
+    until: float
+
+    def instances(self) -> dict[str, Any]:
+        """Return the entry on labeled instances, of training bags only if no others have such."""
+        bags, splits = self.parts.bags, self.parts.splits
+        labeled = labeled_bags(bags, splits, ("test", "val", "train"))
+        if len(labeled) > 1:
+            labeled.pop("train", None)
+        if not labeled or time.monotonic() > self.until:
             return {}
-    calls.on_stage("shuffling the features", 0)
-    from midam.report.importance import permutation_importance
+        self.calls.on_stage("evaluating the instances", 0)
+        target, scores = self.evaluation.target, self.evaluation.scores
+        options: dict[str, Any] = {"decision": self.evaluation.decision, "chunk_size": self.chunk_size}
+        return {"instances": summarize_instances(self.model, bags, target, labeled, scores, **options)}
 
-    columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).of_categories
-    importances = permutation_importance(model, tested, repeats=_SHUFFLES, columns=columns)
-    features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
-    return {"importance": {"part": part, "features": features}}
+    def importance(self) -> dict[str, Any]:
+        """Return the entry on named features of test or else validation bags; empty if it would take long."""
+        bags, compared = self.parts.bags, compared_part(self.parts)
+        if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
+            return {}
+        part, tested = compared[0], bags.subset(compared[1])
+        if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
+            return {}
+        if self.until < math.inf:
+            started = time.monotonic()
+            predict(self.model, tested)
+            seconds = time.monotonic() - started
+            if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > self.until:
+                text = "the budget leaves no time to shuffle the features: their importance is not known"
+                warnings.warn(text, Note, stacklevel=3)
+                return {}
+        self.calls.on_stage("shuffling the features", 0)
+        from midam.report.importance import permutation_importance
 
+        columns = None if self.parts.columns is None else ColumnCoder.from_json(self.parts.columns).of_categories
+        importances = permutation_importance(self.model, tested, repeats=_SHUFFLES, columns=columns)
+        features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
+        return {"importance": {"part": part, "features": features}}
 
-def _assumption(
-    model: BagEnsemble,
-    parts: SplitBags,
-    decision: Decision | None,
-    calls: Callbacks,
-    config: ResolvedSettings,
-    *,
-    until: float,
-) -> dict[str, Any]:
-    """Return the summary's entry on changed bags, of the reported bags; empty if these are few or time is over."""
-    compared = compared_part(parts)
-    if compared is None or time.monotonic() > until:
-        return {}
-    calls.on_stage("changing bags", 0)
-    from midam.runs.assumption import check_fit
+    def assumption(self) -> dict[str, Any]:
+        """Return the entry on changed bags, of the reported bags."""
+        compared = compared_part(self.shown)
+        if compared is None or time.monotonic() > self.until:
+            return {}
+        self.calls.on_stage("changing bags", 0)
+        from midam.runs.assumption import check_fit
 
-    part, tested = compared
-    result = check_fit(model, parts.bags, tested, decision, chunk_size=config.run.chunk_size)
-    return {} if result is None else {"assumption": {"part": part, **result}}
+        part, tested = compared
+        decision, bags = self.evaluation.decision, self.parts.bags
+        result = check_fit(self.model, bags, tested, decision, chunk_size=self.chunk_size)
+        return {} if result is None else {"assumption": {"part": part, **result}}
 
 
 def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:
@@ -393,10 +394,10 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # unknown values were warned of before; a fit to few bags may not converge
         x, values = coder.encode(bags), target.values(bags)
-        trials = [Trial(np.flatnonzero(parts.splits == "train"), tested, 0)]  # a linear model uses no seed
-        trials = trials if parts.folds is None else fold_trials(parts.folds, seed=0)
-        covariate_scores = np.empty(scores.shape)
-        for trial in trials:
-            covariate_scores[trial.score] = target.linear_scores(x[trial.train], values[trial.train], x[trial.score])
+
+        def fit(trial: Trial) -> Scores:
+            return target.linear_scores(x[trial.train], values[trial.train], x[trial.score])
+
+        covariate_scores = held_out_scores(parts, tested, fit, seed=0)  # a linear model uses no seed
     entry = {"method": target.linear, "part": part, "bags": len(tested)}
-    return entry | compared_auroc(bags.subset(tested), scores[tested], covariate_scores[tested], parts.folds)
+    return entry | compared_auroc(bags.subset(tested), scores[tested], covariate_scores, parts.folds)
