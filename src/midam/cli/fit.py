@@ -141,7 +141,7 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
     again = options.out is not None and restarted() and RunFolder(Path(options.out)).config.exists()
     if options.resume is not None or again:
         folder = RunFolder(Path(options.out if again else options.resume))
-        settings, _, method = read_run_config(folder)
+        settings, _, method, _ = read_run_config(folder)
         epochs = settings.training.epochs if method is None else 1
         with _log(folder, options.words) as log, FitProgress(epochs, console=console) as bar:
             log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")

@@ -24,7 +24,7 @@ from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.names import choose_method, make_method, taken_settings
 from midam.processes import Processes
 from midam.runs.data import Reading, divided, read_data, split_parts, write_left_out
-from midam.runs.folder import RunFolder, read_budget, read_run_config, require_repeated, require_same_data
+from midam.runs.folder import RunFolder, read_run_config, require_repeated, require_same_data
 from midam.runs.folds import fold_trials
 from midam.runs.result import Result
 from midam.settings import ResolvedSettings, Settings
@@ -134,7 +134,7 @@ def resume_run(
     CheckpointError
         If the run's checkpoint is missing or damaged, or the data hold other bags.
     """
-    settings, recorded, method = read_run_config(folder)
+    settings, recorded, method, budget = read_run_config(folder)
     require_repeated(settings.run.logger_args, logger_args, folder.config)
     settings = _held_out(settings, processes)
     with nullcontext() if processes.rank else folder.held():
@@ -158,7 +158,7 @@ def resume_run(
                     f"Expected the splits that the run was started with, got others (in {data}); resume with the same "
                     "splits, or start a new run."
                 )
-        return _Run(data, folder, reading, processes, opened, read_budget(folder), callbacks, saved).fit()
+        return _Run(data, folder, reading, processes, opened, budget, callbacks, saved).fit()
 
 
 def _finished(data: str | None, settings: Settings, folder: RunFolder, *, recorded: str) -> Summary:

@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field
 
 from midam._version import __version__
-from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError, listed
+from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError
 from midam.files import (
     held,
     is_left,
@@ -90,17 +90,9 @@ class RunFolder:
                 )
         if self.root.exists() and (not self.root.is_dir() or self.contents()):
             why, advice = "which holds files", "choose another folder, or remove it"
-            resume = f"`midam fit --resume {shlex.quote(str(self.root))}`"
-            if self.is_begun():
-                why = "whose run was stopped before its first checkpoint"
-                advice = f"start that run again with {resume}, or choose another folder"
-            elif self.model.exists() and not self.summary.exists():
-                others = [path.name for path in self.contents() if path not in (self.config, self.model)]
-                why = f"which holds a saved model{' and more: ' * bool(others)}{listed(others, most=3)}"
-                advice = "remove it, or choose another folder"
-            elif self.config.exists():
-                why = "which holds a run"
-                advice = f"choose another folder, remove it, or continue the run with {resume}"
+            if self.config.exists() and not self.is_model_alone():
+                resume = f"`midam fit --resume {shlex.quote(str(self.root))}`"
+                why, advice = "which holds a run", f"{advice}, or continue the run with {resume}"
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
 
     def require_space(self, needed: int = 0) -> None:
@@ -171,7 +163,19 @@ def free_folder(parent: Path, name: str) -> RunFolder:
     return RunFolder(root)
 
 
-class _Budget(Form):
+class RunConfig(NamedTuple):
+    """Content of config.yaml: the settings of a run, the name of its data, and of a method without epochs its name.
+
+    `budget` is the time limit of a run of `auto` in seconds; None without a limit.
+    """
+
+    settings: Settings
+    data: str
+    method: str | None = None
+    budget: float | None = None
+
+
+class _Others(Form):
     """Entries of config.yaml that are not settings."""
 
     data: str | int | float | bool | None = None
@@ -179,8 +183,8 @@ class _Budget(Form):
     budget: Annotated[Number, Field(ge=0)] | None = None
 
 
-def read_run_config(folder: RunFolder) -> tuple[Settings, str, str | None]:
-    """Return the settings of a run, the name of its data, and its method if that is fitted in one step."""
+def read_run_config(folder: RunFolder) -> RunConfig:
+    """Read config.yaml of a run."""
     if not folder.root.exists() or (folder.root.is_dir() and not folder.contents()):
         state = "holds nothing yet" if folder.root.exists() else "does not exist"
         start = f"start the run with `midam fit DATA --out {shlex.quote(str(folder.root))}`."
@@ -188,13 +192,12 @@ def read_run_config(folder: RunFolder) -> tuple[Settings, str, str | None]:
         raise CheckpointError(f"Expected a run folder, got {folder.root}, which {state}; {advice}")
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
-    values = _read_config(folder)
-    data = str(values.pop("data", ""))
+    values = read_yaml(folder.config)
+    check_form(values, _Others, folder.config, error=ConfigError, advice="correct the file")
     values = take_known(values, folder.config)
-    method = values.pop("method", None)
-    values.pop("budget", None)
+    data, method, budget = (values.pop(name, None) for name in _Others.model_fields)
     settings = Settings.from_flat(values, source=str(folder.config))
-    return settings, data, method
+    return RunConfig(settings, "" if data is None else str(data), method, budget)
 
 
 def require_repeated(logger_args: Mapping[str, Any], given: Mapping[str, Any] | None, source: Path) -> None:
@@ -205,18 +208,6 @@ def require_repeated(logger_args: Mapping[str, Any], given: Mapping[str, Any] | 
             f"{json.dumps(given or {}, default=str)} (file {source}); look at them, and give `logger_args` "
             f"{shlex.quote(json.dumps(logger_args))}."
         )
-
-
-def _read_config(folder: RunFolder) -> dict[str, Any]:
-    values = read_yaml(folder.config)
-    check_form(values, _Budget, folder.config, error=ConfigError, advice="correct the file")
-    return values
-
-
-def read_budget(folder: RunFolder) -> float | None:
-    """Return the time limit of a run of `auto` in seconds; None without a limit."""
-    budget = _read_config(folder).get("budget")
-    return None if budget is None else float(budget)
 
 
 def require_same_data(content: Mapping[str, Any], fingerprint: str, data: str, *, recorded: str) -> None:

@@ -23,7 +23,7 @@ from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import flag_words, instances_of, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.data import SubgroupTable
-from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, read_budget, read_run_config
+from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunConfig, RunFolder, read_run_config
 from midam.runs.result import Result, described_target
 from midam.runs.results import MOST_FEATURES, thresholds_of
 from midam.settings import Settings
@@ -56,7 +56,7 @@ def write_run_report(
         If the table does not name the bags.
     """
     folder, path = RunFolder(root), out or root / "report.html"
-    settings, data, method = read_run_config(folder)
+    config = read_run_config(folder)
     if folder.model.exists() and not folder.summary.exists():
         raise CheckpointError(
             f"Expected a run with scores of its test bags, got only a saved model (in {root}); test it on labeled "
@@ -72,7 +72,7 @@ def write_run_report(
     target = described_target(summary)
     parts = recorded_parts(folder, result, target)
     part = next(name for name in SPLITS if name in summary)
-    run = _Run(folder, settings, data, method, result, summary, target)
+    run = _Run(folder, config, result, summary, target)
     notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
     tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
     tested |= {"instances": instances_of(summary.get("instances") or {}, part)}
@@ -105,13 +105,13 @@ def write_evaluation_report(
         Warnings from reading the data, see `midam.runs.data.noting`.
     """
     folder, path = RunFolder(root), out or evaluation_path(root, data)
-    settings, trained_on, method = read_run_config(folder)
+    config = read_run_config(folder)
     result = Result.read(folder) if folder.summary.exists() else None
     target = described_target(evaluation.result)
     part, own_parts = str(evaluation.result["headline"]), recorded_parts(folder, result, target)
     tested = evaluated_bags(bags, evaluation, evaluation.parts == part, target)
     parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
-    run = _Run(folder, settings, trained_on, method, result, {} if result is None else result.entries(), target)
+    run = _Run(folder, config, result, {} if result is None else result.entries(), target)
     thresholds = thresholds_of(evaluation.decision).get("thresholds")
     new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
     new |= {"data": data, "cautions": evaluation.notes, "thresholds": thresholds}
@@ -127,12 +127,10 @@ def evaluation_path(root: Path, data: str) -> Path:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run on disk: its folder, settings, data, method, result with its entries, and target."""
+    """A run on disk: its folder, settings, result with its entries, and target."""
 
     folder: RunFolder
-    settings: Settings
-    data: str
-    method: str | None
+    config: RunConfig
     result: Result | None
     summary: Mapping[str, Any]
     target: Target
@@ -177,7 +175,7 @@ class _Run:
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
         """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
-        settings, method, summary, data = self.settings, self.method, self.summary, self.data
+        (settings, data, method, _), summary = self.config, self.summary
         flat = settings.flat() if method is None else taken_settings(settings)
         defaults = _defaults(settings, summary, self.target)
         if key is not None:
@@ -198,12 +196,12 @@ class _Run:
 
     def _facts(self, data: str, changed: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return command, seed, hashes and versions."""
-        method, folder, summary = self.method, self.folder, self.summary
-        options, budget = [] if method is None else ["--method", method], read_budget(folder)
+        (settings, _, method, budget), folder, summary = self.config, self.folder, self.summary
+        options = [] if method is None else ["--method", method]
         options += [] if budget is None else ["--budget", f"{budget:g}s"]
         words = [word for name, value in changed.items() for word in flag_words(name, value)]
         command, origin = shlex.join(["midam", "fit", data, *options, *words]), summary.get("data", {})
-        facts = [("command", command), ("seed", str(self.settings.run.seed)), ("data", data)]
+        facts = [("command", command), ("seed", str(settings.run.seed)), ("data", data)]
         if "fingerprint" in origin:
             facts.append(("SHA-256 of the data", origin["fingerprint"]))
         if "groups_from" in origin:
