@@ -73,12 +73,6 @@ def test_what_is_not_there_is_refused_before_anything_runs(tmp_path):
         if find_spec(package) is None:
             with pytest.raises(MidamError, match=rf"Expected the package {package} .*midam\[{backend}\]"):
                 Workers(backend).check()
-            continue
-        address = f"127.0.0.1:{closed_port()}"
-        with pytest.raises(ConfigError, match=f"Expected a {backend} cluster at {address}, got no answer"):
-            Workers(backend, cluster=address).check()
-        with pytest.raises(ConfigError, match="no answer"):
-            Workers(backend, cluster="tcp://127.0.0.1:port").check()
     with pytest.raises(ConfigError, match="Expected the backend dask or ray for the cluster"):
         Workers(cluster="tcp://127.0.0.1:8786").check()
 
@@ -87,7 +81,7 @@ def test_a_cluster_without_workers_is_given_up():
     distributed = pytest.importorskip("distributed", reason="needs distributed (midam[dask])")
     missing = str(closed_port())
     with pytest.raises(ConfigError, match="Expected a scheduler file"):
-        Workers("dask", cluster=f"{missing}.json").check()
+        next(run_tasks(Workers("dask", cluster=f"{missing}.json"), abs, [1]))
     with distributed.LocalCluster(
         n_workers=0, dashboard_address="127.0.0.1:0", protocol="tcp", processes=False
     ) as cluster:
