@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -245,29 +245,13 @@ def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
         with replacing(path) as empty:
             # On a full disk HDF5 fails at the write, again when the file is closed, and when the process ends.
             allocate(empty, space)
-            with _opened(h5py, empty.path) as file:
+            with h5py.File(empty.path, "w", locking=False) as file:  # `replacing` locks the file
                 yield file
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         if isinstance(error, MidamError):
             raise
-        reason = error.strerror or error
+        reason = getattr(error, "strerror", None) or error
         raise MidamError(f"Expected to write {path}, got: {reason}; free space or grant access, and repeat.") from error
-
-
-@contextmanager
-def _opened(h5py: Any, path: Path) -> Iterator[Any]:
-    file = h5py.File(path, "w", locking=False)  # `replacing` locks the file
-    try:
-        yield file
-    except BaseException:
-        # On a full disk, closing fails as well; the first error is the one to raise.
-        with suppress(OSError, RuntimeError):
-            file.close()
-        raise
-    try:
-        file.close()
-    except RuntimeError as error:
-        raise OSError(str(error)) from error
 
 
 def need_h5py() -> Any:
