@@ -1,7 +1,5 @@
 """What X, y and groups may be, features by name, and scikit-learn's searches over all forms of input."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from midam import Bags, MIDAMClassifier
-from midam.errors import BagDataError, Note
+from midam.errors import BagDataError
 from midam.sklearn import MIDAMRanker
 from midam.sklearn.inputs import bags_of, per_bag, warn_of_groups_for_bags
 
@@ -359,22 +357,6 @@ def test_a_column_of_text_is_named(stack):
     frame = pd.DataFrame({"scan": [f"p{i}" for i in range(N)], "area": np.arange(float(N))})
     with pytest.raises(BagDataError, match=r"got text in scan .*bag_column='scan'"):
         small().fit(frame, y)
-
-
-def test_a_note_is_shown_once_for_each_fit(stack):
-    X, y = stack
-    frame = frame_of(X)
-    frame.iloc[3, 0] = np.nan
-    model = small(impute="median").fit(frame, y)
-    said = []
-    for _ in range(3):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            model.predict(frame.assign(extra=1.0))
-        said.append(sorted(str(warning.message)[:12] for warning in caught))
-    assert said == [["1 missing va", "left out a c"], [], []]
-    with pytest.warns(Note, match="2 missing values"):  # another note
-        model.predict(pd.concat([frame.iloc[:PER_BAG], frame.iloc[:PER_BAG]], keys=[1, 2]).droplevel(1))
 
 
 def test_bags_are_no_array(stack):

@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -13,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.errors import BagDataError, Note, option_advice, require
+from midam.errors import BagDataError, option_advice, require
 from midam.settings import Settings
 from midam.sklearn.inputs import ROWS, bags_of
 
@@ -42,14 +41,12 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     _single: bool
-    _noted: frozenset[str] = frozenset()  # notes that were shown since `fit`
 
     def _learn_features(self, X: Any) -> Bags:
         """Make bags of X, and remember their features."""
         bags = bags_of(X, estimator=self, missing=getattr(self, "impute", "none") != "none")
         if not hasattr(self, "impute"):
             refuse_columns(bags, type(self).__name__)
-        self._noted = frozenset()
         self._single = int(bags.sizes.max()) == 1
         self.instance_shape_, self.n_features_in_ = bags.instance_shape, math.prod(bags.instance_shape)
         self.__dict__.pop("feature_names_in_", None)
@@ -57,27 +54,8 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(bags.feature_names, dtype=object)
         return bags
 
-    @contextmanager
-    def _notes_once(self) -> Iterator[None]:
-        """Show a note only the first time that this fitted estimator has it."""
-        caught: list[warnings.WarningMessage] = []
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                yield
-        finally:
-            for warning in caught:
-                text = str(warning.message)
-                if not issubclass(warning.category, Note) or text not in self._noted:
-                    warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-                if issubclass(warning.category, Note):
-                    self._noted = self._noted | {text}
-
     def _match_features(self, X: Any) -> Bags:
         """Make bags of X, with the features of `fit`."""
-        with self._notes_once():
-            return self._matched(X)
-
-    def _matched(self, X: Any) -> Bags:
         known, name = getattr(self, "feature_names_in_", None), type(self).__name__
         inputs = getattr(getattr(self, "model_", None), "inputs", getattr(self, "inputs_", None))
         missing = inputs is not None and inputs.filling is not None

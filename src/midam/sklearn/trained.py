@@ -164,9 +164,8 @@ class TrainedEstimator(SettingsEstimator):
 
     def _match_fitted(self, X: Any) -> Bags:
         check_is_fitted(self)
-        with self._notes_once():
-            bags = prepared(self.model_, self._matched(X))
-            warn_of_units(bags, self.origin_["data"], run="this model")
+        bags = prepared(self.model_, self._match_features(X))
+        warn_of_units(bags, self.origin_["data"], run="this model")
         return bags
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:

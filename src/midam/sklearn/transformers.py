@@ -178,8 +178,7 @@ class BagStatistics(BagTransformer):
         return bags
 
     def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        with self._notes_once():
-            bags = prepared(self.inputs_, bags)
+        bags = prepared(self.inputs_, bags)
         return bag_statistics(bags, np.arange(len(bags)), self.statistics)
 
     def _names(self, features: list[str]) -> list[str]:
