@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_568,
+    lines=32_498,
     files=235,
     function=60,
     circles=0,
@@ -104,7 +104,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1438,
     "cli": 1835,
-    "compare": 1476,
+    "compare": 1457,
     "data": 7230,
     "evaluate": 2244,
     "explain": 2194,
@@ -114,9 +114,9 @@ PARTS = {
     "methods": 1818,
     "nn": 1969,
     "report": 2592,
-    "runs": 2340,
+    "runs": 2310,
     "settings": 640,
-    "sklearn": 1086,
+    "sklearn": 1065,
     "targets": 895,
     "train": 1640,
 }

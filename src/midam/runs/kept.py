@@ -76,13 +76,13 @@ class KeptTraining(BestWeights):
         before: Mapping[str, float] = saved or {"seconds": 0.0, "waited": 0.0}
         self.seconds, self.waited = self._before = before["seconds"], before["waited"]
         self.started, self._slow = time.monotonic(), False
-        loggers, self._tracking = None, None
+        logger, self._tracking = None, None
         if settings.run.logger != "none" and not processes.rank:
-            from midam.runs.loggers import Tracking, make_loggers  # imports Lightning Fabric
+            from midam.runs.loggers import Tracking, make_logger  # imports Lightning Fabric
 
-            loggers = make_loggers(settings, root=folder.root, title=folder.root.name)
-            self._tracking = Tracking(loggers)
-        self.fabric = make_fabric(settings, loggers=loggers, processes=processes)
+            logger = make_logger(settings, root=folder.root, title=folder.root.name)
+            self._tracking = Tracking(logger)
+        self.fabric = make_fabric(settings, logger=logger, processes=processes)
         self.ranks: Ranks | None = start(processes, self.fabric)
 
     def __enter__(self) -> "KeptTraining":

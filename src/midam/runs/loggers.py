@@ -5,8 +5,7 @@ A logger is a function or class that returns a `lightning_fabric.loggers.Logger`
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from midam.registry import LOGGERS, build
 from midam.settings import Settings
 
 
-def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
+def make_logger(settings: Settings, *, root: Path, title: str) -> Logger:
     """Return the logger that the settings name, or raise a `MidamError`; nothing is written yet."""
     name, arguments, offered = settings.run.logger, settings.run.logger_args, {"root": root, "title": title}
     label = f"the logger {name!r} in logger_args"
@@ -27,31 +26,29 @@ def make_loggers(settings: Settings, *, root: Path, title: str) -> list[Any]:
         raise ConfigError(
             f"Expected a Logger of Lightning Fabric from {name!r}, got {type(logger).__name__}; name another `logger`."
         )
-    return [logger]
+    return logger
 
 
 class Tracking:
-    """Send the metrics of a run to loggers; if one fails, the training continues."""
+    """Send the metrics of a run to a logger; if it fails, the training continues."""
 
-    def __init__(self, loggers: Sequence[Logger]) -> None:
-        self._loggers, self._failed = loggers, False
+    def __init__(self, logger: Logger) -> None:
+        self._logger, self._failed = logger, False
 
     def start(self, settings: Settings) -> None:
-        """Log the settings; raise a `MidamError` if a logger cannot be reached."""
-        for logger in self._loggers:
-            try:
-                logger.log_hyperparams(settings.flat())
-            except Exception as error:  # a server may raise any error
-                raise MidamError(
-                    f"Expected the logger {settings.run.logger!r} to accept the run, got {first_line(error)}; log in, "
-                    "correct `logger_args`, or leave `logger` out."
-                ) from error
+        """Log the settings; raise a `MidamError` if the logger cannot be reached."""
+        try:
+            self._logger.log_hyperparams(settings.flat())
+        except Exception as error:  # a server may raise any error
+            raise MidamError(
+                f"Expected the logger {settings.run.logger!r} to accept the run, got {first_line(error)}; log in, "
+                "correct `logger_args`, or leave `logger` out."
+            ) from error
 
     def log(self, row: Mapping[str, Any], *, step: int) -> None:
         """Log the numbers of an epoch that are not None."""
         numbers = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
-        for logger in self._loggers:
-            self._guarded(partial(logger.log_metrics, numbers, step=step))
+        self._guarded(lambda: self._logger.log_metrics(numbers, step=step))
 
     def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
         """Log AUROC, AUPRC and Brier score of each split of the finished run, and the baseline's AUROC."""
@@ -61,9 +58,8 @@ class Tracking:
         self.log(figures, step=step)
 
     def close(self, status: str) -> None:
-        """End the logs with a status, "success" or "failed"."""
-        for logger in self._loggers:
-            self._guarded(partial(logger.finalize, status))
+        """End the log with a status, "success" or "failed"."""
+        self._guarded(lambda: self._logger.finalize(status))
 
     def _guarded(self, call: Callable[[], None]) -> None:
         if self._failed:

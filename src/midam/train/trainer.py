@@ -329,18 +329,18 @@ class Trainer:
         return max(scored)[1] - scored[-1][1] if scored else 0
 
 
-def make_fabric(config: Settings, *, loggers: Any = None, processes: Processes | None = None) -> "Fabric":
+def make_fabric(config: Settings, *, logger: Any = None, processes: Processes | None = None) -> "Fabric":
     """Make a Fabric with one device per process, by the settings; raise a `ConfigError` if the device is missing."""
     processes = processes or Processes()
     if config.run.accelerator == "cuda" and not torch.cuda.is_available():
         raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
     on_cpu = config.run.accelerator == "cpu" or not torch.accelerator.is_available()
-    if on_cpu and config.run.precision == "32-true" and processes.count == 1 and not loggers:
+    if on_cpu and config.run.precision == "32-true" and processes.count == 1 and logger is None:
         return _plain_fabric(torch.device("cpu"))
     # Fabric logs the precision at each training, and a study has hundreds of trainings.
     for name in ("rank_zero", "distributed"):
         logging.getLogger(f"lightning_fabric.utilities.{name}").setLevel(logging.WARNING)
-    options: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": loggers}
+    options: dict[str, Any] = {"devices": processes.devices, "num_nodes": processes.num_nodes, "loggers": logger}
     from lightning_fabric import Fabric
 
     strategy = processes.strategy()
