@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_498,
+    lines=32_467,
     files=235,
     function=60,
     circles=0,
@@ -102,16 +102,16 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1438,
+    "": 1424,
     "cli": 1835,
-    "compare": 1457,
+    "compare": 1447,
     "data": 7230,
     "evaluate": 2244,
     "explain": 2194,
     "export": 532,
     "functional": 502,
     "imaging": 2137,
-    "methods": 1818,
+    "methods": 1811,
     "nn": 1969,
     "report": 2592,
     "runs": 2310,

@@ -242,12 +242,12 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview], *, typed: bool 
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path names a device, a pipe, a socket, or an open file of this process, such as /dev/stdout."""
+    """Return whether a path names a device, a pipe, a socket, or the standard output."""
     try:
         mode = path.stat().st_mode
     except OSError:
         return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or descriptor(path) is not None
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or is_stdout(path)
 
 
 def resolved(path: Path) -> Path:
@@ -264,29 +264,21 @@ def is_left(path: Path) -> bool:
 
 
 def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    number = descriptor(path)
-    if number is None:
+    if not is_stdout(path):
         with path.open("wb") as stream:
             stream.writelines(parts)
         return
     # A copy of the descriptor shares the position: opening the file by name would truncate and overwrite its output.
     sys.stdout.flush()
-    with os.fdopen(os.dup(number), "wb") as stream:
+    with os.fdopen(os.dup(1), "wb") as stream:
         stream.writelines(parts)
 
 
-def descriptor(path: Path) -> int | None:
-    """Return the descriptor of this process that a path stands for, such as 1 for /dev/stdout."""
-    folders, seen = ("/dev/fd", f"/proc/{os.getpid()}/fd"), set[Path]()
-    while path not in seen:
-        seen.add(path)
-        folder = path.parent.resolve()
-        if path.name.isdigit() and folder.as_posix() in folders:
-            return int(path.name)
-        if not path.is_symlink():
-            return None
-        path = folder / os.readlink(path)
-    return None
+def is_stdout(path: Path) -> bool:
+    """Return whether a path names the standard output of this process, such as /dev/stdout."""
+    with suppress(OSError):
+        return path.parent.as_posix() in _DEVICES and os.path.samestat(path.stat(), os.fstat(1))
+    return False
 
 
 def free_room(path: Path) -> int | None:
@@ -296,25 +288,17 @@ def free_room(path: Path) -> int | None:
     return None
 
 
-def require_space(needed: Mapping[Path, int], content: str, *, error: type[MidamError] = MidamError) -> None:
-    """Raise an `error` if a disk has no space for the `needed` bytes by path; `content` names them in the message.
+def require_space(path: Path, needed: int, content: str, *, error: type[MidamError] = MidamError) -> None:
+    """Raise an `error` if the disk of a path has no space for the `needed` bytes; `content` names them in the message.
 
-    The bytes of paths on one disk are added up; streams need none. If the system does not report the free space,
-    nothing is refused.
+    If the system does not report the free space, nothing is refused.
     """
-    disks: dict[int, list[Path]] = {}
-    for path in needed:
-        # A path that cannot be read raises its error on writing.
-        with suppress(OSError):
-            if not is_stream(path):
-                disks.setdefault(_existing(path).stat().st_dev, []).append(path)
-    for paths in disks.values():
-        total, free = sum(needed[path] for path in paths), free_room(paths[0])
-        if free is not None and total > free:
-            raise error(
-                f"Expected free space for {size_text(total)} of {content}, got {size_text(free)} free "
-                f"(in {paths[0]}); free space, or choose another place; nothing was written."
-            )
+    free = free_room(path)
+    if free is not None and needed > free:
+        raise error(
+            f"Expected free space for {size_text(needed)} of {content}, got {size_text(free)} free (in {path}); free "
+            "space, or choose another place; nothing was written."
+        )
 
 
 def size_text(size: int) -> str:

@@ -172,7 +172,7 @@ def nested_scores(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Tri
     """Return scores [M, n] of the inner trials of each part, then of its last trial, which uses their choice."""
     trials = [trial for part in parts for trial in part]
     if candidate.baseline is not None:
-        scores = iter(candidate.held_out(bags, trials).scores)
+        scores = candidate.held_out(bags, trials)
         return [[next(scores).tolist() for _ in part] for part in parts]
     paths, labels = candidate.paths(bags, trials), bags.require_labels()
     outer = [part[-1] for part in parts]

@@ -73,10 +73,11 @@ def score_draw(task: Task) -> list[Row]:
     with warnings.catch_warnings(action="ignore"), single_threaded():
         for method in VECTORS:
             candidate = make_candidate(method, some.instance_shape, len(some))
-            held = candidate.held_out(some, trials)
-            at = best_epochs(areas_of(some.require_labels(), trials, held.scores))
-            scorers = candidate.fit(some, seed=draw, epochs=None if held.after is None else held.after[at])
-            inner.append([own[at] for own in held.scores])
+            held = list(candidate.held_out(some, trials))
+            at = best_epochs(areas_of(some.require_labels(), trials, held))
+            epochs = candidate.epochs[at] if candidate.baseline is None else None
+            scorers = candidate.fit(some, seed=draw, epochs=epochs)
+            inner.append([of_trial[at] for of_trial in held])
             scores.append([predict(BagEnsemble([scorer]), new) for scorer in scorers])
     parts = [some.require_labels()[trial.score] for trial in trials]
     return [{"auroc": judged(parts, inner, new.require_labels(), scores)}]

@@ -248,12 +248,12 @@ def test_the_mixture_of_a_fold_is_that_of_a_search_without_the_fold():
                 "method": one.name,
                 "note": None,
                 "seconds": 0.0,
-                "scores": [x.tolist() for x in one.held_out(bags, inner).scores],
+                "scores": [x.tolist() for x in one.held_out(bags, inner)],
             }
             for one in tried
         ]
         alone = mix(bags, inner, rows)
-        logits = [bounded_logit(torch.as_tensor(one.held_out(bags, [trial]).scores[0])).numpy() for one in tried]
+        logits = [bounded_logit(torch.as_tensor(next(one.held_out(bags, [trial])))).numpy() for one in tried]
         kept = [logits[names.index(name)] for name in alone.taken]
         own = found.out_of_fold.scores[found.out_of_fold.folds == fold]
         np.testing.assert_allclose(own, alone.mixture.scores(kept), rtol=1e-9)
@@ -276,7 +276,7 @@ def test_two_folds_are_mixed_by_the_prior():
     tried = [make_candidate(name, bags.instance_shape) for name in VECTORS[1:3]]
     found = search(tried, bags, seed=0, trials=fold_trials(np.arange(len(bags)) // 2 % 2, seed=0))
     for fold, trial in enumerate(fold_trials(np.arange(len(bags)) // 2 % 2, seed=0)):
-        scores = [one.held_out(bags, [trial]).scores[0][0] for one in tried]
+        scores = [next(one.held_out(bags, [trial]))[0] for one in tried]
         own = found.out_of_fold.scores[found.out_of_fold.folds == fold]
         np.testing.assert_allclose(own, prior_weights(VECTORS[1:3]) @ np.array(scores), rtol=1e-4)
 

@@ -119,9 +119,9 @@ def _failed(message: str, code: int) -> int:
 
 def _keep_stdout(words: Sequence[str]) -> None:
     """Refuse the standard output as an output file, because it will hold one JSON object."""
-    from midam.files import descriptor
+    from midam.files import is_stdout
 
-    taken = next((word for word in words if descriptor(Path(word.rpartition("=")[2])) == 1), None)
+    taken = next((word for word in words if is_stdout(Path(word.rpartition("=")[2]))), None)
     if taken is not None:
         raise ConfigError(f"Expected a file with {_JSON}, which prints on stdout, got {taken}; name a file.")
 

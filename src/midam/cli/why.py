@@ -45,7 +45,7 @@ class CallList:
         of_all[part] = scores
         settings = settings_for(self._run, self._options.data, **self._options.values).data
         origins = rows_of(self._options.data, bags.ids[index].tolist(), settings) if len(index) else {}
-        entries = []
+        entries: list[dict[str, Any]] = []
         with BagProgress("explaining", bags.sizes[index], console=console) as bar:
             for bag in explain_calls(self._run, bags, index, of_all, top=self._top, origins=origins):
                 bar.update(len(entries))

@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -62,27 +62,19 @@ def run_task(bags: Bags, task: Task, *, data_settings: DataSettings | None = Non
     By `data_settings`, columns are encoded and missing values filled from the training bags of each fold (see
     `midam.data.column_codes.prepare`).
     """
-    if data_settings is not None:
-        return _run_prepared(bags, task, data_settings)
-    if task.config is None:
-        with cpu_threads(1), threadpool_limits(1):
-            return [_run_baseline(bags, task)], []
-    with single_threaded() as caught:
-        outcomes = _train(bags, task, task.config)
-    return outcomes, [str(warning.message) for warning in caught]
-
-
-def _run_prepared(bags: Bags, task: Task, data_settings: DataSettings) -> tuple[list[Outcome], list[str]]:
-    """Run each fold of a task on bags that are prepared for this fold."""
-    outcomes: list[Outcome] = []
-    messages: list[str] = []
-    for number, fold in enumerate(task.folds):
-        parts = task.parts[number : number + 1]
-        trained = parts[0][0] if parts else fold.train
-        with warnings.catch_warnings(action="ignore"):  # it would repeat for each fold
-            made = prepare(bags, data_settings, train=trained)
-        fold_outcomes, fold_messages = run_task(made.bags, replace(task, folds=[fold], parts=parts))
-        outcomes, messages = outcomes + fold_outcomes, messages + fold_messages
+    outcomes, messages = list[Outcome](), list[str]()
+    for fold, parts in zip(task.folds, task.parts, strict=True):
+        made = bags
+        if data_settings is not None:
+            with warnings.catch_warnings(action="ignore"):  # it would repeat for each fold
+                made = prepare(bags, data_settings, train=parts[0]).bags
+        if task.config is None:
+            with cpu_threads(1), threadpool_limits(1):
+                outcomes.append(_run_baseline(made, task, fold))
+        else:
+            with single_threaded() as caught:
+                outcomes.append(_train(made, task, task.config, fold, parts))
+            messages += [str(warning.message) for warning in caught]
     return outcomes, messages
 
 
@@ -97,22 +89,17 @@ def single_threaded() -> Iterator[list[warnings.WarningMessage]]:
         yield caught
 
 
-def _train(bags: Bags, task: Task, config: Settings) -> list[Outcome]:
-    trials = [
-        Trial(train, np.concatenate([val, fold.test]), fold.repeat)
-        for fold, (train, val) in zip(task.folds, task.parts, strict=True)
-    ]
+def _train(bags: Bags, task: Task, config: Settings, fold: Fold, parts: Parts) -> Outcome:
+    train, val = parts
     after, target = range(1, config.training.epochs + 1) if task.every_epoch else None, target_of(bags)
-    values, outcomes = target.values(bags), []
-    for trial, fold, (_, val) in zip(trials, task.folds, task.parts, strict=True):
-        labeled = labels_of(bags.subset(fold.test)) is not None
-        keep = _BestEpoch(target, values[val]) if labeled else None
-        result = train_trial(config, bags, trial, after=after, keep=keep)
-        outcome = _tested_epoch(target, values, result, val=val, test=fold.test, config=config)
-        if outcome.columns["status"] == Status.OK and result.model is not None:
-            outcome.columns["instances"] = _instances(target, bags.subset(fold.test), result.model, outcome.columns)
-        outcomes.append(outcome)
-    return outcomes
+    values, test = target.values(bags), bags.subset(fold.test)
+    keep = None if labels_of(test) is None else _BestEpoch(target, values[val])
+    trial = Trial(train, np.concatenate([val, fold.test]), fold.repeat)
+    result = train_trial(config, bags, trial, after=after, keep=keep)
+    outcome = _tested_epoch(target, values, result, val=val, test=fold.test, config=config)
+    if outcome.columns["status"] == Status.OK and result.model is not None:
+        outcome.columns["instances"] = _instances(target, test, result.model, outcome.columns)
+    return outcome
 
 
 class _BestEpoch:
@@ -157,8 +144,8 @@ def _tested_epoch(
     return Outcome({**columns, **tested, "epoch": config.training.epochs - rows + best + 1}, validation)
 
 
-def _run_baseline(bags: Bags, task: Task) -> Outcome:
-    (fold,), baseline = task.folds, task.method.baseline
+def _run_baseline(bags: Bags, task: Task, fold: Fold) -> Outcome:
+    baseline = task.method.baseline
     if baseline is None:
         raise TypeError(f"{task.method.name} is no baseline")
     target, test = target_of(bags), bags.subset(fold.test)

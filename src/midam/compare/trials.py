@@ -192,7 +192,7 @@ def read_tables(
     """Read the tables of methods, trials and scores that the `record` of a comparison names."""
     names = [f"{kind}_{name}" for kind in ("label", "score") for name in target.columns]
     summary, trials, scores = (read_table(folder / name, record["files"][name], names=names) for name in TABLES)
-    figures = [name for name in summary if name != "method"]
+    figures = summary.columns.drop("method")
     summary[figures] = summary[figures].replace("", "nan").astype(float)
     scores = scores.astype({"repeat": int, "fold": int, **dict.fromkeys(target.score_columns, float)})
     return summary, trials, scores

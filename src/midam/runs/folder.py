@@ -97,7 +97,7 @@ class RunFolder:
 
     def require_space(self, needed: int = 0) -> None:
         """Refuse a disk without space for the results and for the `needed` bytes of other files."""
-        require_space({self.root: needed + _RESULTS}, "checkpoints, predictions and report of the run")
+        require_space(self.root, needed + _RESULTS, "checkpoints, predictions and report of the run")
 
     def write_config(self, data: str, values: Mapping[str, Any], *, budget: float | None = None) -> None:
         """Write the name of the data, the settings of the run and the plug-ins that they need."""

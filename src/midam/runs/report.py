@@ -241,7 +241,7 @@ def _history(result: Result | None, folder: RunFolder) -> list[dict[str, Any]]:
     if result is None or not folder.metrics.exists():
         return []
     rows = result.table(folder.metrics).to_dict("records")
-    numbers = [{name: float(text) if text else None for name, text in row.items()} for row in rows]
+    numbers = [{str(name): float(text) if text else None for name, text in row.items()} for row in rows]
     return [{**row, "epoch": int(row["epoch"] or 0)} for row in numbers]
 
 

@@ -116,8 +116,8 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_P
     with ExitStack() as opened:
         try:
             if fresh:
-                needed = {part: sum(fact.bytes for fact in facts.values())}
-                require_space(needed, "instances and coordinates", error=StoreError)
+                needed = sum(fact.bytes for fact in facts.values())
+                require_space(part, needed, "instances and coordinates", error=StoreError)
             files = [opened.enter_context(closing(_RowWriter(part / name, fact))) for name, fact in facts.items()]
         except OSError:  # a `StoreError` is one
             if fresh:  # nothing was written that a later call could use

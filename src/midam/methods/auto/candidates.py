@@ -4,9 +4,8 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,29 +39,6 @@ _MOST_NUMBERS = 2**26  # in the instances of trials that are trained side by sid
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
 
 
-class StoppedError(Exception):
-    """A candidate is not tried further; the message says why."""
-
-
-class HeldOut(NamedTuple):
-    """Result of inner cross-validation for a candidate.
-
-    Attributes
-    ----------
-    scores : list of array [A, n]
-        For each trial, the scores in [0, 1] of its n held-out bags after each of A numbers of epochs; NaN if a training
-        diverged. A is 1 for a method without epochs.
-    after : list of int, optional
-        The A numbers of epochs, ascending; None for a method without epochs.
-    """
-
-    scores: list[NDArray[np.float64]]
-    after: list[int] | None = None
-
-
-OnTrial = Callable[[Sequence[NDArray[np.float64]]], None]
-
-
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A method by name: settings for training, or a baseline that is fitted in one step."""
@@ -77,23 +53,19 @@ class Candidate:
         return 1 if self.config is None else self.config.training.members
 
     def held_out(
-        self, bags: Bags, trials: Sequence[Trial], *, on_trial: OnTrial | None = None, prepare: Prepare | None = None
-    ) -> HeldOut:
-        """Train one scorer in each trial, and score the bags that the trial holds out.
+        self, bags: Bags, trials: Sequence[Trial], *, prepare: Prepare | None = None
+    ) -> Iterator[NDArray[np.float64]]:
+        """Train one scorer in each trial, and yield scores [A, n] in [0, 1] of the n bags that the trial holds out.
 
-        A method that is trained in epochs scores after the number in its settings, and after a half, fifth, tenth and
-        twentieth of it. `prepare` returns the bags with columns that are coded, and gaps that are filled, by the
-        training bags of a trial alone; default: `bags` need none of this. `on_trial` gets the scores so far after each
-        trial; it may raise a `StoppedError`.
+        A method that is trained in epochs scores after each of A numbers of `epochs`; NaN if a training diverged.
+        `prepare` returns the bags with columns that are coded, and gaps that are filled, by the training bags of a
+        trial alone; default: `bags` need none of this.
         """
-        scores = list[NDArray[np.float64]]()
-        method, folds = self.baseline, Folds(trials, prepare)
-        every = self.paths(bags, trials, prepare=prepare) if method is None else folds.scores(bags, method.held_out)
-        for of_trial in every:
-            scores.append(np.atleast_2d(of_trial))
-            if on_trial is not None:
-                on_trial(scores)
-        return HeldOut(scores, None if self.baseline is not None else self.epochs)
+        method = self.baseline
+        if method is None:
+            yield from self.paths(bags, trials, prepare=prepare)
+        else:
+            yield from map(np.atleast_2d, Folds(trials, prepare).scores(bags, method.held_out))
 
     def paths(
         self, bags: Bags, trials: Sequence[Trial], *, member: int = 0, prepare: Prepare | None = None
@@ -117,7 +89,7 @@ class Candidate:
 
     @property
     def epochs(self) -> list[int]:
-        """Numbers of epochs to choose from, ascending."""
+        """Numbers of epochs to choose from, ascending: those of the settings, and a half, fifth, ... of them."""
         return sorted({max(1, round(share * self._settings.training.epochs)) for share in _SHARES})
 
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
@@ -148,7 +120,7 @@ class Candidate:
         if self.baseline is None:
             train_trial(alone.replace(epochs=epochs), bags, trials[0])
         else:
-            self.held_out(bags, trials[:1])
+            next(self.held_out(bags, trials[:1]))
         return (time.perf_counter() - started) / share * len(trials) * (1 + self.refit(len(trials)))
 
     @property

@@ -20,7 +20,7 @@ from midam.evaluate.calibrate import PlattCalibrator
 from midam.evaluate.intervals import fold_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
-from midam.methods.auto.candidates import PRIOR, Candidate, StoppedError
+from midam.methods.auto.candidates import PRIOR, Candidate
 from midam.methods.inner_folds import MANY, inner_trials
 from midam.methods.store import Row, TrialStore
 from midam.reading import Form, Number, Share, check_form
@@ -286,32 +286,35 @@ def _try_candidate(
     """Return the row of a candidate: scores of the held-out bags, seconds, and seconds with the fit on all bags."""
     started = time.perf_counter()
     nothing: Row = {"scores": None, "seconds": 0.0}
+    held: list[Numbers] = []
 
-    def on_trial(scores: Sequence[Numbers]) -> None:
-        each = (time.perf_counter() - begun) / len(scores)
+    def stopped() -> str | None:
+        each = (time.perf_counter() - begun) / len(held)
         if left is not None and each * len(trials) * (1 + candidate.refit(len(trials))) > left - (begun - started):
-            raise StoppedError(STOPPED)
-        if best is not None and len(scores) < len(trials) and _is_behind(bags, trials, scores, best):
-            raise StoppedError(BEHIND.format(best["method"], len(scores), len(trials), _FAR_BEHIND))
+            return STOPPED
+        if best is not None and len(held) < len(trials) and _is_behind(bags, trials, held, best):
+            return BEHIND.format(best["method"], len(held), len(trials), _FAR_BEHIND)
+        return None
 
     try:
         if left is not None and (left <= 0 or candidate.seconds(bags, trials) > left):
             return {"note": OVER, **nothing, "spent": time.perf_counter() - started}
         begun = time.perf_counter()
-        held = candidate.held_out(bags, trials, on_trial=on_trial, prepare=prepare)
-    except StoppedError as stopped:
-        seconds = time.perf_counter() - started
-        return {"note": str(stopped), **nothing, "seconds": seconds, "spent": seconds}
+        for scores in candidate.held_out(bags, trials, prepare=prepare):
+            held.append(scores)
+            if (note := stopped()) is not None:
+                seconds = time.perf_counter() - started
+                return {"note": note, **nothing, "seconds": seconds, "spent": seconds}
     except ConfigError as error:  # data that it does not take, such as too thin volumes
         return {"note": f"left out: {error}", **nothing, "spent": time.perf_counter() - started}
     seconds = time.perf_counter() - started
     row: Row = {"note": None, "scores": None, "seconds": seconds, "spent": seconds * (1 + candidate.refit(len(trials)))}
     # A training that diverged has no scores after its last epochs.
-    known = np.all([np.isfinite(scores).all(axis=1) for scores in held.scores], axis=0)
+    known = np.all([np.isfinite(scores).all(axis=1) for scores in held], axis=0)
     if not known.any():
         return {**row, "note": DIVERGED}
-    after = None if held.after is None else [count for count, finite in zip(held.after, known) if finite]
-    return {**row, "after": after, "scores": [scores[known].tolist() for scores in held.scores]}
+    after = [count for count, finite in zip(candidate.epochs, known) if finite] if candidate.baseline is None else None
+    return {**row, "after": after, "scores": [scores[known].tolist() for scores in held]}
 
 
 def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
