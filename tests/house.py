@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_467,
+    lines=32_436,
     files=235,
     function=60,
     circles=0,
@@ -102,8 +102,8 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1424,
-    "cli": 1835,
+    "": 1423,
+    "cli": 1814,
     "compare": 1447,
     "data": 7230,
     "evaluate": 2244,
@@ -111,10 +111,10 @@ PARTS = {
     "export": 532,
     "functional": 502,
     "imaging": 2137,
-    "methods": 1811,
+    "methods": 1809,
     "nn": 1969,
     "report": 2592,
-    "runs": 2310,
+    "runs": 2303,
     "settings": 640,
     "sklearn": 1065,
     "targets": 895,

@@ -42,12 +42,12 @@ class Partial(FileIO):
         self.path = path
 
 
-def require_plain(path: Path, *, typed: bool = True) -> None:
+def require_plain(path: Path) -> None:
     """Refuse a pipe, a socket or a device as an input with a `MidamError`; the caller handles a missing file.
 
-    Reading one could block forever. A path like ``/dev/stdin`` is accepted if the user `typed` it.
+    Reading one could block forever. A path like ``/dev/stdin`` is accepted.
     """
-    if typed and path.parent.as_posix() in _DEVICES:
+    if path.parent.as_posix() in _DEVICES:
         return
     with suppress(OSError, ValueError):
         kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))

@@ -80,8 +80,8 @@ def parse_json(text: str | bytes) -> Any:
     return content
 
 
-def read_json(path: Path, form: type[Form] = Form) -> dict[str, Any]:
-    """Read a JSON file, which must have the form."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object."""
     try:
         content = parse_json(read_bytes(path))
     except ValueError as reason:
@@ -90,7 +90,6 @@ def read_json(path: Path, form: type[Form] = Form) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict):
         raise CheckpointError(f"Expected a whole JSON file, got a damaged one (in {path}); copy it again.")
-    check_form(content, form, path)
     return content
 
 

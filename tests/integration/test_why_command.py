@@ -115,7 +115,7 @@ def test_all_bags_of_a_slice_beside_a_named_file_as_json(made, tmp_path, capsys)
     [
         (["--top", "2"], "Expected --why with --top"),
         (["--why", "--top", "0"], "Expected --top as a whole number of at least 1"),
-        (["--why", "some"], "Expected --why as one of called, all, got 'some'"),
+        (["--why", "some"], "invalid choice: 'some'"),
         (["--why", "--out", "/dev/stdout"], "Expected a file for --out with --why"),
     ],
 )

@@ -132,7 +132,7 @@ def test_new_takes_all_settings_of_the_data(tmp_path, capsys):
 
 def test_a_call_without_its_arguments_names_each(tmp_path, capsys):
     assert main(["predict", str(tmp_path)]) == 2
-    assert "Expected data, got nothing" in capsys.readouterr().err
+    assert "arguments are required: data" in capsys.readouterr().err
     (tmp_path / "new.csv").write_text("bag,a\nb,1\n")
     assert main(["predict", str(tmp_path / "new.csv"), "runs/one", "--out", str(tmp_path / "s.csv")]) == 2
     assert "name the folder of the run, then the data" in capsys.readouterr().err

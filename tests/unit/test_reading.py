@@ -8,6 +8,7 @@ from midam.errors import CheckpointError, ConfigError
 from midam.reading import (
     Form,
     Interval,
+    check_form,
     file_digest,
     read_json,
     read_table,
@@ -93,13 +94,13 @@ def test_json_of_another_form_is_refused(tmp_path, name):
     path = tmp_path / "x.json"
     path.write_bytes(JSON[name] if isinstance(JSON[name], bytes) else JSON[name].encode())
     with pytest.raises(CheckpointError, match=r"x\.json"):
-        read_json(path, Pair)
+        check_form(read_json(path), Pair, path)
 
 
 def test_json_of_the_form_is_read_whatever_stands_beside(tmp_path):
     path = tmp_path / "x.json"
     path.write_text('{"bounds": [1, 2.5], "later": {"a": [1]}}')
-    assert read_json(path, Pair) == {"bounds": [1, 2.5], "later": {"a": [1]}}
+    check_form(read_json(path), Pair, path)
 
 
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):

@@ -4,9 +4,10 @@ import io
 import re
 import shlex
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,19 +140,12 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
 
     # torchrun restarts the same command after the first start has made the run folder.
     again = options.out is not None and restarted() and RunFolder(Path(options.out)).config.exists()
-    if options.resume is not None or again:
+    resumes = options.resume is not None or again
+    fit: Callable[..., dict[str, Any]]
+    if resumes:
         folder = RunFolder(Path(options.out if again else options.resume))
         settings, _, method, _ = read_run_config(folder)
-        epochs = settings.training.epochs if method is None else 1
-        with _log(folder, options.words) as log, FitProgress(epochs, console=console) as bar:
-            log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
-            summary = resume_run(
-                options.data,
-                folder,
-                logger_args=options.values.get("logger_args"),
-                processes=processes,
-                callbacks=_callbacks(bar, log),
-            )
+        fit = partial(resume_run, options.data, folder, logger_args=options.values.get("logger_args"))
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
@@ -160,22 +154,24 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
         if not processes.rank:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
-        log = _log(folder, options.words)
+        fit = partial(fit_run, options.data, settings, folder, method=options.method, budget=budget)
+    log = _log(folder, options.words)
 
-        def tell(used: Settings, method: str | None) -> None:
-            on = f" in {processes.count} processes" if processes.count > 1 else ""
-            why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
-            title = (
-                f"training {method_title(method, used, sign='x')} on {getattr(options, 'named', options.data)}{on}{why}"
-            )
-            console.print(escape(title))
-            log.add(f"{title}\n{_in_force(used)}")
+    def tell(used: Settings, method: str | None) -> None:
+        on = f" in {processes.count} processes" if processes.count > 1 else ""
+        why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
+        data = getattr(options, "named", options.data)
+        title = f"training {method_title(method, used, sign='x')} on {data}{on}{why}"
+        console.print(escape(title))
+        log.add(f"{title}\n{_in_force(used)}")
 
-        epochs = settings.training.epochs if method is None else 1
-        with log, FitProgress(epochs, console=console) as bar:
-            fit: dict[str, Any] = {"method": options.method, "budget": budget, "processes": processes}
-            fit["callbacks"] = replace(_callbacks(bar, log), on_start=tell)
-            summary = fit_run(options.data, settings, folder, **fit)
+    with log, FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
+        calls = _callbacks(bar, log)
+        if resumes:
+            log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
+        else:
+            calls = replace(calls, on_start=tell)
+        summary = fit(processes=processes, callbacks=calls)
     if not processes.rank:
         _log_summary(log, summary, folder)
         note_result(run=folder.root, summary=summary)
@@ -253,7 +249,6 @@ def _seconds(text: str | None, *, method: str | None) -> float | None:
 
 
 def _run_folder(options: Options, settings: Settings, method: str | None) -> RunFolder:
-
     if options.out is not None:
         return RunFolder(Path(options.out))
     kind = method or f"{settings.method.pooling}-{settings.method.estimator}"

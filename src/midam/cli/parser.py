@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 import yaml
 
-from midam.errors import ConfigError, nearest
+from midam.errors import ConfigError
 from midam.settings import Settings, refuse_unknown
 from midam.settings.settings import describe_settings, groups
 
@@ -26,7 +26,6 @@ USUAL = (
     *("folds", "test_fraction", "bag_column", "label_column", "target", "groups", "split", "ignore", "labels"),
     "patch_size",
 )
-_WORDS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 class Options(Namespace):
@@ -160,24 +159,8 @@ class Parser(ArgumentParser):
         return f"{text}\n{hidden} more options: {self.prog} --help-all\n" if hidden else text
 
     def error(self, message: str) -> NoReturn:
-        """Raise a `ConfigError` of one line."""
-        _, _, further = message.partition("unrecognized arguments: ")
-        if further:
-            raise ConfigError(f"Expected no further arguments, got {further}; see --help.")
-        _, _, lacking = message.partition("arguments are required: ")
-        if lacking:
-            known = next((action.choices for action in self._actions if action.dest.upper() == lacking), None)
-            one = f", one of {', '.join(known)}" if known else ""
-            raise ConfigError(f"Expected {lacking}{one}, got nothing; see --help.")
-        flag, _, fault = message.removeprefix("argument ").partition(": ")
-        action = next((one for one in self._actions if flag in (*one.option_strings, one.dest, one.metavar)), None)
-        value = re.search(r": '?(.*?)'?(?: \(choose from .*)?$", fault)
-        if action is None or value is None:
-            raise ConfigError(f"Expected a value after {flag}, got nothing; see --help.")
-        if action.choices is not None:
-            choice = f"Expected {flag} as one of {', '.join(action.choices)}"
-            raise ConfigError(f"{choice}, got {value[1]!r}; {nearest(value[1], action.choices)}")
-        raise ConfigError(f"Expected {flag} as {_WORDS[action.type]}, got {value[1]!r}; choose another value.")
+        """Raise a `ConfigError` with the words of argparse."""
+        raise ConfigError(f"Expected a complete command, got: {message}; see --help.")
 
 
 def normalize(argv: Sequence[str]) -> list[str]:

@@ -189,7 +189,7 @@ def pooled(layout: Layout, scores: Numbers, temperature: float) -> Numbers:
 
 _FOLDS = 5
 _ROUNDS, _LOOK = 5, 2  # most rounds of marks, and those after which the scale is chosen
-_RANDOM, _HARD, _HARDER = 2000, 1000, 3000  # negative instances of a training; hard ones of the last training
+_RANDOM, _HARD = 2000, 1000  # negative instances of a training: at random, and those that score highest
 _CLEARLY = 0.01  # gain of AUROC for which a bag may have several marks
 _STRENGTH = 10.0  # C of the machine
 _MOST_MARKS = 2000  # of a training, whose time grows with the square of the marks
@@ -345,12 +345,10 @@ class _Search:
         return _Line(machine.support_vectors_, machine.dual_coef_[0], float(machine.intercept_[0]))
 
     @torch.no_grad()
-    def _scan(
-        self, space: _Space, lines: Sequence[_Line], fold: Integers, *, most: int = _HARD
-    ) -> tuple[Numbers, list[Integers]]:
+    def _scan(self, space: _Space, lines: Sequence[_Line], fold: Integers) -> tuple[Numbers, list[Integers]]:
         """Score all instances [M] by the model of their bag's `fold`; return also the hard negatives of each model.
 
-        They are the `most` negative instances of other folds that score highest.
+        They are the negative instances of other folds that score highest.
         """
         models, bias = [_float_model(space, line) for line in lines], [line.bias for line in lines]
         scores, at = np.empty(len(self._bag)), 0
@@ -366,7 +364,7 @@ class _Search:
                 values[positive[segment]] = -torch.inf
                 values[known.unsqueeze(1) == torch.arange(len(bias))] = -torch.inf
                 every, numbers = torch.cat([high, values]), torch.cat([rows, number.unsqueeze(1).expand_as(values)])
-                high, place = every.topk(min(most, len(every)), dim=0)
+                high, place = every.topk(min(_HARD, len(every)), dim=0)
                 rows, at = numbers.gather(0, place), at + len(segment)
         return scores, [rows[:, k][high[:, k] > -torch.inf].sort().values.numpy() for k in range(len(bias))]
 

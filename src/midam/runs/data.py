@@ -315,16 +315,16 @@ class SubgroupTable:
         require_columns(frame.columns, required, str(self.path))
         key, names = self._named(frame, key_column, ids, groups)
         matched = frame[frame[key].isin(set(names.tolist()))]
-        levels = {}
-        for name in columns:
-            values = matched.groupby(key, sort=False)[name].agg(lambda entries: sorted(set(entries.dropna())))
-            for bag in values.index[values.map(len) > 1][:1]:
+        by_name = matched.groupby(key, sort=False)[columns]
+        for name, bags in (by_name.nunique() > 1).items():
+            for bag in bags.index[bags][:1]:
+                first, second, *_ = sorted(set(matched[matched[key] == bag][name].dropna()))
                 raise BagDataError(
-                    f"Expected one {name} for {bag}, got {' and '.join(values[bag][:2])} (in {self.path}); correct the "
-                    "table, or choose another column."
+                    f"Expected one {name} for {bag}, got {first} and {second} (in {self.path}); correct the table, or "
+                    "choose another column."
                 )
-            by_name = {bag: entries[0] if entries else None for bag, entries in values.items()}
-            levels[name] = make_levels([by_name.get(bag) for bag in names.tolist()])
+        table = by_name.first().reindex(names.tolist())
+        levels = {name: make_levels([None if pd.isna(x) else x for x in table[name]]) for name in columns}
         num_missing = int((~np.isin(names, matched[key].to_numpy(dtype=np.str_))).sum())
         if num_missing:
             warn(f"{num_missing} of {len(names)} bags have no row (in {self.path}): they are '(missing)'", stacklevel=3)

@@ -57,6 +57,8 @@ class KeptTraining(BestWeights):
         The processes that train together, if they are several.
     trainer : Trainer or None
         The trainer, once it is made.
+    tracking : Tracking or None
+        The logger, in the leading process.
     seconds, waited : float
         Seconds of training in all sessions, and of them, seconds of waiting for instances.
     """
@@ -76,12 +78,12 @@ class KeptTraining(BestWeights):
         before: Mapping[str, float] = saved or {"seconds": 0.0, "waited": 0.0}
         self.seconds, self.waited = self._before = before["seconds"], before["waited"]
         self.started, self._slow = time.monotonic(), False
-        logger, self._tracking = None, None
+        logger, self.tracking = None, None
         if settings.run.logger != "none" and not processes.rank:
             from midam.runs.loggers import Tracking, make_logger  # imports Lightning Fabric
 
             logger = make_logger(settings, root=folder.root, title=folder.root.name)
-            self._tracking = Tracking(logger)
+            self.tracking = Tracking(logger)
         self.fabric = make_fabric(settings, logger=logger, processes=processes)
         self.ranks: Ranks | None = start(processes, self.fabric)
 
@@ -89,8 +91,8 @@ class KeptTraining(BestWeights):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._tracking is not None and self.trainer is not None:
-            self._tracking.close("success" if kind is None else "failed")
+        if self.tracking is not None and self.trainer is not None:
+            self.tracking.close("success" if kind is None else "failed")
         if self.ranks is not None:
             self.ranks.abandon()
 
@@ -114,11 +116,6 @@ class KeptTraining(BestWeights):
         """Parts of the training time: exchanges between the processes, and waiting for instances."""
         return {**({} if self.ranks is None else {"exchanges": self.ranks.exchanged_s}), "waiting": self.waited}
 
-    def summarize(self, summary: Mapping[str, Any]) -> None:
-        """Send the results to the loggers."""
-        if self._tracking is not None:
-            self._tracking.summarize(summary, step=self.epoch)
-
     def callbacks(self, calls: Callbacks) -> Callbacks:
         """Return the callbacks of the training, which also call `calls`."""
 
@@ -127,8 +124,8 @@ class KeptTraining(BestWeights):
             calls.on_trainer(trainer)
 
         def after_epoch(row: dict[str, Any], trainer: Trainer) -> None:
-            if self._tracking is not None:
-                self._tracking.log(row, step=row["epoch"])
+            if self.tracking is not None:
+                self.tracking.log(row, step=row["epoch"])
             self._keep_epoch(trainer)
             if self.leads:
                 calls.on_epoch(row, trainer)
@@ -149,8 +146,8 @@ class KeptTraining(BestWeights):
                 self._save(trainer)
                 folder.require_space(_CHECKPOINTS * folder.last.stat().st_size)
                 calls.on_start(trainer.config, None)
-            if self._tracking is not None:
-                self._tracking.start(trainer.config)
+            if self.tracking is not None:
+                self.tracking.start(trainer.config)
             write_metrics(folder, trainer.history)
         self.started = time.monotonic()
 

@@ -57,16 +57,11 @@ def write_run_report(
     """
     folder, path = RunFolder(root), out or root / "report.html"
     config = read_run_config(folder)
-    if folder.model.exists() and not folder.summary.exists():
-        raise CheckpointError(
-            f"Expected a run with scores of its test bags, got only a saved model (in {root}); test it on labeled "
-            f"bags with `midam report {shlex.quote(str(root))} DATA`."
-        )
-    if not folder.summary.exists() or not folder.predictions.exists():
-        raise CheckpointError(
-            f"Expected a finished run, got {root} without {folder.summary.name}; finish it with "
-            f"`midam fit --resume {shlex.quote(str(root))}`."
-        )
+    if not folder.summary.exists():
+        quoted = shlex.quote(str(root))
+        way = f"test it on labeled bags with `midam report {quoted} DATA`"
+        way = way if folder.is_model_alone() else f"finish it with `midam fit --resume {quoted}`"
+        raise CheckpointError(f"Expected a finished run, got {root} without {folder.summary.name}; {way}.")
     result = Result.read(folder)
     summary = result.entries()
     target = described_target(summary)
