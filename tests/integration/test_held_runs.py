@@ -95,8 +95,8 @@ def test_killed_before_its_first_checkpoint_a_run_begins_anew(left, whole, tmp_p
     (run / "config.yaml").write_bytes((done / "config.yaml").read_bytes())
     assert main(["fit", str(data), *_FIT, "--out", str(run)]) == 2
     error = capsys.readouterr().err
-    assert "stopped before its first checkpoint" in error
-    assert f"start that run again with `midam fit --resume {run}`" in error
+    assert "which holds a run; choose another folder, remove it, or continue with" in error
+    assert f"`midam fit --resume {run}`" in error
     assert main(["fit", "--resume", str(run)]) == 0
     assert f"warning: {run} was stopped before its first checkpoint: it starts again" in capsys.readouterr().err
     assert files(run) == files(done)

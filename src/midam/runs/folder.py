@@ -92,7 +92,7 @@ class RunFolder:
             why, advice = "which holds files", "choose another folder, or remove it"
             if self.config.exists() and not self.is_model_alone():
                 resume = f"`midam fit --resume {shlex.quote(str(self.root))}`"
-                why, advice = "which holds a run", f"{advice}, or continue the run with {resume}"
+                why, advice = "which holds a run", f"choose another folder, remove it, or continue with {resume}"
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
 
     def require_space(self, needed: int = 0) -> None:
