@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_436,
+    lines=32_425,
     files=235,
     function=60,
     circles=0,
@@ -102,8 +102,8 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1423,
-    "cli": 1814,
+    "": 1419,
+    "cli": 1807,
     "compare": 1447,
     "data": 7230,
     "evaluate": 2244,

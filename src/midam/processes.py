@@ -5,7 +5,6 @@ Any helper process can end with the process that started it (`end_with`).
 
 import ctypes
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -99,11 +98,13 @@ class Others:
     @classmethod
     def start(cls, devices: int, num_nodes: int) -> Self:
         """Start the further processes of this machine; raise a `ConfigError` if machines do not know each other."""
+        from lightning_fabric.plugins.environments.lightning import find_free_network_port
+
         import __main__  # the running program
 
         spec = getattr(__main__, "__spec__", None)
         script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
-        address = {"MASTER_ADDR": _HERE, "MASTER_PORT": str(_free_port())}
+        address = {"MASTER_ADDR": _HERE, "MASTER_PORT": str(find_free_network_port())}
         if num_nodes > 1:
             missing = [name for name in (*address, NODE) if name not in os.environ]
             if missing:
@@ -130,12 +131,6 @@ class Others:
 def restarted() -> bool:
     """Return whether torchrun has restarted the processes after one of them died."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HERE, 0))
-        return probe.getsockname()[1]
 
 
 def end_with(parent: int) -> None:

@@ -65,4 +65,4 @@ def test_the_other_shells(capsys, shell, start):
 
 def test_an_unknown_shell_is_refused(capsys):
     assert main(["completion", "fish"]) == 2
-    assert "bash, zsh, tcsh, got 'fish'" in capsys.readouterr().err
+    assert "invalid choice: 'fish'" in capsys.readouterr().err

@@ -110,7 +110,7 @@ def test_predictions_are_those_of_the_model(run):
 
 def test_the_summary_agrees_with_the_predictions(run):
     summary, found = json.loads((run / "summary.json").read_text()), read_csv(run / "predictions.csv")
-    assert set(summary) - {"digest"} == {
+    assert set(summary) - {"digest", "files"} == {
         *("test", "val", "train", "selected", "by_weights", "method", "members", "data", "epochs", "baseline"),
         *("seconds", "version", "environment", "thresholds", "state", "assumption", "instances"),
     }

@@ -5,10 +5,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_data
+from midam.cli.outputs import html_file, keep_data
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
-from midam.errors import ConfigError
 from midam.report.program import note_result, say, stdout_console
 
 _TEXT = """Test whether a run keeps the assumption of multi-instance learning: a bag is positive because of what it
@@ -33,9 +32,7 @@ def run(options: Options, console: Console) -> int:
     from midam.runs.assumption import check_run
 
     require_counts(most=options.most)
-    out = None if options.out is None else Path(options.out)
-    if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"Expected an .html file for --out, got {out}; name one.")
+    out = html_file(options)
     keep_data(options)
     trained, bags = read_inputs(options, console)
     result = check_run(trained, bags, most=options.most)

@@ -46,10 +46,11 @@ def fit_folds(options: Options, console: Console, fit: Callable[[Options], int])
         else:
             fold_options.values, fold_options.out = {**options.values, "fold": fold}, str(folder.root)
         fit(fold_options)
-    table, sentence = write_folds(folders, root)
+    table = fold_table(folders)
+    sentence = write_folds(table, root)
     rich_table = Table(*map(escape, table.columns), box=None)
-    for row in table.itertuples(index=False, name=None):
-        rich_table.add_row(*map(cell, row))
+    for row in cells(table):
+        rich_table.add_row(*row)
     stdout_console().print(rich_table)
     say(sentence)
     note_result(folds=root, table=table.to_dict("records"))
@@ -107,18 +108,10 @@ def _root(options: Options, settings: Settings, folds: list[int]) -> Path:
 
 
 def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
-    """Return a row for each fold: its number, the counts of bags, and the metrics of the test bags.
-
-    Raises a `BagDataError` for a fold without test bags.
-    """
+    """Return a row for each fold: its number, the counts of bags, and the metrics of the test bags."""
     rows = []
     for fold, folder in folders.items():
         summary = Result.read(folder).entries()
-        if "test" not in summary:
-            raise BagDataError(
-                f"Expected test bags in each fold, got none in fold {fold} (in {folder.root}); name some as test in "
-                "the split table."
-            )
         tested = summary["test"]
         metric = metric_of_part(tested)
         low, high = tested.get(f"{metric}_ci95") or (None, None)
@@ -129,25 +122,21 @@ def fold_table(folders: Mapping[int, RunFolder]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def write_folds(folders: Mapping[int, RunFolder], root: Path) -> tuple[pd.DataFrame, str]:
-    """Write folds.csv and folds.md of finished runs into `root`; returns the table, and a text on its mean."""
-    table = fold_table(folders)
+def write_folds(table: pd.DataFrame, root: Path) -> str:
+    """Write folds.csv and folds.md of the result of `fold_table`; returns the text on the mean."""
     sentence = mean_words(table)
     write_text(root / "folds.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
-    names = list(table.columns)
-    cells = [[cell(value) for value in row] for row in table.itertuples(index=False, name=None)]
-    lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *cells)]
+    lines = [f"| {' | '.join(row)} |" for row in (table.columns, ["---"] * len(table.columns), *cells(table))]
     write_text(root / "folds.md", "\n".join([*lines, "", sentence]) + "\n")
-    return table, sentence
+    return sentence
 
 
 def mean_of(table: pd.DataFrame) -> CorrectedInterval:
     """Return the mean of the main metric over the folds that have it, with the interval of `corrected_interval`."""
     metric = metric_of_part(table)
     used = table.dropna(subset=[metric])
-    trained = (used["train_bags"] + used["val_bags"]).to_numpy()
-    ratio = float((used["test_bags"].to_numpy() / trained).mean()) if len(used) else 1.0
-    return corrected_interval(used[metric].to_numpy(dtype=float), ratio=ratio)
+    ratios = used["test_bags"] / (used["train_bags"] + used["val_bags"])
+    return corrected_interval(used[metric].to_numpy(dtype=float), ratio=float(ratios.mean()) if len(used) else 1.0)
 
 
 def mean_words(table: pd.DataFrame) -> str:
@@ -164,6 +153,10 @@ def mean_words(table: pd.DataFrame) -> str:
     )
 
 
-def cell(value: Any) -> str:
-    """Format a value of the table for display."""
+def cells(table: pd.DataFrame) -> list[list[str]]:
+    """Return the rows of a table for display."""
+    return [[_cell(value) for value in row] for row in table.itertuples(index=False, name=None)]
+
+
+def _cell(value: Any) -> str:
     return "-" if pd.isna(value) else f"{value:.3f}" if isinstance(value, float) else str(value)

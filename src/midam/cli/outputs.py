@@ -28,6 +28,13 @@ def keep_data(options: Options, *, run: str | None = None, path: Path | None = N
         raise ConfigError(f"Expected a file outside the data and the run for --out, got {path}; choose a new name.")
 
 
+def html_file(options: Options) -> Path | None:
+    """Return the HTML file that --out names, if any."""
+    if options.out is not None and Path(options.out).suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"Expected an .html file for --out, got {options.out}; name one.")
+    return None if options.out is None else Path(options.out)
+
+
 def keep_other(path: Path) -> None:
     """Refuse to write scores over a file that holds something else."""
     if path.is_file() and path.stat().st_size:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from midam.cli.data import MASKS
 from midam.cli.evaluate import evaluated
-from midam.cli.outputs import tell_left_out
+from midam.cli.outputs import html_file, tell_left_out
 from midam.cli.parser import DATA, Options, Parser, words
 from midam.cli.predict import TABLES
 from midam.errors import ConfigError
@@ -45,9 +45,7 @@ def run(options: Options, console: Console) -> int:
 
     key = Pseudonyms() if options.pseudonyms else None
     table = _table(options)
-    out = None if options.out is None else Path(options.out)
-    if out is not None and out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"Expected an .html file for --out, got {out}; name one.")
+    out = html_file(options)
     root = Path(options.run)
     if options.data is None and options.instance_masks is not None:
         raise ConfigError("Expected DATA with --instance-masks, got none; name the images that the masks label.")
