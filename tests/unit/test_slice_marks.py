@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.unit.test_sources_volumes import body, save_series
 
 from midam.cli import main
 from midam.data import open_store, read_bags
@@ -58,6 +59,35 @@ def test_a_label_volume_of_other_slices_is_refused(scans):
     nibabel.save(nibabel.Nifti1Image(np.ones((8, 9, 6), np.uint8), np.eye(4)), scans / "masks/a.nii.gz")
     with pytest.raises(BagDataError, match=r"the 7 slices of a\.nii\.gz, got 6"):
         label_by_masks(read(scans), scans / "masks")
+
+
+OBLIQUE = [(1, 0, 0), (0, np.cos(0.2), np.sin(0.2))]
+
+
+@pytest.mark.parametrize(
+    "direction",
+    [
+        [(1, 0, 0), (0, 1, 0)],  # axial, and the same mirrored: its slices are stacked downwards
+        [(-1, 0, 0), (0, 1, 0)],
+        OBLIQUE,
+        [(0, 1, 0), (0, 0, -1)],  # sagittal
+        [(1, 0, 0), (0, 0, -1)],  # coronal
+    ],
+)
+def test_a_label_volume_labels_the_slices_of_a_series_of_any_plane(tmp_path, direction):
+    nibabel = pytest.importorskip("nibabel")
+    data = body((7, 8, 9))
+    data[2, 3, 4] = 30_000
+    save_series(tmp_path / "scans" / "a", data, spacing=(2.0, 1.0, 1.0), direction=direction)
+    across, down = np.array(direction, dtype=float)
+    affine = np.eye(4)
+    affine[:3] = np.stack([across, down, 2 * np.cross(across, down), [-20.0, 7.0, 11.0]], axis=1)
+    (tmp_path / "masks").mkdir()
+    mask = (data == 30_000).astype(np.uint8).transpose(2, 1, 0)
+    nibabel.save(nibabel.Nifti1Image(mask, np.diag([-1, -1, 1, 1]) @ affine), tmp_path / "masks/a.nii.gz")
+    bags = label_by_masks(read_bags(tmp_path / "scans", require_labels=False), tmp_path / "masks")
+    brightest = np.asarray(bags.instances[0 : len(bags.instances)]).reshape(7, -1).max(axis=1)
+    assert bags.instance_labels.tolist() == (brightest == 30_000).tolist()
 
 
 def test_a_table_names_slices_as_explain_does(scans):

@@ -183,7 +183,7 @@ def _slice_labels(bags: Bags, index: int, folder: Path) -> NDArray[np.float32] |
 def _of_volume(path: Path, file: BagFile, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return whether the slices with these numbers hold a voxel above 0 in a label volume."""
     facts = file.attributes["file"]
-    axis = PLANES.index(facts["plane"]) if "plane" in facts else int(facts.get("axis", 2))
+    axis = PLANES.index(facts["plane"].split()[0]) if "plane" in facts else int(facts.get("axis", 2))
     marked = np.array([bool((part > 0).any()) for part in read_volume(path, axis).data])
     count = len(next(iter(facts[SLICES].values())))
     if len(marked) != count:

@@ -136,11 +136,13 @@ def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
 
 
 def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -> Volume:
-    """Return the slices of one block as a volume, in the order of their positions."""
+    """Return the slices of one block as a volume, from left to right, back to front or feet to head."""
     check_scales(frames, where)
     first = frames[0]
     across, down = first.numbers("ImageOrientationPatient").reshape(2, 3)  # along row and column
     normal = np.cross(across, down)
+    steep = int(np.abs(normal).argmax())
+    normal *= np.sign(normal[steep]) * (1 if steep == 2 else -1)  # to the patient's right, front or head
     heights = np.array([np.dot(frame.numbers("ImagePositionPatient"), normal) for frame in frames])
     order = np.argsort(heights, kind="stable")
     frames, heights = [frames[i] for i in order], heights[order]
@@ -155,9 +157,8 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
     doubt, tilt = doubt_of(frames, heights, distance) if len(frames) > 1 else "", _tilt(frames, normal)
     facts = slices_of(frames)
     if axis is None:
-        # Positions along the normal, in the direction of the patient's nearest axis.
-        places = heights * np.sign(normal[np.abs(normal).argmax()])
-        facts["position_mm"] = places.round(3).tolist()
+        # Positions along the normal, in the direction of the patient's nearest axis as DICOM counts it.
+        facts["position_mm"] = (heights if steep == 2 else 0.0 - heights).round(3).tolist()
         return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts, tilt=tilt)
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
