@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from midam.cli import main
-from midam.data import open_store, read_bags
+from midam.data import Bags, open_store, read_bags
 from midam.errors import BagDataError, DataNotFoundError
 from midam.explain import label_by_masks
 
@@ -86,3 +86,74 @@ def test_the_command_keeps_the_labels_in_a_store(images):
     command = ["data", "import", str(images / "images"), "--positive", "positive", "--patch-size", str(SIDE)]
     assert main([*command, "--instance-masks", str(images / "masks"), "--out", str(images / "store")]) == 0
     assert labels_of(open_store(images / "store"), "positive0").tolist() == [1] * 6
+
+
+def test_what_is_transparent_in_a_mask_is_not_marked(images):
+    marked = np.zeros((2 * SIDE, 3 * SIDE, 4), np.uint8)
+    marked[:SIDE, :SIDE] = (255, 0, 0, 128)
+    Image.fromarray(marked).save(images / "masks/positive0.png")
+    palette = Image.fromarray(marked[..., 3] // 128).convert("P")
+    palette.putpalette([90, 90, 90, 255, 0, 0])
+    palette.save(images / "masks/positive1.png", transparency=0)
+    deep = marked[..., 3].astype(np.uint16) * 9 + 7
+    Image.fromarray(deep).save(images / "masks/negative0.png", transparency=7)
+    bags = label_by_masks(read(images), images / "masks")
+    for name in ("positive0", "positive1", "negative0"):
+        assert labels_of(bags, name).tolist() == [1, 0, 0, 0, 0, 0], name
+
+
+def ring(left, top, right, low):
+    return [[left, top], [right, top], [right, low], [left, low], [left, top]]
+
+
+def geojson(*shapes, classes=()):
+    """Polygons, each with its outline and its holes."""
+    features = [{"type": "Feature", "geometry": {"type": "Polygon", "coordinates": [*shape]}} for shape in shapes]
+    for feature, name in zip(features, classes):
+        feature["properties"] = {"classification": name and {"name": name}}
+    return json.dumps({"type": "FeatureCollection", "features": features})
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_hole_leaves_what_another_polygon_marks(images, order):
+    island = [ring(SIDE, 0, 2 * SIDE, SIDE)]
+    around = [ring(-5, -5, 3 * SIDE, SIDE), ring(SIDE, 0, 2 * SIDE, SIDE)]
+    (images / "masks/positive0.geojson").write_text(geojson(*[island, around, [ring(900, 0, 950, 9)]][::order]))
+    assert labels_of(label_by_masks(read(images), images / "masks"), "positive0").tolist() == [1, 1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("classes", [("Tumor", "Stroma"), ("Tumor", None)])
+def test_polygons_of_several_classes_are_warned_of(images, classes):
+    path = images / "masks/positive0.geojson"
+    path.write_text(geojson([ring(0, 0, 9, 9)], [ring(20, 0, 29, 9)], classes=classes))
+    with pytest.warns(UserWarning, match=r"polygons of 2 classes \(.*Tumor.*all count as marked"):
+        label_by_masks(read(images), images / "masks")
+    path.write_text(geojson([ring(0, 0, 9, 9)], [ring(20, 0, 29, 9)], classes=("Tumor", "Tumor")))
+    label_by_masks(read(images), images / "masks")
+
+
+def patches_of_a_slide(corner=(0, 0), size=64):
+    """A bag of four patches of 8 pixels in a slide of 64 x 64, with the corner of its bounds."""
+    at = {"patch_size_level0": 8, "level0_width": size, "level0_height": size, "corner_x": corner[0]}
+    facts = {"file": {}, "coords": at | {"corner_y": corner[1]}}
+    return Bags.from_list(
+        [np.zeros((4, 3))],
+        [1],
+        ids=["a"],
+        coords=[np.array([[0, 0], [16, 0], [16, 16], [40, 40]])],
+        sources=["a.mrxs"],
+        attributes=[json.dumps({"a.mrxs": facts})],
+    )
+
+
+def test_polygons_count_from_the_corner_of_a_slide_as_in_viewers(tmp_path):
+    bags = patches_of_a_slide(corner=(12, 10))
+    (tmp_path / "a.geojson").write_text(geojson([ring(4, 6, 12, 14)]))  # from (16, 16) of level 0 on
+    assert label_by_masks(bags, tmp_path, share=0.9).instance_labels.tolist() == [0, 0, 1, 0]
+
+
+def test_a_patch_smaller_than_a_pixel_of_the_mask_has_its_label(tmp_path):
+    mask = np.zeros((4, 4), np.uint8)
+    mask[0, 1] = mask[2, 2] = 1
+    Image.fromarray(mask).save(tmp_path / "a.png")
+    assert label_by_masks(patches_of_a_slide(), tmp_path).instance_labels.tolist() == [0, 1, 0, 1]

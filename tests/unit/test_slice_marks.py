@@ -117,6 +117,10 @@ def test_masks_and_tables_of_dicom_slices(tmp_path, monkeypatch):
         Image.fromarray(mask).save(tmp_path / "masks" / bag / f"{int(number) - 1:03d}.png")
     by_masks = label_by_masks(scans, tmp_path / "masks")
     np.testing.assert_array_equal(by_masks.instance_labels, by_table.instance_labels)
+    for mask in (tmp_path / "masks" / bag).iterdir():
+        mask.rename(mask.with_name(f"mask{mask.name}"))
+    with pytest.raises(BagDataError, match=r"named like the files of slices, such as 00\d\.dcm, got mask00\d, mask00"):
+        label_by_masks(scans, tmp_path / "masks")
     sys.modules.pop("planted_scans")
 
 

@@ -37,12 +37,11 @@ _IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _MASKS = (*_IMAGES, *_ANNOTATIONS)
 _VOLUMES = (".nii", ".nii.gz")
 _SPAN = ("first", "last")
-_SHARE = 0.1
 _FINE = 16  # cells of a raster across a patch
 _ALIKE = 0.02  # relative difference of two scales
 
 
-def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> Bags:
+def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bags:
     """Return bags with labels of instances: 1 for a patch of which at least a share of the area is marked, else 0.
 
     A slice of a scan is 1 if any of it is marked. Instances of a file without a mask are unknown, but 0 if the label of
@@ -70,20 +69,18 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = _SHARE) -> 
     files = {file_name(path): path for path in sorted(folder.iterdir()) if path.suffix.lower() in _MASKS}
     labels, masks = np.full(len(bags.instances), np.nan, np.float32), 0
     for index in range(len(bags)):
-        start, size = int(bags.starts[index]), int(bags.sizes[index])
+        inside = labels[int(bags.starts[index]) :][: int(bags.sizes[index])]
         if bags.labels is not None and bags.labels[index] == 0:
-            labels[start : start + size] = 0
-        slices = _slice_labels(bags, index, folder)
-        if slices is not None:
+            inside[:] = 0
+        if (slices := _slice_labels(bags, index, folder)) is not None:
             masks += 1
-            labels[start : start + size] = np.where(np.isnan(slices), labels[start : start + size], slices)
+            inside[:] = np.where(np.isnan(slices), inside, slices)
             continue
         for patches in patches_of(bags, index):
             path = files.get(patches.file.stem if patches.file is not None else "", files.get(str(bags.ids[index])))
             if path is not None:
                 masks += 1
-                instances = np.arange(size) if patches.instances is None else patches.instances
-                labels[start + instances] = _marked(patches, path) >= share
+                inside[patches.instances] = _marked(patches, path) >= share  # None: all
     if not masks:
         raise BagDataError(
             f"Expected masks of patches or slices, named like the files or bags, such as {bags.ids[0]}.png, "
@@ -96,16 +93,18 @@ def _marked(patches: Patches, path: Path) -> NDArray[np.float64]:
     """Return the share of the area of each patch that is marked, [k]."""
     if path.suffix.lower() in _ANNOTATIONS:
         scale = max(1.0, min(patches.width, patches.height) / _FINE)
-        mask = _raster(path, patches.extent, scale)
+        mask = _raster(path, patches, scale)
     else:
-        mask = np.asarray((read_pixels(path) > 0).any(axis=0))
+        mask = np.asarray((read_pixels(path, ground="black") > 0).any(axis=0))
         scale = _scale_of(patches, mask.shape, path)
-    sides = np.rint(patches.sides / scale).astype(np.int64)
-    left, top, right, low = (sides[:, at].clip(0, mask.shape[1 - at % 2]) for at in range(4))
+    sides, (height, width) = np.rint(patches.sides / scale).astype(np.int64), mask.shape
+    left, top = sides[:, 0].clip(0, width - 1), sides[:, 1].clip(0, height - 1)
+    # A patch covers at least one pixel of the mask, so that rounding does not lose it.
+    right, low = sides[:, 2].clip(left + 1, width), sides[:, 3].clip(top + 1, height)
     sums = np.zeros((mask.shape[0] + 1, mask.shape[1] + 1), np.int64)
     sums[1:, 1:] = mask.cumsum(axis=0, dtype=np.int64).cumsum(axis=1)
     counts = sums[low, right] - sums[top, right] - sums[low, left] + sums[top, left]
-    return np.asarray(counts / np.maximum((low - top) * (right - left), 1))
+    return np.asarray(counts / ((low - top) * (right - left)))
 
 
 def _scale_of(patches: Patches, shape: tuple[int, ...], path: Path) -> float:
@@ -126,25 +125,35 @@ def _scale_of(patches: Patches, shape: tuple[int, ...], path: Path) -> float:
     )
 
 
-def _raster(path: Path, extent: tuple[float, float], scale: float) -> NDArray[np.bool_]:
-    """Draw the polygons of a GeoJSON, with one cell for `scale` pixels of level 0."""
+def _raster(path: Path, patches: Patches, scale: float) -> NDArray[np.bool_]:
+    """Draw the polygons of a GeoJSON, which count from the corner as in viewers; a cell has `scale` pixels of level 0.
+
+    A hole belongs to its polygon alone: it leaves what others mark.
+    """
     from PIL import Image, ImageDraw
 
-    width, height = (int(np.ceil(side / scale)) for side in extent)
-    image = Image.new("1", (width, height))
-    draw = ImageDraw.Draw(image)
+    size = np.ceil(np.array(patches.extent) / scale).astype(int)
+    whole = Image.new("1", tuple(size.tolist()))
     for rings in _polygons(path):
-        for number, ring in enumerate(rings):  # the first is the outline, the others are holes
-            points = [(float(x) / scale, float(y) / scale) for x, y in ring]
-            draw.polygon(points, fill=int(number == 0), outline=int(number == 0))
-    return np.asarray(image, dtype=np.bool_)
+        points = [(ring + patches.corner) / scale for ring in rings]
+        low, high = np.rint([points[0].min(axis=0) - 1, points[0].max(axis=0) + 2]).clip(0, size).astype(int)
+        part = Image.new("1", tuple((high - low).tolist()))
+        for number, ring in enumerate(points):  # the first is the outline, the others are holes
+            ImageDraw.Draw(part).polygon((ring - low).ravel().tolist(), fill=number == 0, outline=number == 0)
+        whole.paste(1, tuple(low.tolist()), part)
+    return np.asarray(whole, dtype=np.bool_)
 
 
 def _polygons(path: Path) -> Iterator[list[NDArray[np.float64]]]:
     """Yield the rings of each polygon of a GeoJSON, [n, 2] each."""
+    text = read_text(path, error=BagDataError)
     try:
-        content = parse_json(read_text(path, error=BagDataError))
+        content = parse_json(text)
         features = content if isinstance(content, list) else content.get("features", [content])
+        kinds = [(feature.get("properties") or {}).get("classification") or {} for feature in features]
+        if len(classes := {str(kind.get("name")) for kind in kinds}) > 1:
+            message = f"polygons of {len(classes)} classes ({listed(sorted(classes))}) all count as marked"
+            warnings.warn(f"{message}; export those of one class alone (in {path})", stacklevel=6)
         for feature in features:
             shape = feature.get("geometry", feature)
             parts = {"Polygon": [shape["coordinates"]], "MultiPolygon": shape["coordinates"]}.get(shape["type"], [])
@@ -153,8 +162,6 @@ def _polygons(path: Path) -> Iterator[list[NDArray[np.float64]]]:
                 if any(len(ring) < 3 or not np.isfinite(ring).all() for ring in arrays):
                     raise ValueError("a ring of fewer than three points")
                 yield arrays
-    except BagDataError:
-        raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         raise BagDataError(
             f"Expected a GeoJSON of polygons in pixels of level 0, got something else (in {path}); export it again."
@@ -164,9 +171,8 @@ def _polygons(path: Path) -> Iterator[list[NDArray[np.float64]]]:
 def _slice_labels(bags: Bags, index: int, folder: Path) -> NDArray[np.float32] | None:
     """Return labels [n] of the slices of a bag, NaN for those of a file without masks; None without any mask."""
     labels, columns = np.full(int(bags.sizes[index]), np.nan, np.float32), instance_columns(bags, index)
-    for file in files_of(bags, index):
-        if not file.attributes.get("file", {}).get(SLICES):
-            continue
+    sliced = [file for file in files_of(bags, index) if file.attributes.get("file", {}).get(SLICES)]
+    for file in sliced:
         names = (file.stem, str(bags.ids[index]))
         volumes = [path for name in names for suffix in _VOLUMES if (path := folder / f"{name}{suffix}").is_file()]
         folders = [path for name in names if (path := folder / name).is_dir()]
@@ -176,7 +182,12 @@ def _slice_labels(bags: Bags, index: int, folder: Path) -> NDArray[np.float32] |
         elif folders and "slice_file" in columns:
             masks = {file_name(path): path for path in folders[0].iterdir() if path.suffix.lower() in _IMAGES}
             of_slices = [masks.get(file_name(Path(name))) for name in columns["slice_file"][rows]]
-            labels[rows] = [path is not None and bool((read_pixels(path) > 0).any()) for path in of_slices]
+            if not any(of_slices):
+                raise BagDataError(
+                    f"Expected masks named like the files of slices, such as {columns['slice_file'][rows.start]}, got "
+                    f"{listed(sorted(masks)) or 'none'} (in {folders[0]}); name them so."
+                )
+            labels[rows] = [path is not None and (read_pixels(path, ground="black") > 0).any() for path in of_slices]
     return None if np.isnan(labels).all() else labels
 
 

@@ -80,8 +80,11 @@ class ImageReader(FileReader):
             image.verify()
 
 
-def read_pixels(path: Path) -> NDArray[Any]:
-    """Decode an image [C, H, W] as `ImageReader` does; refuse a damaged image, or one of 16 bits per color."""
+def read_pixels(path: Path, *, ground: str = "white") -> NDArray[Any]:
+    """Decode an image [C, H, W] as `ImageReader` does; refuse a damaged image, or one of 16 bits per color.
+
+    The `ground`, "white" or "black", is the color of transparent pixels.
+    """
     from PIL import ImageOps
 
     with _open(path) as image, sound("a whole image", path):
@@ -91,7 +94,7 @@ def read_pixels(path: Path) -> NDArray[Any]:
         ImageOps.exif_transpose(image, in_place=True)
         pixels = np.empty(0)
         for top in range(0, image.height, _ROWS):  # in parts, since each conversion copies
-            part = _pixels_of(image.crop((0, top, image.width, min(top + _ROWS, image.height))), path, image)
+            part = _pixels_of(image.crop((0, top, image.width, min(top + _ROWS, image.height))), path, image, ground)
             if top == 0:
                 pixels = np.empty((len(part), image.height, image.width), part.dtype)
             pixels[:, top : top + _ROWS] = part
@@ -111,19 +114,19 @@ def _require_image(opened: Any, path: Path) -> None:
         )
 
 
-def _pixels_of(image: Any, path: Path, opened: Any) -> NDArray[Any]:
+def _pixels_of(image: Any, path: Path, opened: Any, ground: str) -> NDArray[Any]:
     """Return the pixels [C, H, W] of an image, or of a part of it, whose tags are those of the `opened` file."""
     from PIL import Image
 
     if image.mode in _WIDE:
         array = np.asarray(image, dtype=np.float32)[None] if image.mode == "F" else _deep(np.asarray(image), path)
-        array = np.where(array == opened.info.get("transparency"), _TOPS[-1], array)
+        array = np.where(array == opened.info.get("transparency"), _TOPS[-1] * (ground == "white"), array)
         inverted = opened.format == "TIFF" and opened.tag_v2.get(_WHITE) == 0  # Pillow itself inverts up to 8 bits
         return (0 if image.mode == "F" else _black(opened)) - array if inverted else array
     gray = image.mode in _GRAY
     if image.has_transparency_data:
         layer = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+        image = Image.alpha_composite(Image.new("RGBA", layer.size, ground), layer)
     array = np.asarray(image.convert("L" if gray else "RGB"))
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
 
