@@ -1,6 +1,7 @@
 """Patients, sites and tilts that the headers of DICOM files state."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -96,6 +97,30 @@ def test_groups_of_a_table_that_separate_a_patient_are_told_with_the_patient(tmp
         bags = read_bags(data, labels=labels)
     assert bags.groups.tolist() == ["p", "q", "r", "s"]
     assert group_origin(bags) == "a column of the data"
+
+
+def test_scans_of_several_modalities_planes_and_units_are_said(tmp_path):
+    hounsfield = {"Modality": "CT", "RescaleSlope": 1, "RescaleIntercept": -1024}
+    oblique = [(1, 0, 0), (0, np.cos(0.2), np.sin(0.2))]
+    kinds = [
+        {**hounsfield, "RescaleType": "HU"},
+        {**hounsfield, "direction": oblique},
+        {"Modality": "CT", "direction": [(0, 1, 0), (0, 0, -1)]},
+        {"Modality": "PT", "Units": "BQML"},
+    ]
+    for number, tags in enumerate(kinds):
+        save_series(tmp_path / "d" / f"s{number}", body(SHAPE, number), PatientID=f"p{number}", **tags)
+    with pytest.warns(UserWarning, match="scans of several") as said:
+        read_bags(tmp_path / "d", require_labels=False)
+    texts = [str(warning.message).partition(":")[0] for warning in said]
+    assert texts == [
+        "scans of several modalities (3 CT, 1 PT)",
+        "scans of several planes (3 axial, 1 sagittal)",
+        "scans of several units (2 HU, 1 no RescaleSlope, 1 BQML)",
+    ]
+    for number in (2, 3):
+        shutil.rmtree(tmp_path / "d" / f"s{number}")
+    read_bags(tmp_path / "d", require_labels=False)
 
 
 def test_images_of_several_patients_in_a_bag_are_in_doubt(tmp_path):

@@ -33,6 +33,7 @@ from midam.imaging.dicom_frames import (
     one_scan,
     pixels_of,
     read_file,
+    scale_of,
     series_files,
     slices_of,
 )
@@ -181,11 +182,16 @@ def _slices_along(
 
 
 def _display(frame: Frame) -> dict[str, Any]:
-    """Return the modality, and for a CT the display window [low, high] in HU that its first slice states."""
-    modality = frame.text("Modality")
-    attributes: dict[str, Any] = {"modality": modality} if modality else {}
+    """Return the modality, the units of a CT or PET, and the display window [low, high] that a CT's first slice states.
+
+    A CT without RescaleSlope holds stored numbers, which may not be HU.
+    """
+    modality, ct = frame.text("Modality"), frame.text("Modality") == "CT"
+    of_ct = frame.text("RescaleType") or ("no RescaleSlope" if scale_of(frame) is None else "HU") if ct else ""
+    units = of_ct or frame.text("Units")
+    attributes: dict[str, Any] = {name: text for name, text in (("modality", modality), ("units", units)) if text}
     center, width = frame.numbers("WindowCenter"), frame.numbers("WindowWidth")
-    if modality == "CT" and len(center) and len(width) and width[0] > 0:
+    if ct and len(center) and len(width) and width[0] > 0:
         attributes["window"] = [float(center[0] - width[0] / 2), float(center[0] + width[0] / 2)]
     return attributes
 

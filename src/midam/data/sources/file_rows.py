@@ -316,10 +316,6 @@ def _ends(bags: Bags, index: int, attributes: Sequence[Mapping[str, Any]]) -> li
         ends = offsets[(offsets > 0) & (offsets <= size)].tolist()
     elif all(ROWS in entry for entry in attributes):
         ends = list(accumulate(int(entry[ROWS]) for entry in attributes))
-    elif bags.coords is not None and bags.coords.shape[1] == 1:
-        # Of a store that lacks them: the numbers of slices begin again at each scan.
-        places = np.asarray(bags.places(index))[:, 0]
-        ends = [*(np.flatnonzero(np.diff(places) <= 0) + 1).tolist(), size]
     else:
         return None
     return ends if len(ends) == count and ends[-1] == size else None

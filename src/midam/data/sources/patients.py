@@ -15,16 +15,28 @@ from midam.errors import BagDataError, Note, given, listed, plural
 from midam.lazy_imports import pandas as pd
 
 _STUDY = "StudyInstanceUID"
+_KINDS = {"modality": "modalities", "plane": "planes", "units": "units"}  # attributes of files of scans
 # Of a PatientID that names nobody, in lower case without signs: words of tools that remove names, or only zeros.
 _NOBODY = re.compile("|anon(ym(ous|i[sz]ed)?)?|deidentified|unknown|none|null|na|patient|test|removed|redacted|0+|x+")
+
+
+def scan_kinds(bags: Bags) -> dict[str, Counter[str]]:
+    """Count the bags of scans of each modality, plane and unit, as far as their files state them."""
+    return {name: Counter(value.split(" (")[0] for value in header_values(bags, name) if value) for name in _KINDS}
 
 
 def patients_together(bags: Bags, request: Request) -> Bags:
     """Group bags by the attributes of DICOM headers that a request names as groups.
 
     Bags without groups are grouped by the patients of their DICOM headers or, if some patients have several bags, of
-    their TCGA barcodes. Groups of other origin that separate the bags of a patient cause a warning.
+    their TCGA barcodes. Groups of other origin that separate the bags of a patient cause a warning, and so do scans of
+    several modalities, planes or units.
     """
+    for name, kinds in scan_kinds(bags).items():
+        if len(kinds) > 1:
+            counts = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
+            text = f"scans of several {_KINDS[name]} ({counts}): a model may learn these"
+            warnings.warn(f"{text}; keep one, or convert them (in {bags.source})", stacklevel=4)
     if bags.groups is None and (asked := request.header_groups()) and request.require_labels:
         return bags.replace(groups=_by_header(bags, asked))
     patients, unknown = header_patients(bags)
