@@ -21,6 +21,7 @@ from midam.data.sources.request import ImageOptions
 from midam.errors import BagDataError, Note
 
 SHAPE = (6, 4, 5)
+GRAY1 = "MONOCHROME1"
 SCOUT = "ORIGINAL\\PRIMARY\\LOCALIZER"
 
 
@@ -406,3 +407,21 @@ def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
     (tmp_path / "l.csv").write_text("patient,label\nnormal,0\ntumor,1\n")
     with pytest.warns(UserWarning, match="it holds images of 3 patients, by PatientID"), pytest.warns(Note):
         assert read_bags(tmp_path / "f", labels=tmp_path / "l.csv").sizes.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("limit", "photometric"), [(None, "MONOCHROME2"), (-1900, "MONOCHROME2"), (None, "MONOCHROME1")]
+)
+def test_padding_gets_the_lowest_intensity_of_its_slice(tmp_path, limit, photometric):
+    data = body(SHAPE)
+    data[:, 0] = -2000
+    data[:, 1, 0] = -2000 if limit is None else -1950
+    data[5] = -2000  # a slice of padding alone is as stored
+    tags = {"PixelRepresentation": 1, "PixelPaddingValue": -2000, "PhotometricInterpretation": photometric}
+    tags |= {} if limit is None else {"PixelPaddingRangeLimit": limit}
+    read = features(save_series(tmp_path / "a", data, RescaleSlope=2, RescaleIntercept=-1000, **tags), drop_empty=False)
+    shown = 2.0 * (data if photometric == "MONOCHROME2" else -1 - data) - 1000
+    for k, values in enumerate(shown[:5]):
+        padding = data[k] <= -1950
+        values[padding] = values[~padding].min()
+    np.testing.assert_array_equal(read[:, 0], shown)

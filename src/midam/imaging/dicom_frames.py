@@ -198,18 +198,23 @@ def _decoded(frame: Frame) -> NDArray[Any]:
 
 
 def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
+    """Return the intensities of an image; pixels of padding get the lowest intensity of the others."""
     from pydicom.pixels.processing import apply_modality_lut
 
     if is_color(frame):
         return stored.transpose(2, 0, 1)
+    ends, raw = [*frame.numbers("PixelPaddingValue"), *frame.numbers("PixelPaddingRangeLimit")], stored
     if _is_inverted(frame):
         top = -1 if int(frame.number("PixelRepresentation")) else 2 ** int(frame.number("BitsStored")) - 1
         stored = top - stored.astype(np.int64)
-    scale = scale_of(frame)
-    if scale is not None:
-        return (stored.astype(np.float64) * scale[0] + scale[1]).astype(np.float32)
-    with sound("a table of intensities that can be applied", frame.path, advice="export the series again"):
-        return np.asarray(apply_modality_lut(stored, frame.file), dtype=np.float32)
+    if (scale := scale_of(frame)) is not None:
+        values = (stored.astype(np.float64) * scale[0] + scale[1]).astype(np.float32)
+    else:
+        with sound("a table of intensities that can be applied", frame.path, advice="export the series again"):
+            values = np.asarray(apply_modality_lut(stored, frame.file), dtype=np.float32)
+    if ends and (others := (raw < min(ends)) | (raw > max(ends))).any():
+        values = np.where(others, values, values[others].min())
+    return values
 
 
 def _is_inverted(frame: Frame) -> bool:
