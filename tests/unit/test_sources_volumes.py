@@ -571,3 +571,15 @@ def test_slices_of_several_sizes_are_looked_at(tmp_path, capsys):
         )
         assert main([*words, "--labels", str(tmp_path / "l.csv")]) == 0
         assert "slices of several sizes are resized to 224 x 224 pixels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("meter", 1e-3), ("micron", 1e3)])
+def test_the_unit_of_lengths_is_that_of_the_file(tmp_path, unit, factor):
+    data, affine = body((6, 8, 5)), np.diag([2.0, 2.0, 5.0, 1.0])
+    nibabel.save(nibabel.Nifti1Image(data, affine), tmp_path / "mm.nii")
+    other = nibabel.Nifti1Image(data, np.diag([factor, factor, factor, 1]) @ affine)
+    other.header.set_xyzt_units(unit)
+    nibabel.save(other, tmp_path / "other.nii")
+    expected, read = (open_file(tmp_path / name, ImageOptions(spacing=4)) for name in ("mm.nii", "other.nii"))
+    np.testing.assert_allclose(read.features[:5], expected.features[:5], rtol=1e-5)
+    assert read.attributes["file"]["slices"] == expected.attributes["file"]["slices"]

@@ -23,6 +23,7 @@ from midam.settings.data import VOLUMES
 
 _DECIMALS = 3  # of a position in mm
 _LARGEST, _SMALLEST = 1e37, 1e-30  # the largest intensity, and the smallest span, with which float32 still computes
+_MM = {"meter": 1e3, "micron": 1e-3}  # in the units of NIfTI; without one, it is the millimeter
 _TAIL = 64  # MiB that are read after the numbers of a packed file
 _STEPS = 256  # of float32, that a scan must have between its lowest and highest intensity
 _TILTED = 1.0  # degrees, below which a tilt is an error of rounding
@@ -382,13 +383,14 @@ def read_volume(path: Path, axis: int) -> Volume:
     """Read a NIfTI file as a volume of slices along an axis of the patient."""
     with _whole(path):
         image, data, surplus = _data(path)
+        mm = _MM.get(image.header.get_xyzt_units()[0], 1.0)
     if not isinstance(data, np.memmap) and data.dtype.kind in "biuf" and data.size:
         refuse_coarse(float(data.min()), float(data.max()), where=str(path))
         data = data.astype(np.float32, copy=False)
     while data.ndim > 3 and data.shape[-1] == 1:
         data = data[..., 0]
     _require_volume(data, str(path))
-    volume = along(data, image.affine, axis, where=str(path))
+    volume = along(data, np.diag([mm, mm, mm, 1.0]) @ image.affine, axis, where=str(path))
     return replace(volume, doubt=f"it holds {surplus} bytes more than its header says") if surplus > 0 else volume
 
 
