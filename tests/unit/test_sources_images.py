@@ -132,6 +132,13 @@ def test_pixels_of_8_bits_with_a_sign_are_refused(tmp_path):
         read_pixels(tmp_path / "a.tif")
 
 
+def test_gray_with_a_second_channel_is_refused(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 2)).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack", planarconfig="contig")
+    with pytest.raises(BagDataError, match="gray with more channels, which would be lost"):
+        read_pixels(tmp_path / "a.tif")
+
+
 def test_the_transparent_color_of_a_deep_gray_png_becomes_white(tmp_path):
     array = np.array([[7, 300], [65000, 7]], np.uint16)
     path = save(tmp_path / "a.png", array, transparency=7)

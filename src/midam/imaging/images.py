@@ -109,8 +109,8 @@ def _require_image(opened: Any, path: Path) -> None:
         )
     if _is_cut(opened):
         raise BagDataError(
-            f"Expected 8 bits of each color, got 16 or a sign, which would be lost (in {path}); convert the image to 8 "
-            "bits, or to gray without transparency, which keeps 16."
+            f"Expected 8 bits of each color, got 16 or a sign, or gray with more channels, which would be lost (in "
+            f"{path}); convert the image to 8 bits, or to gray without transparency, which keeps 16."
         )
 
 
@@ -179,11 +179,11 @@ def _open(path: Path) -> Any:
 
 
 def _is_cut(image: Any) -> bool:
-    """Return whether Pillow would read only 8 bits of pixels that have 16, or ignore their sign."""
+    """Return whether Pillow would read only 8 bits of pixels that have 16, or ignore their sign or a second channel."""
     if image.format != "TIFF":
         return image.mode not in _WIDE and ";16" in str(image.tile)  # such as RGB;16B
-    more = max(image.tag_v2.get(_BITS, (1,))) > 8 or _SIGNED in image.tag_v2.get(_FORMAT, ())
-    return image.mode not in _WIDE and more
+    bits, signed = image.tag_v2.get(_BITS, (1,)), _SIGNED in image.tag_v2.get(_FORMAT, ())
+    return image.mode not in _WIDE and (max(bits) > 8 or signed or (image.mode == "L" and len(bits) > 1))
 
 
 def _deep(array: NDArray[Any], path: Path) -> NDArray[Any]:
