@@ -157,3 +157,17 @@ def test_a_patch_smaller_than_a_pixel_of_the_mask_has_its_label(tmp_path):
     mask[0, 1] = mask[2, 2] = 1
     Image.fromarray(mask).save(tmp_path / "a.png")
     assert label_by_masks(patches_of_a_slide(), tmp_path).instance_labels.tolist() == [0, 1, 0, 1]
+
+
+def test_a_mask_is_that_of_one_image(tmp_path):
+    for number, folder in enumerate(("normal", "tumor")):
+        (tmp_path / "images" / folder).mkdir(parents=True)
+        pixels = np.random.default_rng(number).integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / folder / "0.png")
+    (tmp_path / "masks/tumor").mkdir(parents=True)
+    Image.new("L", (SIDE, SIDE), 255).save(tmp_path / "masks/tumor/0.png")
+    bags = read_bags(tmp_path / "images", positive="tumor", images={"patch_size": SIDE})
+    assert label_by_masks(bags, tmp_path / "masks").instance_labels.tolist() == [0, 1]
+    (tmp_path / "masks/tumor/0.png").rename(tmp_path / "masks/0.png")
+    with pytest.raises(BagDataError, match="a mask for each image, got one for normal/0 and tumor/0"):
+        label_by_masks(bags, tmp_path / "masks")

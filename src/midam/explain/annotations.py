@@ -32,13 +32,10 @@ from midam.imaging.volumes import PLANES, read_volume
 from midam.lazy_imports import pandas as pd
 from midam.reading import parse_json, read_text
 
-_ANNOTATIONS = (".geojson", ".json")
-_IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+_ANNOTATIONS, _IMAGES = (".geojson", ".json"), (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _MASKS = (*_IMAGES, *_ANNOTATIONS)
-_VOLUMES = (".nii", ".nii.gz")
-_SPAN = ("first", "last")
-_FINE = 16  # cells of a raster across a patch
-_ALIKE = 0.02  # relative difference of two scales
+_VOLUMES, _SPAN = (".nii", ".nii.gz"), ("first", "last")
+_FINE, _ALIKE = 16, 0.02  # cells of a raster across a patch; relative difference of two scales
 
 
 def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bags:
@@ -66,22 +63,28 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bag
         return _label_by_table(bags, folder)
     if not folder.is_dir():
         raise DataNotFoundError(f"Expected a folder of masks, got none (in {folder}); name the right one.")
-    files = {file_name(path): path for path in sorted(folder.iterdir()) if path.suffix.lower() in _MASKS}
-    labels, masks = np.full(len(bags.instances), np.nan, np.float32), 0
-    for index in range(len(bags)):
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in _MASKS]
+    files = {path.relative_to(folder).with_name(file_name(path)).as_posix(): path for path in paths}
+    labels, image_of = np.full(len(bags.instances), np.nan, np.float32), dict[Path, str]()
+    for index, bag in enumerate(bags.ids.tolist()):
         inside = labels[int(bags.starts[index]) :][: int(bags.sizes[index])]
         if bags.labels is not None and bags.labels[index] == 0:
             inside[:] = 0
         if (slices := _slice_labels(bags, index, folder)) is not None:
-            masks += 1
+            image_of[folder / bag] = bag
             inside[:] = np.where(np.isnan(slices), inside, slices)
             continue
-        for patches in patches_of(bags, index):
-            path = files.get(patches.file.stem if patches.file is not None else "", files.get(str(bags.ids[index])))
-            if path is not None:
-                masks += 1
+        for patches in (placed := patches_of(bags, index)):
+            stem = bag if patches.file is None else patches.file.stem
+            names = (stem, bag) if placed[1:] else (bag, stem)  # of several slides, each has a mask
+            if (path := next((files[name] for name in names if name in files), None)) is not None:
+                if (other := image_of.setdefault(path, names[0])) != names[0]:
+                    raise BagDataError(
+                        f"Expected a mask for each image, got one for {other} and {names[0]} (in {path}); name masks "
+                        "as the bags, with their folders."
+                    )
                 inside[patches.instances] = _marked(patches, path) >= share  # None: all
-    if not masks:
+    if not image_of:
         raise BagDataError(
             f"Expected masks of patches or slices, named like the files or bags, such as {bags.ids[0]}.png, "
             f"{bags.ids[0]}.geojson or {bags.ids[0]}.nii.gz, got none (in {folder}); name them so."
