@@ -90,6 +90,19 @@ def test_sites_and_scanners_are_groups_where_they_are_asked_for(tmp_path):
     assert read_bags(manifest, groups="InstitutionName").groups.tolist() == sites
 
 
+def test_data_that_a_run_evaluates_have_the_groups_of_the_headers_that_it_names(tmp_path):
+    data, _ = cohort(tmp_path, ["A", "B", "C"], InstitutionName=["North", "North", "South"])
+    reading = {"groups": "InstitutionName", "require_labels": False}
+    store = write_store(read_bags(data, require_labels=False), tmp_path / "store")
+    assert open_store(store).groups.tolist() == ["A", "B", "C"]
+    for source in (data, store):
+        assert read_bags(source, **reading).groups.tolist() == ["North", "North", "South"]
+    series(data / "s3", 3, PatientID="D")
+    with pytest.warns(UserWarning, match="headers of some bags state no InstitutionName: their patients are the group"):
+        bags = read_bags(data, **reading)
+    assert bags.groups.tolist() == ["A", "B", "C", "D"]
+
+
 def test_groups_of_a_table_that_separate_a_patient_are_told_with_the_patient(tmp_path):
     data, labels = cohort(tmp_path, ["A", "B", "A", "C"])
     labels.write_text("scan,label,patient\ns0,0,p\ns1,1,q\ns2,0,r\ns3,1,s\n")

@@ -37,9 +37,13 @@ def patients_together(bags: Bags, request: Request) -> Bags:
             counts = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
             text = f"scans of several {_KINDS[name]} ({counts}): a model may learn these"
             warnings.warn(f"{text}; keep one, or convert them (in {bags.source})", stacklevel=4)
-    if bags.groups is None and (asked := request.header_groups()) and request.require_labels:
-        return bags.replace(groups=_by_header(bags, asked))
     patients, unknown = header_patients(bags)
+    asked = request.header_groups() if bags.groups is None or bags.groups.tolist() == patients else ()
+    if asked and (request.require_labels or all("" not in header_values(bags, name) for name in asked)):
+        return bags.replace(groups=_by_header(bags, asked))
+    if asked and patients is not None:
+        text = f"the DICOM headers of some bags state no {request.groups}: their patients are the groups"
+        warnings.warn(f"{text} (in {bags.source})", stacklevel=4)
     if bags.groups is not None:
         _warn_of_separated(bags, patients)
         return bags
