@@ -318,3 +318,25 @@ def test_masked_entries_are_refused():
         with pytest.raises(BagDataError, match=told):
             call()
     assert Bags.from_list([np.ma.masked_equal(part, -999.0) for part in x], [0, 1, 0, 1])[0].ravel().tolist() == [1, 1]
+
+
+def test_values_of_bags_are_taken_by_the_names_of_their_index():
+    names, order = ["a", "b", "c"], ["c", "a", "b"]
+    bags = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]], ids=names)
+
+    def series(*values):
+        return pd.Series(values, index=order)
+
+    fields = {"labels": series(1, 0, 1), "groups": series("p3", "p1", "p2"), "weights": series(3.0, 1.0, 2.0)}
+    fields |= {"splits": series("test", "train", "val"), "covariates": {"age": series(30.0, 10.0, 20.0)}}
+    for found in (bags.replace(**fields), Bags.from_list([[[1.0]], [[2.0]], [[3.0]]], ids=names, **fields)):
+        assert (found.labels.tolist(), found.groups.tolist()) == ([0, 1, 1], ["p1", "p2", "p3"])
+        assert (found.weights.tolist(), found.splits.tolist()) == ([1.0, 2.0, 3.0], ["train", "val", "test"])
+        assert found.covariates.columns[0].tolist() == [10.0, 20.0, 30.0]
+    with pytest.raises(BagDataError, match="a group for each of the 3 bags, got a Series whose index does not match"):
+        bags.replace(groups=pd.Series(["p", "q", "r"], index=["a", "b", "x"]))
+    # Other names, and numbers, which may be positions, name no bags.
+    for index in (["x", "y", "z"], [2, 0, 1], [0, 1, 2]):
+        assert bags.replace(groups=pd.Series(["p", "q", "r"], index=index)).groups.tolist() == ["p", "q", "r"]
+    numbered = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]])
+    assert numbered.replace(groups=pd.Series(["p", "q", "r"], index=[2, 0, 1])).groups.tolist() == ["p", "q", "r"]

@@ -1,10 +1,13 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from midam.data.splits import check_disjoint, split_bags, stratified_folds
 from midam.errors import BagDataError, ConfigError, LeakageError
+from midam.evaluate.intervals import auroc_interval, paired_delong
+from midam.evaluate.ranking import auroc
 
 NAMES = ("train", "val", "test")
 
@@ -108,3 +111,21 @@ def test_impossible_folds_are_refused():
         stratified_folds([1] * 3 + [0] * 20, folds=5)
     with pytest.raises(ConfigError, match="at least 2 folds"):
         stratified_folds([0, 1], folds=1)
+
+
+def test_series_of_the_same_bags_in_another_order_are_refused():
+    labels = pd.Series([0, 1] * 6, index=[f"bag{i:02}" for i in range(12)])
+    groups = pd.Series([f"p{i // 2}" for i in range(12)], index=labels.index)
+    scores, mixed = pd.Series(np.arange(12.0), index=labels.index), groups.sample(frac=1, random_state=0)
+    for call in (
+        lambda: split_bags(labels, groups=mixed),
+        lambda: stratified_folds(labels, groups=mixed, folds=2),
+        lambda: check_disjoint(labels, mixed),
+        lambda: auroc(labels, scores[::-1]),
+        lambda: auroc_interval(labels, scores, groups=mixed),
+        lambda: paired_delong(labels, scores, scores, groups=mixed),
+    ):
+        with pytest.raises(BagDataError, match="Series of the bags in one order, got 'bag00' and"):
+            call()
+    assert split_bags(labels, groups=groups).tolist() == split_bags(labels.tolist(), groups=groups.tolist()).tolist()
+    assert auroc(labels, scores) == auroc(labels.to_numpy(), scores) == auroc(labels, scores.reset_index(drop=True))

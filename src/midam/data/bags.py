@@ -407,7 +407,10 @@ class Bags:
         facts.update(fields)
         for name, form in _FORMS.items():
             if name in fields and (facts[name] is not None or name in ("starts", "ids")):
-                facts[name] = form(facts[name], self)
+                named = name == "labels" or name in _PER_BAG[1:]
+                facts[name] = form(
+                    validate.in_bag_order(facts[name], self.ids, name[:-1]) if named else facts[name], self
+                )
         self._check(fields.keys())
 
     def where_split(self, name: str) -> NDArray[np.int64]:
@@ -512,7 +515,10 @@ def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:
 
 
 def _covariates(covariates: Covariates | Mapping[str, ArrayLike], bags: Bags) -> Covariates:
-    return Covariates.of(covariates, source=bags.source) if isinstance(covariates, Mapping) else covariates
+    if isinstance(covariates, Covariates):
+        return covariates
+    columns = {name: validate.in_bag_order(values, bags.ids, name) for name, values in covariates.items()}
+    return Covariates.of(columns, source=bags.source)
 
 
 # Each makes a parameter of `Bags` what their attribute holds; the later ones may use the earlier ones.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import SPLITS, as_array, binary_labels, check_length, name_array
+from midam.data.validate import SPLITS, as_array, binary_labels, check_length, name_array, refuse_other_order
 from midam.errors import BagDataError, ConfigError, LeakageError, given
 from midam.names import warn_of_alike
 
@@ -63,9 +63,10 @@ def stratified_folds(
     """
     from sklearn.model_selection import StratifiedKFold
 
-    shares, labels = _fold_shares(folds), binary_labels(labels)
+    shares = _fold_shares(folds)
     if groups is not None:
         return _assign(labels, groups, shares, seed=seed, part="fold", binary=True)
+    labels = binary_labels(labels)
     _require_both(class_counts(labels, np.arange(len(labels))), folds, part="fold", unit="bags")
     numbers = np.empty(len(labels), dtype=np.int64)
     splitter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=seed % 2**32)  # that scikit-learn takes
@@ -119,6 +120,7 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
     """
     if allow_leakage:
         return
+    refuse_other_order(splits, groups)
     splits, groups = (name_array(as_array(names).ravel()) for names in (splits, groups))
     check_length(splits, len(groups), "split", "memory")
     pairs = np.unique(np.stack([groups, splits]), axis=1)
@@ -168,6 +170,7 @@ def _assign(
 
     With `binary` labels, each part gets both classes.
     """
+    refuse_other_order(strata, groups)
     numbers = binary_labels(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
     codes, unit = np.arange(len(numbers)), "bags"  # each is its own group
     if groups is not None:

@@ -2,24 +2,15 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam import errors
 from midam.data.on_disk import Rows
-from midam.errors import (
-    BagDataError,
-    CheckpointError,
-    Note,
-    OneClassError,
-    first_line,
-    given,
-    listed,
-    nearest_columns,
-    with_place,
-)
+from midam.errors import BagDataError, CheckpointError, OneClassError, given, listed
 from midam.names import EXACT, MISSING, is_missing, name_of, names_of, text_of
 
 SPLITS = ("train", "val", "test")
@@ -47,11 +38,45 @@ def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
         whole = dtype is np.float64 and np.asarray(values).dtype.kind in "iu"
     except (TypeError, ValueError) as error:  # rows of several lengths, or no numbers at all
         raise BagDataError(
-            f"Expected numbers in rows of equal length, got others ({first_line(error)}); give such rows."
+            f"Expected numbers in rows of equal length, got others ({errors.first_line(error)}); give such rows."
         ) from None
     if whole and np.abs(array).max(initial=0) > EXACT:
         raise BagDataError(f"Expected whole numbers up to 2**53, got {np.abs(array).max():.0f}; scale them down.")
     return array
+
+
+def in_bag_order(values: Any, ids: Iterable[str], kind: str) -> Any:
+    """Return a Series or DataFrame whose index names the bags in the order of their `ids`, and others as they are.
+
+    An index of 0 to N - 1 may hold positions, and so may such ids: they name no bags. Messages call a value a `kind`.
+    """
+    if not hasattr(values, "iloc") or values.index.nlevels > 1:
+        return values
+    known = list(ids)
+    named, positions = set(known), range(len(known))
+    shared = named.intersection(map(name_of, values.index))
+    if not shared or named == set(map(str, positions)) or (list(values.index) == list(positions) and shared != named):
+        return values
+    return in_order(values, known, kind)
+
+
+def in_order(values: Any, bags: Collection[str], kind: str) -> Any:
+    """Return a Series, as an array, or a DataFrame in the order of the names `bags`, which its index must hold."""
+    values = values.set_axis(values.index.map(name_of))
+    if len(values) != len(bags) or not values.index.isin(bags).all() or not values.index.is_unique:
+        got = "a Series whose index does not match; give it the names of the bags as index, or pass an array"
+        raise BagDataError(f"Expected a {kind} for each of the {len(bags)} bags, got {got}.")
+    return values.loc[bags] if values.ndim == 2 else values.loc[bags].to_numpy()
+
+
+def refuse_other_order(*values: Any) -> None:
+    """Refuse Series whose indexes name the same bags in another order; an index of 0 to N - 1 may hold positions."""
+    indexes = [[*one.index] for one in values if hasattr(one, "iloc")]
+    for other in indexes[1:]:
+        first, positions = indexes[0], [*range(len(other))]
+        if other != first and positions not in (first, other) and len(other) == len(first) and {*other} == {*first}:
+            got = f"{first[0]!r} and {other[0]!r} first; order one by the other, as in `scores.loc[labels.index]`"
+            raise BagDataError(f"Expected Series of the bags in one order, got {got}, or pass arrays.")
 
 
 def bag_array(values: Any, bag: int) -> NDArray[Any]:
@@ -60,7 +85,7 @@ def bag_array(values: Any, bag: int) -> NDArray[Any]:
         return as_array(values)
     except BagDataError as error:
         ragged = "Expected instances of one width, got several widths; give each bag as an array [n, ...]."
-        raise BagDataError(with_place(error if np.ma.is_masked(values) else ragged, f"bag {bag}")) from None
+        raise BagDataError(errors.with_place(error if np.ma.is_masked(values) else ragged, f"bag {bag}")) from None
 
 
 def refuse_masked(values: Any) -> None:
@@ -322,7 +347,7 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     missing = [name for name in names if name not in places]
     if missing:
         absent, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
-        near = nearest_columns(missing[:FEATURES_SHOWN], [name for name in features if name not in set(names)])
+        near = errors.nearest_columns(missing[:FEATURES_SHOWN], [name for name in features if name not in set(names)])
         near = near.replace("The columns are", "Other columns are").replace("are no columns", "are no other columns")
         raise BagDataError(
             f"Expected the features of {reference}, got no {absent} ({count} missing, in {where}); add or rename the "
@@ -333,7 +358,7 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     if extra:
         count = f"{len(extra)} columns" if len(extra) > 1 else "a column"
         message = f"left out {count} that {reference} did not use: {listed(extra, most=FEATURES_SHOWN)} (in {where})"
-        warnings.warn(message, Note, stacklevel=3)
+        warnings.warn(message, errors.Note, stacklevel=3)
     return [places[name] for name in names]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from midam.data.validate import refuse_other_order
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, resampled_aurocs, units_of
 
@@ -96,6 +97,7 @@ def auroc_interval(
     >>> round(interval.low, 3), interval.high, interval.method
     (0.8, 1.0, 'score')
     """
+    refuse_other_order(labels, groups, folds)
     y, s = check_bags(labels, scores)
     positives, negatives = check_two_classes(y)
     require_counts(resamples=resamples)
@@ -163,6 +165,7 @@ def paired_delong(
     >>> round(difference, 3), round(p, 3)
     (0.111, 0.48)
     """
+    refuse_other_order(labels, groups, folds)
     y, a = check_bags(labels, scores_a)
     _, b = check_bags(labels, scores_b)
     sizes = check_two_classes(y)

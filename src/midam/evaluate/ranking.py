@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import as_array, name_array
+from midam.data.validate import as_array, name_array, refuse_other_order
 from midam.errors import BagDataError, OneClassError
 from midam.names import is_missing
 
@@ -37,6 +37,7 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
 
     Raise a `BagDataError` for no bag, different shapes, a label other than 0 and 1, or a score that is not finite.
     """
+    refuse_other_order(labels, scores)
     y, s = as_array(labels), as_array(scores, np.float64)
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
@@ -304,6 +305,7 @@ def check_numbers(values: ArrayLike) -> Scores:
 
 def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.bool_]]:
     """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_numbers`, and for events."""
+    refuse_other_order(time, event)
     t, e = check_numbers(time), as_array(event)
     if e.shape != t.shape:
         raise BagDataError(f"Expected one event per bag, got shape {e.shape} for {t.size} bags; pass an array [N].")

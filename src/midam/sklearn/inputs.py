@@ -14,7 +14,7 @@ from midam.data.bags import Bags, both_classes, warn_of_alike_names
 from midam.data.missing import align_features
 from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
-from midam.data.validate import as_array, bag_array, check_length, feature_order, refuse_masked
+from midam.data.validate import as_array, bag_array, check_length, feature_order, in_bag_order, in_order, refuse_masked
 from midam.errors import BagDataError, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
@@ -106,16 +106,14 @@ def with_weights(bags: Bags, weights: Any) -> Bags:
 def per_bag(values: Any, X: Any, kind: str) -> Any:
     """Return labels or groups (`kind`, for messages) in the order of the bags of X.
 
-    A Series or DataFrame that has the bags of a DataFrame, or the names of `Bags`, as index is put in their order. With
-    a value per row of a DataFrame, all rows of a bag must have the same value. Names of `Bags` from 0 to N - 1 may be
-    their positions, so they are not matched.
+    A Series or DataFrame that has the bags of a DataFrame, or the names of `Bags`, as index is put in their order, see
+    `in_bag_order`. With a value per row of a DataFrame, all rows of a bag must have the same value.
     """
     refuse_masked(values)
+    if isinstance(X, Bags) or (is_frame(X) and X.index.nlevels == 1 and X.index.is_unique):
+        return in_bag_order(values, X.ids if isinstance(X, Bags) else X.index.map(name_of), kind)
     indexed = hasattr(values, "iloc") and values.index.nlevels == 1
     counts = indexed and list(values.index) == list(range(len(values)))
-    if isinstance(X, Bags) and indexed and set(X.ids.tolist()) != set(map(str, range(len(X)))):
-        known = values.index.map(name_of).isin(X.ids)
-        return _in_order(values, pd.Index(X.ids), kind) if known.all() or (known.any() and not counts) else values
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
     codes, level = X.index.get_level_values(0).factorize()
@@ -129,16 +127,7 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
         return values.iloc[first] if is_frame(values) else rows[first]
     if not indexed or (counts and not (len(values) == len(bags) and values.index.isin(level).all())):
         return values
-    return _in_order(values, bags, kind)
-
-
-def _in_order(values: Any, bags: "pd.Index[Any]", kind: str) -> Any:
-    """Return a Series or DataFrame in the order of the names `bags`, which its index must hold."""
-    values = values.set_axis(values.index.map(name_of))
-    if len(values) != len(bags) or not values.index.isin(bags).all() or not values.index.is_unique:
-        got = "a Series whose index does not match; give it the bags of X as index, or pass an array"
-        raise BagDataError(f"Expected a {kind} for each of the {len(bags)} bags, got {got}.")
-    return values.loc[bags] if is_frame(values) else values.loc[bags].to_numpy()
+    return in_order(values, bags, kind)
 
 
 def warn_of_groups_for_bags(bags: Bags) -> None:
