@@ -571,7 +571,6 @@ def test_messages_about_rows_count_quoted_line_breaks(start, field, tmp_path):
     text = f'{start}bag,label,note,x\na,1,,1\n\na,1,"{field}",2\nb,0,one,\n'
     path.write_text(text)
     line = text.split("\n").index("b,0,one,") + 1
-    line -= len(field) > 20  # where lines are unknown, records count
     with pytest.raises(BagDataError, match=rf"line {line}, column x, bag b"):
         read_bags(path, ignore=["note"])
 
@@ -582,3 +581,55 @@ def test_messages_about_a_manifest_count_quoted_line_breaks(tmp_path):
     (tmp_path / "m.csv").write_text('bag,note,path,label\na,"two\nlines",a.npy,1\nb,,b.npy,\n')
     with pytest.raises(BagDataError, match=r"a label in each row, got none .*line 4"):
         read_bags(tmp_path / "m.csv")
+
+
+@pytest.mark.parametrize("values", [[1, 30, 2, 1], [1.5, None, 2.0, 1.5]])
+def test_categories_of_numbers_are_categories_in_parquet_too(tmp_path, values):
+    table = frame(("1", "0", "1"), k=pd.Categorical(values))
+    with warnings.catch_warnings(action="ignore"):
+        expected = Bags.from_dataframe(table, impute=True)
+        found = read_bags(written(table, tmp_path / "t.parquet"), impute=True)
+    assert [column.kind for column in found.columns] == ["number", "category"]
+    assert found.columns == expected.columns
+    np.testing.assert_array_equal(found.instances, expected.instances)
+    # A run that was trained on numbers reads them as numbers.
+    again = read_bags(tmp_path / "t.parquet", features=("x", "k"), kinds={"x": "number", "k": "number"}, impute=True)
+    np.testing.assert_array_equal(again.instances[:, 1], np.array(values, dtype=float))
+
+
+@pytest.mark.parametrize("row", [0, 1, 3])
+def test_fields_longer_than_the_limit_of_csv_are_read(tmp_path, row):
+    notes = ["short"] * 4
+    notes[row] = "a report\n" * 20_000
+    table = frame(("1", "0", "1"), note=notes)
+    bags = read_bags(written(table, tmp_path / "t.csv"), ignore=["note"])
+    assert bags.instances[:, 0].tolist() == table["x"].tolist()
+    table["x"] = [1.0, 2.0, 3.0, np.nan]
+    place = 5 + 20_000 * (row < 3)
+    with pytest.raises(BagDataError, match=f"got nan .*line {place}, column x"):
+        read_bags(written(table, tmp_path / "t.csv"), ignore=["note"])
+
+
+def test_several_labels_are_found_in_any_order(tmp_path):
+    table = frame().drop(columns="label").assign(label_b=[1, 1, 0, 1], label_a=[0, 0, 1, 1])
+    path, options = written(table, tmp_path / "t.csv"), {"target": "multilabel"}
+    assert read_bags(path, **options).outcome.names == ("b", "a")
+    found = read_bags(path, classes=("a", "b"), **options).outcome
+    assert (found.names, found.values.tolist()) == (("a", "b"), [[0, 1], [1, 0], [1, 1]])
+    with pytest.raises(BagDataError, match="labels a, c as in training, got b, a"):
+        read_bags(path, classes=("a", "c"), **options)
+
+
+@pytest.mark.parametrize("name", ["patient_id", "Patient ID", "PATIENTS", "instance-labels"])
+def test_keys_of_archives_that_mean_another_are_refused(tmp_path, name):
+    arrays = {"X": np.ones((2, 1)), "bag": [0, 1], "y": [0, 1], name: ["p", "q"]}
+    np.savez(tmp_path / "t.npz", **arrays)
+    with pytest.raises(BagDataError, match=f"got {name!r}"):
+        read_bags(tmp_path / "t.npz")
+
+
+def test_row_numbers_that_pandas_named_are_asked_about(tmp_path):
+    table = frame(("1", "0", "1"))
+    table.insert(0, "Unnamed: 0", range(4))
+    with pytest.warns(UserWarning, match="column Unnamed: 0 is read as a feature .*if it numbers the instances"):
+        read_bags(written(table, tmp_path / "t.csv"))

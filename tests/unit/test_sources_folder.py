@@ -433,6 +433,8 @@ NAMES_OF_PATIENTS = [
     "subject",
     "Subject_ID",
     "participant_id",
+    "Patient ID",
+    "case-id",
 ]
 
 
@@ -447,6 +449,20 @@ def test_patients_of_manifests_and_label_tables_are_groups(folder, table, name):
     both = "\n".join(["bag,path,label,group,site," + name, *(f"{row[:-2]},g,s{row[-1]},{row[-1]}" for row in rows)])
     assert read_bags(table(both)).groups.tolist() == ["g"] * 5
     assert read_bags(table(both), groups="site").groups.tolist() == ["sp", "sp", "sp", "sq", "sq"]
+
+
+@pytest.mark.parametrize("name", ["PatientNo", "MRN", "person id", "Pat. Nr"])
+def test_a_column_that_may_name_patients_is_asked_about_where_nothing_gives_groups(folder, table, name):
+    rows = [f"{slide},slides/{slide}.h5,{n % 2},{'pq'[n // 3]}" for n, slide in enumerate(SLIDES)]
+    manifest = "\n".join([f"bag,path,label,{name}", *rows])
+    for given, options in (
+        (table(manifest), {}),
+        (folder, {"labels": table(manifest.replace("path,", "note,"), "l.csv")}),
+    ):
+        with pytest.warns(UserWarning, match=f"if {name} names patients .*give `groups='{name}'`"):
+            assert read_bags(given, **options).groups is None
+        assert read_bags(given, groups=name, **options).groups.tolist() == ["p", "p", "p", "q", "q"]
+        assert read_bags(given, require_labels=False, **options).groups is None
 
 
 def test_patients_of_a_manifest_are_in_one_split_and_bags_by_patient_have_no_groups(folder, table):
@@ -580,3 +596,17 @@ def test_a_file_that_changes_after_the_first_look_is_refused(tmp_path):
     assert (bags[0] == 0).all()
     with pytest.raises(BagDataError, match=r"the file as first read, got a changed one \(in .*f1.h5\)"):
         bags[1]
+
+
+def test_columns_of_files_that_are_no_features_are_named(tmp_path, table):
+    (tmp_path / "csv").mkdir()
+    for n in range(4):
+        x = pd.DataFrame({"area": [1.5, 0.5, 2.5], "stage": [1.0, 3.0, 2.0], "tile": [4, 9, 1]}) + n
+        more = {"Patient ID": 100 + n // 2, "label": n % 2, "bag": n, "row": range(3)}
+        x.assign(**more).to_csv(tmp_path / "csv" / f"s{n}.csv", index=False)
+    labels = table("slide,label\n" + "".join(f"s{n},{n % 2}\n" for n in range(4)))
+    with pytest.warns(UserWarning, match="Patient ID, label, bag, row of the files are read as features") as warned:
+        bags = read_bags(tmp_path / "csv", labels=labels)
+    assert len(warned) == 1
+    with warnings.catch_warnings(action="error"):
+        read_bags(tmp_path / "csv", labels=labels, features=bags.feature_names)

@@ -18,7 +18,10 @@ from midam.data.sources.file_rows import ROWS, SEPARATOR, FileRows, FileSet, war
 from midam.data.sources.labels import labels_or_none
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import Request
+from midam.data.sources.table_columns import FILE_COLUMNS, is_group_like, is_label_like, is_row_like
 from midam.errors import BagDataError, fault_list, listed
+
+_BAGS, _ROWS = 16, 64  # whose features are looked at
 
 
 def assemble(
@@ -62,7 +65,7 @@ def assemble(
     for name, (_, bag_facts) in zip(names[opens].tolist(), parts):
         _refuse_series(bag_facts, f"{source}, bag {name}")
     described = any(fact.attributes for fact in files.facts) or len(parts) < len(at)
-    return Bags(
+    bags = Bags(
         FileRows(files),
         sizes=files.offsets[ends] - files.offsets[opens],
         ids=names[opens],
@@ -74,6 +77,21 @@ def assemble(
         cut=_cut(files),
         source=source,
     )
+    if request.features is None and bags.feature_names is not None:
+        _warn_of_names(bags, bags.feature_names)
+    return bags
+
+
+def _warn_of_names(bags: Bags, names: Sequence[str]) -> None:
+    """Warn of features named as patients, labels, bags or rows, with one value in each bag or one more in each row."""
+    like = (is_group_like, is_label_like, is_row_like, FILE_COLUMNS[:-1].__contains__)
+    places = [place for place, name in enumerate(names) if any(alike(name.lower()) for alike in like)]
+    ends = bags.starts + np.minimum(bags.sizes, _ROWS)
+    rows = [bags.instances[low:high][:, places] for low, high in zip(bags.starts[:_BAGS], ends)] if places else []
+    steps = np.concatenate([np.diff(part, axis=0) for part in rows] or [np.ones((0, 0))])
+    if doubtful := [names[place] for place, step in zip(places, steps.T) if (step == 0).all() or (step == 1).all()]:
+        text = f"{listed(doubtful)} of the files are read as features (in {bags.source}): if they name patients or "
+        warnings.warn(f"{text}bags, number the rows, or reveal the label, write the files without them", stacklevel=5)
 
 
 def _refuse_series(facts: Sequence[FileFacts], where: str) -> None:

@@ -10,15 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from midam.data.sources.file_names import (
-    FileReader,
-    PartsReader,
-    file_readers,
-    is_feature_folder,
-    known_suffixes,
-    parts_reader,
-    scale_folder,
-)
+from midam.data.sources import file_names
+from midam.data.sources.file_names import FileReader, PartsReader, is_feature_folder
 from midam.data.sources.formats.npy import PARSING, read_archive
 from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
 from midam.errors import BagDataError, listed
@@ -44,11 +37,11 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     """
     folder = Path(folder)
     tables = {Path(path).resolve() for path in leave}
-    readers = file_readers(reader)
+    readers = file_names.file_readers(reader)
     families = _by_family([folder], tables, readers)
-    if all(candidate.maybe_table for candidate, _ in families) and parts_reader().has_parts(folder):
+    if all(candidate.maybe_table for candidate, _ in families) and file_names.parts_reader().has_parts(folder):
         # An absolute path has a name, "." has none.
-        return parts_reader().files_alone(folder) or [Path(os.path.abspath(folder))]
+        return file_names.parts_reader().files_alone(folder) or [Path(os.path.abspath(folder))]
     if not families:
         below = _folders_below(folder)
         feature_folders = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
@@ -56,7 +49,7 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
         families = _by_family(near, tables, readers)
         if not feature_folders and (not families or _of_features(families[0][0])):
             families = _by_family(below, tables, [candidate for candidate in readers if _of_features(candidate)])
-        empty = [path for path in below if is_feature_folder(path) or scale_folder(path / "features")]
+        empty = [path for path in below if is_feature_folder(path) or file_names.scale_folder(path / "features")]
         # A job of TRIDENT without features leaves only thumbnails and contours.
         if reader is None and empty and not feature_folders and families and not _of_features(families[0][0]):
             raise BagDataError(
@@ -96,7 +89,7 @@ def _one_kind(usual: Sequence[Path], folder: Path) -> Sequence[Path]:
     near = [path for path in usual if path.parent == folder] or list(usual)
     near.sort(key=lambda path: path.name.startswith("features_"))
     prefixed = [path for path in near if path.name.startswith("features_")] or near
-    kinds = {(path.name.partition("features_")[2], scale_folder(path)): path for path in prefixed}
+    kinds = {(path.name.partition("features_")[2], file_names.scale_folder(path)): path for path in prefixed}
     if len(kinds) > 1:
         names = [path.relative_to(folder).as_posix() for path in kinds.values()]
         raise BagDataError(f"Expected one folder of features, got {listed(names)} (in {folder}); name one of them.")
@@ -112,7 +105,7 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
 
     If a table names the bags, warn only about folders that hold files of the same suffixes.
     """
-    readers = file_readers()
+    readers = file_names.file_readers()
     used, homes, stems = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(map(is_feature_folder, homes)):
         homes.add(folder)
@@ -137,14 +130,14 @@ def _nothing(folder: Path) -> BagDataError:
         advice = f"name the folder of files that lie deeper, such as {deep.relative_to(folder)}, or a manifest: a CSV "
         advice += "with the columns bag, path, label, where path is a file or the folder of a series"
     return BagDataError(
-        f"Expected feature files, images, slides or volumes ({', '.join(known_suffixes())}), got "
+        f"Expected feature files, images, slides or volumes ({', '.join(file_names.known_suffixes())}), got "
         f"{inside or 'an empty folder'} (in {folder}); {advice}."
     )
 
 
 def _deep_file(folder: Path) -> Path | None:
     """Find a file, or the folder of a series, at any depth; None if there is none in the first 1000 folders."""
-    readers = file_readers()
+    readers = file_names.file_readers()
     for parent, folders, files in islice(os.walk(folder), _SEARCHED):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for path in (Path(parent, name) for name in [*folders, *sorted(files)]):

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 from midam.data.sources import table_columns as tables
 from midam.data.sources.labels import code_labels, gap_advice, is_binary, label_columns, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
-from midam.data.sources.table_columns import (
-    FEW,
-    Faults,
-    holds_amounts,
-    is_group_like,
-    is_label_like,
-    read_kinds,
-    words_for_none,
-)
+from midam.data.sources.table_columns import Faults, words_for_none
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import feature_order, name_array, usable
@@ -54,15 +46,15 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any]) -
         Their numbers.
     """
     frame, codes, firsts, where = table.frame, table.codes, table.first, table.where
-    several, shared = len(codes) > len(firsts) > FEW, []
+    several, shared = len(codes) > len(firsts) > tables.FEW, []
     telling, of_bags = [], []
     for column, values in zip(features, x.T, strict=True):
         if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore=[column])}")
         elif _is_constant(values, codes, firsts):
-            if is_group_like(column):
+            if tables.is_group_like(column):
                 shared.append(column)
-            elif is_label_like(column):
+            elif tables.is_label_like(column):
                 telling.append(column)
             elif several and (values[firsts] != values[firsts[0]]).any():
                 of_bags.append(column)
@@ -176,7 +168,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     special |= {truth}
     present = [str(name) for name in table.frame.columns if name not in special]
     features = table.features(present, request.features)
-    kinds = read_kinds(
+    kinds = tables.read_kinds(
         table.frame, features, table.codes, request, table.faults, labels=[] if labels is None else [*labels.values.T]
     )
     table.frame, features = kinds.frame, kinds.features
@@ -352,15 +344,15 @@ class Table:
         leave = given(ignore=list(wrong))
         leave = f", or leave out columns that are not features with {leave}" if apart else ""
         several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
-        of_bags = [column for column in wrong if several and not is_group_like(column)]
+        of_bags = [column for column in wrong if several and not tables.is_group_like(column)]
         of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
-        texts = [c for c in wrong if apart and c not in of_bags and not is_group_like(c)]
+        texts = [c for c in wrong if apart and c not in of_bags and not tables.is_group_like(c)]
         texts = [c for c in texts if tables.is_code_like(c) or 2 * wrong[c].sum() > self.frame[c].notna().sum()]
         for column, rows in wrong.items():
-            other = f"name it with {given(groups=column)}" if is_group_like(column) else "correct it"
+            other = f"name it with {given(groups=column)}" if tables.is_group_like(column) else "correct it"
             if column in texts:
                 other = f"name it with {given(categories=texts)}"
-                if not tables.is_code_like(column) and holds_amounts(self.frame[column]):
+                if not tables.is_code_like(column) and tables.holds_amounts(self.frame[column]):
                     other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
             if column in of_bags:
                 facts, text = given(covariates=of_bags), given(categories=of_bags)
@@ -382,7 +374,7 @@ class Table:
             for row, place in np.argwhere(wrong_values)[:1].tolist():
                 column, got = sound[place], array[row, place]
                 leave = f"leave the column out with {given(ignore=[column])} if it is no feature"
-                advice = leave if apart and is_label_like(column) else usual
+                advice = leave if apart and tables.is_label_like(column) else usual
                 self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return array
 

@@ -139,6 +139,12 @@ def metadata(
     columns = {name: frame[name].tolist() for name in label}
     outcome = labels_or_none(request, lambda: code_labels(columns, request, ids=ids)) if label else None
     group = None if request.header_groups(frame.columns) else group
+    if group is None and request.require_labels and not request.header_groups(frame.columns):
+        others = frame.columns.difference([*label, split, *request.covariate_columns])
+        others = [name for name in others if tables.is_group_like(name) and 1 < frame[name].nunique() < len(set(ids))]
+        if others:
+            text = f"if {listed(others)} names patients (in {request.where}), give {given(groups=others[0])}"
+            _warn(f"{text}, so that no patient is in two splits")
     groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
     splits = None if splits is None else tables.split_names(splits, request.where)
     return {"outcome": outcome, "groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}

@@ -295,12 +295,13 @@ def _several(columns: Sequence[LabelColumn], request: Request) -> TargetLabels:
                 f"{request.where}); recode the column, or name another one with `label_column`."
             )
         values[:, place] = [_TRUTHS.get(word.casefold(), np.nan) for word in words]
-    if request.classes is not None and list(map(str, request.classes)) != names:
+    known = names if request.classes is None else [*map(str, request.classes)]
+    if sorted(known) != sorted(names):
         raise BagDataError(
-            f"Expected the labels {', '.join(map(str, request.classes))} as in training, got {', '.join(names)} (in "
-            f"{request.where}); name their columns with `label_column`, in this order."
+            f"Expected the labels {', '.join(known)} as in training, got {', '.join(names)} (in {request.where}); name "
+            "their columns with `label_column`."
         )
-    return TargetLabels.of("multilabel", values, names=names)
+    return TargetLabels.of("multilabel", values[:, [names.index(name) for name in known]], names=known)
 
 
 def _survival(time: LabelColumn, event: LabelColumn, request: Request) -> TargetLabels:

@@ -12,37 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import (
-    Column,
-    Covariates,
-    are_dates,
-    category_of,
-    days_of,
-    days_since,
-    hours_of,
-    missing_of,
-    number_of,
-    offset_words,
-    packed_dates,
-    with_zones,
-    zone_of,
-)
+from midam import errors
+from midam.data import covariates as forms
+from midam.data.covariates import Column, Covariates, number_of
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.labels import gap_advice, label_columns, named_words
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
-from midam.errors import (
-    BagDataError,
-    ConfigError,
-    Note,
-    fault_list,
-    given,
-    is_id_like,
-    listed,
-    nearest_columns,
-    with_article,
-    with_place,
-)
+from midam.errors import BagDataError, ConfigError, Note, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import alike, is_missing, merge_words, name_of, names_of, warn_of_alike
 
@@ -52,9 +29,12 @@ PATIENT_COLUMNS = (
     *("subject", "subject_id", "participant_id"),  # of BIDS and its like
 )
 GROUP_COLUMNS = ("group", *PATIENT_COLUMNS)
-_OF_GROUP = re.compile(r"(patient|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?")
+_SIGNS = re.compile(r"[\W_]")
+_OF_GROUP = re.compile(
+    r"(patient|pat|pid|mrn|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?"
+)
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
-_OF_ROW = re.compile(r"(instance|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
+_OF_ROW = re.compile(r"(instance|unnamed|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
@@ -67,7 +47,7 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
     absent = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
     if absent:
         text = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in absent)
-        near = nearest_columns([name for _, name in absent], present)
+        near = errors.nearest_columns([name for _, name in absent], present)
         raise BagDataError(
             f"Expected the column{'s' * (len(absent) > 1)} {text}, got none (in {where}); name the right "
             f"{'ones' if len(absent) > 1 else 'one'}{': ' if near.startswith('did') else '. '}{near}"
@@ -147,6 +127,8 @@ def is_code_like(name: str) -> bool:
 
 def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return numbers such as `decimal.Decimal` as float64, durations as seconds; other columns as they are."""
+    if isinstance(values.dtype, pd.CategoricalDtype) and pd.api.types.is_numeric_dtype(values.cat.categories):
+        return values.astype(np.float64)
     kind = values.dtype.kind
     boxed = values.dtype == object or (kind == "O" and pd.api.types.is_numeric_dtype(values))
     objects = values.dropna() if boxed else values.iloc[:0]
@@ -158,9 +140,9 @@ def plain_numbers(values: "pd.Series[Any]") -> "pd.Series[Any]":
 
 
 def find_column(frame: "pd.DataFrame", candidates: Sequence[str]) -> str | None:
-    """Return the first column that has one of the names, in any case."""
-    lowered = {str(name).lower(): str(name) for name in reversed(frame.columns)}
-    return next((lowered[name] for name in candidates if name in lowered), None)
+    """Return the first column that has one of the names, in any case: patient_id, PatientID or Patient ID."""
+    plain = {_SIGNS.sub("", str(name).lower()): str(name) for name in reversed(frame.columns)}
+    return next((plain[key] for name in candidates if (key := _SIGNS.sub("", name)) in plain), None)
 
 
 def is_group_like(name: str) -> bool:
@@ -242,13 +224,13 @@ class Faults:
     def add_error(self, error: BagDataError) -> None:
         """Add a fault that another function found."""
         text = str(error)
-        self._messages.append(text if self._where in text else with_place(error, f"in {self._where}"))
+        self._messages.append(text if self._where in text else errors.with_place(error, f"in {self._where}"))
 
     def refuse(self) -> None:
         """Raise a `BagDataError` that lists all faults, if there are any."""
         head = f"Expected a sound table, got {len(self._messages)} kinds of faults (in {self._where}); correct them:"
         if self._messages:
-            raise BagDataError(fault_list(head, self._messages, most=_SHOWN))
+            raise BagDataError(errors.fault_list(head, self._messages, most=_SHOWN))
 
 
 def refuse_empty_fields(
@@ -265,7 +247,7 @@ def refuse_empty_fields(
             else:
                 lines, got = [], f"none for {listed(gaps[shown].tolist(), most=_SHOWN)}"
             advice = gap_advice(request, name, "fill it in", label=name in labels)
-            faults.add(f"{with_article(name)} in each row", got, place, lines, advice=advice)
+            faults.add(f"{errors.with_article(name)} in each row", got, place, lines, advice=advice)
     faults.refuse()
 
 
@@ -319,10 +301,10 @@ def split_sites(
 
 def _ids(name: str, column: NDArray[Any]) -> int:
     """Count the ids in a covariate [N] that is named as ids and holds many; 0 for others, such as names of sites."""
-    values = column[~missing_of(column)]
+    values = column[~forms.missing_of(column)]
     count = len(np.unique(values))
     if column.dtype.kind == "f":
-        called = is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(values))
+        called = errors.is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(values))
         called = called and bool((values == np.round(values)).all())
     else:
         called = is_group_like(name) and "group" not in name.lower()
@@ -360,7 +342,7 @@ class Kinds(NamedTuple):
         codes, taken = [], {*coded, *self.notes}
         for name in self.features:
             values, is_code = self.frame[name].dropna(), is_code_like(name)
-            named = is_code or is_id_like(name)
+            named = is_code or errors.is_id_like(name)
             if name in taken or values.empty or not (named or values.max() >= 19000101):
                 continue
             distinct = np.unique(values.to_numpy(dtype=np.float64))
@@ -379,7 +361,7 @@ class Kinds(NamedTuple):
 
 def _times_in(name: str, distinct: NDArray[np.float64]) -> str | None:
     """Return how to write times that all these whole numbers seem to be: 20230131, or seconds since 1970."""
-    if dates := packed_dates(distinct):
+    if dates := forms.packed_dates(distinct):
         return dates[1]
     scale = max((scale for scale in (1.0, 1e3, 1e6, 1e9) if _SECONDS * scale <= distinct[0]), default=0.0)
     if not scale or distinct[-1] > (_SECONDS + _SPAN) * scale or not _OF_TIME.fullmatch(name.lower()):
@@ -416,7 +398,7 @@ def read_kinds(
             changed[name] = values
             if any(isinstance(value, timedelta) for value in raw.dropna().iloc[:1]):
                 notes[name] = "durations, in seconds"
-        if request.features is None and not kind and is_id_like(name) and _names_rows(values, firsts):
+        if request.features is None and not kind and errors.is_id_like(name) and _names_rows(values, firsts):
             notes[name] = "an id of each row, left out"
             continue
         words: tuple[str, ...] = ()
@@ -450,7 +432,7 @@ def read_kinds(
 def _words(values: "pd.Series[Any]", where: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the distinct values of a column as categories, with "" (missing) last, and the place of each row."""
     of_row, distinct = pd.factorize(values)
-    words = (*(category_of(value, where) for value in distinct), "")
+    words = (*(forms.category_of(value, where) for value in distinct), "")
     return words, np.where(of_row < 0, len(words) - 1, of_row)
 
 
@@ -473,7 +455,7 @@ def _kind(
         return "number"
     if is_group_like(name):
         return ""
-    if pd.api.types.is_datetime64_any_dtype(values) or are_dates(words):
+    if pd.api.types.is_datetime64_any_dtype(values) or forms.are_dates(words):
         return "time"
     if _numbers(words):
         return "number"
@@ -518,24 +500,24 @@ def _times(
 ) -> tuple[NDArray[np.float64], tuple[str, ...]] | None:
     """Return a column of times as `with_zones` does; None for another column."""
     if not pd.api.types.is_datetime64_any_dtype(values):
-        days = days_of(words, name, where, kind="column") if words else None
+        days = forms.days_of(words, name, where, kind="column") if words else None
         if days is None:
             return None
-        return with_zones(days[of_row], np.array([*map(zone_of, words)])[of_row].tolist())
+        return forms.with_zones(days[of_row], np.array([*map(forms.zone_of, words)])[of_row].tolist())
     utc = pd.to_datetime(values, utc=True)
-    days = days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
+    days = forms.days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
     zone = getattr(getattr(values.dtype, "pyarrow_dtype", values.dtype), "tz", None)
     if zone is None:
         return days, ()
     shifts = utc.dt.tz_convert(zone).dt.tz_localize(None) - utc.dt.tz_localize(None)
     of_row, distinct = pd.factorize(shifts)
-    offsets = np.array([*map(offset_words, [*distinct, *distinct[:1]])] or [""])  # the last where missing
-    return with_zones(days, offsets[of_row].tolist())
+    offsets = np.array([*map(forms.offset_words, [*distinct, *distinct[:1]])] or [""])  # the last where missing
+    return forms.with_zones(days, offsets[of_row].tolist())
 
 
 def _numbers(words: tuple[str, ...]) -> tuple[NDArray[np.float64], str] | None:
     """Return a number for each word and a note, if all are times of day, or stand for yes or no; otherwise None."""
-    if (hours := hours_of(words)) is not None:
+    if (hours := forms.hours_of(words)) is not None:
         return hours, "times of day, in hours"
     plain = [word.casefold() for word in words]
     if not set(plain) <= {"", *_TRUE, *_FALSE}:

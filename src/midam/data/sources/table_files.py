@@ -32,6 +32,7 @@ INSTANCES = (*NAMES, PARQUET)  # of tables of instances
 _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _FIRST_ROWS = 1000  # in which codes are looked for
+csv.field_size_limit(2**31 - 1)  # letters: pandas reads longer fields than the limit of `csv`, such as reports
 _EMPTY = ["", *sorted(MISSING)]
 _Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
 
@@ -60,6 +61,10 @@ def read_instances(path: Path, request: Request) -> "pd.DataFrame":
         need("pyarrow", "Parquet", path, extra="parquet")
         with sound("a Parquet file", path, advice="write the file again"):
             frame = pd.read_parquet(path, page_checksum_verification=True)
+            facts = need("pyarrow.parquet", "Parquet", path, extra="parquet").read_schema(path).pandas_metadata or {}
+            kinds = {one["name"]: "category" for one in facts.get("columns", ()) if one["pandas_type"] == "categorical"}
+            # Categories that are numbers come back as numbers.
+            frame = frame.astype({name: kind for name, kind in kinds.items() if name in frame.columns})
         named = [name for name in frame.index.names if name is not None and not isinstance(frame.index, pd.RangeIndex)]
         return renamed(frame.reset_index(named, allow_duplicates=True).reset_index(drop=True), path)
 

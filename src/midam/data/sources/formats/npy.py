@@ -5,6 +5,7 @@ No content of a file is executed.
 
 import math
 import pickle
+import re
 import threading
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
@@ -33,6 +34,7 @@ _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
 _INSTANCES = ("X", "features", "feats", "arr_0")  # keys of the instances; arr_0 is that of an array without a name
 _SMALL = 1 << 28  # bytes of a member that need no check
+_SIGNS = re.compile(r"[\W_]")
 _PLAIN = (
     *("float16", "bfloat16", "float32", "float64", "bool"),
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -132,9 +134,10 @@ def refuse_near(
     others: Iterable[str], arrays: Mapping[str, Any], known: Iterable[str], path: Path, **same: str
 ) -> None:
     """Refuse a name that is nearly that of a known array, or means the `same`: it would be ignored silently."""
+    words = {word: key for key in known for word in (f"{key}s", key)} | same
+    meanings = {_SIGNS.sub("", word.lower()): key for word, key in words.items()}
     for name in others:
-        plain = name_of(name).lower().strip("_ ")
-        meant = same.get(plain) or next((key for key in known if plain in (key.lower(), f"{key.lower()}s")), None)
+        meant = meanings.get(_SIGNS.sub("", name_of(name).lower()))
         if meant is not None and meant not in arrays:
             raise BagDataError(f"Expected the key {meant!r}, got {name!r} (in {path}); rename or remove it.")
 
