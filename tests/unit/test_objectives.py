@@ -166,3 +166,15 @@ def test_bce_reads_the_logit_of_the_output() -> None:
     out = model(torch.from_numpy(make_bags((3, 2), (1, 0)).instances), torch.tensor([3, 2]))
     labels = torch.tensor([1, 0])
     assert BCELoss()(out, labels).item() == pytest.approx(naive.bce(out.logit.tolist(), [1, 0]), rel=1e-9)
+
+
+def test_logits_given_to_a_loss_on_scores_are_named_once() -> None:
+    logits, labels = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([1, 0, 1])
+    for build in (MinMaxAUCLoss, PairwiseAUCLoss):
+        loss_fn = build()
+        with pytest.warns(UserWarning, match=f"scores in .0, 1. for '{loss_fn.name}', got others, perhaps logits"):
+            loss_fn(logits, labels)
+        loss_fn.commit(torch.tensor(0.0))
+        loss_fn(logits, labels)  # warnings are errors
+    BCELoss()(logits, labels)
+    MinMaxAUCLoss()(torch.sigmoid(logits), labels)

@@ -274,7 +274,7 @@ def test_losses_of_other_labels():
     assert grades(h, torch.tensor([1, 2, 0])).item() == pytest.approx(
         sum(max(0.0, 1 - d) ** 2 for d in (0.8, 1.4, 0.6)) / 3
     )
-    one = MinMaxAUCLoss(center_start=0.3).eval()
+    h, one = h.sigmoid(), MinMaxAUCLoss(center_start=0.3).eval()
     torch.testing.assert_close(one(h, torch.tensor([1, 0, 1])), one(h.view(3, 1), torch.tensor([[1.0], [0], [1]])))
 
 

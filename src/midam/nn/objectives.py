@@ -166,8 +166,7 @@ class Objective(NamedPart, nn.Module):
 
     def _loss_of_scores(self, scores: Tensor, labels: Tensor, index: Tensor | None) -> Tensor:
         scores, labels = upcast(scores), torch.as_tensor(labels, device=scores.device)
-        if not labels.is_floating_point():
-            labels = labels.to(scores.dtype)
+        labels = labels if labels.is_floating_point() else labels.to(scores.dtype)
         if self.pairs == "binary":
             scores, labels = scores.flatten(), labels.flatten()
         elif labels.ndim == 1:
@@ -183,14 +182,18 @@ class Objective(NamedPart, nn.Module):
                 "with (scores, labels, index)."
             )
         if index is not None:
-            checked = index if self.num_bags is None else checked_index(index, len(scores), self.num_bags)
-            index = checked.to(scores.device)
+            index = (index if self.num_bags is None else checked_index(index, len(scores), self.num_bags)).to(
+                scores.device
+            )
         ranks = joined(scores.device) if self.training else None
         if ranks is not None:
             ranks.check_equal(len(scores))
             scores, labels = ranks.join(scores), ranks.join(labels)
             index = None if index is None else ranks.join(index)
         warn_of_missing_commit(self, bool(self.last))
+        if self.squash and self.pairs == "binary" and not self._checked and bool(((scores < 0) | (scores > 1)).any()):
+            text = f"Expected scores in [0, 1] for {self.name!r}, got others, perhaps logits"
+            warnings.warn(f"{text}; give the scores of a TrackedPooling, or torch.sigmoid(logits)", stacklevel=4)
         self._check_labels(labels.view(len(labels), -1))
         loss = self.forward(SeenBags.of(scores), labels, index)
         self.last[:] = [loss.detach()] if self.training else []
@@ -238,14 +241,11 @@ class Objective(NamedPart, nn.Module):
     def _propose(self, values: Mapping[str, Tensor]) -> None:
         # Not an assignment: setting an attribute of a module takes longer than most kernels here.
         self._proposed.clear()
-        if self.training:
-            self._proposed.update(values)
+        self._proposed.update(values if self.training else {})
 
     def seen(self, output: BagOutput | SeenBags | Tensor) -> Tensor:
         """Return the scores or logits that the loss takes, [K], or [K, C] with several columns."""
-        if isinstance(output, Tensor):
-            return output
-        return output.score if self.squash else output.logit
+        return output if isinstance(output, Tensor) else output.score if self.squash else output.logit
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the module as torch does, but keep its numbers in at least float32, as the loss is."""
