@@ -378,3 +378,25 @@ def test_a_frame_without_bags_says_how_rows_become_bags(estimator):
     frame = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6.0)})
     with pytest.raises(BagDataError, match=r"Each row of X is a bag.*MultiIndex"):
         estimator().fit(frame, [0, 1, 0])
+
+
+def test_bags_of_patients_of_the_training_are_named_when_they_are_scored(stack):
+    X, y = stack
+    bags = Bags.from_list(list(X), labels=y, ids=[f"bag{i:02}" for i in range(N)])
+    bags = bags.replace(groups=[f"patient{i // 2}" for i in range(N)])
+    model = small().fit(bags[: N - 3])
+    model.predict(bags[: N - 3])  # the bags of the training are no test anyway
+    model.predict(bags[N - 2 :])
+    with pytest.warns(UserWarning, match="1 of 3 bags are of groups of the training"):
+        model.score(bags[N - 3 :], y[N - 3 :])
+
+
+def test_rows_are_matched_with_the_index_of_labels():
+    rows = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=["x", "y", "z"])
+    assert per_bag(pd.Series([30, 10, 20], index=["z", "x", "y"]), rows, "label").tolist() == [10, 20, 30]
+    for index in (["p", "q", "r"], [0, 1, 2], [7, 8, 9]):
+        assert np.asarray(per_bag(pd.Series([10, 20, 30], index=index), rows, "label")).tolist() == [10, 20, 30]
+    with pytest.raises(BagDataError, match="Series whose index does not match"):
+        per_bag(pd.Series([10, 20, 30], index=["x", "y", "other"]), rows, "label")
+    numbered = rows.set_axis([2, 0, 1])  # perhaps positions of other rows
+    assert per_bag(pd.Series([10, 20, 30], index=[0, 1, 2]), numbered, "label").tolist() == [10, 20, 30]

@@ -166,6 +166,11 @@ class TrainedEstimator(SettingsEstimator):
         check_is_fitted(self)
         bags = prepared(self.model_, self._match_features(X))
         warn_of_units(bags, self.origin_["data"], run="this model")
+        if bags.groups is not None:
+            known = np.isin(bags.groups, self.origin_["groups"]) & ~np.isin(bags.ids, [*self.origin_["splits"]])
+            if known.any():
+                text = f"{known.sum()} of {len(bags)} bags are of groups of the training, as patients: a metric of them"
+                warnings.warn(f"{text} is too good; split by groups, as GroupKFold does", stacklevel=4)
         return bags
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:
