@@ -278,7 +278,7 @@ def test_a_data_frame_is_read_as_a_table_is():
         (
             table().drop(columns="bag"),
             {},
-            r"column 'bag' or in the first of two levels of the index.*`bag_column='label'`",
+            r"column 'bag' or in the first of two levels of the index.*`bag_column='area'`",
         ),
         (table(), {"label_column": "outcome"}, "the column 'outcome' of `label_column`"),
         (table(), {"groups": "patient"}, "the column 'patient' of `groups`"),
@@ -340,3 +340,16 @@ def test_values_of_bags_are_taken_by_the_names_of_their_index():
         assert bags.replace(groups=pd.Series(["p", "q", "r"], index=index)).groups.tolist() == ["p", "q", "r"]
     numbered = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]])
     assert numbered.replace(groups=pd.Series(["p", "q", "r"], index=[2, 0, 1])).groups.tolist() == ["p", "q", "r"]
+
+
+def test_the_level_of_an_index_that_is_named_as_the_bag_column_names_the_bags():
+    frame = pd.DataFrame({"label": [1, 1, 0], "x": [1.0, 2.0, 3.0], "cell": [7, 8, 9], "scan": ["s", "s", "t"]})
+    for index in (["scan"], ["scan", "cell"], ["cell", "scan"]):
+        bags = Bags.from_dataframe(
+            frame.set_index(index), bag_column="scan", **({} if "cell" in index else {"ignore": ["cell"]})
+        )
+        assert (bags.ids.tolist(), bags.labels.tolist(), bags.sizes.tolist()) == (["s", "t"], [1, 0], [2, 1])
+    with pytest.raises(BagDataError, match="name the column with `bag_column='x'`"):  # not the label
+        Bags.from_dataframe(frame[["label", "x"]])
+    with pytest.raises(BagDataError, match="Expected a DataFrame of pandas, got a dict"):
+        Bags.from_dataframe(frame.to_dict("list"))

@@ -276,9 +276,10 @@ class Bags:
         """Make bags from a DataFrame whose rows are instances, as `midam.read_bags` does from a table.
 
         Bags are in the order of their first rows; every column that is not named is a feature. Without a column
-        `bag_column`, the first of two levels of the index names the bag; without a column "label", the bags have no
-        labels. Messages call the frame `source`; the frame is not changed. With `impute`, values may be NaN: an
-        estimator or a run with `impute` fills them. The other parameters are those of `midam.read_bags`.
+        `bag_column`, the level of the index of this name, or else the first of two, names the bag; without a column
+        "label", the bags have no labels. Messages call the frame `source`; the frame is not changed. With `impute`,
+        values may be NaN: an estimator or a run with `impute` fills them. The other parameters are those of
+        `midam.read_bags`.
 
         Examples
         --------

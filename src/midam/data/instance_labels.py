@@ -25,8 +25,7 @@ def label_counts(bags: Bags) -> NDArray[np.int64]:
     if labels is None:
         return np.stack([np.zeros_like(bags.sizes), np.zeros_like(bags.sizes), bags.sizes], axis=1)
     kinds = np.stack([labels == 1, labels == 0, np.isnan(labels)], axis=1)
-    counts: NDArray[np.int64] = np.add.reduceat(kinds, np.cumsum(bags.sizes) - bags.sizes, axis=0, dtype=np.int64)
-    return counts
+    return np.asarray(np.add.reduceat(kinds, np.cumsum(bags.sizes) - bags.sizes, axis=0, dtype=np.int64))
 
 
 def labels_text(labels: NDArray[np.float32]) -> str:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,19 +45,18 @@ def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
     return array
 
 
-def in_bag_order(values: Any, ids: Iterable[str], kind: str) -> Any:
+def in_bag_order(values: Any, ids: Collection[str], kind: str) -> Any:
     """Return a Series or DataFrame whose index names the bags in the order of their `ids`, and others as they are.
 
     An index of 0 to N - 1 may hold positions, and so may such ids: they name no bags. Messages call a value a `kind`.
     """
     if not hasattr(values, "iloc") or values.index.nlevels > 1:
         return values
-    known = list(ids)
-    named, positions = set(known), range(len(known))
+    named, positions = {*ids}, [*range(len(ids))]
     shared = named.intersection(map(name_of, values.index))
-    if not shared or named == set(map(str, positions)) or (list(values.index) == list(positions) and shared != named):
+    if not shared or named == {*map(str, positions)} or ([*values.index] == positions and shared != named):
         return values
-    return in_order(values, known, kind)
+    return in_order(values, ids, kind)
 
 
 def in_order(values: Any, bags: Collection[str], kind: str) -> Any:

@@ -165,8 +165,9 @@ def _bags_of_frame(
 ) -> Bags:
     levels, columns = frame.index.nlevels, _names(frame)
     advice = "give it a MultiIndex (bag, instance), or make bags with Bags.from_dataframe(frame, bag_column=...)"
-    if levels > 2:
-        raise BagDataError(f"Expected an index of two levels, bag and instance, got {levels}; {advice}.")
+    if levels > 2 or "bag" in [*map(name_of, frame.index.names)][1:]:
+        got = f"{levels}: {', '.join(map(str, frame.index.names))}"
+        raise BagDataError(f"Expected an index of two levels, bag and instance, got {got}; {advice}.")
     for column in ("bag", "label") if names is None else ():
         if column in columns:
             raise BagDataError(f"Expected only features, got the column {column!r}; leave it out, {advice}.")

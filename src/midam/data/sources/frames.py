@@ -46,22 +46,19 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any]) -
         Their numbers.
     """
     frame, codes, firsts, where = table.frame, table.codes, table.first, table.where
-    several, shared = len(codes) > len(firsts) > tables.FEW, []
-    telling, of_bags = [], []
+    several, telling, of_bags = len(codes) > len(firsts) > tables.FEW, [], []
     for column, values in zip(features, x.T, strict=True):
         if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore=[column])}")
         elif _is_constant(values, codes, firsts):
             if tables.is_group_like(column):
-                shared.append(column)
+                name, leave = given(groups=column), given(ignore=[column])
+                why = f"if it names patients, give {name}, so that no patient is in two splits, or leave it out with"
+                _warn(column, where, f"{why} {leave}")
             elif tables.is_label_like(column):
                 telling.append(column)
             elif several and (values[firsts] != values[firsts[0]]).any():
                 of_bags.append(column)
-    for column in shared:
-        group, leave = given(groups=column), given(ignore=[column])
-        why = f"if it names patients, give {group}, so that no patient is in two splits, or leave it out with {leave}"
-        _warn(column, where, why)
     if telling:
         one, leave = len(telling) == 1, given(ignore=telling)
         verb, them = ("is read as a feature and has", "it") if one else ("are read as features and have", "them")
@@ -110,20 +107,22 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str
     label. Their names are in the column `bag_column` or, without such a column, in the first of two levels of the
     index.
     """
-    where, names = source, names_of(frame.columns, source)
+    if not hasattr(frame, "iloc"):
+        raise BagDataError(f"Expected a DataFrame of pandas, got {with_article(type(frame).__name__)}; convert it.")
+    where, names, levels = source, names_of(frame.columns, source), [name_of(name) for name in frame.index.names]
     label = name_of(columns.get("label_column", "label"))
     has_target = columns.get("target", "auto") != "auto" or len(columns.get("grades", ())) > 0
     needs_labels = label != "label" or label in names or has_target
     request = Request(source, **columns, require_labels=needs_labels).completed()
     bag = request.bag_column
     table = renamed(frame, where).reset_index(drop=True)
-    if frame.index.nlevels == 2 and bag not in names:
-        table.insert(0, bag, frame.index.get_level_values(0).to_numpy())
+    if bag not in names and (bag in levels or len(levels) == 2):
+        table.insert(0, bag, frame.index.get_level_values(levels.index(bag) if bag in levels else 0).to_numpy())
     elif bag not in names:
+        example = given(bag_column=next((name for name in names if name != label), "bag"))
         raise BagDataError(
             f"Expected the bags in the column {bag!r} or in the first of two levels of the index, got neither (in "
-            f"{where}); name the column with {given(bag_column=names[0] if names else 'bag')}, or set the index. "
-            f"{columns_are(names)}"
+            f"{where}); name the column with {example}, or set the index. {columns_are(names)}"
         )
     reading = f"read with {given(impute=True)} and " if "bag_column" in columns else ""
     gaps = f"drop it, or {reading}train with {given(impute='median')}"
