@@ -353,3 +353,10 @@ def test_the_level_of_an_index_that_is_named_as_the_bag_column_names_the_bags():
         Bags.from_dataframe(frame[["label", "x"]])
     with pytest.raises(BagDataError, match="Expected a DataFrame of pandas, got a dict"):
         Bags.from_dataframe(frame.to_dict("list"))
+
+
+def test_a_frame_of_one_kind_of_numbers_is_read_without_warnings():
+    index = pd.MultiIndex.from_arrays([list("aaabbb"), range(6)])
+    frame = pd.DataFrame({"x": np.arange(6, dtype=np.float16)}, index=index)
+    assert Bags.from_dataframe(frame).instances.dtype == np.float32  # float16 overflows where dates are looked for
+    assert Bags.from_dataframe(frame.astype(float)).instances.flags.writeable

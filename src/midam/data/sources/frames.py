@@ -375,7 +375,7 @@ class Table:
                 leave = f"leave the column out with {given(ignore=[column])} if it is no feature"
                 advice = leave if apart and tables.is_label_like(column) else usual
                 self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
-        return array
+        return np.require(array, requirements="W")  # torch warns of a view of a frame, which is read-only
 
     def _place(self, row: int, column: str) -> str:
         """Return the place of a value for a message; rows are numbered as in the file."""

@@ -343,7 +343,7 @@ class Kinds(NamedTuple):
         for name in self.features:
             values, is_code = self.frame[name].dropna(), is_code_like(name)
             named = is_code or errors.is_id_like(name)
-            if name in taken or values.empty or not (named or values.max() >= 19000101):
+            if name in taken or values.empty or not (named or float(values.max()) >= 19000101):
                 continue
             distinct = np.unique(values.to_numpy(dtype=np.float64))
             whole = bool((distinct == np.floor(distinct)).all())
