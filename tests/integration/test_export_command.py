@@ -65,7 +65,7 @@ CASES = {
     "own encoder": {"encoder": "linear-layer", "encoder_args": {"in_features": 4, "out_features": 3}, **FAST},
     **{name: {"members": 2, **FAST} for name in ("weighted", "mixed", "rescaled", "imputed")},
 }
-SHORT = ("attention", "mixed")
+SHORT = ("mixed",)  # of attention and the maximum
 ONNX = ("mixed", "embedding-attention", "a column a branch", "imputed", "ranks", "image")
 DTYPES = ("<f8", "<f4", "<f2", "<i8", ">f4", "u1")
 
@@ -105,9 +105,25 @@ def own_encoder():
         yield
 
 
+def trained(folder):
+    """Train, predict and export by commands; returns the folder of the export, with the bags."""
+    data, run = table(folder / "bags.csv"), str(folder / "run")
+    frame = pd.read_csv(data)
+    features = [name for name in frame if name.startswith("f")]
+    frame.loc[np.random.default_rng(0).random(len(frame)) < 0.2, features[0]] = np.nan
+    frame.to_csv(data, index=False)
+    how = ["--epochs", "1", "--members", "1", "--num-instances", "2", "--scaling", "linear", "--impute", "median"]
+    assert main(["fit", str(data), "--out", run, *how]) == 0
+    assert main(["predict", run, str(data), "--out", str(folder / "scores.csv")]) == 0
+    assert main(["export", run, "--out", str(folder / "model"), "--format", "safetensors,torch"]) == 0
+    bags = {bag: part[features].to_numpy() for bag, part in frame.groupby("bag", sort=False)}
+    np.savez(folder / "model" / "bags.npz", **bags)
+    return folder / "model"
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, request, own_encoder):
-    """Runs by case, and the folder of their exports, which processes without midam have scored."""
+    """Runs by case, and the folder of their exports and that of commands, which processes without midam have scored."""
     wanted = {
         item.callspec.params["case"] for item in request.session.items if "case" in getattr(item, "fixturenames", ())
     }
@@ -123,8 +139,9 @@ def exported(tmp_path_factory, request, own_encoder):
         if case == "imputed":
             some = {name: np.where(np.arange(x.size).reshape(x.shape) % 5 == 0, np.nan, x) for name, x in some.items()}
         np.savez(root / case / "bags.npz", **some)
-    for form in ("torch", "onnx"):
-        alone(form, [root / case for case in runs if form == "torch" or case in ONNX])
+    (root / "command").mkdir()
+    alone("torch", [*(root / case for case in runs), trained(root / "command")])
+    alone("onnx", [root / case for case in runs if case in ONNX])
     return runs, root
 
 
@@ -158,28 +175,17 @@ def run_dtype(folder):
     return json.loads((folder / "config.json").read_text())["dtype"]
 
 
-def test_a_command_writes_what_scores_as_predict(tmp_path):
-    data, run, out = table(tmp_path / "bags.csv"), str(tmp_path / "run"), tmp_path / "scores.csv"
-    frame = pd.read_csv(data)
-    features = [name for name in frame if name.startswith("f")]
-    frame.loc[np.random.default_rng(0).random(len(frame)) < 0.2, features[0]] = np.nan
-    frame.to_csv(data, index=False)
-    how = ["--epochs", "1", "--members", "1", "--num-instances", "2", "--scaling", "linear", "--impute", "median"]
-    assert main(["fit", str(data), "--out", run, *how]) == 0
-    assert main(["predict", run, str(data), "--out", str(out)]) == 0
-    assert main(["export", run, "--out", str(tmp_path / "model"), "--format", "safetensors,torch"]) == 0
-    bags = {bag: part[features].to_numpy() for bag, part in frame.groupby("bag", sort=False)}
-    np.savez(tmp_path / "model" / "bags.npz", **bags)
-    alone("torch", [tmp_path / "model"])
-    found = json.loads((tmp_path / "model" / "torch.json").read_text())
-    with out.open(newline="", encoding="utf-8") as file:
+def test_a_command_writes_what_scores_as_predict(exported):
+    folder = exported[1] / "command"
+    found = json.loads((folder / "model" / "torch.json").read_text())
+    with (folder / "scores.csv").open(newline="", encoding="utf-8") as file:
         wanted = {row["bag"]: row for row in csv.DictReader(file)}
     assert found.keys() == wanted.keys()
     for bag, (_, row, _) in found.items():
         assert row["score"] == pytest.approx(float(wanted[bag]["score"]), abs=2e-6)
         assert row["probability"] == pytest.approx(float(wanted[bag]["probability"]), abs=2e-5)
         assert str(row["class"]) == wanted[bag]["class"]
-    stated = json.loads((tmp_path / "model/config.json").read_text())["data"]["imputed"]
+    stated = json.loads((folder / "model/config.json").read_text())["data"]["imputed"]
     assert stated["how"] == "median"
-    card = (tmp_path / "model/README.md").read_text()
+    card = (folder / "model/README.md").read_text()
     assert "is filled with the median of the feature in the training bags." in card
