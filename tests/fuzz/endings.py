@@ -4,6 +4,7 @@ The threads of one process come after all others, so that they are late wherever
 """
 
 import gc
+import importlib
 import json
 import os
 import random
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from lightning_fabric import Fabric
 
 from midam.process_group import start
 from midam.processes import Processes
@@ -153,6 +153,7 @@ class _Server:
 def serve() -> None:
     """Start the runs that are asked for, one after the other."""
     torch.set_num_threads(1)
+    importlib.import_module("lightning_fabric")  # once for all kids, and not in tests that only name this module
     gc.freeze()  # an exit would look through all that was imported
     for line in iter(sys.stdin.readline, ""):
         job, kids = json.loads(line), []
@@ -188,6 +189,8 @@ def _become(job: dict[str, Any], rank: int, port: int) -> NoReturn:
 
 def _exchange(count: int, *, seconds: float, fails_in: float) -> int:
     """Exchange what a training does for so long; returns the exit code. After `fails_in` seconds, if any, it fails."""
+    from lightning_fabric import Fabric
+
     ranks = None
     try:
         processes = Processes(count)

@@ -13,27 +13,33 @@ from midam.cli.parser import USUAL
 from midam.settings import Settings
 from midam.settings.settings import describe_settings
 
-PAGE = hooks.on_page_markdown((Path(hooks.__file__).parent / "cli.md").read_text(encoding="utf-8"))
+WRITTEN = (Path(hooks.__file__).parent / "cli.md").read_text(encoding="utf-8")
 ACTIONS = [f"data {action}" for action in ("describe", "import", "verify")]
 
 
-def test_every_setting_is_described_with_its_default() -> None:
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page with what the code fills in; to make it takes each command's parser, too long for each worker."""
+    return hooks.on_page_markdown(WRITTEN)
+
+
+def test_every_setting_is_described_with_its_default(page: str) -> None:
     found = describe_settings()
     assert [setting.name for setting in found] == Settings.names()
     for setting in found:
         default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
-        rows = [row for row in PAGE.splitlines() if row.startswith(f"| `--{setting.name.replace('_', '-')}` | ")]
+        rows = [row for row in page.splitlines() if row.startswith(f"| `--{setting.name.replace('_', '-')}` | ")]
         assert [row for row in rows if f" | `{default}` | " in row], setting.name
         assert setting.text
 
 
 @pytest.mark.parametrize("command", [*(name for name in COMMANDS if name != "data"), *ACTIONS])
-def test_every_option_of_a_command_is_described(command: str, capsys) -> None:
+def test_every_option_of_a_command_is_described(command: str, page: str, capsys) -> None:
     flag = "--help-all" if command in ("fit", "compare", "embed", "data describe", "data import") else "--help"
     with pytest.raises(SystemExit):
         parse([*command.split(), flag])
     offered = re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
-    described = set(re.findall(r"`(--[a-z-]+)(?: [^`]*)?`", PAGE))
+    described = set(re.findall(r"`(--[a-z-]+)(?: [^`]*)?`", page))
     assert [option for option in offered if option != "--help-all" and option not in described] == []
 
 
@@ -75,7 +81,7 @@ def test_the_short_help_fits_two_screens(capsys) -> None:
     assert len(capsys.readouterr().out.splitlines()) <= 96
 
 
-@pytest.mark.parametrize("command", re.findall(r"^midam (fit [^\[D].+)$", PAGE, re.MULTILINE))
+@pytest.mark.parametrize("command", re.findall(r"^midam (fit [^\[D].+)$", WRITTEN, re.MULTILINE))
 def test_examples_are_understood(command: str, tmp_path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("data: digits\nepochs: 3\n", encoding="utf-8")
@@ -95,5 +101,5 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
 )
 def test_values_are_written_as_the_page_says(arguments: list[str], name: str, value: object) -> None:
     text = " ".join(arguments)
-    assert text in PAGE.replace('"', "")
+    assert text in page.replace('"', "")
     assert parse(["fit", "digits", *arguments]).values[name] == value

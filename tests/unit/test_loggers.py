@@ -1,10 +1,10 @@
 """A training is tracked by name: by TensorBoard, where it is installed, or by a logger of anybody's."""
 
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
-from lightning_fabric.loggers.logger import Logger
 
 from midam import MidamError, Settings
 from midam.errors import ConfigError, RunStoppedError
@@ -17,28 +17,33 @@ EPOCHS = 3
 pytestmark = pytest.mark.filterwarnings("ignore:.*bags:UserWarning", "ignore::DeprecationWarning")
 
 
-class Noted(Logger):
-    """A logger that keeps what it is told."""
+@cache
+def noted_logger():
+    """The class of a logger that keeps what it is told; its base takes seconds to import, so not at collection."""
+    from lightning_fabric.loggers.logger import Logger
 
-    name, version = "noted", "0"
-    told: list = []  # noqa: RUF012 - shared on purpose, Fabric holds the instance
+    class Noted(Logger):
+        name, version = "noted", "0"
+        told: list = []  # noqa: RUF012 - shared on purpose, Fabric holds the instance
 
-    def __init__(self, root, title, *, fails=None):
-        self.fails, Noted.told = fails, [("title", title, root.name)]
+        def __init__(self, root, title, *, fails=None):
+            self.fails, Noted.told = fails, [("title", title, root.name)]
 
-    def _note(self, what, *values):
-        if self.fails == what:
-            raise ConnectionError("no route to host")
-        Noted.told.append((what, *values))
+        def _note(self, what, *values):
+            if self.fails == what:
+                raise ConnectionError("no route to host")
+            Noted.told.append((what, *values))
 
-    def log_hyperparams(self, params, *args, **kwargs):
-        self._note("settings", params["pooling"])
+        def log_hyperparams(self, params, *args, **kwargs):
+            self._note("settings", params["pooling"])
 
-    def log_metrics(self, metrics, step=None):
-        self._note("metrics", dict(metrics), step)
+        def log_metrics(self, metrics, step=None):
+            self._note("metrics", dict(metrics), step)
 
-    def finalize(self, status):
-        self._note("end", status)
+        def finalize(self, status):
+            self._note("end", status)
+
+    return Noted
 
 
 def fit(tmp_path, *, stop=None, **settings):
@@ -57,8 +62,8 @@ def fit(tmp_path, *, stop=None, **settings):
 
 @pytest.fixture
 def noted():
-    LOGGERS.add("noted", Noted)
-    yield Noted
+    LOGGERS.add("noted", noted_logger())
+    yield noted_logger()
     LOGGERS.remove("noted")
 
 
