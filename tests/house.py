@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_425,
+    lines=32_475,
     files=235,
     function=60,
     circles=0,
@@ -96,7 +96,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_537,
+    words=30_535,
     readme=700,
     long=0,
 )
@@ -105,18 +105,18 @@ PARTS = {
     "": 1419,
     "cli": 1807,
     "compare": 1447,
-    "data": 7230,
-    "evaluate": 2244,
-    "explain": 2194,
+    "data": 7249,
+    "evaluate": 2249,
+    "explain": 2204,
     "export": 532,
     "functional": 502,
-    "imaging": 2137,
+    "imaging": 2147,
     "methods": 1809,
     "nn": 1969,
     "report": 2592,
-    "runs": 2303,
+    "runs": 2310,
     "settings": 640,
-    "sklearn": 1065,
+    "sklearn": 1064,
     "targets": 895,
     "train": 1640,
 }

@@ -62,7 +62,7 @@ def records(text: str) -> dict[str, str]:
 
 
 def unfounded(part: str, pages: Iterable[str]) -> list[str]:
-    """Figures with a decimal, or with seconds or memory, in a part of a page that stand, whole, on none of the pages."""
+    """Figures with a decimal, or of seconds or memory, in a part of a page that stand, whole, on none of the pages."""
     units = r"(?<![\d.])\d+(?=\s(?:s|ms|MiB|GiB|GB)\b)"
     figures = re.findall(rf"[+-]?\d+\.\d+(?!\.?\d)|{units}", re.sub(r"\]\([^)]*\)", "", part))
     texts = list(pages)

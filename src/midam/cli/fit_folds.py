@@ -126,7 +126,7 @@ def write_folds(table: pd.DataFrame, root: Path) -> str:
     """Write folds.csv and folds.md of the result of `fold_table`; returns the text on the mean."""
     sentence = mean_words(table)
     write_text(root / "folds.csv", table.to_csv(index=False, float_format="%.9g", lineterminator="\n"))
-    lines = [f"| {' | '.join(row)} |" for row in (table.columns, ["---"] * len(table.columns), *cells(table))]
+    lines = [f"| {' | '.join(row)} |" for row in ([*table.columns], ["---"] * len(table.columns), *cells(table))]
     write_text(root / "folds.md", "\n".join([*lines, "", sentence]) + "\n")
     return sentence
 

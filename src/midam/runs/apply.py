@@ -87,9 +87,9 @@ def read_for(
         options["images"] = RunOptions(**settings.cut.model_dump(), matrix=matrix)
     bags = read_data(data, settings, **options)
     warn_of_marks(bags)
-    for name, kinds in scan_kinds(bags).items():
-        if (trained := run.data.get("scans", {}).get(name)) and not {*kinds} <= {*trained}:
-            text = f"{name} of scans {listed(sorted(kinds))}, in the training of {run.source} {listed(trained)}"
+    for name, scanned in scan_kinds(bags).items():
+        if (trained := run.data.get("scans", {}).get(name)) and not {*scanned} <= {*trained}:
+            text = f"{name} of scans {listed(sorted(scanned))}, in the training of {run.source} {listed(trained)}"
             warnings.warn(f"{text}: their scores may be wrong; convert the scans (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)

@@ -140,8 +140,8 @@ def metadata(
     outcome = labels_or_none(request, lambda: code_labels(columns, request, ids=ids)) if label else None
     group = None if request.header_groups(frame.columns) else group
     if group is None and request.require_labels and not request.header_groups(frame.columns):
-        others = frame.columns.difference([*label, split, *request.covariate_columns])
-        others = [name for name in others if tables.is_group_like(name) and 1 < frame[name].nunique() < len(set(ids))]
+        free = frame.columns.difference([*label, split, *request.covariate_columns])
+        others = [name for name in free if tables.is_group_like(name) and 1 < frame[name].nunique() < len(set(ids))]
         if others:
             text = f"if {listed(others)} names patients (in {request.where}), give {given(groups=others[0])}"
             _warn(f"{text}, so that no patient is in two splits")
