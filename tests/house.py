@@ -88,8 +88,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_475,
-    files=235,
+    lines=32_468,
+    files=234,
     function=60,
     circles=0,
     against_layers=0,
@@ -107,14 +107,14 @@ PARTS = {
     "compare": 1447,
     "data": 7249,
     "evaluate": 2249,
-    "explain": 2204,
+    "explain": 2203,
     "export": 532,
     "functional": 502,
     "imaging": 2147,
     "methods": 1809,
     "nn": 1969,
     "report": 2592,
-    "runs": 2310,
+    "runs": 2303,
     "settings": 640,
     "sklearn": 1064,
     "targets": 895,

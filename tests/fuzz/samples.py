@@ -28,7 +28,6 @@ from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
 import midam.data.store.write
 import midam.explain.run
-import midam.runs.scoring
 from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.store import write_store

@@ -16,8 +16,7 @@ from midam.methods.baselines import BagStatisticsTrees
 from midam.methods.method import Baseline
 from midam.registry import BASELINES
 from midam.runs import results
-from midam.runs.loaded import load_run
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import load_run, predict_run
 from midam.train.side import Trial
 
 TREES = "bag-statistics-extratrees"

@@ -14,7 +14,7 @@ from midam.cli import main
 from midam.compare import Grid, Workers, repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import ConfigError
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import predict_run
 from midam.settings import Settings
 
 METHODS = ["midam-att", "bag-statistics-logistic"]

@@ -13,8 +13,7 @@ from midam.errors import ConfigError
 from midam.explain import ExplainOptions, explain_bags
 from midam.explain.run import extreme_bags
 from midam.runs.apply import read_for
-from midam.runs.loaded import load_run
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import load_run, predict_run
 
 h5py = pytest.importorskip("h5py")
 

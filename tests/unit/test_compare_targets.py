@@ -22,7 +22,7 @@ from midam.evaluate import class_aurocs
 from midam.methods.inner_folds import inner_folds
 from midam.methods.method import Baseline
 from midam.registry import BASELINES
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import predict_run
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer

@@ -10,7 +10,7 @@ from tests.trainings import covariate_bags, train
 
 from midam.data import CovariateCoder, write_npz
 from midam.data.target_labels import TargetLabels
-from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunExistsError, RunStoppedError
+from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunStoppedError
 from midam.evaluate import Pairs, auroc
 from midam.export import export_run
 from midam.methods.callbacks import Callbacks
@@ -19,9 +19,8 @@ from midam.runs.apply import evaluate_run, read_for
 from midam.runs.data import SplitBags
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
-from midam.runs.loaded import load_run
+from midam.runs.loaded import load_run, predict_run
 from midam.runs.results import summarize_covariates
-from midam.runs.scoring import ScoreTable, journal_of, predict_run, score_tables
 from midam.settings import Settings
 from midam.targets import target_named
 from midam.train.trainer import Trainer
@@ -187,20 +186,6 @@ def test_what_cannot_carry_covariates_refuses_them(run, data, tmp_path):
     for method in ("bag-statistics-extratrees", "auto"):
         with pytest.raises(ConfigError, match=f"no `covariates` with the method '{method}'"):
             fit_run(str(data), Settings(covariates=("age",)), RunFolder(tmp_path / "no"), method=method)
-
-
-def test_rows_that_were_kept_belong_to_the_covariates(run, data, tmp_path):
-    loaded = load_run(run)
-    bags = read_for(loaded, str(data)).subset(range(6))
-    ages = bags.covariates.columns[0].copy()
-    ages[5] += 1
-    other = bags.replace(covariates={**bags.covariates.values(), bags.covariates.names[0]: ages})
-    with journal_of(tmp_path / "a") as journal:
-        score_tables([ScoreTable(loaded, bags, range(6), journal=journal)])
-    with journal_of(tmp_path / "a") as journal:
-        score_tables([ScoreTable(loaded, bags, range(6), journal=journal)])
-        with pytest.raises(RunExistsError, match="Expected scores of the same run, options and bags"):
-            score_tables([ScoreTable(loaded, other, range(6), journal=journal)])
 
 
 @pytest.mark.parametrize("grouped", [False, True])

@@ -1,6 +1,5 @@
 """Features are found by name, and missing values filled, whichever way bags come to a trained model."""
 
-import io
 import json
 import pickle
 import shutil
@@ -28,7 +27,6 @@ from midam.errors import BagDataError, Note
 from midam.evaluate.predict import instance_scores
 from midam.explain.explanation import explain_bag
 from midam.runs import evaluate_run, load_run, predict_run, write_instance_scores
-from midam.runs.scoring import ScoreTable, score_tables
 from midam.runs.typical import ordinary_values, warn_of_units
 from midam.sklearn.trained import _joined
 from midam.train.trainer import Trainer
@@ -102,12 +100,6 @@ def by_subsets(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     return np.concatenate([predict_run(loaded, bags.subset([i]))[0] for i in range(len(bags))])
 
 
-def by_scorings(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
-    table = ScoreTable(load_run(run), bags_of(frame), range(COUNT))
-    score_tables([table])
-    return pd.read_csv(io.BytesIO(b"".join(table.content())))["score"].to_numpy()
-
-
 def by_explanations(run: Path, frame: pd.DataFrame, folder: Path) -> np.ndarray:
     bags, model = bags_of(frame), load_run(run).model
     return np.array([explain_bag(model, bags, i).score for i in range(len(bags))])
@@ -155,7 +147,6 @@ WAYS: list[Callable[[Path, pd.DataFrame, Path], Any]] = [
     by_predict_run,
     by_predict,
     by_subsets,
-    by_scorings,
     by_explanations,
     by_instance_files,
     by_estimator,

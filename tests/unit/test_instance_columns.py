@@ -36,8 +36,7 @@ from midam.runs.apply import read_for
 from midam.runs.data import split_data
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.runs.loaded import load_run
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import load_run, predict_run
 from midam.settings import DataSettings, Settings
 from midam.train.checkpoint import ModelContent, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer

@@ -25,8 +25,7 @@ from midam.nn.scorer import scorers_of
 from midam.runs.apply import evaluate_run
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.runs.loaded import load_run
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import load_run, predict_run
 from midam.settings import Settings
 from midam.train.trainer import Trainer
 from studies.sets import catalog

@@ -18,8 +18,7 @@ from midam import Bags, MIDAMClassifier, MIDAMRanker, MIDAMSurvival
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.runs.apply import evaluate_run
-from midam.runs.loaded import load_run
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import load_run, predict_run
 from midam.sklearn.labels import times_of
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.

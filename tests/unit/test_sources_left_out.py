@@ -22,8 +22,7 @@ from midam.errors import BagDataError
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
-from midam.runs.loaded import load_run
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import load_run, predict_run
 from midam.settings import Settings
 
 D = 4

@@ -94,7 +94,7 @@ def _score(options: Options, console: Console, trained: "LoadedRun", out: Path, 
     from midam.report.terminal import BagProgress
     from midam.runs.apply import read_for
     from midam.runs.instance_files import write_instance_scores
-    from midam.runs.scoring import score_rows
+    from midam.runs.results import predictions_parts
 
     every = read_for(trained, options.data, console=console, **options.values)
     part = _part(options.bags, len(every))
@@ -116,7 +116,8 @@ def _score(options: Options, console: Console, trained: "LoadedRun", out: Path, 
                 chunk_size=chunk_size,
                 on_bags=lambda index: bar.update_all([i - part.start for i in index]),
             )
-    write_parts(out, score_rows(trained, bags, scores), typed=options.out is not None)
+    content = predictions_parts(bags, trained.target, scores, decision=trained.decision)
+    write_parts(out, content, typed=options.out is not None)
     if calls is not None:
         calls.write(every, part, scores, console)
     # A stream gets the scores and nothing else.

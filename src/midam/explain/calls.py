@@ -22,8 +22,7 @@ from midam.evaluate.predict import prepared
 from midam.explain.explanation import Origins, known_columns
 from midam.explain.spool import SpooledBag
 from midam.explain.words import Features, TellingFeature
-from midam.runs.loaded import LoadedRun
-from midam.runs.scoring import predict_run
+from midam.runs.loaded import LoadedRun, predict_run
 
 _LITTLE = 0.1  # of what the removal of another listed instance takes away
 _TRIED = 5  # instances besides those that are listed

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from midam.runs.instance_files import write_instance_scores as write_instance_scores
     from midam.runs.loaded import LoadedRun as LoadedRun
     from midam.runs.loaded import load_run as load_run
+    from midam.runs.loaded import predict_run as predict_run
     from midam.runs.report import write_evaluation_report as write_evaluation_report
     from midam.runs.report import write_run_report as write_run_report
-    from midam.runs.scoring import predict_run as predict_run
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -28,9 +28,8 @@ from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS
 from midam.runs.instance_files import labeled_bags, summarize_instances
-from midam.runs.loaded import LoadedRun
+from midam.runs.loaded import LoadedRun, predict_run
 from midam.runs.results import summarize_parts
-from midam.runs.scoring import predict_run
 from midam.runs.typical import warn_of_units
 from midam.settings import Settings
 

@@ -1,13 +1,15 @@
-"""A run loaded from its folder: the model, its settings and its decision."""
+"""A run loaded from its folder: the model, its settings and its decision; its scores of bags."""
 
 import hashlib
 import json
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.brief import html_table
@@ -16,7 +18,7 @@ from midam.data.digests import bag_digests, set_digests
 from midam.errors import CheckpointError, given, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
-from midam.evaluate.predict import inputs_of, saved_coder
+from midam.evaluate.predict import inputs_of, predict, prepared, saved_coder
 from midam.methods.names import make_method, method_title
 from midam.names import nearby
 from midam.nn.scorer import BagEnsemble, all_weights
@@ -24,6 +26,7 @@ from midam.reading import read_text
 from midam.registry import take_known
 from midam.report.words import METRIC_NAMES
 from midam.runs.folder import SPLITS, RunFolder
+from midam.runs.typical import warn_of_units
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
 from midam.train.build import fill_ensemble, reported_weights
@@ -198,3 +201,16 @@ def load_run(path: str | Path) -> LoadedRun:
         method=method,
         parts=content.get("parts"),
     )
+
+
+def predict_run(
+    run: LoadedRun, bags: Bags, *, on_bags: Callable[[Sequence[int]], None] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return scores [N], or [N, C] for several columns, and probabilities [N], None if the run is not calibrated.
+
+    `on_bags` is called with the positions of bags that were just scored.
+    """
+    bags = prepared(run.model, bags)
+    warn_of_units(bags, run.data, run=run.source)
+    scores = predict(run.model, bags, chunk_size=run.settings.run.chunk_size, on_bags=on_bags)
+    return scores, None if run.calibrator is None else run.calibrator.predict(scores)

@@ -3,7 +3,7 @@
 import math
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, cast
@@ -48,6 +48,7 @@ from midam.train.side import Trial
 
 Scores = NDArray[np.float64]
 MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
+_ROWS = 10_000  # of a table that are formatted at a time
 
 
 class RunEvaluation:
@@ -127,6 +128,14 @@ def predictions_text(
     present = {name: values for name, values in columns.items() if values is not None}
     rows = (dict(zip(present, row)) for row in zip(*present.values(), strict=True))
     return csv_text(list(present), rows, header=header)
+
+
+def predictions_parts(bags: Bags, target: Target, scores: Scores, *, decision: Decision | None) -> Iterator[bytes]:
+    """Yield the table of `predictions_text` in parts of some thousand rows, with the header in the first."""
+    for low in range(0, len(bags), _ROWS):
+        rows = range(low, min(low + _ROWS, len(bags)))
+        text = predictions_text(bags.subset(rows), target, scores[rows], decision=decision, header=low == 0)
+        yield text.encode()
 
 
 def summarize_parts(
