@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_468,
+    lines=32_464,
     files=234,
     function=60,
     circles=0,
@@ -103,7 +103,7 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1807,
+    "cli": 1808,
     "compare": 1447,
     "data": 7249,
     "evaluate": 2249,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1809,
     "nn": 1969,
     "report": 2592,
-    "runs": 2303,
+    "runs": 2300,
     "settings": 640,
     "sklearn": 1064,
     "targets": 895,

@@ -53,8 +53,6 @@ def parser() -> Parser:
     fit.add_hidden(fit.add_argument("--num-nodes", type=int, metavar="N", help=text))
     text = "minutes until torch gives up waiting for another process; default: 30"
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
-    text = "the same as --fold all: a run for each fold of --split-file in OUT/fold-K, and their mean; can continue"
-    fit.add_hidden(fit.add_argument("--every-fold", action="store_true", help=text))
     fit.add_settings()
     return fit
 
@@ -75,8 +73,9 @@ def complete(options: Options) -> None:
     options.network = None
     if is_network(str(options.values.get("encoder", ""))):
         options.network = options.values.pop("encoder")
-    if options.values.get("fold") == EVERY:
-        options.every_fold = options.values.pop("fold") == EVERY
+    options.every_fold = options.values.get("fold") == EVERY
+    if options.every_fold:
+        del options.values["fold"]
     if options.method is not None and given:
         refuse_settings(options.method, {name: given[name] for name in given if name in options.values})
     has_budget = options.config is not None and options.budget is not None

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ def tell_waiting(waited_s: float, trained_s: float) -> bool:
     return True
 
 
+@dataclass(eq=False)
 class KeptTraining(BestWeights):
     """Settings, checkpoints, metrics and best weights of a training, which the leading process writes.
 
@@ -63,29 +64,26 @@ class KeptTraining(BestWeights):
         Seconds of training in all sessions, and of them, seconds of waiting for instances.
     """
 
-    def __init__(
-        self,
-        data: str,
-        folder: RunFolder,
-        reading: Reading,
-        *,
-        settings: ResolvedSettings,
-        processes: Processes,
-        saved: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.data, self.folder, self.reading, self.settings, self._saved = data, folder, reading, settings, saved
+    data: str
+    folder: RunFolder
+    reading: Reading
+    settings: ResolvedSettings
+    processes: Processes
+    saved: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
         self.trainer: Trainer | None = None
-        before: Mapping[str, float] = saved or {"seconds": 0.0, "waited": 0.0}
+        before: Mapping[str, float] = self.saved or {"seconds": 0.0, "waited": 0.0}
         self.seconds, self.waited = self._before = before["seconds"], before["waited"]
         self.started, self._slow = time.monotonic(), False
         logger, self.tracking = None, None
-        if settings.run.logger != "none" and not processes.rank:
+        if self.settings.run.logger != "none" and not self.processes.rank:
             from midam.runs.loggers import Tracking, make_logger  # imports Lightning Fabric
 
-            logger = make_logger(settings, root=folder.root, title=folder.root.name)
+            logger = make_logger(self.settings, root=self.folder.root, title=self.folder.root.name)
             self.tracking = Tracking(logger)
-        self.fabric = make_fabric(settings, logger=logger, processes=processes)
-        self.ranks: Ranks | None = start(processes, self.fabric)
+        self.fabric = make_fabric(self.settings, logger=logger, processes=self.processes)
+        self.ranks: Ranks | None = start(self.processes, self.fabric)
 
     def __enter__(self) -> "KeptTraining":
         return self
@@ -135,12 +133,12 @@ class KeptTraining(BestWeights):
     def _begin(self, trainer: Trainer, calls: Callbacks) -> None:
         """Load the saved state; of a new run, write the settings, and the checkpoint of epoch 0."""
         self.trainer = trainer
-        if self._saved is not None:
+        if self.saved is not None:
             with fitting(self.folder.last):
-                trainer.load_state_dict(self._saved["trainer"])
+                trainer.load_state_dict(self.saved["trainer"])
         if self.leads:
             bags, folder = self.reading.parts.bags, self.folder
-            if self._saved is None:
+            if self.saved is None:
                 write_left_out(bags, folder.left_out)
                 folder.write_config(self.data, trainer.config.flat())
                 self._save(trainer)
