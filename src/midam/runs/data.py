@@ -30,7 +30,7 @@ from midam.methods.names import usual_method
 from midam.names import name_of
 from midam.registry import FINE_TUNED
 from midam.report.words import METRIC_NAMES
-from midam.runs.folder import csv_text
+from midam.runs.folder import csv_text, each_warning
 from midam.runs.folds import choose_folds
 from midam.runs.typical import ordinary_values
 from midam.settings import Settings
@@ -274,14 +274,7 @@ def split_parts(
 def noting() -> Iterator[list[str]]:
     """Yield a list that collects the warnings shown inside the context."""
     notes = list[str]()
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def keep(message: Warning | str, *where: Any, **options: Any) -> None:
-            notes.append(str(message))
-            show(message, *where, **options)
-
-        warnings.showwarning = keep
+    with each_warning(lambda message: notes.append(str(message))):
         yield notes
 
 

@@ -239,6 +239,20 @@ def _field(value: Any) -> Any:
     return "" if value is None else f"{value:.9g}" if isinstance(value, float) else value
 
 
+@contextmanager
+def each_warning(call: Callable[[Warning | str], object]) -> Iterator[None]:
+    """Call a function with each warning that is shown inside the context."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def shown(message: Warning | str, *where: Any, **options: Any) -> None:
+            call(message)
+            show(message, *where, **options)
+
+        warnings.showwarning = shown
+        yield
+
+
 class RunLog:
     """Append lines with the time to log.txt, including the warnings and the error of its `with` block.
 
@@ -258,7 +272,7 @@ class RunLog:
     def __init__(self, folder: RunFolder, *, command: str = "", message_of: Callable[[object], str] = str) -> None:
         self._folder, self._command, self._message_of = folder, command, message_of
         self._waiting: list[str] = []
-        self._catch: Any = None
+        self._watch = each_warning(self._note)
 
     def add(self, text: str) -> None:
         """Add a text with the current time in UTC before each line."""
@@ -278,19 +292,14 @@ class RunLog:
         versions = ", ".join(f"{name} {number}" for name, number in environment().items())
         typed = f"{self._command}\n" if self._command else ""
         self.add(f"midam {__version__}: {self._folder.root}\n{typed}{versions}, {os.cpu_count()} cores")
-        self._catch = warnings.catch_warnings()
-        self._catch.__enter__()
-        show = warnings.showwarning
-
-        def noted(message: Warning | str, *where: Any, **options: Any) -> None:
-            self.add(f"{'note' if isinstance(message, Note) else 'warning'}: {self._message_of(message)}")
-            show(message, *where, **options)
-
-        warnings.showwarning = noted
+        self._watch.__enter__()
         return self
 
+    def _note(self, message: Warning | str) -> None:
+        self.add(f"{'note' if isinstance(message, Note) else 'warning'}: {self._message_of(message)}")
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        self._catch.__exit__(kind, error, trace)
+        self._watch.__exit__(None, None, None)
         if isinstance(error, RunStoppedError | KeyboardInterrupt):
             self.add(self._message_of(error) or "stopped")
         elif isinstance(error, MidamError):
