@@ -88,22 +88,22 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_464,
-    files=234,
+    lines=32_563,
+    files=235,
     function=60,
     circles=0,
     against_layers=0,
     parameters=11,
     vague=0,
     pages=29,
-    words=30_535,
+    words=30_547,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1807,
+    "cli": 1816,
     "compare": 1447,
     "data": 7249,
     "evaluate": 2249,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1809,
     "nn": 1969,
     "report": 2592,
-    "runs": 2300,
+    "runs": 2390,
     "settings": 640,
     "sklearn": 1064,
     "targets": 895,

@@ -275,6 +275,7 @@ HOSTILE_RUNS: dict[str, tuple[Craft, ...]] = {
     "run settings": (run_settings_text,),
     "settings": (settings_text,),
     "trials": (journal_rows,),
+    "scores": (journal_rows,),
     "import": (journal_rows,),
     "explanations": (journal_rows,),
     "auto": (journal_rows,),

@@ -28,6 +28,7 @@ from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
 import midam.data.store.write
 import midam.explain.run
+import midam.runs.kept_scores
 from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.store import write_store
@@ -302,6 +303,13 @@ def _stopped_at(module: Any, name: str, call: int, words: list[str]) -> None:
         _quietly(words, expected=130)
 
 
+def _scores(folder: Path) -> None:
+    _run(folder)
+    words = ["predict", "run", "bags.csv", "--out", "p.csv"]
+    with contextlib.chdir(folder):
+        _stopped_at(midam.runs.kept_scores, "predict", 2, words)
+
+
 def _imported(folder: Path) -> None:
     table(folder / "bags.csv")
     with contextlib.chdir(folder), mock.patch.object(midam.data.store.write, "_BLOCK_BAGS", 8):
@@ -505,6 +513,7 @@ def samples() -> dict[str, Sample]:
             {"do": "compare", "words": COMPARE},
             text=("*.jsonl", "*.yaml"),
         ),
+        Sample("scores", _scores, ("p.csv.part",), {"do": "predict"}, text=("*.part",)),
         Sample("import", _imported, (".imported.journal", ".imported.part/*"), {"do": "import"}, text=("*.journal",)),
         *_written(),
         Sample("explanations", _explained, ("why/explain.json",), {"do": "explain"}, text=("*.json*",)),

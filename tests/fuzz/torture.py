@@ -75,6 +75,12 @@ JOBS = (
     Job("report", ("report", "run"), "run/report.html", needs_run=True),
     Job("predict", ("predict", "run", "bags.csv", "--out", "p.csv"), "p.csv", needs_run=True),
     Job(
+        "predict instances",
+        ("predict", "run", "bags.csv", "--out", "p.csv", "--instances", "instances"),
+        "p.csv",
+        needs_run=True,
+    ),
+    Job(
         "explain",
         ("explain", "run", "bags.csv", "--bags", "b00", "b01", "b02", "--top", "2", "--out", "why"),
         "why",
@@ -90,7 +96,7 @@ JOBS = (
         fresh=True,
     ),
 )
-_WEIGHTS = {"fit": 4, "import": 4, "import files": 4, "predict": 3, "predict files": 4}
+_WEIGHTS = {"fit": 4, "import": 4, "import files": 4, "predict": 3, "predict files": 4, "predict instances": 3}
 _WEIGHTS |= {"embed images": 4, "embed volumes": 4}
 _WEIGHTS |= {"explain": 4, "report": 4, "compare": 1}
 

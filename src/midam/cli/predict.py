@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,14 @@ from rich.markup import escape
 
 from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, Options, Parser
-from midam.errors import ConfigError, plural, require_counts
-from midam.files import is_stream, require_plain_folder, write_parts
+from midam.errors import ConfigError, RunStoppedError, plural, require_counts
+from midam.files import Journal, is_stream, require_plain_folder, resolved, write_parts
 from midam.report.program import note_result, remark, stdout_console
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from midam.cli.why import CallList
     from midam.data.bags import Bags
     from midam.runs.loaded import LoadedRun
@@ -90,46 +94,56 @@ def run(options: Options, console: Console) -> int:
 
 def _score(options: Options, console: Console, trained: "LoadedRun", out: Path, calls: "CallList | None") -> int:
     """Read the data as a run does, write its scores, and say so; returns the number of scored bags."""
-    from midam.evaluate.predict import predict
-    from midam.report.terminal import BagProgress
     from midam.runs.apply import read_for
-    from midam.runs.instance_files import write_instance_scores
+    from midam.runs.kept_scores import journal_of
     from midam.runs.results import predictions_parts
 
-    every = read_for(trained, options.data, console=console, **options.values)
-    part = _part(options.bags, len(every))
-    bags = every.subset(part)
-    keep_sources(every, str(out), "--out", folder=False)
+    bags = read_for(trained, options.data, console=console, **options.values)
+    part = _part(options.bags, len(bags))
+    keep_sources(bags, str(out), "--out", folder=False)
     if options.instances is not None:
-        keep_sources(every, options.instances, "--instances", folder=True)
-    replaced, chunk_size = out.is_file(), trained.settings.run.chunk_size
-    with BagProgress("scoring", bags.sizes, console=console) as bar:
-        if options.instances is None:
-            scores = predict(trained.model, bags, chunk_size=chunk_size, on_bags=bar.update_all)
-        else:
-            scores = write_instance_scores(
-                trained.model,
-                every,
-                Path(options.instances),
-                part=part,
-                columns=trained.target.columns,
-                chunk_size=chunk_size,
-                on_bags=lambda index: bar.update_all([i - part.start for i in index]),
-            )
-    content = predictions_parts(bags, trained.target, scores, decision=trained.decision)
-    write_parts(out, content, typed=options.out is not None)
+        keep_sources(bags, options.instances, "--instances", folder=True)
+    typed, replaced, stream = options.out is not None, out.is_file(), is_stream(out)
+    place = out if stream or not typed else resolved(out)
+    with nullcontext() if stream else journal_of(place) as journal:
+        scores = _kept(options, console, trained, bags, part, journal)
+        content = predictions_parts(bags.subset(part), trained.target, scores, decision=trained.decision)
+        write_parts(out, content, typed=typed)
+        if journal is not None:
+            journal.remove()
     if calls is not None:
-        calls.write(every, part, scores, console)
+        calls.write(bags, part, scores, console)
     # A stream gets the scores and nothing else.
-    messages = console if is_stream(out) else stdout_console()
-    if not is_stream(out):
-        tell_left_out(every, out, messages)
+    messages = console if stream else stdout_console()
+    if not stream:
+        tell_left_out(bags, out, messages)
     for note in trained.target.notes(trained.decision):
         remark(messages, note)
     _tell_class(trained, messages)
     earlier = ", instead of earlier scores" if replaced else ""
-    messages.print(f"{plural(len(bags), 'bag')} scored: {escape(str(out))}{earlier}")
-    return len(bags)
+    messages.print(f"{plural(len(part), 'bag')} scored: {escape(str(out))}{earlier}")
+    return len(part)
+
+
+def _kept(  # noqa: PLR0917
+    options: Options, console: Console, trained: "LoadedRun", bags: "Bags", part: range, journal: "Journal | None"
+) -> "NDArray[np.float64]":
+    """Return the scores of the bags at the positions `part`; a stopped call continues from its journal."""
+    from midam.report.terminal import BagProgress
+    from midam.runs.kept_scores import KeptScores
+
+    folder = None if options.instances is None else Path(options.instances)
+    kept = KeptScores(trained, bags, part, instances=folder, journal=journal)
+    if journal is not None and kept.done:
+        console.print(f"{escape(str(journal.path))} holds the scores of {plural(kept.done, 'bag')}: continuing there")
+    try:
+        with BagProgress("scoring", bags.sizes[part.start : part.stop], console=console) as bar:
+            return kept.score(bar.update_all)
+    except KeyboardInterrupt:
+        if journal is None or not kept.done:
+            raise
+        text = f"stopped; {journal.path} holds {kept.done} of {plural(len(part), 'bag')}"
+        raise RunStoppedError(f"{text}. The same command continues from there") from None
 
 
 def _list_of(options: Options, run: "LoadedRun", out: Path) -> "CallList | None":

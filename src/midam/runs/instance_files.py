@@ -44,7 +44,7 @@ def write_instance_scores(
     part: Sequence[int] | None = None,
     columns: Sequence[str] = (),
     chunk_size: int | None = None,
-    on_bags: Callable[[Sequence[int]], None] | None = None,
+    on_score: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> NDArray[np.float64]:
     """Score bags, and write scores and weights of their instances to ``folder/<bag>.h5``, laid out as CLAM's heatmaps.
 
@@ -70,8 +70,8 @@ def write_instance_scores(
         Names of the C columns, if there are several.
     chunk_size : int, optional
         Instances in memory at a time, >= 1; default: `midam.settings.usual_chunk`.
-    on_bags : callable, optional
-        Called with the position of each finished bag, in a list.
+    on_score : callable, optional
+        Called with the score [1] or [1, C] of each bag whose file is written.
 
     Returns
     -------
@@ -105,8 +105,8 @@ def write_instance_scores(
             bag_model = model if covariates is None else of_covariates(model, covariates[i])
             passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
             scores[row] = write_bag(path, passed, bags, i, about=about)
-            if on_bags is not None:
-                on_bags([i])
+            if on_score is not None:
+                on_score(scores[row : row + 1])
     return scores
 
 
