@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from midam.explain.spool import SpooledBag
+from midam.evaluate.pooled import Member, PooledBags
 from midam.functional.logmean import BagStatistic, identity
-from midam.nn.scorer import BagScorer
 
 STEPS, ORDERS = 20, 20
 _LEAST = 0.0005  # of an area: a smaller difference is printed as 0.000
@@ -47,15 +46,15 @@ def _area(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]
     return np.asarray(np.trapezoid(y, x, axis=-1) / (x[-1] - x[0]))
 
 
-def measure_deletion(spool: SpooledBag, order: NDArray[np.int64], *, seed: int = 0) -> Deletion | None:
+def measure_deletion(bag: PooledBags, order: NDArray[np.int64], *, seed: int = 0) -> Deletion | None:
     """Return the curves of a bag, with its positions by rank [n]; None for a single instance, which has no order."""
     n, steps = len(order), min(STEPS, len(order))
     if steps < 2:
         return None
     bins = step_of_each(order, steps, seed)
     ends = np.cumsum(np.bincount(bins[0], minlength=steps))
-    by_scorer = [_scores(piece, scorer, len(bins)) for piece, scorer in zip(_pieces(spool, bins, steps), spool.scorers)]
-    scores = np.average(by_scorer, axis=0, weights=spool.weights)
+    by_scorer = [_scores(piece, one, len(bins)) for piece, one in zip(_pieces(bag, bins, steps), bag.members)]
+    scores = np.average(by_scorer, axis=0, weights=bag.weights)
     return Deletion(np.append(0, ends[:-1]) / n, scores[0], scores[1:])
 
 
@@ -67,13 +66,13 @@ def step_of_each(order: NDArray[np.int64], steps: int, seed: int) -> NDArray[np.
     return np.stack([by_rank, *(random.permutation(step) for _ in range(ORDERS))])
 
 
-def _pieces(spool: SpooledBag, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
+def _pieces(bag: PooledBags, bins: NDArray[np.int8], steps: int) -> list[BagStatistic]:
     """Return the statistic of each step of each order, [orders * steps], for each scorer."""
     pieces, like = [], torch.zeros((), dtype=torch.float64)
-    for number, member in enumerate(spool.members):
+    for number, member in enumerate(bag.members):
         statistic = member.pooling.statistic
         merged = identity(len(bins) * steps, member.pooling.value_size, like=like)
-        for part, z, v in spool.blocks(number):
+        for part, z, v in bag.blocks(number):
             segments = torch.from_numpy(bins[:, part].astype(np.int64))
             # One order at a time: all orders at once would copy the values, which can be wide, for each order.
             parts = [statistic.reduce_segments(z, v, segment, num_bags=steps) for segment in segments]
@@ -82,11 +81,10 @@ def _pieces(spool: SpooledBag, bins: NDArray[np.int8], steps: int) -> list[BagSt
     return pieces
 
 
-def _scores(pieces: BagStatistic, scorer: BagScorer, orders: int) -> NDArray[np.float64]:
+def _scores(pieces: BagStatistic, member: Member, orders: int) -> NDArray[np.float64]:
     """Return scores [orders, steps] of the instances that have not left before each step."""
     by_step = zip(*(x.view(orders, len(x) // orders, *x.shape[1:]).unbind(1) for x in pieces))
-    remaining = [*accumulate([*map(BagStatistic._make, by_step)][::-1], scorer.pooling.statistic.merge)][::-1]
-    like = next(scorer.parameters())
-    n, l, r = (torch.stack(x, dim=1).flatten(0, 1).to(device=like.device, dtype=like.dtype) for x in zip(*remaining))  # noqa: E741
-    score: NDArray[np.float64] = scorer.pooling.score(l, r, n).detach().double().cpu().numpy()
+    remaining = [*accumulate([*map(BagStatistic._make, by_step)][::-1], member.pooling.statistic.merge)][::-1]
+    n, l, r = (torch.stack(x, dim=1).flatten(0, 1) for x in zip(*remaining))  # noqa: E741
+    score: NDArray[np.float64] = member.pooling.score(l, r, n).detach().numpy()
     return score.reshape(orders, -1)

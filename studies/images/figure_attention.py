@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate.predict import cpu_threads, evaluation, predict
+from midam.evaluate.pooled import PooledBags
+from midam.evaluate.predict import cpu_threads, predict
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import Explanation, explain_bag
 from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
-from midam.explain.spool import SpooledBag
 from midam.nn.scorer import BagEnsemble, BagScorer
 from midam.report.figures import new_figure
 from studies.drawing import save_figure
@@ -131,9 +131,8 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
 def _tested(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> list[Deletion | None]:
     """Return the deletion tests of a bag: by the weights of its instances, and by what they add."""
     by_weight = np.argsort(-found.instances.weight, kind="stable")
-    with SpooledBag(model, bags.subset([found.index])) as spool, evaluation(model):
-        spool.run()
-        return [measure_deletion(spool, order) for order in (by_weight, found.order)]
+    bag = PooledBags(model, bags.subset([found.index]))
+    return [measure_deletion(bag, order) for order in (by_weight, found.order)]
 
 
 def draw(path: Path, shown: list[Shown]) -> None:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from midam.data.bags import Bags
-from midam.evaluate.predict import evaluation, gathered, prepared
-from midam.explain.spool import SpooledBag
+from midam.evaluate.pooled import PooledBags
+from midam.evaluate.predict import evaluation, prepared
 from midam.functional.logmean import BagStatistic
 from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagEnsemble
@@ -45,46 +45,45 @@ def score_instances(model: BagEnsemble, bags: Bags, typical: NDArray[np.float32]
     parts: dict[str, list[Scores]] = {name: [] for name in SCORES}
     with evaluation(model):
         for index in range(len(bags)):
-            with SpooledBag(model, bags.subset([index]), chunk_size=_CHUNK) as spool:
-                for name, values in _of_bag(spool.run(), seed=index).items():
-                    parts[name].append(values)
+            bag = PooledBags(model, bags.subset([index]), chunk_size=_CHUNK)
+            for name, values in _of_bag(bag, seed=index).items():
+                parts[name].append(values)
             gradient = _gradient(model, bags[index], typical)
             if gradient is not None:
                 parts["gradient x input"].append(gradient)
     return {name: np.concatenate(values) for name, values in parts.items() if len(values) == len(bags)}
 
 
-def _of_bag(spool: SpooledBag, *, seed: int) -> dict[str, Scores]:
-    known = gathered(spool, spool.chunks())
-    weight, value, whole = known.weight.astype(float), known.score.astype(float), spool.bag_scores()
-    each, score = np.array(spool.member_contributions()), float(spool.bag_score())
+def _of_bag(bag: PooledBags, *, seed: int) -> dict[str, Scores]:
+    weight, value, whole = bag.weights_of_instances(), bag.alone(), np.array(bag.member_scores())[:, 0]
+    each, (score,) = np.array(bag.member_contributions()), bag.scores().tolist()
     without = (whole[:, None] - each).clip(_LEAST, 1 - _LEAST)
     moved = logit(whole.clip(_LEAST, 1 - _LEAST))[:, None] - logit(without)
     return {
         "weight": weight,
         "value": value,
         "weight x value": weight * (value - score),
-        "contribution": np.average(each, axis=0, weights=spool.weights).astype(np.float32).astype(float),
-        "contribution, logit": np.average(moved, axis=0, weights=spool.weights),
-        "order average": _order_average(spool, seed),
+        "contribution": np.average(each, axis=0, weights=bag.weights).astype(np.float32).astype(float),
+        "contribution, logit": np.average(moved, axis=0, weights=bag.weights),
+        "order average": _order_average(bag, seed),
     }
 
 
-def _order_average(spool: SpooledBag, seed: int) -> Scores:
+def _order_average(bag: PooledBags, seed: int) -> Scores:
     """Return what each instance adds to the instances before it, the mean over random orders of the bag."""
-    count = len(spool.segment)
+    count = len(bag.segment)
     if count == 1:
-        return np.asarray(spool.bag_scores().mean(keepdims=True))
+        return bag.scores()
     orders = torch.from_numpy(np.random.default_rng(seed).permuted(np.tile(np.arange(count), (_ORDERS, 1)), axis=1))
     added = []
-    for number, member in enumerate(spool.members):
-        z, v = (torch.cat(columns) for columns in zip(*(pair for _, *pair in spool.blocks(number))))
+    for number, member in enumerate(bag.members):
+        z, v = (torch.cat(columns) for columns in zip(*(pair for _, *pair in bag.blocks(number))))
         scores = _prefix_scores(member.pooling, z, v, orders)
         steps = scores.diff(dim=1)  # of the second instance of an order, and so on
         sums = torch.zeros(count, dtype=torch.float64).index_add_(0, orders[:, 1:].flatten(), steps.flatten())
         times = torch.bincount(orders[:, 1:].flatten(), minlength=count)
         added.append((sums / times.clamp(min=1)).numpy())
-    return np.asarray(np.average(added, axis=0, weights=spool.weights))
+    return np.asarray(np.average(added, axis=0, weights=bag.weights))
 
 
 @torch.no_grad()

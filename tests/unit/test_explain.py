@@ -17,8 +17,9 @@ from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError
+from midam.evaluate import pooled
 from midam.evaluate.predict import instance_scores, predict
-from midam.explain import explain_bag, spool
+from midam.explain import explain_bag
 from midam.explain.geojson import geojson_text
 from midam.explain.layers import layers_of
 from midam.explain.maps import MAX_SIDE, ImageFolder, PatchMap, draw_map, map_of, placed_patches, read_backdrop
@@ -76,7 +77,7 @@ def test_the_numbers_are_those_that_predict_pools(pooling, members):
 @pytest.mark.parametrize("pooling", [*POOLINGS, "noisy-and", "gated-attention"])
 @pytest.mark.parametrize("members", [1, 2])
 def test_an_instance_adds_what_the_score_loses_without_it(pooling, members, monkeypatch):
-    monkeypatch.setattr(spool, "_ROWS_AT_A_TIME", 13)
+    monkeypatch.setattr(pooled, "MOST_NUMBERS", 26)
     model = make_scorers(pooling, members).double()
     bags = Bags(make_bags().instances.astype(np.float64), starts=np.cumsum(SIZES) - SIZES, sizes=SIZES)
     for index in (0, 2):

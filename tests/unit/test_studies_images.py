@@ -375,8 +375,7 @@ def test_a_deletion_curve_is_the_scores_of_what_is_left_of_the_bag(pooling):
 
 
 def deletion_of(model, bags, index, order):
-    with deletion.SpooledBag(model, bags.subset([index]), chunk_size=10) as spool, torch.no_grad():
-        return deletion.measure_deletion(spool.run(), order)
+    return deletion.measure_deletion(deletion.PooledBags(model, bags.subset([index]), chunk_size=10), order)
 
 
 @pytest.mark.parametrize(

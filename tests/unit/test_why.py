@@ -13,10 +13,9 @@ from midam.data.column_codes import prepare
 from midam.data.covariates import Column
 from midam.errors import ConfigError
 from midam.evaluate import pooled
-from midam.explain import calls, why
+from midam.explain import why
 from midam.explain.calls import decide
 from midam.explain.page import calls_page
-from midam.explain.spool import SpooledBag
 from midam.explain.words import Features, calls_lines
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
@@ -33,14 +32,15 @@ def features_of(bags):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_streamed_bag_has_the_reasons_of_pooled_bags(kind):
+def test_bags_in_blocks_and_files_have_the_reasons_of_bags_in_memory(kind, monkeypatch):
     model, bags = model_of(kind), doubled()
     features, options = features_of(bags), {"threshold": 0.4, "top": 3}
     together = list(decide(pooled.PooledBags(model, bags), bags, features, **options))
-    for index, expected in enumerate(together):
-        part = bags.subset([index])
-        with SpooledBag(model, part, chunk_size=10) as spooled:
-            (reasons,) = decide(spooled.run(), part, features, **options)
+    monkeypatch.setattr(pooled, "MOST_NUMBERS", 20)
+    monkeypatch.setattr(pooled, "_LARGE", 0)
+    for reasons, expected in zip(
+        decide(pooled.PooledBags(model, bags, chunk_size=10), bags, features, **options), together, strict=True
+    ):
         assert [one["instance"] for one in reasons] == [one["instance"] for one in expected]
         for one, other in zip(reasons, expected):
             numbers = [
@@ -138,17 +138,6 @@ def test_a_bag_that_many_instances_carry_names_none(run):
     assert page.count("The instances that add most") == page.count("The instances that decided")
 
 
-def test_large_bags_are_streamed(run, monkeypatch):
-    bags, calls_of = planted(8, seed=2), []
-    expected = [one.to_dict() for one in why(run, bags)]
-    monkeypatch.setattr(pooled, "MOST_NUMBERS", 1)
-    monkeypatch.setattr(calls, "_LARGE", 0)
-    monkeypatch.setattr(calls, "PooledBags", lambda *_, **__: calls_of.append(1))
-    for one, other in zip(why(run, bags), expected, strict=True):
-        assert [part["instance"] for part in one.to_dict()["instances"]] == [p["instance"] for p in other["instances"]]
-    assert not calls_of
-
-
 def test_ordinary_values_are_those_of_negative_bags_alone(run):
     x = np.arange(80.0).reshape(8, 10, 1)
     bags = Bags.from_list(x, [1, 0] * 4)
@@ -187,8 +176,6 @@ def test_covariates_and_several_classes_count():
     bags = covariate_bags(40)
     run = MIDAMClassifier(epochs=2, members=2).fit(bags, bags.labels).to_run()
     np.testing.assert_allclose(pooled.PooledBags(run.model, bags).scores(), predict(run.model, bags), rtol=1e-5)
-    with SpooledBag(run.model, bags.subset([3])) as spooled:
-        np.testing.assert_allclose(spooled.run().scores(), predict(run.model, bags)[3:4], rtol=1e-5)
     rng, classes = np.random.default_rng(0), np.arange(45) % 3
     several = Bags.from_list([rng.normal(size=(4, 3)) + [3 * (y == k) for k in range(3)] for y in classes])
     model = BagClassifier(epochs=5, members=2).fit(several, classes)

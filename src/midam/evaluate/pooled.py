@@ -2,8 +2,7 @@
 
 A score depends on a bag only by its statistic (n, l, r), so that no bag is encoded twice: the pairs (z, v) of its
 instances are kept, and parts of a bag are merged again, in float64, because one of 100 000 instances changes the score
-by less than the resolution of float32. `PooledBags` keeps them in memory; `midam.explain.spool` keeps those of one
-large bag in a file, and reads them block by block.
+by less than the resolution of float32.
 
 The contribution of an instance is the score of the bag minus its score without this instance. For means it has the
 closed form of `midam.functional.logmean.without`. In two cases, the statistic of the other instances is merged again
@@ -13,7 +12,8 @@ instead: without the instance that attains a maximum, and without one of more th
 
 import copy
 import functools
-from abc import ABC, abstractmethod
+import math
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -37,6 +37,7 @@ from midam.settings import usual_chunk
 Scores = NDArray[np.float64]
 Pairs = tuple[Tensor, Tensor]  # logits z [m] and values v [m, V] of instances
 MOST_NUMBERS = 2**22  # of the pairs of all scorers that are kept at a time
+_LARGE = 8 * MOST_NUMBERS  # of the values of a bag that are kept in a file
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,23 @@ def _without_graph() -> Iterator[None]:
         yield
 
 
-class RemovableBags(ABC):
+class PooledBags:
     """K whole bags, as the M scorers of a model pool them; their instances can be removed.
+
+    Their pairs are kept: in memory, or those of a large bag in a temporary file.
+
+    Parameters
+    ----------
+    model : BagScorer or BagEnsemble
+        Put into evaluation mode for the call.
+    bags : Bags
+        All their instances are encoded, a chunk at a time; `numbers_of` says how many numbers are then kept.
+    column : int, optional
+        Score column, from 0; required if the model has several.
+    chunk_size : int, optional
+        Instances encoded at a time; default: `midam.settings.usual_chunk`.
+    on_chunk : callable, optional
+        Called with the positions and bags of each chunk, int64 [m], and a pair z [m] and v [m, V] for each scorer.
 
     Attributes
     ----------
@@ -86,35 +102,82 @@ class RemovableBags(ABC):
         Bag of each instance, from 0.
     sizes : Tensor [K], int64
         Number of instances of each bag.
-    chunk_size : int
-        Instances encoded at a time.
+
+    Examples
+    --------
+    The third instance raises the score of the first bag from 0.5 to 0.95:
+
+    >>> from midam.nn.pooling import MaxPooling
+    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
+    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
+    >>> parts = [np.array([[-2.0], [0.0], [3.0]], np.float32), np.array([[1.0]], np.float32)]
+    >>> pooled = PooledBags(model, Bags.from_list(parts))
+    >>> pooled.scores().round(2), pooled.contributions().round(2)
+    (array([0.95, 0.73]), array([0.  , 0.  , 0.45, 0.73], dtype=float32))
     """
 
-    members: list[Member]
-    weights: Tensor | None
-    segment: Tensor
-    sizes: Tensor
-    _model: BagScorer | BagEnsemble  # of one score column
-    chunk_size: int
+    def __init__(
+        self,
+        model: BagScorer | BagEnsemble,
+        bags: Bags,
+        *,
+        column: int | None = None,
+        chunk_size: int | None = None,
+        on_chunk: Callable[[Tensor, Tensor, list[Pairs]], object] | None = None,
+    ) -> None:
+        bags = prepared(model, bags)
+        reader = reader_of(model, bags)
+        self.chunk_size = chunk_size or usual_chunk(bags.instance_shape)
+        self.sizes = torch.from_numpy(bags.sizes)
+        self.segment = torch.repeat_interleave(torch.arange(len(bags)), self.sizes)
+        covariates = covariates_of(model, bags)
+        terms = [scorer.covariates for scorer in scorers_of(model)]
+        self._model, self.weights = column_of(model, column), weights_of(model)
+        scorers = scorers_of(self._model)
+        batch = WholeBatch.unlabeled(reader, torch.arange(len(bags)))
+        self._pairs: list[Pairs] = []
+        with evaluation(model), closing(batch.read(self.chunk_size)) as chunks:
+            shifts = [None if term is None else term(covariates).double().cpu() for term in terms]
+            low, count = 0, len(self.segment)
+            for positions, segment, x in chunks:
+                pairs = [*instances_of_each(scorers, x)]
+                if on_chunk is not None:
+                    on_chunk(positions, segment.to(x.device), pairs)
+                self._pairs = self._pairs or [(_empty(z, count), _empty(v, count)) for z, v in pairs]
+                for kept, pair in zip(self._pairs, pairs):
+                    for rows, values in zip(kept, pair):
+                        rows[low : low + len(x)] = values
+                low += len(x)
+        shifts = [x if x is None or column is None or x.ndim == 1 else x[:, column] for x in shifts]
+        self.members = [*map(Member.of, scorers, shifts)]
 
-    @abstractmethod
     def blocks(self, member: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield, in order, the positions of some instances and their pairs by a scorer, in float64."""
+        z, v = self._pairs[member]
+        count = max(1, MOST_NUMBERS // (1 + v.shape[1]))
+        for low in range(0, max(len(z), 1), count):
+            yield slice(low, low + count), z[low : low + count].double(), v[low : low + count].double()
 
-    @abstractmethod
     def keep(self, kept: NDArray[np.bool_]) -> Self:
         """Return the same bags with the instances that the mask `kept` [m] selects; a bag may become empty."""
+        rows = torch.from_numpy(np.flatnonzero(kept))
+        segment = self.segment[rows]
+        return self._of_rows(rows, segment, torch.bincount(segment, minlength=len(self.sizes)))
 
     @property
     def slow(self) -> bool:
         """Whether contributions have no closed form for some scorer, such as trees."""
         return any(not _is_closed(one.pooling) for one in self.members)
 
-    @_without_graph()
     def scores(self) -> Scores:
         """Return the score of each bag, [K]; NaN for an empty bag."""
+        return self._mean(self.member_scores())
+
+    @_without_graph()
+    def member_scores(self) -> list[Tensor]:
+        """Return the scores of the bags by each scorer, [M] tensors [K]."""
         bags = torch.arange(len(self.sizes))
-        return self._mean([one.score(self._statistic(at), bags) for at, one in enumerate(self.members)])
+        return [one.score(self._statistic(at), bags) for at, one in enumerate(self.members)]
 
     @_without_graph()
     def weights_of_instances(self) -> Scores:
@@ -217,61 +280,6 @@ class RemovableBags(ABC):
             after = _merged_before(_flipped(singles), segment.flip(0), last, merge)
             yield part, merge(_merged_before(singles, segment, first, merge), _flipped(after))
 
-
-class PooledBags(RemovableBags):
-    """K whole bags in memory.
-
-    Parameters
-    ----------
-    model : BagScorer or BagEnsemble
-        Put into evaluation mode for the call.
-    bags : Bags
-        All their instances are encoded, a chunk at a time; `numbers_of` says how many numbers are then kept.
-    column : int, optional
-        Score column, from 0; required if the model has several.
-    chunk_size : int, optional
-        Instances encoded at a time; default: `midam.settings.usual_chunk`.
-
-    Examples
-    --------
-    The third instance raises the score of the first bag from 0.5 to 0.95:
-
-    >>> from midam.nn.pooling import MaxPooling
-    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
-    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
-    >>> parts = [np.array([[-2.0], [0.0], [3.0]], np.float32), np.array([[1.0]], np.float32)]
-    >>> pooled = PooledBags(model, Bags.from_list(parts))
-    >>> pooled.scores().round(2), pooled.contributions().round(2)
-    (array([0.95, 0.73]), array([0.  , 0.  , 0.45, 0.73], dtype=float32))
-    """
-
-    def __init__(
-        self, model: BagScorer | BagEnsemble, bags: Bags, *, column: int | None = None, chunk_size: int | None = None
-    ) -> None:
-        bags = prepared(model, bags)
-        reader, self.chunk_size = reader_of(model, bags), chunk_size or usual_chunk(bags.instance_shape)
-        self.sizes = torch.from_numpy(bags.sizes)
-        self.segment = torch.repeat_interleave(torch.arange(len(bags)), self.sizes)
-        known, terms = covariates_of(model, bags), [scorer.covariates for scorer in scorers_of(model)]
-        self._model, self.weights = column_of(model, column), weights_of(model)
-        scorers = scorers_of(self._model)
-        batch = WholeBatch.unlabeled(reader, torch.arange(len(bags)))
-        with evaluation(model), closing(batch.read(self.chunk_size)) as chunks:
-            shifts = [None if term is None else term(known).double().cpu() for term in terms]
-            self._pairs = _joined([[*instances_of_each(scorers, x)] for _, _, x in chunks])
-        shifts = [x if x is None or column is None or x.ndim == 1 else x[:, column] for x in shifts]
-        self.members = [*map(Member.of, scorers, shifts)]
-
-    def blocks(self, member: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Yield all instances in one block."""
-        yield slice(None), *self._pairs[member]
-
-    def keep(self, kept: NDArray[np.bool_]) -> Self:
-        """Return the same bags with the instances that the mask `kept` [m] selects; a bag may become empty."""
-        mask = torch.from_numpy(kept)
-        segment = self.segment[mask]
-        return self._of_rows(mask, segment, torch.bincount(segment, minlength=len(self.sizes)))
-
     def compose(self, parts: Sequence[Sequence[int]]) -> Self:
         """Return bags of which each holds the instances of several bags, with the covariates of the first of them.
 
@@ -290,13 +298,16 @@ class PooledBags(RemovableBags):
     @_without_graph()
     def alone(self) -> Scores:
         """Return the score of a bag with each instance alone, [m]."""
-        pairs = zip(self.members, self._pairs)
-        return self._mean([one.score(one.singles(*pair), self.segment) for one, pair in pairs])
+        alone = []
+        for at, one in enumerate(self.members):
+            blocks = [one.score(one.singles(z, v), self.segment[part]) for part, z, v in self.blocks(at)]
+            alone.append(torch.cat(blocks))
+        return self._mean(alone)
 
     def _of_rows(self, rows: Tensor, segment: Tensor, sizes: Tensor) -> Self:
         other = copy.copy(self)
         other.segment, other.sizes = segment, sizes
-        other._pairs = [(z[rows], v[rows]) for z, v in self._pairs]
+        other._pairs = [(_rows_of(z, rows), _rows_of(v, rows)) for z, v in self._pairs]
         return other
 
 
@@ -408,6 +419,21 @@ def _joined(chunks: Sequence[Sequence[Pairs]]) -> list[Pairs]:
     """Return the pairs of all chunks by each scorer, in float64 on the CPU."""
     columns = ([torch.cat(part).double().cpu() for part in zip(*pairs)] for pairs in zip(*chunks))
     return [(z, v) for z, v in columns]
+
+
+def _empty(like: Tensor, count: int) -> Tensor:
+    """Return `count` rows to fill, in memory or, if they are large, in a temporary file."""
+    # Trees may score float64 and its rounding differently; for other scorers, float32 holds all digits.
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    shape = (count, *like.shape[1:])
+    if math.prod(shape) <= _LARGE:
+        return torch.empty(shape, dtype=dtype)
+    with tempfile.TemporaryFile() as file:
+        return torch.from_numpy(np.memmap(file, str(dtype).removeprefix("torch."), "w+", shape=shape))
+
+
+def _rows_of(values: Tensor, rows: Tensor) -> Tensor:
+    return torch.index_select(values, 0, rows, out=_empty(values, len(rows)))
 
 
 def _is_closed(pooling: Pooling) -> bool:

@@ -2,7 +2,7 @@
 
 An instance counts by its contribution, the score of the bag minus its score without it; a feature by what the score
 loses when this value of this instance becomes the typical one (occlusion). Bags are handled many at a time, see
-`midam.evaluate.pooled`; a bag too large for that is streamed, and only its top instances are kept.
+`midam.evaluate.pooled`.
 """
 
 import math
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError, require_counts
-from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, RemovableBags, Scores, numbers_of, pooled_groups
+from midam.evaluate.pooled import PooledBags, Scores, pooled_groups
 from midam.evaluate.predict import prepared
 from midam.explain.explanation import Origins, known_columns
-from midam.explain.spool import SpooledBag
 from midam.explain.words import Features, TellingFeature
 from midam.runs.loaded import LoadedRun, predict_run
 
@@ -29,7 +28,7 @@ _TRIED = 5  # instances besides those that are listed
 
 
 def decide(
-    whole: RemovableBags, bags: Bags, features: Features | None, *, threshold: float | None, top: int
+    whole: PooledBags, bags: Bags, features: Features | None, *, threshold: float | None, top: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield, for each bag, the arguments of `DecidingInstance` but for its place; at most `top` of them.
 
@@ -65,7 +64,7 @@ def decide(
         yield reasons
 
 
-def _candidates(whole: RemovableBags, added: NDArray[np.float32], count: int, *, top: int) -> NDArray[np.int64]:
+def _candidates(whole: PooledBags, added: NDArray[np.float32], count: int, *, top: int) -> NDArray[np.int64]:
     """Return positions of instances of each bag [top, K], each the one that adds most without those before it.
 
     A bag with fewer instances has -1.
@@ -92,7 +91,7 @@ def _candidates(whole: RemovableBags, added: NDArray[np.float32], count: int, *,
 
 
 def _telling(
-    rest: RemovableBags, bags: Bags, features: Features | None, score: Scores, pick: NDArray[np.int64]
+    rest: PooledBags, bags: Bags, features: Features | None, score: Scores, pick: NDArray[np.int64]
 ) -> dict[int, tuple[TellingFeature, ...]]:
     """Return the telling features of the instances `pick` [K], which `rest` lacks, of bags with this score before."""
     bag = np.flatnonzero(pick >= 0)
@@ -106,7 +105,7 @@ def _telling(
     return dict(zip(bag.tolist(), features.telling(bags.gather(bags.starts[bag] + pick[bag] - before[bag]), losses)))
 
 
-def _shares(whole: RemovableBags, added: NDArray[np.float32], picks: NDArray[np.int64], score: Scores) -> Scores:
+def _shares(whole: PooledBags, added: NDArray[np.float32], picks: NDArray[np.int64], score: Scores) -> Scores:
     """Return the share of each listed instance [k, K] in the score of its bag, 0 to 1."""
     listed = np.zeros(len(added), dtype=bool)
     listed[picks[picks >= 0]] = True
@@ -122,7 +121,6 @@ def _shares(whole: RemovableBags, added: NDArray[np.float32], picks: NDArray[np.
 
 
 TOP = 3  # instances of a bag
-_LARGE = 8 * MOST_NUMBERS  # numbers of a bag that is streamed
 
 
 @dataclass(frozen=True)
@@ -352,12 +350,8 @@ def _reasons(
     run: LoadedRun, bags: Bags, index: NDArray[np.int64], column: int | None, *, top: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield the deciding instances of the bags at these positions, by a score column."""
-    features, width = Features.of(run.data, run.model, bags), numbers_of(run.model)
+    features = Features.of(run.data, run.model, bags)
     options: dict[str, Any] = {"column": column, "chunk_size": run.settings.run.chunk_size}
     for group in pooled_groups(run.model, bags.sizes[index]):
         part = bags.subset(index[group.start : group.stop])
-        if len(part) == 1 and int(part.sizes[0]) * width > _LARGE:
-            with SpooledBag(run.model, part, **options) as spooled:
-                yield from decide(spooled.run(), part, features, threshold=run.threshold, top=top)
-        else:
-            yield from decide(PooledBags(run.model, part, **options), part, features, threshold=run.threshold, top=top)
+        yield from decide(PooledBags(run.model, part, **options), part, features, threshold=run.threshold, top=top)

@@ -11,15 +11,17 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.batch import WholeBatch
 from midam.data.brief import BriefRepr
 from midam.data.instance_labels import labels_of
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import BagDataError
-from midam.evaluate.predict import InstanceScores, gathered, prepared
-from midam.explain.spool import SpooledBag
+from midam.evaluate.pooled import PooledBags
+from midam.evaluate.predict import InstancePass, InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
 from midam.explain.words import Features, TellingFeature, instance_text
 from midam.nn.scorer import BagEnsemble, BagScorer
 from midam.runs.instance_files import write_bag
+from midam.settings import usual_chunk
 
 Origins = Mapping[str, Mapping[str, Sequence[Any]]]
 Parts = Callable[[int, NDArray[np.float64]], NDArray[Any] | None]  # see `midam.explain.raw.RawFiles.parts`
@@ -192,27 +194,35 @@ def explain_bag(
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     bag = prepared(model, bags.subset([index]))
-    with SpooledBag(model, bag, column=column, chunk_size=chunk_size) as spool:
-        instances, contribution = gathered(spool.run(), spool.chunks()), spool.contributions()
+    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
+    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
+    passed = InstancePass(of_bag(model, bag, 0), batch, column=column, chunk_size=chunk_size)
+    chunks = list[tuple[torch.Tensor, torch.Tensor]]()
+    pooled = PooledBags(
+        model, bag, column=column, chunk_size=chunk_size, on_chunk=lambda *chunk: chunks.append(passed.take(*chunk))
+    )
+    contribution = pooled.contributions()
+    with evaluation(model):
+        instances, score = gathered(passed, chunks), passed.bag_score()
         if write_to is not None:
-            write_bag(write_to, spool, bags, index, extra={"contribution": contribution}, about=about)
-        # Ties of contributions are broken by weight, logit, score, then position.
-        keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
-        order = np.lexsort(keys).astype(np.int64)
-        return Explanation(
-            bag=str(bags.ids[index]),
-            index=index,
-            score=spool.bag_score(),
-            pooling=spool.pooling,
-            instances=instances,
-            contribution=contribution,
-            weighted=all(scorer.pooling.weighted for scorer in spool.scorers),
-            coords=bags.places(index),
-            order=order,
-            columns=known_columns(bags, index),
-            features={} if features is None else _telling(spool, bag, features, order[:top].tolist()),
-            parts={} if parts is None else _of_parts(spool, _with_parts(order, contribution).tolist(), parts),
-        )
+            write_bag(write_to, passed, bags, index, chunks=chunks, extra={"contribution": contribution}, about=about)
+    # Ties of contributions are broken by weight, logit, score, then position.
+    keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
+    order = np.lexsort(keys).astype(np.int64)
+    return Explanation(
+        bag=str(bags.ids[index]),
+        index=index,
+        score=score,
+        pooling=passed.pooling,
+        instances=instances,
+        contribution=contribution,
+        weighted=all(scorer.pooling.weighted for scorer in passed.scorers),
+        coords=bags.places(index),
+        order=order,
+        columns=known_columns(bags, index),
+        features={} if features is None else _telling(pooled, bag, features, order[:top].tolist()),
+        parts={} if parts is None else _of_parts(pooled, _with_parts(order, contribution).tolist(), parts),
+    )
 
 
 def known_columns(bags: Bags, index: int, origins: Origins = MappingProxyType({})) -> dict[str, Sequence[Any]]:
@@ -230,20 +240,20 @@ def known_columns(bags: Bags, index: int, origins: Origins = MappingProxyType({}
 
 
 def _telling(
-    spool: SpooledBag, bag: Bags, features: Features, top: Sequence[int]
+    pooled: PooledBags, bag: Bags, features: Features, top: Sequence[int]
 ) -> dict[int, tuple[TellingFeature, ...]]:
     """Return the telling features of each of the `top` instances: the others stay in the bag."""
-    telling, score = dict[int, tuple[TellingFeature, ...]](), spool.scores()
+    telling, score = dict[int, tuple[TellingFeature, ...]](), pooled.scores()
     for instance in top:
-        added = _exchange(spool, instance)
+        added = _exchange(pooled, instance)
         row = bag.gather(bag.starts + instance)
         (telling[instance],) = features.telling(row, lambda x, _: score - added(x), most=FEATURES_SHOWN)  # noqa: B023
     return telling
 
 
-def _exchange(spool: SpooledBag, instance: int) -> Callable[[torch.Tensor], NDArray[np.float64]]:
+def _exchange(pooled: PooledBags, instance: int) -> Callable[[torch.Tensor], NDArray[np.float64]]:
     """Return a function that gives the scores of the bag in which an instance is replaced by one of x [T, ...]."""
-    rest = spool.keep(np.arange(len(spool.segment)) != instance)
+    rest = pooled.keep(np.arange(len(pooled.segment)) != instance)
     return lambda x: rest.with_instance(np.zeros(len(x), dtype=np.int64), x)
 
 
@@ -253,7 +263,7 @@ def _with_parts(order: NDArray[np.int64], contribution: NDArray[np.float32]) -> 
     return order[:LARGE][sizes[order[:LARGE]] >= _LEAST_SHARE * sizes.max()]
 
 
-def _of_parts(spool: SpooledBag, top: Sequence[int], parts: Parts) -> dict[int, PartMap]:
+def _of_parts(pooled: PooledBags, top: Sequence[int], parts: Parts) -> dict[int, PartMap]:
     """Return what the parts of the `top` instances add: the mean loss without each of the four windows over a part.
 
     Windows a quarter of the sides wide cover the picture. Others, half as wide, lie around the peak of this map, and
@@ -268,7 +278,7 @@ def _of_parts(spool: SpooledBag, top: Sequence[int], parts: Parts) -> dict[int, 
             rows = parts(instance, np.clip(middles + np.array([[-half], [half]]), 0, 1))
             if rows is None:
                 break
-            scores = _exchange(spool, instance)(torch.from_numpy(rows.astype(np.float32)))
+            scores = _exchange(pooled, instance)(torch.from_numpy(rows.astype(np.float32)))
             windows = (scores[0] - scores[1:]).reshape(count, count)
             added = (windows[:-1, :-1] + windows[1:, :-1] + windows[:-1, 1:] + windows[1:, 1:]) / 4
             peak = peak_of(added, peak, half)

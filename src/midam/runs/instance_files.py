@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -116,13 +116,14 @@ def write_bag(
     bags: Bags,
     index: int,
     *,
+    chunks: Iterable[tuple[Tensor, Tensor]] | None = None,
     extra: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
     about: Mapping[str, Any] = MappingProxyType({}),
 ) -> float | NDArray[np.float64]:
     """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, or its scores [C].
 
-    The first pass of `passed`, which streams the bag through the scorers, runs here. `extra` are further columns [n] of
-    the file, `about` further attributes.
+    The first pass of `passed`, which streams the bag through the scorers, runs here, unless its `chunks` are given.
+    `extra` are further columns [n] of the file, `about` further attributes.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
@@ -130,7 +131,7 @@ def write_bag(
     width = _width(bags.coords, members=members, columns=columns) + 4 * len(extra)
     width += sum(column.itemsize for column in optional.values())
     with _new_file(h5py, path, space=_HEAD + width * size) as file:
-        _write_passes(file, passed, size=size)
+        _write_passes(file, passed, passed.chunks() if chunks is None else chunks, size=size)
         _write_coords(file, bags, index, chunk_size=passed.chunk_size)
         for name, column in optional.items():
             kind = h5py.string_dtype("utf-8", column.itemsize) if column.dtype.kind == "S" else column.dtype
@@ -189,14 +190,14 @@ def with_digest(name: str, text: str) -> str:
     return f"{name[:_MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _write_passes(file: Any, passed: InstancePass, *, size: int) -> None:
+def _write_passes(file: Any, passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]], *, size: int) -> None:
     (members, *columns), chunk_size = passed.shape, passed.chunk_size
     mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
     shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
     group = file if members == 1 else file.create_group("members")
     datasets = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
     low = 0
-    for score, z in passed.chunks():
+    for score, z in chunks:
         _put(datasets, low, score=score, attention_scores=z)
         low += len(z)
     if members > 1:
