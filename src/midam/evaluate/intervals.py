@@ -99,7 +99,7 @@ def auroc_interval(
     """
     refuse_other_order(labels, groups, folds)
     y, s = check_bags(labels, scores)
-    positives, negatives = check_two_classes(y)
+    sizes: tuple[float, float] = check_two_classes(y)
     require_counts(resamples=resamples)
     if not 0 < level < 1 or resamples < 100:
         raise ConfigError(
@@ -108,16 +108,25 @@ def auroc_interval(
         )
     z = float(scipy.stats.norm.ppf((1 + level) / 2))
     units, grouped = units_of(groups, y.size)
-    if grouped:
-        return _grouped(y, s, units, folds, level=level, z=z, seed=seed, resamples=resamples)
     of_pos, of_neg = placements(y, s, folds)
-    area, variance = _delong(of_pos, of_neg)
-    shared = _shared(folds)
-    variance, score = shared * variance, _auroc_bounds(area, positives / shared, negatives / shared, z)
-    if not variance > 0 or area in (0.0, 1.0):
-        return Interval(*score, "score")
-    few = min(positives, negatives) < FEW_UNITS
-    return logit_interval(area, variance, z, "logit-delong", bounds=score if few else None)
+    area, plain = _delong(of_pos, of_neg)
+    shared, variance = _shared(folds), plain
+    if grouped:
+        sizes, variance = _classes_of(units, y), _clustered_variance(y, of_pos, of_neg, units)
+    fewest, variance = min(sizes), shared * variance
+    sizes = sizes[0] / shared, sizes[1] / shared
+    resampled = grouped and folds is None
+    if area in (0.0, 1.0) or not (variance > 0 or resampled):
+        return Interval(*_auroc_bounds(area, *sizes, z), "score (groups)" if grouped else "score")
+    if grouped and fewest >= FEW_GROUPS and plain > 0:
+        effect = max(1.0, variance / plain)
+        sizes = max(of_pos.size / effect, sizes[0]), max(of_neg.size / effect, sizes[1])
+    score = None if fewest >= FEW_UNITS else _auroc_bounds(area, *sizes, z)
+    if not resampled:
+        return logit_interval(area, variance, z, "clustered logit-delong" if grouped else "logit-delong", bounds=score)
+    areas = resampled_aurocs(y, s, units, seed=seed, resamples=resamples)
+    low, high = (float(bound) for bound in np.quantile(areas, [(1 - level) / 2, (1 + level) / 2]))
+    return _widened(low, high, "cluster-bootstrap", score)
 
 
 def logit_interval(
@@ -126,6 +135,13 @@ def logit_interval(
     """Return the normal interval on the logit scale, widened to contain the `bounds` by the method `name`, if given."""
     half = z * np.sqrt(variance) / (center * (1 - center))
     low, high = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
+    return _widened(low, high, method, bounds, name=name)
+
+
+def _widened(
+    low: float, high: float, method: str, bounds: tuple[float, float] | None, *, name: str = "score"
+) -> Interval:
+    """Return an interval that contains `bounds` too, if they are given."""
     if bounds is None:
         return Interval(low, high, method)
     return Interval(min(low, bounds[0]), max(high, bounds[1]), f"{method} + {name}")
@@ -292,39 +308,6 @@ def score_bounds(area: float, alone: float, shared: float, *, z: float, effect: 
         return float(scipy.optimize.brentq(excess, 0.0, min(center, 1 - 1e-12), args=(center,), xtol=1e-14))
 
     return lower(area), 1.0 - lower(1.0 - area)
-
-
-def _grouped(
-    labels: Labels,
-    scores: Scores,
-    units: NDArray[np.intp],
-    folds: ArrayLike | None,
-    *,
-    level: float,
-    z: float,
-    seed: int,
-    resamples: int,
-) -> Interval:
-    """Return the interval from whole groups, see :func:`auroc_interval`."""
-    sizes: tuple[float, float] = _classes_of(units, labels)
-    fewest = min(sizes)
-    of_pos, of_neg = placements(labels, scores, folds)
-    area, plain = _delong(of_pos, of_neg)
-    clustered, shared = _shared(folds) * _clustered_variance(labels, of_pos, of_neg, units), _shared(folds)
-    sizes = (sizes[0] / shared, sizes[1] / shared)
-    if area in (0.0, 1.0) or (folds is not None and not clustered > 0):
-        return Interval(*_auroc_bounds(area, *sizes, z), "score (groups)")
-    if fewest >= FEW_GROUPS and plain > 0:
-        effect = max(1.0, clustered / plain)
-        sizes = (max(of_pos.size / effect, sizes[0]), max(of_neg.size / effect, sizes[1]))
-    score = None if fewest >= FEW_UNITS else _auroc_bounds(area, *sizes, z)
-    if folds is not None:
-        return logit_interval(area, clustered, z, "clustered logit-delong", bounds=score)
-    areas = resampled_aurocs(labels, scores, units, seed=seed, resamples=resamples)
-    low, high = (float(bound) for bound in np.quantile(areas, [(1 - level) / 2, (1 + level) / 2]))
-    if score is None:
-        return Interval(low, high, "cluster-bootstrap")
-    return Interval(min(low, score[0]), max(high, score[1]), "cluster-bootstrap + score")
 
 
 def _clustered_variance(labels: Labels, of_pos: Scores, of_neg: Scores, units: NDArray[np.intp]) -> float:
