@@ -22,7 +22,6 @@ from midam.settings import DataSettings
 from midam.targets import target_of
 
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
-_SAMPLE_BAGS, _SAMPLE_ROWS = 100, 100
 _SHOWN = 30  # limit of listed classes
 
 
@@ -46,8 +45,8 @@ class BagDescription:
 def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) -> BagDescription:
     """Describe labeled or unlabeled bags, and look for problems in them.
 
-    Up to 256 MiB of instances are read completely. For more, constant features are searched in a sample, and duplicate
-    bags only if the bags have digests, as in a store. `name` is the path of the data, or their name. Bags may have
+    Up to 256 MiB of instances are read completely. In more, constant features are not searched, and duplicate bags only
+    if the bags have digests, as in a store. `name` is the path of the data, or their name. Bags may have
     missing values: features are described by the others. Categories and times are described by the features that the
     settings `data` make of them.
 
@@ -72,10 +71,10 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
         traps += _duplicate_warnings(bags)
     else:
         notes.append("duplicate bags were not searched: import the data into a store to find them")
-    if len(bags.instance_shape) == 1:
-        traps += _constant_warnings(bags, exact=exact)
-        if not exact:
-            notes.append("constant features were searched in a sample of the instances")
+    if len(bags.instance_shape) == 1 and exact:
+        traps += _constant_warnings(bags)
+    elif len(bags.instance_shape) == 1:
+        notes.append("constant features were not searched: the instances are larger than 256 MiB")
     traps += [line] if (line := marked_missing(bags)) else []
     return BagDescription(bag_facts(name, bags), traps, notes)
 
@@ -208,25 +207,15 @@ def _duplicate_warnings(bags: Bags) -> Iterator[str]:
             yield f"duplicate bags that {name}: {plural(len(mixed), 'set')}, such as {names}"
 
 
-def _constant_warnings(bags: Bags, *, exact: bool) -> Iterator[str]:
+def _constant_warnings(bags: Bags) -> Iterator[str]:
     order = np.argsort(bags.starts, kind="stable")
-    spans = row_chunks(bags.instances, bags.starts[order], bags.sizes[order]) if exact else _sampled_rows(bags)
+    spans = row_chunks(bags.instances, bags.starts[order], bags.sizes[order])
     chunks = (np.asarray(bags.instances[low:high]) for low, high in spans)
-    lows, highs, counts = zip(*((np.fmin.reduce(chunk), np.fmax.reduce(chunk), len(chunk)) for chunk in chunks))
-    constant, count = ~(np.fmin.reduce(lows) < np.fmax.reduce(highs)), sum(counts)  # also without any value
+    lows, highs = zip(*((np.fmin.reduce(chunk), np.fmax.reduce(chunk)) for chunk in chunks))
+    constant = ~(np.fmin.reduce(lows) < np.fmax.reduce(highs))  # also without any value
     names = np.array(bags.feature_names or range(len(constant)), dtype=np.str_)
     coded = {name.partition("=")[0] for name in names.tolist() if "=" in name}
     # `color other` is for categories to come: it is constant where all are frequent.
     same = [name for name in names[constant].tolist() if name.removesuffix(" other") not in coded]
-    if same and count > 1:
-        sample_text = "" if exact else f" in a sample of {count} instances"
-        yield f"constant features{sample_text}: {len(same)} of {len(constant)} ({listed(same, most=3)})"
-
-
-def _sampled_rows(bags: Bags) -> Iterator[tuple[int, int]]:
-    """Yield spans of neighboring instances, which every file format reads fast."""
-    rng = np.random.default_rng(0)
-    for number in np.sort(rng.choice(len(bags), min(len(bags), _SAMPLE_BAGS), replace=False)).tolist():
-        start, size = int(bags.starts[number]), int(bags.sizes[number])
-        low = start + int(rng.integers(max(1, size - _SAMPLE_ROWS + 1)))
-        yield low, min(low + _SAMPLE_ROWS, start + size)
+    if same and bags.num_instances > 1:
+        yield f"constant features: {len(same)} of {len(constant)} ({listed(same, most=3)})"

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_curve
 from midam.errors import plural
 from midam.evaluate.bands import Band, Bands
 from midam.evaluate.calibrate import Bin, Line
+from midam.evaluate.ranking import Labels, Scores
 from midam.evaluate.survival import bags_at_risk, kaplan_meier
 from midam.report.figures import COLORS, DASHES, GRAY, add_dots, evenly, finish, new_chart, span, unit_axes
 from midam.report.words import shortened
@@ -27,12 +28,7 @@ _FALL_OUT = "1 \N{MINUS SIGN} specificity"
 
 
 def plot_roc(
-    *,
-    labels: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    summary: Mapping[str, Any],
-    baseline: NDArray[np.float64] | None = None,
-    band: Band | None = None,
+    labels: Labels, scores: Scores, summary: Mapping[str, Any], baseline: Scores | None = None, band: Band | None = None
 ) -> Figure:
     """Plot the ROC curve of bags of both classes with the AUROC of their summary, and its operating point, if any.
 
@@ -79,7 +75,7 @@ def plot_precision(bands: Bands, *, share: float) -> Figure:
     return finish(figure)
 
 
-def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, threshold: float | None) -> Figure:
+def plot_histogram(labels: Labels, scores: Scores, *, threshold: float | None) -> Figure:
     """Plot the histograms of the scores of both classes."""
     figure, axes = new_chart()
     edges = np.linspace(*span(scores, pad=0.02), _BINS + 1)
@@ -93,13 +89,7 @@ def plot_histogram(labels: NDArray[np.int64], scores: NDArray[np.float64], *, th
     return finish(figure)
 
 
-def plot_reliability(
-    bins: Sequence[Bin],
-    *,
-    across: str = "Predicted probability",
-    up: str = "Observed share",
-    line: Line | None = None,
-) -> Figure:
+def plot_reliability(bins: Sequence[Bin], across: str, up: str, line: Line | None = None) -> Figure:
     """Plot observed shares against probabilities, in bins with intervals, and the recalibration line, if any."""
     figure, axes = new_chart(height=3.3)
     unit_axes(axes, across, up, diagonal="Perfect")
@@ -114,7 +104,7 @@ def plot_reliability(
     return finish(figure)
 
 
-def plot_decision_curve(benefit: Band, everyone: NDArray[np.float64]) -> Figure:
+def plot_decision_curve(benefit: Band, everyone: Scores) -> Figure:
     """Plot the net benefit against the threshold probability, for the model, for acting on all bags and on none."""
     figure, axes = new_chart()
     top = max(float(benefit.high.max()), float(everyone.max()))
@@ -127,9 +117,7 @@ def plot_decision_curve(benefit: Band, everyone: NDArray[np.float64]) -> Figure:
     return finish(figure)
 
 
-def plot_class_rocs(
-    *, names: Sequence[str], labels: NDArray[np.float64], scores: NDArray[np.float64], summary: Mapping[str, Any]
-) -> Figure:
+def plot_class_rocs(names: Sequence[str], labels: Scores, scores: Scores, summary: Mapping[str, Any]) -> Figure:
     """Plot the ROC curve of each class against the rest, or of each label, with AUROCs and intervals.
 
     `labels` and `scores` [N, C] are as in `midam.evaluate.classes.class_aurocs`, with NaN for unknown labels.
@@ -147,19 +135,17 @@ def plot_class_rocs(
     return finish(figure)
 
 
-def plot_mean_curves(
-    curves: Mapping[str, tuple[ArrayLike, ArrayLike]], across: str, up: str, *, diagonal: str = ""
-) -> Figure:
-    """Plot the curve of each method, and the diagonal if it has a name."""
+def plot_mean_rocs(curves: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> Figure:
+    """Plot the ROC curve of each method."""
     figure, axes = new_chart(height=3.3)
-    unit_axes(axes, across, up, diagonal=diagonal)
+    unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
     for at, (name, (x, y)) in enumerate(curves.items()):
         dash = ("-", "--", ":", "-.")[at % 4]
         axes.plot(x, y, color=COLORS[at % len(COLORS)], linestyle=dash, linewidth=1.8, label=name, zorder=3)
     return finish(figure)
 
 
-def plot_grade_scores(*, names: Sequence[str], grades: NDArray[np.int64], scores: NDArray[np.float64]) -> Figure:
+def plot_grade_scores(names: Sequence[str], grades: Labels, scores: Scores) -> Figure:
     """Plot the scores [N] of the bags of each grade, 0 to G - 1, with their quartiles; `names` are ascending."""
     wide = float(np.clip(0.8 * len(names), 3.6, 9))
     figure, axes = new_chart(width=wide, height=3.3, bottom=0.68)
@@ -174,32 +160,22 @@ def plot_grade_scores(*, names: Sequence[str], grades: NDArray[np.int64], scores
     return finish(figure)
 
 
-def plot_number_scores(
-    *,
-    name: str,
-    values: NDArray[np.float64],
-    scores: NDArray[np.float64],
-    knots: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
-) -> Figure:
-    """Plot the score of each bag against its number, the column `name`, and the predicted number of each score.
-
-    `knots` are scores, ascending, and their predicted numbers.
-    """
+def plot_number_scores(name: str, values: Scores, scores: Scores, predicted: Scores | None) -> Figure:
+    """Plot the score of each bag against its number, the column `name`, and the predicted number of each score."""
     figure, axes = new_chart(height=3.3)
     positions = evenly(values)
     alpha = float(np.clip(400 / len(positions), 0.12, 0.65))
     add_dots(axes, values[positions], scores[positions], markeredgewidth=0, markersize=3, alpha=alpha, color=BLUE)
-    if knots is not None:
-        expected, numbers = knots
-        ends = [min(float(expected[0]), float(scores.min())), *expected, max(float(expected[-1]), float(scores.max()))]
+    if predicted is not None:
+        order = np.argsort(scores, kind="stable")
         line = "Number that a score stands for"
-        axes.plot([numbers[0], *numbers, numbers[-1]], ends, color=ORANGE, linewidth=1.8, label=line, zorder=4)
+        axes.plot(predicted[order], scores[order], color=ORANGE, linewidth=1.8, label=line, zorder=4)
     axes.set(xlabel=shortened(name, _LONG_NAME), ylabel="Score")
     axes.margins(0.04)
     return finish(figure)
 
 
-def plot_survival(*, time: NDArray[np.float64], event: NDArray[np.float64], groups: NDArray[np.int64]) -> Figure:
+def plot_survival(time: Scores, event: Scores, groups: Labels) -> Figure:
     """Plot Kaplan-Meier curves of groups of bags with intervals and the numbers at risk.
 
     `time` [N] is that of the event, or of censoring if `event` is 0; a tick on a curve is a censored bag. `groups` [N]
@@ -219,7 +195,7 @@ def plot_survival(*, time: NDArray[np.float64], event: NDArray[np.float64], grou
     return finish(figure)
 
 
-def _numbers_at_risk(axes: Axes, ticks: Sequence[float], times: Mapping[str, NDArray[np.float64]]) -> None:
+def _numbers_at_risk(axes: Axes, ticks: Sequence[float], times: Mapping[str, Scores]) -> None:
     """Write below the axis how many bags of each group are at risk at each tick."""
     style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "center", "annotation_clip": False}
     axes.annotate("Bags at risk", (0, 0), (-6, -40), xycoords="axes fraction", color=GRAY, **style, ha="right")
@@ -230,9 +206,7 @@ def _numbers_at_risk(axes: Axes, ticks: Sequence[float], times: Mapping[str, NDA
             axes.annotate(str(count), (tick, 0), (0, down), xycoords=("data", "axes fraction"), ha="center", **style)
 
 
-def _survival_curve(
-    axes: Axes, time: NDArray[np.float64], event: NDArray[np.bool_], style: dict[str, Any], name: str
-) -> None:
+def _survival_curve(axes: Axes, time: Scores, event: NDArray[np.bool_], style: dict[str, Any], name: str) -> None:
     curve = kaplan_meier(time, event)
     at = np.append(0.0, curve.time)
     survival, low, high = (np.append(1.0, part) for part in (curve.survival, curve.low, curve.high))

@@ -58,10 +58,9 @@ class BinaryPage(TargetPage):
     def figures(self) -> list[Figure]:
         """Return the curves with bands, and the scores of both classes."""
         study, tested, bands = self.study, self.tested, self._bands
-        bags: dict[str, Any] = {"labels": tested.values, "scores": tested.scores}
-        roc = plot_scores.plot_roc(**bags, summary=self.summary, baseline=study.baseline, band=bands.roc)
+        roc = plot_scores.plot_roc(tested.values, tested.scores, self.summary, study.baseline, bands.roc)
         precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
-        histogram = plot_scores.plot_histogram(**bags, threshold=study.threshold)
+        histogram = plot_scores.plot_histogram(tested.values, tested.scores, threshold=study.threshold)
         unit = "groups" if tested.grouped else "bags"
         return [
             Figure(roc, "ROC curve.", f"Band: {bands.resamples} bootstrap resamples of whole {unit}, point by point."),
@@ -105,8 +104,7 @@ class BinaryPage(TargetPage):
             title = f"Calibration {name} ({'1 is perfect, below: too extreme' if name == 'slope' else '0 is perfect'})"
             rows.append([title, Number(value, ".2f", f"calibration_{name}")])
         bins = calibrate.reliability_bins(tested.values, p, groups=tested.groups)
-        up = "Observed share of positive bags"
-        curve = plot_scores.plot_reliability(bins, up=up, line=line)
+        curve = plot_scores.plot_reliability(bins, "Predicted probability", "Observed share of positive bags", line)
         text = f"{plural(len(bins), 'bin')} of equal numbers of bags."
         known = self.study.thresholds
         on = f"the {'validation' if known is None else known.kind} bags" if tested.folds is None else "the other folds"

@@ -43,8 +43,7 @@ class ClassesPage(TargetPage):
         names, tested = self.target.names, self.tested
         if len(names) > _CURVES:
             return []
-        bags: dict[str, Any] = {"labels": self.columns(tested), "scores": tested.scores, "summary": self.summary}
-        rocs = plot_class_rocs(names=names, **bags)
+        rocs = plot_class_rocs(names, self.columns(tested), tested.scores, self.summary)
         text = f"Each {self.one} is ranked by a score of its own, against {self.against}."
         return [Figure(rocs, "ROC curves.", text)]
 
@@ -80,7 +79,7 @@ class ClassesPage(TargetPage):
             inside = finite[:, at]
             rows.append([name, *(Number(float(x[inside, at].mean()) if inside.any() else None) for x in (p, labels))])
         table = Table("Mean probability and share", [self.one, "mean probability", "share of bags"], rows, sorts=True)
-        curve = Figure(plot_reliability(bins, across=across, up=up), "Reliability.", f"{plural(len(bins), 'bin')}.")
+        curve = Figure(plot_reliability(bins, across, up), "Reliability.", f"{plural(len(bins), 'bin')}.")
         note = f"Probabilities come from {self.scaled} on the validation bags, and apply to their shares."
         return [Part(title, [Pair([curve, table]), Note(note)])]
 

@@ -15,7 +15,7 @@ from midam.evaluate.proportions import Estimate
 from midam.lazy_imports import pandas as pd
 from midam.report.figures import ORANGE, Row, plot_forest
 from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
-from midam.report.plot_scores import plot_mean_curves
+from midam.report.plot_scores import plot_mean_rocs
 from midam.report.words import INSTANCE_NAMES, METRIC_NAMES, capitalized
 
 _GRID = np.linspace(0, 1, 101)
@@ -142,7 +142,7 @@ def _curves(study: MethodsStudy) -> list[Figure]:
         folds = study.scores[study.scores["method"] == name].groupby(["repeat", "fold"])
         curves = [_sensitivity(part["label"].astype(int), part["score"]) for _, part in folds]
         means |= {name: (_GRID, np.mean(curves, axis=0))} if curves else {}
-    roc = plot_mean_curves(means, "1 \N{MINUS SIGN} specificity", "Sensitivity", diagonal="Chance")
+    roc = plot_mean_rocs(means)
     text = "Mean over the folds; scores are never pooled across folds, each of which has a scale of its own."
     return [Figure(roc, "ROC curves.", text)]
 

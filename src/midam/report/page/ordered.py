@@ -25,8 +25,7 @@ class GradesPage(TargetPage):
 
     def figures(self) -> list[Figure]:
         """Return the scores of each grade."""
-        bags: dict[str, Any] = {"grades": self.codes, "scores": self.tested.scores}
-        figure = plot_scores.plot_grade_scores(names=self.target.names, **bags)
+        figure = plot_scores.plot_grade_scores(self.target.names, self.codes, self.tested.scores)
         return [Figure(figure, "Score by grade.")]
 
     def tables(self) -> list[Any]:
@@ -59,11 +58,9 @@ class NumbersPage(TargetPage):
 
     def figures(self) -> list[Figure]:
         """Return the scores against the numbers, with the predicted number of each score."""
-        scores, predicted, name = self.tested.scores, self.tested.predicted, self.target.names[0]
-        order = np.argsort(scores, kind="stable")
-        bags: dict[str, Any] = {"values": self.numbers, "scores": scores}
-        bags["knots"] = None if predicted is None else (scores[order], predicted[order])
-        return [Figure(plot_scores.plot_number_scores(name=name, **bags), "Score and number.", "A dot is a bag.")]
+        name, tested = self.target.names[0], self.tested
+        figure = plot_scores.plot_number_scores(name, self.numbers, tested.scores, tested.predicted)
+        return [Figure(figure, "Score and number.", "A dot is a bag.")]
 
     def checks(self) -> list[Part]:
         """Return how far predicted numbers are off, and the mean true numbers of bags with similar predictions."""
@@ -115,7 +112,7 @@ class SurvivalPage(TargetPage):
             return []
         finite = np.isfinite(predicted)
         time, event = self.tested.values[finite].T
-        curves = plot_scores.plot_survival(time=time, event=event, groups=predicted[finite].astype(np.int64))
+        curves = plot_scores.plot_survival(time, event, predicted[finite].astype(np.int64))
         caution = "; they take bags for independent" if self.tested.grouped else ""
         text = f"Bands are pointwise 95% intervals (Greenwood){caution}; ticks are censored bags."
         if (p := self.summary.get("log_rank_p")) is not None:
