@@ -123,17 +123,17 @@ class Averages(NamedTuple):
 class InstancePass:
     """Streams the instances of one bag once through a model's M scorers in evaluation mode: scores and weights.
 
-    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. For a model with several score columns,
-    `column` selects one, as in `midam.nn.scorer.column_of`; `scorers` are the scorers of this column.
+    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. One pass of the encoder gives all columns
+    of a model with C > 1 score columns: they are the last axis of the results, [m, M, C] and [m, C], and [C] for the
+    bag. `midam.nn.scorer.column_of` makes a model of one.
     """
 
-    def __init__(
-        self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int, column: int | None = None
-    ) -> None:
-        model = column_of(model, column)
+    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
         self.scorers, self.weights, self._model = scorers_of(model), weights_of(model), model
         self._batch, self.chunk_size = batch, chunk_size
-        self._totals = [scorer.pooling.statistic.total(1) for scorer in self.scorers]
+        columns = (scorers_of(column_of(model, column)) for column in range(columns_of(model)))
+        self._columns = [[(scorer, scorer.pooling.statistic.total(1)) for scorer in scorers] for scorers in columns]
+        self._several = len(self._columns) > 1
 
     @property
     def pooling(self) -> str:
@@ -142,8 +142,8 @@ class InstancePass:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the scores of one instance: (M,)."""
-        return (len(self.scorers),)
+        """Shape of the scores of one instance: (M,), or (M, C)."""
+        return (len(self.scorers), len(self._columns)) if self._several else (len(self.scorers),)
 
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -154,35 +154,49 @@ class InstancePass:
 
     def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Return scores and logits of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
-        scores = []
-        for scorer, total, (z, v) in zip(self.scorers, self._totals, pairs):
-            total.add(positions, segment, z, v)
-            scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
-        return torch.stack(scores, dim=1), torch.stack([z.cpu() for z, _ in pairs], dim=1)
+        scores, logits = list[Tensor](), list[Tensor]()
+        for column in self._columns:
+            for (scorer, total), pair in zip(column, pairs):
+                z, v = cast(ColumnPooling, scorer.pooling).own(*pair) if self._several else pair
+                total.add(positions, segment, z, v)
+                scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
+                logits.append(z.cpu())
+        shape = (len(positions), *self.shape[::-1])
+        score, z = (torch.stack(values, dim=1).view(shape).transpose(1, -1) for values in (scores, logits))
+        return score, z
 
     @torch.no_grad()
     def bag_scores(self) -> NDArray[np.float64]:
-        """Return the score of the bag by each member, [M], after the first pass."""
-        return np.array([float(output_of(scorer, total).score) for scorer, total in zip(self.scorers, self._totals)])
+        """Return the score of the bag by each member, [M] or [M, C], after the first pass."""
+        scores = [[float(output_of(*pair).score) for pair in column] for column in self._columns]
+        return np.array(scores).T if self._several else np.array(scores[0])
 
     def bag_score(self) -> Any:
-        """Return the score of the bag, after the first pass."""
-        return float(np.average(self.bag_scores(), weights=self.weights))
+        """Return the score of the bag, or its scores [C], after the first pass."""
+        by_column = self.bag_scores().reshape(len(self.scorers), -1).T
+        means = [float(np.average(scores, weights=self.weights)) for scores in by_column]
+        return np.array(means) if self._several else means[0]
 
     def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
         """Return the contributions of the instances `first`, `first` + 1, ... of the bag, in float64: the second pass.
 
         `score` and `z` [m, M] are their scores and logits from the first pass.
         """
-        z = z.double()
-        positions = torch.arange(first, first + len(z)) + self._batch.starts
-        weights = torch.stack([total.weights(z_m, positions) for total, z_m in zip(self._totals, z.unbind(1))], dim=1)
-        mean = partial(member_mean, self._model, dim=1)
-        return Averages(mean(score.double()), self._attention(z), mean(weights), weights)
+        if not self._several:
+            return self._averaged(0, score, z, first)
+        parts = [self._averaged(c, score[..., c], z[..., c], first) for c in range(len(self._columns))]
+        return Averages(*(torch.stack(part, dim=-1) for part in zip(*parts)))
 
-    def _attention(self, z: Tensor) -> Tensor:
+    def _averaged(self, column: int, score: Tensor, z: Tensor, first: int) -> Averages:
+        z, totals = z.double(), [total for _, total in self._columns[column]]
+        positions = torch.arange(first, first + len(z)) + self._batch.starts
+        weights = torch.stack([total.weights(z_m, positions) for total, z_m in zip(totals, z.unbind(1))], dim=1)
+        mean = partial(member_mean, self._model, dim=1)
+        return Averages(mean(score.double()), self._attention(totals, z), mean(weights), weights)
+
+    def _attention(self, totals: Sequence[Total], z: Tensor) -> Tensor:
         """Return the logit of the mean weight [m]; if a member's weights are not a softmax, the mean of the logits."""
-        sums = [log_sum for total in self._totals if (log_sum := total.log_sum) is not None]
+        sums = [log_sum for total in totals if (log_sum := total.log_sum) is not None]
         if len(sums) < z.shape[1] or z.shape[1] == 1:
             return member_mean(self._model, z, dim=1)
         # In log space, because a weight too small for a float still has a logit. With the shift, equal members keep
@@ -192,47 +206,6 @@ class InstancePass:
         if self.weights is None:
             return torch.logsumexp(z - log_sums, dim=1) - math.log(len(sums)) + level
         return torch.logsumexp(z - log_sums + self.weights.log(), dim=1) + level
-
-
-class ColumnsPass(InstancePass):
-    """`InstancePass` for a model with C > 1 score columns; one pass of the encoder gives all columns.
-
-    The columns are the last axis of the results: [m, M, C] and [m, C], and [C] for the bag.
-    """
-
-    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
-        self.scorers, self.weights = scorers_of(model), weights_of(model)
-        self._batch, self.chunk_size = batch, chunk_size
-        columns = range(columns_of(model))
-        self._each = [InstancePass(model, batch, column=column, chunk_size=chunk_size) for column in columns]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the scores of one instance: (M, C)."""
-        return len(self.scorers), len(self._each)
-
-    def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Return scores and logits [m, M, C] of a chunk, from its logits and values of all columns."""
-        parts = []
-        for one in self._each:
-            poolings = [cast(ColumnPooling, scorer.pooling) for scorer in one.scorers]
-            columns = [pooling.own(*pair) for pooling, pair in zip(poolings, pairs)]
-            parts.append(one.take(positions, segment, columns))
-        score, z = (torch.stack(part, dim=2) for part in zip(*parts))
-        return score, z
-
-    def bag_scores(self) -> NDArray[np.float64]:
-        """Return the scores of the bag by each member, [M, C], after the first pass."""
-        return np.array([one.bag_scores() for one in self._each]).T
-
-    def bag_score(self) -> NDArray[np.float64]:
-        """Return the scores of the bag, [C], after the first pass."""
-        return np.array([one.bag_score() for one in self._each])
-
-    def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
-        """Return the same as `InstancePass.average` for scores and logits [m, M, C]."""
-        parts = [one.average(score[..., c], z[..., c], first=first) for c, one in enumerate(self._each)]
-        return Averages(*(torch.stack(part, dim=-1) for part in zip(*parts)))
 
 
 _BAGS_AT_A_TIME, _CHUNKS_AT_A_TIME = 4096, 16
@@ -351,7 +324,7 @@ def instance_scores(
     reader, model = reader_of(model, bags), of_bag(model, bags, 0)
     batch = WholeBatch.unlabeled(reader, torch.tensor([0]))
     chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
-    passed = InstancePass(model, batch, column=column, chunk_size=chunk_size)
+    passed = InstancePass(column_of(model, column), batch, chunk_size=chunk_size)
     with evaluation(model):
         return gathered(passed, passed.chunks())
 

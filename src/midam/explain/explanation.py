@@ -19,7 +19,7 @@ from midam.errors import BagDataError
 from midam.evaluate.pooled import PooledBags
 from midam.evaluate.predict import InstancePass, InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
 from midam.explain.words import Features, TellingFeature, instance_text
-from midam.nn.scorer import BagEnsemble, BagScorer
+from midam.nn.scorer import BagEnsemble, BagScorer, column_of
 from midam.runs.instance_files import write_bag
 from midam.settings import usual_chunk
 
@@ -196,7 +196,7 @@ def explain_bag(
     bag = prepared(model, bags.subset([index]))
     chunk_size = chunk_size or usual_chunk(bags.instance_shape)
     batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-    passed = InstancePass(of_bag(model, bag, 0), batch, column=column, chunk_size=chunk_size)
+    passed = InstancePass(column_of(of_bag(model, bag, 0), column), batch, chunk_size=chunk_size)
     chunks = list[tuple[torch.Tensor, torch.Tensor]]()
     pooled = PooledBags(
         model, bag, column=column, chunk_size=chunk_size, on_chunk=lambda *chunk: chunks.append(passed.take(*chunk))

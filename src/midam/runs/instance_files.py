@@ -24,7 +24,7 @@ from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate import Decision
 from midam.evaluate.labeled_instances import evaluate_instances
 from midam.evaluate.pooled import instance_ranks
-from midam.evaluate.predict import ColumnsPass, InstancePass, covariates_of, evaluation, prepared, reader_of
+from midam.evaluate.predict import InstancePass, covariates_of, evaluation, prepared, reader_of
 from midam.files import allocate, replacing
 from midam.nn.scorer import BagEnsemble, BagScorer, columns_of, of_covariates
 from midam.settings import usual_chunk
@@ -97,13 +97,12 @@ def write_instance_scores(
         )
     reader, covariates = reader_of(model, bags), covariates_of(model, bags)
     count, chunk_size = columns_of(model), chunk_size or usual_chunk(bags.instance_shape)
-    passing = InstancePass if count == 1 else ColumnsPass
     scores = np.empty(len(part) if count == 1 else (len(part), count))
     about = {} if count == 1 else {"columns": list(columns)}
     with evaluation(model):
         for row, (i, path) in enumerate(paths.items()):
             bag_model = model if covariates is None else of_covariates(model, covariates[i])
-            passed = passing(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
+            passed = InstancePass(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
             scores[row] = write_bag(path, passed, bags, i, about=about)
             if on_score is not None:
                 on_score(scores[row : row + 1])
