@@ -13,8 +13,7 @@ from midam.data.sources.inputs import rows_of
 from midam.errors import plural
 from midam.evaluate.calibrate import BinaryDecision
 from midam.explain.calls import explain_calls
-from midam.explain.page import calls_page
-from midam.explain.tables import calls_csv
+from midam.explain.page import calls_csv, calls_page
 from midam.explain.words import calls_lines, splits_text
 from midam.files import write_text
 from midam.report.program import say

@@ -286,12 +286,17 @@ def explain_calls(
     """
     require_counts(top=top)
     columns = explained_columns(run, scores)
-    facts = bag_facts(run, bags, scores, columns)
+    facts, features = bag_facts(run, bags, scores, columns), Features.of(run.data, run.model, bags)
     for column in np.unique(columns[index]).tolist():
-        chosen = index[columns[index] == column]
-        of_bags = _reasons(run, bags, chosen, None if run.target.count == 1 else column, top=top)
-        for i, reasons in zip(chosen.tolist(), of_bags):
-            yield CalledBag(**facts(i), instances=_named(bags, i, reasons, origins))
+        of_column = index[columns[index] == column]
+        explained = None if run.target.count == 1 else column
+        for group in pooled_groups(run.model, bags.sizes[of_column]):
+            chosen = of_column[group.start : group.stop]
+            part = bags.subset(chosen)
+            pooled = PooledBags(run.model, part, column=explained, chunk_size=run.settings.run.chunk_size)
+            reasons = decide(pooled, part, features, threshold=run.threshold, top=top)
+            for i, of_bag in zip(chosen.tolist(), reasons):
+                yield CalledBag(**facts(i), instances=_named(bags, i, of_bag, origins))
 
 
 def explained_columns(run: LoadedRun, scores: NDArray[np.float64], label: str | None = None) -> NDArray[np.int64]:
@@ -344,14 +349,3 @@ def _named(bags: Bags, index: int, reasons: Sequence[dict[str, Any]], origins: O
         )
         for reason in reasons
     )
-
-
-def _reasons(
-    run: LoadedRun, bags: Bags, index: NDArray[np.int64], column: int | None, *, top: int
-) -> Iterator[list[dict[str, Any]]]:
-    """Yield the deciding instances of the bags at these positions, by a score column."""
-    features = Features.of(run.data, run.model, bags)
-    options: dict[str, Any] = {"column": column, "chunk_size": run.settings.run.chunk_size}
-    for group in pooled_groups(run.model, bags.sizes[index]):
-        part = bags.subset(index[group.start : group.stop])
-        yield from decide(PooledBags(run.model, part, **options), part, features, threshold=run.threshold, top=top)

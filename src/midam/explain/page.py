@@ -1,7 +1,8 @@
-"""The pages of `midam explain` and of `midam predict --why`: a table of bags, then a section for each, in one file."""
+"""Pages and tables (CSV) of `midam explain` and of `midam predict --why`: the bags, and the instances of each."""
 
 import base64
 import io
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,12 +16,25 @@ from markupsafe import Markup
 from midam.data.bags import Bags
 from midam.errors import MidamError, plural
 from midam.explain.patches import is_picture
-from midam.explain.tables import feature_tables, instance_table, overview
 from midam.explain.tiles import picture_of, scans_of
-from midam.explain.words import Entry, facts_text, form_of, instance_text, splits_text, stands_out, without_text
+from midam.explain.words import (
+    OF_FILES,
+    UID,
+    Entry,
+    facts_text,
+    form_of,
+    instance_name,
+    instance_text,
+    percent_text,
+    splits_text,
+    stands_out,
+    without_text,
+)
 from midam.files import open_plain
-from midam.report.page.render import Link, Note, Number, Part, Section, cell, render
+from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
+from midam.report.pseudonyms import NAMES
 from midam.report.words import capitalized
+from midam.runs.folder import csv_text
 from midam.runs.instance_files import file_name, unique_names
 
 _NUMBERS = {
@@ -30,7 +44,6 @@ _NUMBERS = {
 }
 PAGE = "index.html"
 _ON_ONE_PAGE = 2  # patients
-_KEPT = "This page and the files next to it keep them."
 _KINDS = {"picture": "picture (PNG)", "instances": "all instances (HDF5)", "table": "top instances (CSV)"}
 _DRAWN = {
     "overlay": "the image with its top patches, maps of what patches add, of weights and scores",
@@ -39,22 +52,6 @@ _DRAWN = {
     "sheet": "the instances at both ends of the ranking",
     "bars": "what the instances add, in their order",
 }
-_LEGEND = (
-    "Adds: the score of the bag minus its score without this instance. Orange instances raise the score, blue ones "
-    "lower it, and a stronger color means a larger change. Instances are ranked by this number, the greatest first.",
-    "Weight: the weight that the pooling gives the instance, in multiples of the uniform weight 1/n: 1 means that the "
-    "instance is not preferred. On an image, instances with a weight of at most 1 are transparent.",
-    "Parts: on the top slices and images that were embedded, a map shows what each part adds: the score of the bag "
-    "minus its score with the part covered by its background. + marks the peak, in the table of top instances (CSV) "
-    "`peak_x` and `peak_y`, in pixels.",
-    "Score: the score of a bag with this instance alone. On an image, a stronger color means that it adds more.",
-)
-_WHY_LEGEND = (
-    "An instance is listed if the bag would still be called without those above it, or if it takes much of the score. "
-    "They are found one after the other: of two that are alike, both are listed.",
-    "Share: the part of the score that the instance carries, of what all listed ones carry together. Without: the "
-    "score of the bag without this instance and those above it.",
-)
 SHOWN = 200  # bags on a page of calls
 _SIDE = 144  # pixels of a picture of an instance
 
@@ -111,7 +108,7 @@ def _page(
     first = [
         *([unfinished] if left else []),
         *([Markup("{}").format(cell(Link(f"All patients: {back}", PAGE)))] if back else []),
-        *overview(entries, addresses, ("adds", "contribution", "+.3g"), legend=_LEGEND, kept=_KEPT),
+        *overview(entries, addresses, why=False),
     ]
     return _rendered(title, "Explanations", first, [] if pages else entries, partial(_bag, folder=folder))
 
@@ -159,8 +156,7 @@ def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, total: int) 
     """
     shown = entries[:SHOWN]
     counts = f"{plural(len(entries), 'bag')} of {total}" + (f", the first {SHOWN} here" if len(entries) > SHOWN else "")
-    addresses, kept = [f"#bag-{at}" for at in range(len(shown))], "This page keeps them."
-    of_bags = overview(shown, addresses, ("its share", "share", ".0%"), legend=_WHY_LEGEND, kept=kept)
+    of_bags = overview(shown, [f"#bag-{at}" for at in range(len(shown))], why=True)
     known = f"Bags of the run: {splits}. {_SEEN}" if (splits := splits_text(entries)) else None
     first = [f"{counts}, the highest score first.", *filter(None, [known]), *of_bags]
     return _rendered(title, "Why", first, shown, partial(_called, bags=bags))
@@ -193,3 +189,114 @@ def _picture(bags: Bags, entry: Entry, one: Entry) -> Markup:
     return Markup('<img alt="{}" width="{}" height="{}" src="data:image/png;base64,{}">').format(
         text, *(scale * side for side in image.size), base64.b64encode(file.getvalue()).decode()
     )
+
+
+_HEADS = ("bag", "group", "label", "split", "class", "probability", "score", "instances", "first instance")
+_FEATURE_HEADS = ("feature", "here", "ordinary (middle half)", "of these", "adds")
+
+
+def overview(entries: Sequence[Entry], addresses: Sequence[str], *, why: bool) -> list[Any]:
+    """Return the table of all bags, which links their sections, how to read the page, and what keeps the names."""
+    head, key, form = ("its share", "share", ".0%") if why else ("adds", "contribution", "+.3g")
+    rows = []
+    for entry, address in zip(entries, addresses, strict=True):
+        best, probability = entry["instances"][0], entry["probability"]
+        group = None if entry["group"] == entry["bag"] else entry["group"]
+        facts = [group, entry.get("label"), entry.get("split"), entry["explained"] or entry["called"]]
+        numbers = [None if probability is None else Number(probability), Number(entry["score"], form_of(entry))]
+        link = Link(entry["bag"], address)
+        rows.append([link, *facts, *numbers, entry["size"], instance_text(best), Number(best[key], form)])
+    featured = any(one.get("features") for entry in entries for one in entry["instances"])
+    used = [any(row[at] is not None for row in rows) for at in range(len(_HEADS) + 1)]
+    heads, *rows = ([cell for cell, use in zip(row, used) if use] for row in ([*_HEADS, head], *rows))
+    legend = render("how_to_read.html", why=why, featured=featured).strip()
+    return [
+        Table("The bags", heads, rows, sorts=True),
+        Part("How to read this page", [*map(Markup, legend.split("\n\n"))], folded=True),
+        Note(f"{NAMES} {'This page keeps' if why else 'This page and the files next to it keep'} them."),
+    ]
+
+
+def instance_table(caption: str, listed: Sequence[Entry], cells: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of the listed instances of a bag: names, facts from their files, and further cells by head."""
+    names = dict.fromkeys(name for one in listed for name, value in one["columns"].items() if value is not None)
+    uid = [UID] if names.pop(UID, 0) is None else []  # the last one, because it is long
+    heads = ["rank", "instance", *(OF_FILES.get(name, name) for name in names), *cells[0], *uid]
+    rows = [
+        [
+            *(rank, instance_name(one["instance"], one["place"])),
+            *(one["columns"].get(name) for name in names),
+            *further.values(),
+            *map(one["columns"].get, uid),
+        ]
+        for rank, (one, further) in enumerate(zip(listed, cells, strict=True), start=1)
+    ]
+    return Table(caption, heads, rows, sorts=True)
+
+
+def feature_tables(listed: Sequence[Entry]) -> list[Table]:
+    """Return a table for each instance with telling features."""
+    tables = []
+    for rank, one in enumerate(listed, start=1):
+        if one.get("features"):
+            title = f"What is unusual about {instance_text(one)} (rank {rank})"
+            tables.append(Table(title, _FEATURE_HEADS, [*map(_feature_cells, one["features"])]))
+    return tables
+
+
+def _feature_cells(feature: Entry) -> list[Any]:
+    adds = Number(feature["adds"], "+.3g")
+    if feature["quantiles"] is None:
+        rare = f"{percent_text(feature['share'])} have it"
+        return [feature["name"], feature["value"], f"most often {feature['typical']}", rare, adds]
+    low, high = feature["quantiles"][2], feature["quantiles"][4]
+    usual = f"{feature['typical']:.4g} ({low:.4g} to {high:.4g})"
+    percentile = feature["percentile"]
+    rank = f"above {percentile:.0f}%" if percentile >= 50 else f"below {100 - percentile:.0f}%"
+    return [feature["name"], f"{feature['value']:.4g}", usual, rank, adds]
+
+
+_NESTED = ("instance", "columns", "place", "features")  # of an entry; the others are numbers
+_NAMES = {"without": "score_without"}
+
+
+def instance_rows(entry: Entry, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each listed instance of a bag, with the `facts` about the bag.
+
+    The columns of the k-th telling feature end in `_k`.
+    """
+    rows = []
+    for rank, one in enumerate(entry["instances"], start=1):
+        row = {**facts, "rank": rank, "instance": one["instance"], **one["columns"]}
+        row |= {f"coord_{i}": x if x is None or math.isfinite(x) else None for i, x in enumerate(one["place"])}
+        row |= {_NAMES.get(name, name): value for name, value in one.items() if name not in _NESTED}
+        for number, feature in enumerate(one.get("features", ()), start=1):
+            row |= {f"{name}_{number}": value for name, value in _feature_columns(feature).items()}
+        rows.append(row)
+    return rows
+
+
+def instances_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the CSV of these rows."""
+    return csv_text([*dict.fromkeys(name for row in rows for name in row)] or ["bag"], rows)
+
+
+def _feature_columns(feature: Entry) -> dict[str, Any]:
+    quantiles = feature["quantiles"] or [None] * 7
+    return {
+        **{"feature": feature["name"], "value": feature["value"], "typical": feature["typical"]},
+        **{"low": quantiles[2], "high": quantiles[4], "percentile": feature["percentile"]},
+        **{"ordinary_share": feature["share"], "feature_adds": feature["adds"]},
+    }
+
+
+def calls_csv(entries: Sequence[Entry]) -> str:
+    """Return the CSV, a row for each listed instance, the bag of the highest score first."""
+    return instances_csv([row for entry in entries for row in instance_rows(entry, _bag_columns(entry))])
+
+
+def _bag_columns(entry: Entry) -> dict[str, Any]:
+    facts = {"bag": entry["bag"], "group": entry["group"], "split": entry["split"] or "new", "class": entry["called"]}
+    facts["explained"] = entry["explained"]
+    known = {name: value for name, value in facts.items() if value is not None}
+    return {**known, "probability": entry["probability"], "score": entry["score"], "instances": entry["size"]}

@@ -13,22 +13,21 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.sources.file_rows import files_of
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, install, nearest
 from midam.evaluate.predict import predict, prepared
+from midam.evaluate.ranking import Scores
 from midam.explain.calls import bag_facts, explained_columns
 from midam.explain.explanation import Explanation, Origins, PartMap, explain_bag, known_columns
 from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
 from midam.explain.maps import ImageFolder, map_of, placed_patches
-from midam.explain.page import PAGE, page_names, page_texts
+from midam.explain.page import PAGE, instance_rows, instances_csv, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
-from midam.explain.tables import instance_rows, instances_csv
 from midam.explain.words import Features, facts_text, label_words
 from midam.files import require_plain_folder, sweep, write_json, write_text
 from midam.names import name_of
@@ -41,6 +40,7 @@ from midam.runs.loaded import LoadedRun
 SUMMARY = "explain.json"
 EVERY = "all"
 _FOLDER = "explain"
+OnBags = Callable[[Sequence[int]], None]
 _OF_BAG = {"picture": ".png", "instances": ".h5", "table": ".csv"}
 
 
@@ -110,12 +110,7 @@ def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
 
 
 def extreme_bags(
-    run: LoadedRun,
-    bags: Bags,
-    among: Sequence[int],
-    *,
-    label: str | None = None,
-    on_bags: Callable[[Sequence[int]], None] | None = None,
+    run: LoadedRun, bags: Bags, among: Sequence[int], *, label: str | None = None, on_bags: OnBags | None = None
 ) -> list[int]:
     """Return positions of the bags with the highest and the lowest score in `among`; one if both are the same.
 
@@ -306,11 +301,7 @@ def _explain(
 
 
 def _entry(
-    run: LoadedRun,
-    bags: Bags,
-    explanation: Explanation,
-    scores: NDArray[np.float64],
-    options: ExplainOptions,
+    run: LoadedRun, bags: Bags, explanation: Explanation, scores: Scores, options: ExplainOptions
 ) -> dict[str, Any]:
     bag = bags.subset([explanation.index])
     label: Any = None if bag.labels is None else int(bag.labels[0])
