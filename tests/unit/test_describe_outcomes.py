@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.report.describe import bag_facts, describe_bags
-from midam.report.label_facts import label_facts, label_words, size_warnings
+from midam.report.label_facts import label_facts, size_warnings
 from midam.report.terminal import print_description
 from midam.targets import target_of
 
@@ -193,11 +193,6 @@ def test_the_histogram_counts_every_bag_and_marks_events(target):
     assert sum(map(int, rows)) == N
     assert ("+ with the event, o without" in text) is (target == "survival")
     assert "unlabeled" not in text
-
-
-def test_the_words_of_each_target():
-    assert label_words("multilabel", ["a", "b"], []) == "2 labels"
-    assert label_words("ordinal", ["a", "b"], []) == "2 grades"
 
 
 def test_many_classes_are_named_in_part():

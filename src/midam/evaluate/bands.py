@@ -4,16 +4,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from midam.data.brief import BriefRepr
 from midam.data.validate import as_array
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate
-from midam.evaluate.ranking import check_bags, check_probabilities, check_two_classes, group_numbers
-
-Numbers = NDArray[np.float64]
+from midam.evaluate.ranking import (
+    Labels,
+    Positions,
+    Scores,
+    check_bags,
+    check_probabilities,
+    check_two_classes,
+    class_resamples,
+    group_numbers,
+)
 
 # Limits of the bootstrap: resamples times bags in all (time), and at once (memory).
 _MOST_ENTRIES, _CHUNK_ENTRIES = 20_000_000, 1_000_000
@@ -35,11 +42,11 @@ class Band(BriefRepr):
         The band.
     """
 
-    x: Numbers
-    y: Numbers
-    at: Numbers
-    low: Numbers
-    high: Numbers
+    x: Scores
+    y: Scores
+    at: Scores
+    low: Scores
+    high: Scores
 
 
 @dataclass(frozen=True)
@@ -132,12 +139,12 @@ def curve_bands(
     )
 
 
-def _band(x: Numbers, y: Numbers, at: Numbers, resampled: Numbers) -> Band:
+def _band(x: Scores, y: Scores, at: Scores, resampled: Scores) -> Band:
     low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
     return Band(x, y, at, low, high)
 
 
-def _cumulated(labels: NDArray[np.int64], scores: Numbers, weights: Numbers | None = None) -> tuple[Numbers, Numbers]:
+def _cumulated(labels: Labels, scores: Scores, weights: Scores | None = None) -> tuple[Scores, Scores]:
     """Return the positive and negative bags at or above each distinct score, descending: [R, S] for weights [R, N]."""
     order = np.argsort(-scores, kind="stable")
     ties = np.flatnonzero(np.diff(scores[order], prepend=np.inf) < 0)
@@ -148,22 +155,10 @@ def _cumulated(labels: NDArray[np.int64], scores: Numbers, weights: Numbers | No
 
 
 def _resampled(
-    labels: NDArray[np.int64],
-    scores: Numbers,
-    units: NDArray[np.intp],
-    probabilities: Numbers | None,
-    *,
-    resamples: int,
-) -> Iterator[tuple[Numbers, Numbers, Numbers, Numbers]]:
+    labels: Labels, scores: Scores, units: Positions, probabilities: Scores | None, *, resamples: int
+) -> Iterator[tuple[Scores, Scores, Scores, Scores]]:
     """Yield sensitivity and precision [R, G], average precision [R] and net benefit [R, T] of R resamples at a time."""
-    generator, done = np.random.default_rng(0), 0
-    count, rows = int(units.max()) + 1, max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
-    while done < resamples:
-        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))[:, units]
-        weights = drawn[(drawn[:, labels == 1].any(axis=1)) & (drawn[:, labels == 0].any(axis=1))].astype(np.float64)
-        if not len(weights):
-            continue
-        done += len(weights)
+    for weights in class_resamples(labels, units, seed=0, resamples=resamples, entries=_CHUNK_ENTRIES):
         true, false = _cumulated(labels, scores, weights)
         recall, fall = true / true[:, -1:], false / false[:, -1:]
         share = true / np.maximum(true + false, 1e-12)  # a resample can lack the highest bags
@@ -177,9 +172,7 @@ def _resampled(
         yield sensitivity, np.take_along_axis(share, at, axis=1), average, benefit
 
 
-def _weighted_benefit(
-    labels: NDArray[np.int64], probabilities: Numbers, thresholds: Numbers, weights: Numbers
-) -> Numbers:
+def _weighted_benefit(labels: Labels, probabilities: Scores, thresholds: Scores, weights: Scores) -> Scores:
     """Return the net benefit [R, T] of bags with weights [R, N]."""
     order = np.argsort(-probabilities, kind="stable")
     w, positive = weights[:, order], labels[order] == 1
@@ -189,7 +182,7 @@ def _weighted_benefit(
     return np.asarray((hits - alarms * thresholds / (1 - thresholds)) / w.sum(axis=1, keepdims=True))
 
 
-def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
+def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLike) -> Scores:
     """Return the net benefit of acting on bags whose probability is at least the threshold.
 
     At threshold probability t it is ``TP/N - FP/N * t/(1 - t)``: true positives per bag, minus false positives per bag
@@ -224,18 +217,13 @@ def net_benefit(labels: ArrayLike, probabilities: ArrayLike, thresholds: ArrayLi
     [0.5, 0.4375, 0.0]
     """
     y, p = check_probabilities(labels, probabilities)
-    return _weighted_benefit(y, p, check_thresholds(thresholds), np.ones((1, y.size)))[0]
-
-
-def net_benefit_of_all(labels: ArrayLike, thresholds: ArrayLike) -> NDArray[np.float64]:
-    """Return the net benefit [T] of acting on every bag, a baseline for a model; parameters as in `net_benefit`."""
-    y = as_array(labels)
-    return net_benefit(y, np.ones(y.shape), thresholds)
-
-
-def check_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
-    """Return threshold probabilities as float64 [T]; raise a `ConfigError` if one is outside [0, 1)."""
     t = np.asarray(thresholds, dtype=np.float64)
     if not ((t >= 0) & (t < 1)).all():
         raise ConfigError(f"Expected threshold probabilities in [0, 1), got {t.min()} to {t.max()}; leave others out.")
-    return t
+    return _weighted_benefit(y, p, t, np.ones((1, y.size)))[0]
+
+
+def net_benefit_of_all(labels: ArrayLike, thresholds: ArrayLike) -> Scores:
+    """Return the net benefit [T] of acting on every bag, a baseline for a model; parameters as in `net_benefit`."""
+    y = as_array(labels)
+    return net_benefit(y, np.ones(y.shape), thresholds)

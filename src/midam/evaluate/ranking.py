@@ -12,6 +12,7 @@ scikit-survival's `concordance_index_censored` and of lifelines' `concordance_in
 equal, without a tolerance. Pairs are counted in O(N log N).
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -159,20 +160,30 @@ def resampled_aurocs(
     """
     order = np.argsort(scores, kind="stable")
     ties = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)
-    positive, sorted_units = labels[order] == 1, units[order]
-    count = int(units.max()) + 1
-    rows = max(1, min(resamples, _CHUNK_ENTRIES // labels.size))
-    generator = np.random.default_rng(seed)
-    areas: list[NDArray[np.float64]] = []
-    while sum(map(len, areas)) < resamples:
-        weights = generator.multinomial(count, np.full(count, 1 / count), size=rows)[:, sorted_units].astype(float)
-        pos = np.add.reduceat(weights * positive, ties, axis=1)
-        neg = np.add.reduceat(weights * ~positive, ties, axis=1)
-        pairs = pos.sum(axis=1) * neg.sum(axis=1)
+    positive, areas = labels[order] == 1, list[Scores]()
+    for weights in class_resamples(labels, units, seed=seed, resamples=resamples, entries=_CHUNK_ENTRIES):
+        w = weights[:, order]
+        pos, neg = (np.add.reduceat(w * of_class, ties, axis=1) for of_class in (positive, ~positive))
         wins = (pos * (np.cumsum(neg, axis=1) - neg / 2)).sum(axis=1)
-        kept = pairs > 0
-        areas.append(wins[kept] / pairs[kept])
-    return np.concatenate(areas)[:resamples]
+        areas.append(wins / (pos.sum(axis=1) * neg.sum(axis=1)))
+    return np.concatenate(areas)
+
+
+def class_resamples(
+    labels: Labels, units: Positions, *, seed: int, resamples: int, entries: int
+) -> Iterator[NDArray[np.float64]]:
+    """Yield how often each bag is in draws of whole `units` [N], [R, N], at most `entries` numbers at a time.
+
+    Draws that lack a class are repeated.
+    """
+    generator, done = np.random.default_rng(seed), 0
+    count, rows = int(units.max()) + 1, max(1, entries // labels.size)
+    while done < resamples:
+        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))[:, units]
+        weights = drawn[drawn[:, labels == 1].any(axis=1) & drawn[:, labels == 0].any(axis=1)].astype(np.float64)
+        done += len(weights)
+        if len(weights):
+            yield weights
 
 
 class Wins(NamedTuple):

@@ -80,10 +80,7 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
 
 
 def leaks(
-    bags: Bags,
-    training: NDArray[np.bool_],
-    gaps: NDArray[np.float32] | None = None,
-    columns: Mapping[str, str] | None = None,
+    bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None, columns: Mapping[str, str] | None
 ) -> list[str]:
     """Return at most three lines on features, bag sizes and duplicate bags that reveal the label, by quick checks.
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -52,11 +52,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def new_chart(
-    *,
-    width: float = _WIDTH,
-    height: float = 2.9,
-    left: float = 0.7,
-    bottom: float = 0.5,
+    *, width: float = _WIDTH, height: float = 2.9, left: float = 0.7, bottom: float = 0.5
 ) -> tuple[Figure, Axes]:
     """Return a figure with one pair of axes of a size in inches; fixed margins make it fast to draw."""
     top, right = 0.12, 0.16
@@ -69,11 +65,8 @@ def new_chart(
     return figure, axes
 
 
-def finish(figure: Figure, *, grid: str = "both") -> Figure:
-    """Style the axes with a thin grid, and add a legend below them.
-
-    The grid runs along `grid`: "both", "x" or "".
-    """
+def finish(figure: Figure, *, grid: Literal["both", "x"] = "both") -> Figure:
+    """Style the axes with a thin grid along them, or along x, and add a legend below them."""
     style_axes(figure, grid=grid)
     _add_legend_below(figure)
     for text in figure.findobj(Text):
@@ -81,13 +74,12 @@ def finish(figure: Figure, *, grid: str = "both") -> Figure:
     return figure
 
 
-def style_axes(figure: Figure, *, grid: str = "both") -> None:
+def style_axes(figure: Figure, *, grid: Literal["both", "x"] = "both") -> None:
     """Give all axes small ticks and a thin grid behind the data, and leave out the box around them."""
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color(GRAY)
-        if grid:
-            axes.grid(axis=grid, color=GRID, linewidth=0.8)  # type: ignore[arg-type]
+        axes.grid(axis=grid, color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=9.5, color=GRAY)
 

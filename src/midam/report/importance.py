@@ -114,10 +114,9 @@ def permutation_importance(
 
 def _scorer(model: Any) -> Any:
     """Return the function that scores bags."""
-    if hasattr(model, "bag_scores"):
-        return model.bag_scores
-    if hasattr(model, "decision_function"):
-        return model.decision_function
+    for name in ("bag_scores", "decision_function"):
+        if hasattr(model, name):
+            return getattr(model, name)
     if hasattr(model, "predict_proba"):
         return lambda bags: model.predict_proba(bags)[:, 1]
     inner = getattr(model, "model", model)

@@ -43,19 +43,6 @@ _MISSING = " by whether it is missing"
 Numbers = NDArray[np.float64]
 
 
-def label_words(target: str, names: Sequence[str], counts: Sequence[int]) -> str:
-    """Return the kind of labels in two words; for survival, `counts` begins with the number of events.
-
-    Examples
-    --------
-    >>> label_words("multiclass", ["a", "b", "c"], []), label_words("survival", ["time", "event"], [47])
-    ('3 classes', '47 events')
-    """
-    if target in UNITS:
-        return f"{len(names)} {PLURALS[UNITS[target]]}"
-    return f"{counts[0]} events" if target == "survival" else "numbers"
-
-
 def label_facts(target: Target, values: NDArray[Any]) -> dict[str, float | None]:
     """Return the number of bags of each class, grade or label by its name, or else facts such as quartiles.
 
