@@ -88,8 +88,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_563,
-    files=235,
+    lines=32_401,
+    files=233,
     function=60,
     circles=0,
     against_layers=0,
@@ -103,17 +103,17 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1816,
+    "cli": 1815,
     "compare": 1447,
     "data": 7249,
-    "evaluate": 2249,
-    "explain": 2203,
+    "evaluate": 2240,
+    "explain": 2101,
     "export": 532,
     "functional": 502,
     "imaging": 2147,
     "methods": 1809,
     "nn": 1969,
-    "report": 2592,
+    "report": 2542,
     "runs": 2390,
     "settings": 640,
     "sklearn": 1064,
