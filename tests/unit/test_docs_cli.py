@@ -99,7 +99,7 @@ def test_examples_are_understood(command: str, tmp_path) -> None:
         (["--pooling-args", "{head_hidden: 0}"], "pooling_args", {"head_hidden": 0}),
     ],
 )
-def test_values_are_written_as_the_page_says(arguments: list[str], name: str, value: object) -> None:
+def test_values_are_written_as_the_page_says(page: str, arguments: list[str], name: str, value: object) -> None:
     text = " ".join(arguments)
     assert text in page.replace('"', "")
     assert parse(["fit", "digits", *arguments]).values[name] == value
