@@ -19,13 +19,13 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class Server:
-    """A process that has imported everything, and forks a child for each input."""
+    """A process that has imported what reads inputs, and what runs `commands`; it forks a child for each input."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, commands: bool = True) -> None:
         # What a child imports and compiles is not kept: it would be a file outside its folder.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT / "src"), str(_ROOT)])
-        words = [sys.executable, "-m", "tests.fuzz.children"]
+        words = [sys.executable, "-m", "tests.fuzz.children", *(["commands"] if commands else [])]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, env=environment, cwd=_ROOT, text=True)
 
@@ -61,7 +61,7 @@ def serve() -> None:
     """Answer each line of standard input, a folder and what to do with it, with a line of what came of it."""
     from tests.fuzz import reading
 
-    reading.warm()
+    reading.warm(commands="commands" in sys.argv)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
     for line in sys.stdin:

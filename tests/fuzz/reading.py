@@ -40,26 +40,21 @@ CANARY = "CANARY"  # a file of this name, beside the input, is made by code that
 SECRET = 7777.25  # a number of a file that no input may read
 _CHANGES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0, "os.symlink": 1, "os.link": 1, "os.chmod": 0}
 _KNOWN = set[str]()  # top names of modules that are installed, or there when the first input comes
-_IMPORTED = (
+_READERS = (
     *("h5py", "zarr", "numcodecs", "nibabel", "pydicom", "tifffile", "openslide", "PIL.Image", "pyarrow.parquet"),
-    *("pandas", "sklearn.linear_model", "midam.runs.fit", "midam.runs.apply", "midam.cli.fit", "midam.cli.predict"),
-    *("midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.cli.report", "midam.cli.export"),
+    *("pandas", "midam.cli.fit"),
     *("midam.data.sources.folder", "midam.data.sources.inputs", "midam.data.sources.formats.datasets"),
-    *(
-        "transformers",
-        "onnxruntime",
-        "midam.cli.evaluate",
-        "midam.explain.run",
-        "midam.runs.report",
-        "midam.compare.report",
-        "midam.export.run",
-    ),
+)
+_COMMANDS = (
+    *("sklearn.linear_model", "transformers", "onnxruntime", "midam.runs.fit", "midam.runs.apply", "midam.runs.report"),
+    *("midam.cli.predict", "midam.cli.compare", "midam.cli.explain", "midam.cli.data", "midam.cli.report"),
+    *("midam.cli.export", "midam.cli.evaluate", "midam.explain.run", "midam.compare.report", "midam.export.run"),
 )
 
 
-def warm() -> None:
-    """Import what reading needs, once for all children."""
-    for name in _IMPORTED:
+def warm(*, commands: bool) -> None:
+    """Import what reading needs, and what commands need, once for all children."""
+    for name in (*_READERS, *(_COMMANDS if commands else ())):
         importlib.import_module(name)
     torch.set_num_threads(1)
     Image.init()  # its plugins look for packages that few have

@@ -28,8 +28,9 @@ BY_HAND = [
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory) -> Iterator[tuple[Bench, Server]]:
-    with Server() as server:
+def bench(request, tmp_path_factory) -> Iterator[tuple[Bench, Server]]:
+    commands = any(item.get_closest_marker("long") for item in request.session.items)
+    with Server(commands=commands) as server:
         yield Bench(tmp_path_factory.mktemp("bench")), server
 
 
