@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
+from tests import quick
 
 from midam.cli import main
 
@@ -46,6 +47,7 @@ def trained(tmp_path_factory):
             data, run = write_table(root / f"{target}-Private.csv", target), root / f"run-{target}"
             column = "time,event" if target == "survival" else "label"
             words = ["--target", target, "--label-column", column] if target != "binary" else []
+            quick.draw(False)  # the pages of `report` are looked at
             assert main(["fit", str(data), *SMALL, *words, "--out", str(run)]) == 0
             if target == "binary":
                 assert main(["explain", str(run), str(data)]) == 0
@@ -53,6 +55,7 @@ def trained(tmp_path_factory):
                 sites["site"] = [f"Hospital Hidden {n % 2}" for n in range(len(sites))]
                 sites["age"] = range(len(sites))
                 sites.to_csv(root / "sites-Private.csv", index=False)
+            quick.draw(True)
             made[target] = data, run
         return made[target]
 
@@ -94,7 +97,9 @@ def test_a_page_with_pseudonyms_holds_no_name(trained, target, kind, tmp_path):
     page, plain = tmp_path / "page.html", tmp_path / "plain.html"
     words = [str(data)] if kind == "data" else []
     words += ["--subgroups", "site,age", "--table", str(data.parent / "sites-Private.csv")] * (kind == "subgroups")
+    quick.draw(False)
     assert main(["report", str(run), *words, "--out", str(plain)]) == 0
+    quick.draw(True)  # no picture may show a name either
     assert "This page names" in texts(plain)
     assert "Anna-Secret-" in texts(plain)
     assert not list(tmp_path.glob("*.csv"))
