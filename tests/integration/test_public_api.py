@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -66,10 +67,18 @@ def test_a_name_that_is_none_is_no_attribute():
         exec("from midam import Bagz")
 
 
-def loaded_by(*stages: str) -> list[set[str]]:
-    """Top-level names of the modules that a new program has loaded at the end of each stage."""
-    show = "\nimport sys; print('loaded', *{name.partition('.')[0] for name in sys.modules})\n"
+def loaded_by(*stages: str, then: Sequence[Sequence[str]] = ()) -> list[set[str]]:
+    """Top-level names of the modules that a new program has loaded at the end of each stage.
+
+    `then` are stages of forks of it, which have loaded what it has.
+    """
+    show = "\nimport sys; print('loaded', *{name.partition('.')[0] for name in sys.modules}, flush=True)\n"
     code = "".join(stage + show for stage in stages)
+    for branch in then:
+        rest = "".join(stage + show for stage in branch)
+        code += (
+            f"import os\nif kid := os.fork(): assert os.waitpid(kid, 0)[1] == 0\nelse: exec({rest!r}); os._exit(0)\n"
+        )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded ")]
 
@@ -90,27 +99,26 @@ def test_what_needs_no_tensor_loads_no_torch(tmp_path):
     assert not wrong_table & {"torch", "sklearn", "lightning_fabric", "matplotlib", "joblib"}
 
 
-def test_pure_functions_load_torch_alone_and_an_estimator_nothing_that_draws_or_shows():
-    pure, estimator, _ = loaded_by(
-        "import midam.functional, midam.functional.logmean, midam.functional.objectives",
-        "from midam import MIDAMClassifier, BagClassifier",
-        # packages are attributes from the start
-        "import midam; midam.data; midam.nn; midam.registry; midam.evaluate.auroc; midam.runs.load_run",
-    )
-    assert not pure & HEAVY
-    assert "torch" in pure
-    assert not estimator & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}
-
-
-def test_scores_need_no_scikit_learn_no_matplotlib_and_no_fabric(tmp_path):
+def test_pure_functions_load_torch_alone_an_estimator_nothing_that_shows_and_scores_no_scikit_learn(tmp_path):
     path, run, out = str(table(tmp_path / "bags.csv")), str(tmp_path / "run"), str(tmp_path / "scores.csv")
     words = ["fit", path, "--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0"]
     words += ["--accelerator", "cpu", "--out"]
     assert main([*words, run]) == 0
-    predicting, fitting, choosing = loaded_by(
+    interface = (
+        "from midam import MIDAMClassifier, BagClassifier",
+        # packages are attributes from the start
+        "import midam; midam.data; midam.nn; midam.registry; midam.evaluate.auroc; midam.runs.load_run",
+    )
+    commands = (
         f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0",
         f"assert main({[*words, str(tmp_path / 'again')]}) == 0",
         f"from tests import quick; quick.install(); assert main({['fit', path, '--out', str(tmp_path / 'auto')]}) == 0",
     )
+    pure, estimator, _, predicting, fitting, choosing = loaded_by(
+        "import midam.functional, midam.functional.logmean, midam.functional.objectives", then=[interface, commands]
+    )
+    assert not pure & HEAVY
+    assert "torch" in pure
+    assert not estimator & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}
     assert not predicting & {"lightning_fabric", "matplotlib", "sklearn"}
     assert not (fitting | choosing) & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along
