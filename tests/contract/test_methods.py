@@ -117,7 +117,7 @@ def whole_loss(run: Method) -> float:
 def test_training_lowers_the_loss_and_everything_stays_finite(pooling: str, estimator: str, objective: str) -> None:
     run = make_method(pooling, estimator, objective)
     start = whole_loss(run)
-    losses = run.train(make_batches(run.estimator, 24))
+    losses = run.train(make_batches(run.estimator, 12))
     assert all(torch.isfinite(x).all() for x in flat(run.state()) if x.is_floating_point())
     assert all(abs(x) < 1e3 for x in losses)
     assert whole_loss(run) < start

@@ -86,11 +86,11 @@ def test_weights_do_not_depend_on_workers_and_residence(disk, estimator):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("workers", [0, 3])
 def test_a_resumed_training_on_disk_is_the_uninterrupted_one(disk, estimator, workers):
-    config = make_config(estimator=estimator, workers=workers, epochs=4)
-    whole = train(Trainer(config, disk, disk), 2)
+    config = make_config(estimator=estimator, workers=workers, epochs=2)
+    whole = train(Trainer(config, disk, disk), 1)
     state = copy.deepcopy(whole.state_dict())
     train(whole)
-    resumed = Trainer(make_config(estimator=estimator, workers=3 - workers, epochs=4), disk, disk)
+    resumed = Trainer(make_config(estimator=estimator, workers=3 - workers, epochs=2), disk, disk)
     resumed.load_state_dict(state)
     train(resumed)
     assert resumed.history == whole.history
@@ -107,7 +107,7 @@ def test_few_vectors_on_disk_are_read_once_and_train_alike(disk, monkeypatch):
 
 
 def test_large_validation_bags_are_scored_as_rarely_as_costs_no_more_than_the_training(memory):
-    many = Bags(np.repeat(memory.instances, 20, axis=0), sizes=memory.sizes * 20, labels=memory.labels)
+    many = Bags(np.repeat(memory.instances, 3, axis=0), sizes=memory.sizes * 3, labels=memory.labels)
 
     def made(val, **settings):
         return Trainer(make_config(epochs=60, members=1, **settings), memory, val)
