@@ -12,10 +12,10 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 LIBAUC := $(VENV)/libauc
 INPUTS := pyproject.toml constraints.txt
 
-# One thread a worker: pytest workers with a thread pool each would fight for the cores. Many wait for processes that
-# they start, so there is one worker more than cores.
+# One thread a worker: pytest workers with a thread pool each would fight for the cores. A worker that waits for a process
+# leaves it its core; one more than cores would collect all tests, and import what they need, for half a minute.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-WORKERS ?= 3
+WORKERS ?= 2
 MINUTES ?= 30
 KILLS ?= 200
 SEED ?= 0
@@ -39,20 +39,23 @@ define begin_install
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 endef
 
-# torch comes first and alone, by its exact version, so that a CPU wheel on pip's search path is taken.
+# torch comes first, by its exact version, so that a CPU wheel on pip's search path is taken; with it what builds midam.
+define install_midam
+	@echo "Installing midam$(1) into $(VENV) (once; a few minutes with a cold cache)"
+	@$(INSTALL) -c constraints.txt "$$(grep '^torch==' constraints.txt)" hatchling editables
+	@$(INSTALL) -c constraints.txt --no-build-isolation -e '.$(2)'
+endef
+
 $(VENV)/.run: $(INPUTS)
 	$(begin_install)
-	@echo "Installing midam into $(VENV) (once; a few minutes with a cold cache)"
-	@$(INSTALL) -c constraints.txt "$$(grep '^torch==' constraints.txt)"
-	@$(INSTALL) -c constraints.txt hatchling editables
-	@$(INSTALL) -c constraints.txt --no-build-isolation -e .
+	$(call install_midam)
 	@rm $(VENV)/.busy && touch $@
 
-$(VENV)/.dev: $(VENV)/.run
+# One call with the tools too, and not after one without them: each asks anew for what is there, for seconds.
+$(VENV)/.dev: $(INPUTS)
 	$(begin_install)
-	@echo "Installing the development tools into $(VENV) (once)"
-	@$(INSTALL) -c constraints.txt --no-build-isolation -e '.[dev]'
-	@rm $(VENV)/.busy && touch $(VENV)/.run && touch $@
+	$(call install_midam, and the development tools,[dev])
+	@rm $(VENV)/.busy && touch $(VENV)/.run $@
 
 setup: $(VENV)/.dev  ## install midam and the development tools into .venv
 
@@ -146,10 +149,10 @@ doctest: $(VENV)/.dev  ## run the examples in the docstrings
 collect: $(VENV)/.dev
 	@$(PYTEST) --collect-only -q > $(VENV)/collected.log || { cat $(VENV)/collected.log; exit 1; }
 
-# The tests open the pages that docs builds.
+# The tests open the pages that docs builds. What takes longest begins first, so that no core is left with it at the end.
 check: export MIDAM_SITE = $(CURDIR)/site
-check: setup libauc  ## lint, size, types, docs, doctest and test: what CI runs
-	@$(MAKE) --no-print-directory TOGETHER=yes --jobs 2 --output-sync lint size types docs doctest collect
+check: setup  ## lint, size, types, docs, doctest and test: what CI runs
+	@$(MAKE) --no-print-directory TOGETHER=yes --jobs 2 --output-sync types docs collect doctest libauc size lint
 	@$(MAKE) --no-print-directory test
 
 # LibAUC serves one parity test and the benchmarks. It lies beside site-packages, without its dependencies.
