@@ -130,6 +130,11 @@ def _leave_unmeasured(memory: Any) -> None:
     memory.peaks_mib = lambda bags, tasks: peaks_mib(bags, tasks) if _state["measured"] else {}
 
 
+def _ask_versions_once(folder: Any) -> None:
+    """Look up the versions of packages, which each run notes twice, once."""
+    folder.environment = functools.cache(folder.environment)
+
+
 # They take seconds to import: each is changed when somebody else imports it.
 _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.methods.statistics_models": _plant_few_trees,
@@ -137,6 +142,7 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.methods.auto.candidates": _draw_few_bags,
     "midam.methods.networks": _train_few_epochs,
     "midam.runs.folds": _train_few_folds,
+    "midam.runs.folder": _ask_versions_once,
     "midam.evaluate.assumption": _draw_few_resamples,
     "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,

@@ -40,8 +40,8 @@ _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncat
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
-        *("tests.fuzz.torture", "midam.runs.report", "midam.runs.loggers", "midam.train.trainer", "midam.explain.run"),
-        *("torch._dynamo", "scipy.stats", "sklearn.ensemble"),
+        *("tests.fuzz.torture", "midam.runs.report", "midam.train.trainer", "midam.explain.run"),
+        *("scipy.stats", "sklearn.ensemble"),
     ]
 )
 

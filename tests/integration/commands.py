@@ -26,8 +26,8 @@ _TICK = 0.001
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
-        *("midam.cli", "midam.explain.run", "midam.runs.report", "midam.runs.loggers", "midam.train.trainer"),
-        *("midam.compare", "torch._dynamo", "scipy.stats", "sklearn.ensemble"),
+        *("midam.cli", "midam.explain.run", "midam.runs.report", "midam.train.trainer", "midam.compare"),
+        *("scipy.stats", "sklearn.ensemble"),
     ]
 )
 
