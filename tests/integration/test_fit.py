@@ -144,20 +144,20 @@ def test_the_summary_agrees_with_the_predictions(run):
 def test_the_scores_of_a_run_of_members_are_the_mean_of_single_runs(tmp_path, capsys):
     command = ["fit", "digits", "--epochs", "1", "--num-instances", "2", "--no-baseline"]
     scores = {}
-    for members, seed in ((3, 5), *((1, member_seed(5, member)) for member in range(3))):
+    for members, seed in ((2, 5), *((1, member_seed(5, member)) for member in range(2))):
         out = tmp_path / f"{members}-{seed}"
         assert main([*command, "--members", str(members), "--seed", str(seed), "--out", str(out)]) == 0
         scores[members, seed] = predict(load_run(out).model, catalog.load("digits"))
-    together = scores.pop((3, 5))
+    together = scores.pop((2, 5))
     # The splits of digits are its own; only weights and draws depend on the seed.
     assert np.array_equal(together, np.mean(list(scores.values()), axis=0))
-    assert json.loads((tmp_path / "3-5" / "summary.json").read_text())["members"] == 3
-    assert [row["score"] for row in read_csv(tmp_path / "3-5" / "predictions.csv")] == [f"{h:.9g}" for h in together]
-    assert "mean of 3 scorers" in capsys.readouterr().out
+    assert json.loads((tmp_path / "2-5" / "summary.json").read_text())["members"] == 2
+    assert [row["score"] for row in read_csv(tmp_path / "2-5" / "predictions.csv")] == [f"{h:.9g}" for h in together]
+    assert "mean of 2 scorers" in capsys.readouterr().out
 
 
 def test_the_seed_decides_the_run(tmp_path):
-    command = ["fit", "digits", "--epochs", "1", "--dropout", "0.2", "--no-baseline"]
+    command = ["fit", "digits", "--epochs", "1", "--dropout", "0.2", "--members", "1", "--no-baseline"]
     texts = []
     for number, seed in enumerate((3, 3, 4)):
         out = tmp_path / str(number)

@@ -13,7 +13,7 @@ from tests.integration.commands import Moment, finish, fitted, rows, start, stop
 from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
 
-EPOCHS = dict.fromkeys(("vrsp", "minibatch", "exact", "exact-point"), 9)
+EPOCHS = dict.fromkeys(("vrsp", "minibatch", "exact", "exact-point"), 6)
 FILES = {"config.yaml", "log.txt", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
 METHODS = {
     "vrsp": ["--optimizer", "sgd", "--members", "2"],
@@ -94,7 +94,7 @@ def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     rng = random.Random(method)
     command = fit(method, run)
-    for epochs in sorted(rng.sample(range(1, EPOCHS[method] // 3), 2)):
+    for epochs in sorted(rng.sample(range(1, EPOCHS[method] // 2), 2)):
         moment = Moment(run / "metrics.csv", epochs, delay=rng.uniform(0, 0.1))
         assert stop(start(*command, log=log, wait_at=moment), signal.SIGKILL) == -signal.SIGKILL
         assert epochs <= rows(run / "metrics.csv") < EPOCHS[method]
