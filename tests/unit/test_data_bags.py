@@ -289,7 +289,7 @@ def test_a_data_frame_is_read_as_a_table_is():
         (table(), {"positive": "yes"}, "the positive value 'yes' in column label, got 0, 1"),
         (table(label=[1, 0, 0]), {}, "one label in a bag, got 1 and 0"),
         (table(bag=["b", None, "a"]), {}, "a bag in each row, got none"),
-        (table().set_axis(["bag", "label", "a", "a"], axis=1), {}, "unique column names, got 'a'"),
+        (table().set_axis(["bag", "label", "a", "a"], axis=1), {}, "unique names of columns, got 'a'"),
         (table()[["bag", "label"]], {}, "at least one feature column"),
         (table().iloc[:0], {}, "at least one row"),
     ],

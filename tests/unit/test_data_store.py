@@ -22,7 +22,7 @@ from midam.data.sources.file_rows import FileRows
 from midam.data.sources.request import ImageOptions
 from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
 from midam.data.store import write as store_rows
-from midam.data.store.write import WrittenBag, plan_digest, require_free, stamp, written_bags
+from midam.data.store.write import plan_digest, require_free, stamp
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, RunStoppedError, StoreError
 from midam.files import Journal
@@ -270,21 +270,27 @@ def test_an_import_of_other_data_starts_anew(tmp_path, change):
     assert verify_store(tmp_path / "out") == []
 
 
-def test_half_a_line_of_the_journal_is_forgotten(tmp_path):
-    (tmp_path / "j").write_text(f'"plan"\n[3, "{"ab" * 32}", null]\n[4, "c')
-    with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
-        assert written_bags(journal, "plan", 7) == [WrittenBag(3, "ab" * 32, None)]
-        assert (tmp_path / "j").read_text() == f'"plan"\n[3, "{"ab" * 32}", null]\n'
-        assert written_bags(journal, "another", 7) is None
+@pytest.mark.parametrize("tail", [b'[4, "c', b"\0\0\n", b"\xff\n[6]\n"])
+def test_a_journal_with_a_damaged_end_is_used_up_to_there(tmp_path, monkeypatch, tail):
+    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
+    bags, journal, seen = on_file(tmp_path), tmp_path / ".out.journal", []
+    whole = content(write_store(bags, tmp_path / "whole"))
 
+    def stop(number):
+        if number == 2:
+            raise KeyboardInterrupt
 
-@pytest.mark.parametrize("line", ['[4, "c[5, "ab", null]', "[4]", "7", "\0\0", "\xff"])
-def test_a_broken_line_of_the_journal_ends_it(tmp_path, line):
-    good = f'"plan"\n[3, "{"ab" * 32}", null]\n'
-    (tmp_path / "j").write_text(f'{good}{line}\n[6, "{"ab" * 32}", null]\n', encoding="latin-1")
-    with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
-        assert written_bags(journal, "plan", 7) == [WrittenBag(3, "ab" * 32, None)]
-        assert (tmp_path / "j").read_text() == good
+    with pytest.raises(RunStoppedError):
+        write_store(bags, tmp_path / "out", on_bag=stop)
+    good = journal.read_bytes()
+    assert good.count(b"\n") == 4
+    journal.write_bytes(good + tail)
+    monkeypatch.setattr(
+        store_rows, "_write_bag", lambda *args, f=store_rows._write_bag: seen.append(args[1]) or f(*args)
+    )
+    write_store(bags, tmp_path / "out")
+    assert seen == [3, 4, 5, 6]
+    assert content(tmp_path / "out") == whole
 
 
 def test_an_import_that_was_killed_after_its_last_step_leaves_nothing(tmp_path):
@@ -294,12 +300,6 @@ def test_an_import_that_was_killed_after_its_last_step_leaves_nothing(tmp_path):
     with pytest.raises(StoreError, match="which exists"):
         require_free(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_journal_without_a_plan_is_of_another(tmp_path):
-    (tmp_path / "j").write_bytes(b"\0\0\n")
-    with Journal(tmp_path / "j", busy=StoreError("busy")) as journal:
-        assert written_bags(journal, "plan", 7) is None
 
 
 def test_a_commit_that_failed_is_not_tried_again(tmp_path, monkeypatch):
@@ -421,9 +421,9 @@ def test_a_missing_table_is_refused(stored):
 
 def test_a_newer_store_is_refused(stored):
     facts = json.loads((stored / "store.json").read_text())
-    (stored / "store.json").write_text(json.dumps({**facts, "version": 3, "novelty": 1}))
+    (stored / "store.json").write_text(json.dumps({**facts, "version": 4, "novelty": 1}))
     assert is_store(stored)
-    with pytest.raises(BagDataError, match=r"Expected a store of version 2, got 3 \(in .*store.json\)"):
+    with pytest.raises(BagDataError, match=r"Expected a store of version 3, got 4 \(in .*store.json\)"):
         open_store(stored)
 
 

@@ -319,7 +319,7 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path, name):
 def test_a_first_line_without_a_word_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("\n\na,1\n")
     for read in (read_bags, read_names):
-        with pytest.raises(BagDataError, match="in the first line, got an empty line"):
+        with pytest.raises(BagDataError, match="in the first line, got none"):
             read(tmp_path / "t.csv")
 
 

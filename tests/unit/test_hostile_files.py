@@ -60,13 +60,13 @@ def test_features_of_another_hdf5_file_are_not_read(tmp_path):
     with h5py.File(other, "w") as file:
         file["features"] = ROWS
     linked(path, h5py.ExternalLink(str(other), "/features"))
-    refused(path, "'features' in the file itself, got a link to another file")
+    refused(path, "'features' in the file itself, got a link")
     linked(path, h5py.ExternalLink("a.h5", "/features"))  # this one ended the process
-    refused(path, "got a link to another file")
+    refused(path, "got a link")
     with h5py.File(path, "w") as file:
         file["way"] = h5py.ExternalLink(str(other), "/")
         file["features"] = h5py.SoftLink("/way/features")
-    refused(path, "got a link to another file")
+    refused(path, "got a link")
     with h5py.File(path, "w") as file:
         layout = h5py.VirtualLayout((6, 5), "f4")
         layout[:] = h5py.VirtualSource(str(other), "features", (6, 5))
@@ -81,16 +81,15 @@ def test_bytes_of_any_file_are_no_features(tmp_path):
     refused(tmp_path / "a.h5", "got data of another file")
 
 
-def test_links_inside_a_file_are_followed_and_loops_are_refused(tmp_path):
+def test_links_inside_a_file_are_not_followed(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        file["run/one/feats"] = ROWS
-        file["run/two"] = h5py.SoftLink("one")
-        file["features"] = h5py.SoftLink("/run/two/feats")
-    assert probe(path).rows == 6
+        file["run/feats"] = ROWS
+        file["features"] = h5py.SoftLink("/run/feats")
+    refused(path, "got a link")
     with h5py.File(path, "w") as file:
         file["features"], file["x"] = h5py.SoftLink("/x"), h5py.SoftLink("/features")
-    refused(path, "got links that lead nowhere")
+    refused(path, "a.h5")
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (10**9, 1024)])
@@ -357,7 +356,7 @@ def test_numbers_too_large_are_named_where_they_stand(tmp_path, number):
 def test_the_names_of_many_columns_are_compared_in_linear_time(tmp_path):
     names = [f"f{i}" for i in range(300_000)]  # each with each took hours
     (tmp_path / "t.csv").write_text(",".join(["bag", "label", *names, "f7"]) + "\n")
-    with pytest.raises(BagDataError, match="unique column names, got 'f7' 2 times"):
+    with pytest.raises(BagDataError, match="unique names of columns, got 'f7' twice"):
         read_bags(tmp_path / "t.csv")
 
 
@@ -427,7 +426,7 @@ def restated(store, change):
 def test_a_store_of_the_right_sum_and_the_wrong_types(tmp_path, change):
     store = write_store(Bags.from_list([ROWS, ROWS + 1], labels=[0, 1]), tmp_path / "s")
     restated(store, change)
-    with pytest.raises(BagDataError, match=r"store\.json"):
+    with pytest.raises(BagDataError, match=r"s/(store\.json|instances\.npy)|in .*/s\)"):
         open_store(store)
 
 

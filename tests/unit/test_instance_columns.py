@@ -790,10 +790,8 @@ def test_a_category_is_explained_as_a_whole_by_the_most_frequent_one():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_list_of_frames_with_text_says_how_to_give_it():
+def test_a_list_of_frames_is_read_as_one_frame():
     frames = [part.drop(columns=["bag", "label"]) for _, part in table().groupby("bag", sort=False)]
-    model, y = MIDAMClassifier(**SMALL), np.arange(24) % 2
-    with pytest.raises(BagDataError, match=r"in column merchant, .* give `pd\.concat\(X, keys=range\(len\(X\)\)\)`"):
-        model.fit(frames, y)
-    joined = pd.concat(frames, keys=range(24))
-    assert len(model.fit(joined, y).bag_scores(joined)) == 24
+    y, joined = np.arange(24) % 2, pd.concat(frames, keys=range(24))
+    listed, model = (MIDAMClassifier(**SMALL).fit(x, y) for x in (frames, joined))
+    np.testing.assert_array_equal(listed.decision_function(frames), model.decision_function(joined))

@@ -7,7 +7,7 @@ import torch
 
 from midam.data import open_store, read_bags, write_store
 from midam.data.bags import Bags
-from midam.data.instance_labels import label_counts, labels_of, read_labels_text
+from midam.data.instance_labels import label_counts, labels_of
 from midam.data.sources.inputs import write_npz
 from midam.errors import BagDataError, ConfigError
 from midam.settings import Settings
@@ -104,9 +104,3 @@ def test_instance_labels_change_no_training(estimator):
     pairs = zip(plain.model.state_dict().values(), labeled.model.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     assert labeled.history == plain.history
-
-
-def test_positions_in_a_store_lie_in_their_bags():
-    for wrong in ("2", "-1", "a", "1-3", "0-1-1", "? 1 ? 1"):
-        with pytest.raises(ValueError, match=r"instance labels|invalid"):
-            read_labels_text(wrong, 2)

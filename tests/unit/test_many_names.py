@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from midam.data import digests, validate
+from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.store import open_store, write_store
@@ -17,7 +17,6 @@ NAMES = ["b", "", "long name", "c", "dd", "a", "eee"]
 def few(monkeypatch):
     """Two bags at a time."""
     monkeypatch.setattr(validate, "_IDS_AT_A_TIME", 2)
-    monkeypatch.setattr(digests, "_BAGS_AT_A_TIME", 2)
 
 
 def bags_named(names):

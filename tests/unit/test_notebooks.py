@@ -16,14 +16,13 @@ def test_bags_are_shown_with_their_counts_and_sizes():
     assert "<th>instances</th><td>46 of (2,)</td>" in text
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
-    assert text.count("background: ") > 5
+    assert "<th>instances of a bag</th><td>3 to 40</td>" in text
 
 
 def test_bags_without_labels_and_of_one_size_are_shown():
     bags = midam.Bags.from_list([np.zeros((2, 3))])
     text = bags._repr_html_()
     assert "positive" not in text
-    assert text.count("background: ") == 1
 
 
 @pytest.mark.drawn

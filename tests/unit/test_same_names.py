@@ -277,7 +277,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         path = tmp_path / f"t.{suffix}"
         table = pd.DataFrame([["a", 0, 1.0, 2.0], ["b", 1, 2.0, 3.0]], columns=["bag", "label", "é", NFD("é")])
         getattr(table, write)(path, index=False)
-        with pytest.raises(BagDataError, match="unique column names, got 'é' 2 times"):
+        with pytest.raises(BagDataError, match="unique names of columns, got 'é' twice"):
             read_bags(path)
 
 

@@ -213,7 +213,8 @@ def bad_coords(path, coords):
     [
         ("a,b\n1,2\n3,x\n", "got 'x' in column 'b'"),
         ("1,2\n3,4,5\n", r"bag\.csv"),
-        ("0,1\n3,4,5\n6,7,8\n", "3 in line 2"),
+        ("\n1,2\n3,x\n", "got 'x'"),
+        ("0,1\n3,4,5\n6,7,8\n", "does not match length of data"),
         ("", r"bag\.csv"),
         ("0,1,2\n", "at least one instance"),
         ("x" * 200_000, "lines of a table, got: field larger"),

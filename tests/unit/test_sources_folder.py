@@ -255,7 +255,7 @@ def test_the_column_of_the_files_is_found_or_given(folder, table):
         (CLAM.replace("\nC,", "\n,"), {"positive": "tumor"}, "a case_id in each row, got none for c"),
         (CLAM.replace("case_id", "center"), {"positive": "tumor", "bag_by": "patient"}, "column of patients"),
         ("case_id,slide_id,label\n", {}, "at least one row"),
-        ("case_id,slide_id,label\nA,c,1,9\n", {}, "3 fields in each line as in the first, got 4"),
+        ("case_id,slide_id,label\nA,c,1,9\n", {}, "as many fields in each line, got"),
     ],
 )  # fmt: skip
 def test_bad_label_tables_are_named(folder, table, text, options, message):

@@ -98,7 +98,7 @@ def test_stamp_with_a_folder_a_site_and_folders_in_them(tmp_path, suffix):
 
 def test_what_lies_too_deep_is_named(tmp_path):
     features(tmp_path / "a" / "b" / "c" / "d" / "e" / "f")
-    with pytest.raises(BagDataError, match=r"name the folder of files that lie deeper, such as b.c.d.e.f.s1\.h5"):
+    with pytest.raises(BagDataError, match=r"name the folder that holds them, or a manifest"):
         ids(tmp_path / "a")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
-from midam.data.brief import html_bars, html_table
+from midam.data.brief import html_table
 from midam.data.covariates import Column, Covariates
 from midam.data.digests import fingerprint
 from midam.data.left_out import LeftOut
@@ -20,29 +20,6 @@ from midam.names import names_of, warn_of_alike
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class BagFields(TypedDict, total=False):
-    """What `Bags` may hold besides their instances; the docstring of `Bags` describes each."""
-
-    ids: ArrayLike | None
-    labels: ArrayLike | None
-    classes: Sequence[ClassName] | None
-    outcome: TargetLabels | None
-    covariates: Covariates | Mapping[str, ArrayLike] | None
-    groups: ArrayLike | None
-    sites: ArrayLike | None
-    splits: ArrayLike | None
-    weights: ArrayLike | None
-    coords: Any
-    instance_labels: ArrayLike | None
-    digests: ArrayLike | None
-    feature_names: Sequence[str] | None
-    columns: Sequence[Column] | None
-    sources: ArrayLike | None
-    attributes: ArrayLike | None
-    cut: Mapping[str, Any] | None
-    left_out: Sequence[LeftOut]
 
 
 class FrameOptions(TypedDict, total=False):
@@ -139,6 +116,29 @@ class Bags:
            [8., 9.]])
     """
 
+    instances: NDArray[Any] | Rows
+    sizes: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64] | None
+    classes: validate.TwoNames | None
+    outcome: TargetLabels | None
+    covariates: Covariates | None
+    groups: NDArray[np.str_] | None
+    sites: NDArray[np.str_] | None
+    splits: NDArray[np.str_] | None
+    weights: NDArray[np.float64] | None
+    coords: NDArray[Any] | Rows | None
+    instance_labels: NDArray[np.float32] | None
+    digests: NDArray[np.uint8] | None
+    feature_names: tuple[str, ...] | None
+    columns: tuple[Column, ...] | None
+    sources: NDArray[np.object_] | None
+    attributes: NDArray[np.object_] | None
+    cut: dict[str, Any] | None
+    left_out: tuple[LeftOut, ...]
+    source: str
+
     def __init__(
         self,
         instances: NDArray[Any] | Rows,
@@ -146,35 +146,11 @@ class Bags:
         sizes: ArrayLike,
         starts: ArrayLike | None = None,
         source: str = "memory",
-        **fields: Unpack[BagFields],
+        **fields: Any,
     ) -> None:
-        refuse_others(fields, BagFields.__annotations__, "Bags")
-        vars(self).update(dict.fromkeys(BagFields.__annotations__), left_out=(), source=source)
+        refuse_others(fields, Bags.__annotations__, "Bags")
+        vars(self).update(dict.fromkeys(Bags.__annotations__), left_out=(), source=source)
         self._take({"ids": None, **fields, "instances": instances, "sizes": sizes, "starts": starts})
-
-    if TYPE_CHECKING:
-        instances: NDArray[Any] | Rows
-        sizes: NDArray[np.int64]
-        starts: NDArray[np.int64]
-        ids: NDArray[np.str_]
-        labels: NDArray[np.int64] | None
-        classes: validate.TwoNames | None
-        outcome: TargetLabels | None
-        covariates: Covariates | None
-        groups: NDArray[np.str_] | None
-        sites: NDArray[np.str_] | None
-        splits: NDArray[np.str_] | None
-        weights: NDArray[np.float64] | None
-        coords: NDArray[Any] | Rows | None
-        instance_labels: NDArray[np.float32] | None
-        digests: NDArray[np.uint8] | None
-        feature_names: tuple[str, ...] | None
-        columns: tuple[Column, ...] | None
-        sources: NDArray[np.object_] | None
-        attributes: NDArray[np.object_] | None
-        cut: dict[str, Any] | None
-        left_out: tuple[LeftOut, ...]
-        source: str
 
     @classmethod
     def from_arrays(
@@ -185,7 +161,7 @@ class Bags:
         *,
         source: str = "memory",
         missing: bool = False,
-        **fields: Unpack[BagFields],
+        **fields: Any,
     ) -> Self:
         """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
@@ -337,8 +313,9 @@ class Bags:
         return f"Bags({count}, {labeled}, {self.num_instances} instances {self.instance_shape})"
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: counts, and a histogram of the bag sizes."""
+        """Return HTML for a notebook: a table of counts."""
         rows: dict[str, object] = {"bags": len(self), "instances": f"{self.num_instances} of {self.instance_shape}"}
+        rows["instances of a bag"] = f"{self.sizes.min()} to {self.sizes.max()}"
         if self.outcome is not None:
             rows["labels"] = self.outcome.target
         elif self.labels is not None:
@@ -347,7 +324,7 @@ class Bags:
             if values is not None:
                 distinct = np.unique(values)
                 rows[name] = ", ".join(distinct) if len(distinct) <= len(SPLITS) else len(distinct)
-        return html_table(str(self.source), rows, html_bars(self.sizes, "instances"))
+        return html_table(str(self.source), rows)
 
     @property
     def shape(self) -> tuple[int]:

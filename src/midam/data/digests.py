@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.on_disk import Rows, on_disk
-from midam.data.target_labels import TargetLabels
 from midam.data.validate import row_chunks
 
-_BAGS_AT_A_TIME = 1 << 16
 _AT_ONCE = 1 << 16  # instances that are hashed together
 _MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 
@@ -86,7 +84,7 @@ def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
         "bags": content,
     }
     if bags.outcome is not None:
-        facts["outcome"] = described(bags.outcome)
+        facts["outcome"] = [bags.outcome.target, bags.outcome.names, bags.outcome.values.tolist()]
     if bags.covariates is not None:
         facts["covariates"] = bags.covariates.values()
     if bags.columns is not None:
@@ -95,11 +93,6 @@ def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
         if (column := getattr(bags, name)) is not None:
             facts[name] = column.tolist()
     return facts
-
-
-def described(outcome: TargetLabels) -> list[Any]:
-    """Return target, names and values of an outcome, for JSON, which writes unknown labels as NaN."""
-    return [outcome.target, list(outcome.names), outcome.values.tolist()]
 
 
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":

@@ -155,23 +155,18 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     return np.array(names_of(flat, source), dtype=np.str_).reshape(array.shape)
 
 
-def _letters(names: NDArray[np.str_]) -> NDArray[np.uint32]:
-    """Return the code points of names, 0 after the end of a name."""
-    return np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
-
-
 def is_unicode(names: NDArray[np.str_]) -> bool:
     """Return whether all letters are Unicode characters; a damaged file may hold others."""
-    letters = _letters(names) if names.size and names.dtype.itemsize else np.zeros(0, dtype=np.uint32)
+    if not names.nbytes:
+        return True
+    letters = np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
     return not bool(((letters > _LAST_CHARACTER) | ((letters >= 0xD800) & (letters <= 0xDFFF))).any())
 
 
 def _plain(names: NDArray[np.str_]) -> bool:
-    """Return whether names have the form of `name_of` already: ASCII letters without blanks around them."""
-    letters = _letters(names)
-    if (letters > 126).any() or np.char.str_len(names).sum() > np.count_nonzero(letters):  # the latter: a NUL inside
-        return False
-    return not ((letters <= 32) & (letters != 0)).any() or bool((np.char.strip(names) == names).all())
+    """Return whether names have the form of `name_of` already: printable ASCII without blanks around them."""
+    text = "".join(names.tolist())
+    return text.isascii() and text.isprintable() and bool((np.char.strip(names) == names).all())
 
 
 def text_array(values: ArrayLike) -> NDArray[np.object_]:

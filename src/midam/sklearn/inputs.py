@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.utils import check_array
 
+from midam.data import validate
 from midam.data.bags import Bags, both_classes, warn_of_alike_names
 from midam.data.missing import align_features
 from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
-from midam.data.validate import as_array, bag_array, check_length, feature_order, in_bag_order, in_order, refuse_masked
 from midam.errors import BagDataError, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
@@ -55,7 +55,7 @@ def bags_of(
     BagDataError
         If X is none of these, a bag is invalid, or a feature is missing.
     """
-    refuse_masked(X)
+    validate.refuse_masked(X)
     if isinstance(X, Bags):
         return X if names is None or X.feature_names is None else align_features(X, names, reference="fit")
     if isinstance(X, str | PathLike):
@@ -66,15 +66,15 @@ def bags_of(
         X = list(X)
     if isinstance(X, list | tuple):
         if any(is_frame(part) for part in X):
-            return _bags_of_frames(X, names, missing=missing)
+            return _bags_of_frame(_stacked(X, names), estimator, names, kinds, missing=missing)
         if any(issparse(part) for part in X):
             raise TypeError("Expected dense bags, got sparse ones; give arrays, such as bag.toarray().")
-        parts = [bag_array(part, number) for number, part in enumerate(X)]
+        parts = [validate.bag_array(part, number) for number, part in enumerate(X)]
         if any(part.ndim > 1 for part in parts):
             return Bags.from_list(parts, missing=missing)
         X = parts if parts else np.empty((0, 1))
     elif not issparse(X):
-        stack = as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
+        stack = validate.as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
         if stack.ndim == 0:
             forms = "Bags, a DataFrame, an array, or a list of arrays, one per bag"
             raise BagDataError(f"Expected bags, got {type(X).__name__}; give {forms}.")
@@ -94,8 +94,8 @@ def is_frame(X: object) -> bool:
 
 def with_weights(bags: Bags, weights: Any) -> Bags:
     """Return the bags whose weight [N] is not 0, with their weights."""
-    values = as_array(weights, np.float64)
-    check_length(values, len(bags), "weight", bags.source)
+    values = validate.as_array(weights, np.float64)
+    validate.check_length(values, len(bags), "weight", bags.source)
     if not values.any():
         raise BagDataError("Expected a weight above 0, got zero for each bag; give weights above 0.")
     kept = bags.subset(np.flatnonzero(values)).replace(weights=values[values != 0])
@@ -109,9 +109,9 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     A Series or DataFrame that has the bags of a DataFrame, or the names of `Bags`, as index is put in their order, see
     `in_bag_order`. With a value per row of a DataFrame, all rows of a bag must have the same value.
     """
-    refuse_masked(values)
+    validate.refuse_masked(values)
     if isinstance(X, Bags) or (is_frame(X) and X.index.nlevels == 1 and X.index.is_unique):
-        return in_bag_order(values, X.ids if isinstance(X, Bags) else X.index.map(name_of), kind)
+        return validate.in_bag_order(values, X.ids if isinstance(X, Bags) else X.index.map(name_of), kind)
     indexed = hasattr(values, "iloc") and values.index.nlevels == 1
     counts = indexed and list(values.index) == list(range(len(values)))
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
@@ -127,7 +127,7 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
         return values.iloc[first] if is_frame(values) else rows[first]
     if not indexed or (counts and not (len(values) == len(bags) and values.index.isin(level).all())):
         return values
-    return in_order(values, bags, kind)
+    return validate.in_order(values, bags, kind)
 
 
 def warn_of_groups_for_bags(bags: Bags) -> None:
@@ -194,40 +194,32 @@ def _bags_of_frame(
     return _bags_of_rows(rows, _names(frame))
 
 
-def _bags_of_frames(frames: Sequence[Any], names: Sequence[str] | None, *, missing: bool) -> Bags:
-    """Make bags of DataFrames; their columns are those of the first frame in any order, or the `names`."""
-    parts, first = [], None
+def _stacked(frames: Sequence[Any], names: Sequence[str] | None) -> "pd.DataFrame":
+    """Return one DataFrame of those of the bags; their columns are those of the first in any order, or the `names`."""
+    parts: list[Any] = []
     for number, frame in enumerate(frames):
         if not is_frame(frame):
             raise BagDataError(f"Expected only DataFrames, got {type(frame).__name__} (bag {number}); convert it.")
-        columns = _names(frame)
-        first = first or columns
+        if not len(frame):
+            raise BagDataError(validate.empty_bag_message(number, "memory"))
+        columns, first = _names(frame), parts[0].columns if parts else _names(frame)
         if names is None and set(columns) != set(first):
             differ = sorted(set(columns) ^ set(first))[0]
             raise BagDataError(
                 f"Expected the same columns in all bags, got {differ!r} only in some (bag {number}); add or drop it."
             )
-        part = selected(frame, columns, names or first, f"bag {number}").apply(plain_numbers)
-        for column in part.columns:
-            if not (pd.api.types.is_numeric_dtype(part[column]) or pd.api.types.is_bool_dtype(part[column])):
-                raise BagDataError(
-                    f"Expected numbers in column {column}, got {part[column].dtype} (bag {number}); drop or encode "
-                    "it, or give `pd.concat(X, keys=range(len(X)))`, of which text and dates are read."
-                )
-        array = part.to_numpy()  # dtype object if a frame has truth values and numbers
-        parts.append(part.to_numpy(dtype=np.float64, na_value=np.nan) if array.dtype == object else array)
-    return Bags.from_list(parts, missing=missing).replace(feature_names=names or first)
+        part = selected(frame, columns, list(first) if names is None else names, f"bag {number}")
+        parts.append(part.reset_index(drop=True))
+    return pd.concat(parts, keys=range(len(parts)))
 
 
 def selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
     """Return the columns of a DataFrame with these `names`; `columns` are the normalized names of its columns."""
-    places = range(len(columns)) if names is None else feature_order(names, columns, reference="fit", where=where)
+    places = (
+        range(len(columns)) if names is None else validate.feature_order(names, columns, reference="fit", where=where)
+    )
     return frame.set_axis(list(columns), axis=1)[[columns[place] for place in places]]
 
 
 def _names(frame: Any) -> tuple[str, ...]:
-    names = tuple(name_of(name) for name in frame.columns)
-    if len(set(names)) < len(names):
-        doubled = next(name for name in names if names.count(name) > 1)
-        raise BagDataError(f"Expected unique column names, got {doubled!r} several times; rename them.")
-    return names
+    return validate.check_feature_names(frame.columns, frame.shape[1], "a DataFrame", kind="columns")

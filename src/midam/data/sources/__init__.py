@@ -209,7 +209,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     bags = patients_together(bags, request)
     warn_of_alike_names(bags)
     bags = split_bags(bags, request)
-    return bags.replace(left_out=[*bags.left_out, *request.left_out])  # a store knows what its import left out
+    lost = [*bags.left_out, *request.left_out]  # a store knows what its import left out
+    return bags.replace(left_out=lost) if request.left_out else bags
 
 
 def _unknown(request: Request) -> DataNotFoundError:

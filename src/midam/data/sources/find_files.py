@@ -4,7 +4,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -123,27 +122,13 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
 
 
 def _nothing(folder: Path) -> BagDataError:
-    """Return the error about a folder without files, with advice."""
-    inside, deep = listed([path.name for path in sorted(folder.iterdir())]), _deep_file(folder)
-    advice = "name the folder that holds them"
-    if deep is not None:
-        advice = f"name the folder of files that lie deeper, such as {deep.relative_to(folder)}, or a manifest: a CSV "
-        advice += "with the columns bag, path, label, where path is a file or the folder of a series"
+    """Return the error about a folder without files."""
+    inside = listed([path.name for path in sorted(folder.iterdir())])
     return BagDataError(
         f"Expected feature files, images, slides or volumes ({', '.join(file_names.known_suffixes())}), got "
-        f"{inside or 'an empty folder'} (in {folder}); {advice}."
+        f"{inside or 'an empty folder'} (in {folder}); name the folder that holds them, or a manifest: a CSV with the "
+        "columns bag, path, label, where path is a file or the folder of a series."
     )
-
-
-def _deep_file(folder: Path) -> Path | None:
-    """Find a file, or the folder of a series, at any depth; None if there is none in the first 1000 folders."""
-    readers = file_names.file_readers()
-    for parent, folders, files in islice(os.walk(folder), _SEARCHED):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for path in (Path(parent, name) for name in [*folders, *sorted(files)]):
-            if _is_known(path, readers):
-                return path
-    return None
 
 
 def _by_family(

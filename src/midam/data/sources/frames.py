@@ -4,26 +4,24 @@ Warnings name columns that are probably not features: they name patients, number
 """
 
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources import table_columns as tables
-from midam.data.sources.labels import code_labels, gap_advice, is_binary, label_columns, labels_or_none, word_of
+from midam.data.sources.labels import gap_advice, label_columns, labels_or_none, word_of
 from midam.data.sources.request import COLUMNS, Request
-from midam.data.sources.table_columns import Faults, words_for_none
+from midam.data.sources.table_columns import Faults
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
-from midam.data.target_labels import TargetLabels
-from midam.data.validate import feature_order, name_array, usable
+from midam.data.validate import feature_order, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, ConfigError, Note, columns_are, given, with_article
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
 
-T = TypeVar("T")
 _AT_ONCE = 8  # columns that are compared at a time
 
 
@@ -126,15 +124,23 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str
         )
     reading = f"read with {given(impute=True)} and " if "bag_column" in columns else ""
     gaps = f"drop it, or {reading}train with {given(impute='median')}"
-    arrays = table_arrays(Table(where, table, gaps=gaps), request, strict=True)
+    parts = () if request.groups in table.columns else tables.group_parts(request.groups)
+    named = [
+        ("split", request.split),
+        ("instance_label", request.instance_label),
+        *(("groups", part) for part in parts),
+    ]
+    named += [(name, column) for name in ("coords", "ignore") for column in getattr(request, name)]
+    tables.require_columns(table.columns, named, where)
+    arrays = table_arrays(Table(where, table, gaps=gaps), request)
     arrays["sites"], arrays["covariates"] = tables.split_sites(arrays["covariates"], request, where)
     return arrays
 
 
-def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> dict[str, Any]:
+def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
     """Return the arguments of `Bags.from_arrays` for a table.
 
-    Without `require_labels`, every column but the bag's may be absent, unless the call is `strict`.
+    Without `require_labels`, every column but the bag's may be absent.
     """
     of_labels = label_columns(table.frame.columns, request)
     named = [*(getattr(request, name) for name in COLUMNS), *tables.group_parts(request.groups)]
@@ -143,38 +149,30 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
     check_fields(table.frame, [name for name in used if name not in request.ignore], table.where)
     table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
     table.frame = tables.with_groups(table.frame, request)
-    bag, _, group, split = (getattr(request, name) for name in COLUMNS)
-    coords, ignored, truth = list(request.coords), list(request.ignore), request.instance_label
-    if not request.require_labels and not strict:
+    bag, coords, ignored, truth = request.bag_column, list(request.coords), list(request.ignore), request.instance_label
+    if not request.require_labels:
         existing = set(table.frame.columns)
-        group, split, truth = (name if name in existing else None for name in (group, split, truth))
+        truth = truth if truth in existing else None
         coords, ignored = ([name for name in names if name in existing] for names in (coords, ignored))
-    label = of_labels if tables.has_labels(table.frame, request) else ()
-    parameters = [("bag_column", bag), *(("label_column", name) for name in label)]
-    parameters += [("groups", group), ("split", split), ("instance_label", truth)]
-    parameters += [("coords", name) for name in coords]
-    parameters += [*request.named_covariates, *(("ignore", name) for name in ignored)]
-    tables.require_columns(table.frame.columns, parameters, table.where)
+    others = [("bag_column", bag), ("instance_label", truth)]
+    others += [*(("coords", name) for name in coords), *(("ignore", name) for name in ignored)]
+    label, group, split = tables.columns_of(table.frame, request, *others, split_by_name=False)
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
-    labels = table.optional(request, lambda faults: table.labels(label, request, faults)) if label else None
-    groups = None if group is None else table.optional(request, lambda faults: table.groups(group, request, faults))
-    # Scores need no split.
-    splits = None if split is None or request.bad_labels == "ignore" else table.splits(split, request)
-    columns = {name: table.constant(name, table.faults) for name in request.covariate_columns}
-    special = {bag, group, *tables.group_parts(group), split, *of_labels, *columns, *coords, *ignored}
+    fields = table.of_bags(label, group, split, request)
+    special = {bag, group, *tables.group_parts(group), split, *of_labels, *request.covariate_columns, *coords, *ignored}
     instance_labels = None if truth is None else table.instance_labels(truth, special)
     special |= {truth}
     present = [str(name) for name in table.frame.columns if name not in special]
     features = table.features(present, request.features)
+    outcome = fields.get("outcome")
     kinds = tables.read_kinds(
-        table.frame, features, table.codes, request, table.faults, labels=[] if labels is None else [*labels.values.T]
+        table.frame, features, table.codes, request, table.faults, labels=[] if outcome is None else [*outcome.values.T]
     )
     table.frame, features = kinds.frame, kinds.features
     instances = table.numbers(features, missing=bool(request.impute), apart=request.features is None)
     places = table.numbers(coords) if coords else None
     table.faults.refuse()
-    covariates = tables.read_covariates(columns, request)
     if request.features is None:
         kinds.report(table.where)
         warn_of_features(table, features, instances)
@@ -182,10 +180,7 @@ def table_arrays(table: "Table", request: Request, *, strict: bool = False) -> d
         "X": instances,
         "bag": table.codes,
         "ids": table.ids,
-        "outcome": labels,
-        "covariates": covariates,
-        "groups": groups,
-        "splits": splits,
+        **fields,
         "coords": places,
         "instance_labels": instance_labels,
         "feature_names": features,
@@ -228,74 +223,54 @@ class Table:
         self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", advice, got="none")
         self.faults.refuse()  # such rows have no bag
 
-    def optional(self, request: Request, read: Callable[[Faults], T]) -> T | None:
-        """Return the result of `read`; its faults join those of the table, or a note if the request ignores them."""
-        if request.bad_labels == "error":
-            return read(self.faults)
-        faults = Faults(self.where, self.unit)
+    def of_bags(self, label: Sequence[str], group: str | None, split: str | None, request: Request) -> dict[str, Any]:
+        """Return the `metadata` of the bags, of columns that are the same in all rows of a bag; {} if there are faults.
 
-        def whole() -> T:
-            values = read(faults)
-            faults.refuse()
-            return values
-
-        return labels_or_none(request, whole)
-
-    def labels(self, columns: Sequence[str], request: Request, faults: Faults) -> TargetLabels | None:
-        """Return the label of each bag, from one column or several; None, with a fault, if labels are in doubt."""
-        where, values = self.where, {}
-        for column in columns:
-            series = self.frame[column]
-            if len(columns) == 1 and series.isna().any():
-                self._gaps_in(column, request, faults)
-                return None
-            of_row, distinct = pd.factorize(series)
-            words = [*(word_of(str(value)).casefold() for value in distinct), ""]
-            self.constant(column, faults, pd.Series(np.array(words)[of_row], index=series.index))
-            values[column] = series.iloc[self.first].tolist()
-            counts = np.bincount(of_row[of_row >= 0])
-            # The rarest value may be a typing error.
-            if len(columns) == 1 and len(counts) > 2 and is_binary(words[:-1], request):
-                rarest = len(counts) - 1 - counts[::-1].argmin()
-                where = self._place(int(np.argmax(of_row == rarest)), column)[3:]
+        Faults of labels and groups become a note if the request ignores them.
+        """
+        if group == request.bag_column and request.require_labels:
+            text = f"the groups are the bags themselves, column {group} (in {self.where}): leave out `groups`"
+            warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=6)
+        faults = Faults(self.where, self.unit) if request.bad_labels == "ignore" else self.faults
+        self._one_each(label, faults, request, gaps=len(label) > 1)
+        self._one_each(filter(None, [group]), faults, request, exact=True)
+        self._one_each(filter(None, [split]), self.faults, request)
+        self._one_each(request.covariate_columns, self.faults, request, gaps=True)
+        if faults.messages and faults is not self.faults:
+            labels_or_none(request, faults.refuse)
+            label, group = (), None
+        if self.faults.messages:
+            return {}
         try:
-            return code_labels(values, request.changed(named=where), ids=self.ids.tolist())
+            return tables.metadata(
+                self.frame.iloc[self.first], request, label, group, split, ids=self.ids.tolist(), of_files=False
+            )
         except BagDataError as error:
-            faults.add_error(error)
-            return None
+            self.faults.add_error(error)
+        return {}
 
-    def _gaps_in(self, column: str, request: Request, faults: Faults, *, label: bool = True) -> None:
-        """Refuse gaps in a column of the label or the group."""
-        advice = gap_advice(request, column, "fill it in", label=label)
-        self._add(faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none")
-
-    def groups(self, column: str, request: Request, faults: Faults) -> NDArray[Any]:
-        """Return the group of each bag; refuse gaps, and note groups that are the bags."""
-        if column == request.bag_column and request.require_labels:
-            text = f"the groups are the bags themselves, column {column} (in {self.where}): leave out `groups`"
-            warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=7)
-        self._gaps_in(column, request, faults, label=False)
-        return self.constant(column, faults)
-
-    def constant(self, column: str, faults: Faults, values: "pd.Series[Any] | None" = None) -> NDArray[Any]:
-        """Return the value of each bag in a column that is constant in a bag; `values` may replace the column's."""
-        series = self.frame[column]
-        values = series if values is None else values
-        expected = values.iloc[self.first[self.codes]]
-        differs = (values.to_numpy() != expected.to_numpy()) & ~(values.isna().to_numpy() & expected.isna().to_numpy())
-        for row in np.flatnonzero(differs)[:1].tolist():
-            got = f"{series.iloc[self.first[self.codes[row]]]} and {series.iloc[row]}"
-            self._add(faults, differs, column, f"one {column} in a bag", f"correct the column {column}", got=got)
-        return np.asarray(values.iloc[self.first])
-
-    def splits(self, column: str, request: Request) -> NDArray[np.str_]:
-        """Return the split of each bag under its canonical name; refuse gaps."""
-        self._gaps_in(column, request, self.faults, label=False)
-        names = self.frame[column].astype(str).str.lower().map(tables.SPLIT_NAMES)
-        unknown = names.isna() & self.frame[column].notna()
-        self._add(self.faults, unknown, column, "a split of train, val, test", "rename the split")
-        self.frame[column] = names
-        return name_array(self.constant(column, self.faults))
+    def _one_each(
+        self,
+        columns: Iterable[str],
+        faults: Faults,
+        request: Request,
+        *,
+        gaps: bool = False,
+        exact: bool = False,
+    ) -> None:
+        """Add faults for `gaps`, unless they are allowed, and for several values in a bag; case counts if `exact`."""
+        for column in columns:
+            codes, distinct = pd.factorize(self.frame[column])
+            if not gaps:
+                advice = gap_advice(request, column, "fill it in", label=column in label_columns(self.frame, request))
+                self._add(faults, codes < 0, column, f"{with_article(column)} in each row", advice, got="none")
+            words = [str(value) if exact else word_of(str(value)).casefold() for value in distinct]
+            places = np.append(np.unique(np.array(words, dtype=np.str_), return_inverse=True)[1], -1)[codes]
+            firsts = self.first[self.codes]
+            wrong = places != places[firsts]
+            for row in np.flatnonzero(wrong)[:1].tolist() if gaps or codes.min() >= 0 else []:
+                got = " and ".join(str(self.frame[column].iloc[place]) for place in (firsts[row], row))
+                self._add(faults, wrong, column, f"one {column} in a bag", f"correct the column {column}", got=got)
 
     def instance_labels(self, column: str, others: Collection[object]) -> NDArray[np.float32]:
         """Return the labels of instances in a column: 0, 1, or NaN in an empty field; it is none of the `others`."""
@@ -305,7 +280,9 @@ class Table:
                 f"{self.where}); name another column."
             )
         series = self.frame[column]
-        gaps = series.isna() | series.astype(str).str.strip().isin(["", *words_for_none(series.dropna().unique())])
+        gaps = series.isna() | series.astype(str).str.strip().isin(
+            ["", *tables.words_for_none(series.dropna().unique())]
+        )
         words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})
         labels = pd.to_numeric(words, errors="coerce").to_numpy(np.float32, na_value=np.nan)
         advice = "write 1 for an instance that makes its bag positive, 0 for another, nothing if unknown"

@@ -27,11 +27,10 @@ from midam.data.sources.file_names import NameIndex, check_options
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
 from midam.data.sources.frames import Table, table_arrays
-from midam.data.sources.label_table import columns_of, metadata, read_labels
+from midam.data.sources.label_table import read_labels
 from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, label_columns, labels_or_none
-from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
-from midam.data.sources.table_columns import PATIENT_COLUMNS, noted, read_covariates, require_columns
-from midam.data.sources.table_files import INSTANCES, NAMES, PARQUET, TEXTS, header_of, read_instances, read_names
+from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
+from midam.data.sources.table_files import INSTANCES, NAMES, header_of, read_instances, read_names, sheet_of, table_file
 from midam.data.store import format as form
 from midam.data.store import is_store, open_store
 from midam.data.target_labels import TargetLabels
@@ -160,7 +159,7 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
 def _stored_covariates(bags: Bags, request: Request) -> Bags:
     """Return bags of a store with the covariates that a request names, and no others."""
     here = () if bags.covariates is None else bags.covariates.names
-    require_columns(here, request.named_covariates, bags.source)
+    tables.require_columns(here, request.named_covariates, bags.source)
     if bags.covariates is None:
         return bags
     if not request.covariate_columns:
@@ -170,7 +169,7 @@ def _stored_covariates(bags: Bags, request: Request) -> Bags:
         return bags.replace(covariates=None)
     columns = bags.covariates.select(request.covariate_columns, source=bags.source).values()
     covariates = Covariates.of(columns, categories=request.category_columns, source=bags.source)
-    return bags.replace(covariates=noted(covariates, request, bags.source))
+    return bags.replace(covariates=tables.noted(covariates, request, bags.source))
 
 
 _KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
@@ -178,7 +177,7 @@ _NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one 
 _OF_INSTANCES = ("X", "bag", "coords", "instance_label")
 _OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "instance_labels": "instance_label"}
 _SAME = {
-    **{name: "group" for patient in PATIENT_COLUMNS for name in (patient, f"{patient}s")},
+    **{name: "group" for patient in tables.PATIENT_COLUMNS for name in (patient, f"{patient}s")},
     **{"id": "ids", "coord": "coords"},
     **dict.fromkeys(("witness", "inst_labels", "instance_labels", "y_inst"), "instance_label"),
     **dict.fromkeys(("feature_name", "features_names", "featurenames", "columns", "column_names"), FEATURE_NAMES),
@@ -197,7 +196,7 @@ class ArchiveReader(BagReader):
         path = request.path
         require_file(path)
         arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
-        require_columns([*arrays, *others], request.named_covariates, str(path))
+        tables.require_columns([*arrays, *others], request.named_covariates, str(path))
         refuse_near(others, arrays, _KEYS, path, **_SAME)
         survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
         labeled = SURVIVAL if survival else ("y",)
@@ -216,7 +215,7 @@ class ArchiveReader(BagReader):
             arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
             arrays["bag"],
             outcome=labels,
-            covariates=read_covariates(arrays, request),
+            covariates=tables.read_covariates(arrays, request),
             **fields,
             feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
             source=str(path),
@@ -351,7 +350,7 @@ class ManifestReader(BagReader):
         path, bag = request.path, request.bag_column
         frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request)
-        label, group, split = columns_of(frame, request, ("bag_column", bag), ("", "path"))
+        label, group, split = tables.columns_of(frame, request, ("bag_column", bag), ("", "path"))
         if group is None:
             patient = tables.find_column(frame, tables.GROUP_COLUMNS)
             group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
@@ -376,7 +375,7 @@ class ManifestReader(BagReader):
         paths = places[frame.index].tolist()
         check_options(request, paths)
         ids = frame[bag].to_numpy(dtype=np.str_)
-        table = metadata(frame, request, label, group, split, ids=ids.tolist())
+        table = tables.metadata(frame, request, label, group, split, ids=ids.tolist())
         where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
         groups = ids if table["groups"] is None else table["groups"]
         files = pd.DataFrame({"path": [os.path.realpath(path) for path in paths], "bag": ids, "group": groups})
@@ -411,10 +410,10 @@ class TableReader(BagReader):
 
 
 def _open_table(request: Request) -> Table:
-    path = request.path
-    suffix, gaps = file_suffix(path), f"drop it, or train with {given(impute='median')}"
-    unit, first = "line" if suffix in TEXTS else "row", 1 if suffix == PARQUET else 2
-    return Table(str(path), read_instances(path, request), unit=unit, first=first, gaps=gaps)
+    require_file(request.path)
+    file = table_file(request.path, sheet_of(request, request.path))
+    gaps = f"drop it, or train with {given(impute='median')}"
+    return Table(str(file.path), read_instances(file, request), unit=file.unit, first=file.first, gaps=gaps)
 
 
 def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[str, dict[str, list[Any]]]:

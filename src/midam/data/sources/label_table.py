@@ -15,10 +15,9 @@ from midam.data.bags import Bags
 from midam.data.left_out import LeftOut
 from midam.data.sources import table_columns as tables
 from midam.data.sources.file_names import NameIndex
-from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, word_of
+from midam.data.sources.labels import gap_advice, label_columns, word_of
 from midam.data.sources.patients import FILE, by_patient
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import read_covariates, refuse_empty_fields
 from midam.data.sources.table_files import read_names
 from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
@@ -35,7 +34,7 @@ class Labeled:
     table: dict[str, Any]  # of `metadata`
 
     def of(self, bags: Bags) -> Bags:
-        """Return the bags (of one file each) that the table names, with their labels and metadata."""
+        """Return the bags (of one file each) that the table names, with their labels and tables.metadata."""
         known = {name: value for name, value in self.table.items() if value is not None}
         return bags.subset(self.index).replace(**{"labels": None, "outcome": None, **known})
 
@@ -106,12 +105,12 @@ def _labeled(
     frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, usual: TwoNames | None = None
 ) -> Labeled:
     """Read the labels and other metadata of the files that the `column` of a table names."""
-    label, group, split = columns_of(frame, request)
+    label, group, split = tables.columns_of(frame, request)
     if label:
         frame = _without_unlabeled(frame, label, column, request)
     frame = _matched(frame, files, column, request, single=(*label, group, split, *request.covariate_columns))
     patient, groups = _owners(frame, group, column)
-    refuse_empty_fields(frame, (patient, groups, split), request, shown=column)
+    tables.refuse_empty_fields(frame, (patient, groups, split), request, shown=column)
 
     words = {word_of(value).casefold() for name in label for value in frame[name]}
     fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
@@ -119,57 +118,8 @@ def _labeled(
     return Labeled(
         index=frame["_file"].to_numpy(dtype=np.int64),
         patients=None if patient is None else frame[patient].to_numpy(dtype=np.str_),
-        table=metadata(frame, request, label, groups, split, ids=frame[column].astype(str).tolist()),
+        table=tables.metadata(frame, request, label, groups, split, ids=frame[column].astype(str).tolist()),
     )
-
-
-def metadata(
-    frame: "pd.DataFrame",
-    request: Request,
-    label: Sequence[str],
-    group: str | None,
-    split: str | None,
-    *,
-    ids: Sequence[str],
-) -> dict[str, Any]:
-    """Return the outcome, groups, splits and covariates of the rows of a table, as `Bags` takes them; None if absent.
-
-    `ids` are the names of the bags of the rows, for messages.
-    """
-    columns = {name: frame[name].tolist() for name in label}
-    outcome = labels_or_none(request, lambda: code_labels(columns, request, ids=ids)) if label else None
-    group = None if request.header_groups(frame.columns) else group
-    if group is None and request.require_labels and not request.header_groups(frame.columns):
-        free = frame.columns.difference([*label, split, *request.covariate_columns])
-        others = [name for name in free if tables.is_group_like(name) and 1 < frame[name].nunique() < len(set(ids))]
-        if others:
-            text = f"if {listed(others)} names patients (in {request.where}), give {given(groups=others[0])}"
-            _warn(f"{text}, so that no patient is in two splits")
-    groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
-    splits = None if splits is None else tables.split_names(splits, request.where)
-    return {"outcome": outcome, "groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
-
-
-def columns_of(
-    frame: "pd.DataFrame", request: Request, *others: tuple[str, str]
-) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Return the columns of the label, the group and the split; refuse a table that lacks a named column.
-
-    `others` are further required columns, each with the parameter that names it.
-    """
-    label, group, split = label_columns(frame.columns, request), request.groups, request.split
-    group = None if request.header_groups(frame.columns) else group
-    if not request.require_labels:
-        group, split = (name if name in frame.columns else None for name in (group, split))
-    if split is None and request.split_file is None and "split" in frame.columns and "split" not in label:
-        split = "split"
-    if request.bad_labels == "ignore":
-        split = None  # scores need none
-    label = label if tables.has_labels(frame, request) else ()
-    parameters = [*others, *(("label_column", name) for name in label), ("groups", group)]
-    parameters += [("split", split), *request.named_covariates]
-    tables.require_columns(frame.columns, parameters, request.where)
-    return label, group, split
 
 
 def _without_unlabeled(frame: "pd.DataFrame", label: Sequence[str], column: str, request: Request) -> "pd.DataFrame":

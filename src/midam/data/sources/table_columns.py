@@ -16,7 +16,7 @@ from midam import errors
 from midam.data import covariates as forms
 from midam.data.covariates import Column, Covariates, number_of
 from midam.data.sources.file_names import NameIndex
-from midam.data.sources.labels import gap_advice, label_columns, named_words
+from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, named_words
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
 from midam.errors import BagDataError, ConfigError, Note, given, listed
@@ -213,24 +213,24 @@ class Faults:
 
     def __init__(self, where: str, unit: str = "line") -> None:
         self._where, self._unit = where, unit
-        self._messages: list[str] = []
+        self.messages: list[str] = []
 
     def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
         """Add a fault: the value `got` at its first `place`, and all its rows, numbered as in the file."""
         numbers = listed([str(row) for row in rows], most=_SHOWN)
         more = f"; {len(rows)} such {self._unit}s: {numbers}" if len(rows) > 1 else ""
-        self._messages.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
+        self.messages.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
 
     def add_error(self, error: BagDataError) -> None:
         """Add a fault that another function found."""
         text = str(error)
-        self._messages.append(text if self._where in text else errors.with_place(error, f"in {self._where}"))
+        self.messages.append(text if self._where in text else errors.with_place(error, f"in {self._where}"))
 
     def refuse(self) -> None:
         """Raise a `BagDataError` that lists all faults, if there are any."""
-        head = f"Expected a sound table, got {len(self._messages)} kinds of faults (in {self._where}); correct them:"
-        if self._messages:
-            raise BagDataError(errors.fault_list(head, self._messages, most=_SHOWN))
+        head = f"Expected a sound table, got {len(self.messages)} kinds of faults (in {self._where}); correct them:"
+        if self.messages:
+            raise BagDataError(errors.fault_list(head, self.messages, most=_SHOWN))
 
 
 def refuse_empty_fields(
@@ -249,6 +249,59 @@ def refuse_empty_fields(
             advice = gap_advice(request, name, "fill it in", label=name in labels)
             faults.add(f"{errors.with_article(name)} in each row", got, place, lines, advice=advice)
     faults.refuse()
+
+
+def metadata(
+    frame: "pd.DataFrame",
+    request: Request,
+    label: Sequence[str],
+    group: str | None,
+    split: str | None,
+    *,
+    ids: Sequence[str],
+    of_files: bool = True,
+) -> dict[str, Any]:
+    """Return the outcome, groups, splits and covariates of the rows of a table, as `Bags` takes them; None if absent.
+
+    `ids` are the names of the bags of the rows, for messages. Of a table `of_files`, warn about columns that may name
+    patients; those of a table of instances are its features.
+    """
+    columns = {name: frame[name].tolist() for name in label}
+    outcome = labels_or_none(request, lambda: code_labels(columns, request, ids=ids)) if label else None
+    group = None if request.header_groups(frame.columns) else group
+    if of_files and group is None and request.require_labels and not request.header_groups(frame.columns):
+        free = frame.columns.difference([*label, split, *request.covariate_columns])
+        others = [name for name in free if is_group_like(name) and 1 < frame[name].nunique() < len(set(ids))]
+        if others:
+            text = f"if {listed(others)} names patients (in {request.where}), give {given(groups=others[0])}"
+            warnings.warn(f"{text}, so that no patient is in two splits", stacklevel=4)
+    groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
+    splits = None if splits is None else split_names(splits, request.where)
+    return {"outcome": outcome, "groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
+
+
+def columns_of(
+    frame: "pd.DataFrame", request: Request, *others: tuple[str, str | None], split_by_name: bool = True
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Return the columns of the label, the group and the split; refuse a table that lacks a named column.
+
+    `others` are further required columns, each with the parameter that names it. With `split_by_name`, the splits may
+    stand in a column split that is not named.
+    """
+    label, group, split = label_columns(frame.columns, request), request.groups, request.split
+    group = None if request.header_groups(frame.columns) else group
+    if not request.require_labels:
+        group, split = (name if name in frame.columns else None for name in (group, split))
+    by_name = split_by_name and split is None and request.split_file is None
+    if by_name and "split" in frame.columns and "split" not in label:
+        split = "split"
+    if request.bad_labels == "ignore":
+        split = None  # scores need none
+    label = label if has_labels(frame, request) else ()
+    parameters = [*others, *(("label_column", name) for name in label), ("groups", group)]
+    parameters += [("split", split), *request.named_covariates]
+    require_columns(frame.columns, parameters, request.where)
+    return label, group, split
 
 
 def read_covariates(columns: Any, request: Request) -> Covariates | None:

@@ -2,8 +2,9 @@
 
     instances.npy   the instances of all bags, bag after bag
     coords.npy      their coordinates, if there are any
+    instance_labels.npy  known labels of the instances, if there are any: 1, 0, or -1 if unknown
     bags.csv        a row for each bag: id, size, label, group, split, ..., and the digests of its instances
-    store.json      names, origin and the digest of bags.csv; written last
+    store.json      names, origin and the digests of bags.csv and of the labels; written last
 
 Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads no instances.
 """
@@ -25,7 +26,7 @@ from pydantic import TypeAdapter
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
 from midam.data.digests import begun_hashes, hash_rows
-from midam.data.instance_labels import labels_of, labels_text, read_labels_text
+from midam.data.instance_labels import labels_of
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
 from midam.data.sources.formats.open_file import sound
@@ -33,17 +34,18 @@ from midam.data.target_labels import TargetLabels
 from midam.data.validate import TwoNames, digest_array, name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.lazy_imports import pandas as pd
-from midam.names import name_of, nearby
+from midam.names import nearby
 from midam.reading import parse_json, read_bytes
 
 FORMAT = "midam store"
-VERSION = 2
-INSTANCES, COORDS, TABLE, DESCRIPTION = "instances.npy", "coords.npy", "bags.csv", "store.json"
-# Columns of the bag table, by the field of `Bags`; an outcome and covariates have a column for each number or name.
+VERSION = 3
+INSTANCES, COORDS, LABELS = "instances.npy", "coords.npy", "instance_labels.npy"
+TABLE, DESCRIPTION = "bags.csv", "store.json"
+# Columns of the bag table, by the field of `Bags`; covariates have a column each, and an outcome those of its target.
 _TEXTS = {"ids": "id", "groups": "group", "splits": "split", "sources": "source", "attributes": "attributes"}
 _LONG_TEXTS = ("source", "attributes")  # kept as objects, where one long text would widen all
-_INSTANCE_LABELS = "instance_labels"  # see `labels_text`
-_OUTCOME, _COVARIATE = "outcome_", "covariate_"
+_COVARIATE = "covariate_"
+_ADVICE = "it was changed: import the data again"
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,14 @@ class RowFacts:
         return len(self.header) + np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
     def open(self, path: Path, reads: ReadsName) -> RowFile:
-        """Open the file; refuse one of another size or form."""
+        """Open the file; refuse one of another size or header."""
         header, size = self.header, path.stat().st_size if path.is_file() else 0
-        if size != self.bytes:
-            raise BagDataError(f"Expected {self.bytes} bytes, got {size} (in {path}); it was changed: import it again.")
-        with path.open("rb") as file:
-            if file.read(len(header)) != header:
-                raise BagDataError(
-                    f"Expected {self.dtype} {list(self.shape)}, got another header (in {path}); import it again."
-                )
-        return RowFile(path, shape=self.shape, dtype=self.dtype, reads=reads, offset=len(header))
+        if size == self.bytes:
+            with path.open("rb") as file:
+                if file.read(len(header)) == header:
+                    return RowFile(path, shape=self.shape, dtype=self.dtype, reads=reads, offset=len(header))
+        text = f"Expected {self.bytes} bytes, got {size} (in {path}), or not {self.dtype} {list(self.shape)}"
+        raise BagDataError(f"{text}; {_ADVICE}.")
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,14 @@ class TargetFacts:
 class Description:
     """Content of ``store.json``; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
 
-    `table` is the SHA-256 of the bag table. `covariates` are the kinds of the bags' covariates by name; the bag table
-    holds their columns.
+    `table` and `labels` are the SHA-256 of the bag table and of the labels of instances, if any. `covariates` are the
+    kinds of the bags' covariates by name; the bag table holds their columns.
     """
 
     instances: RowFacts
     coords: RowFacts | None
     table: str
+    labels: str | None
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
@@ -133,15 +134,9 @@ def read_description(folder: Path) -> Description:
         )
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
-        raise BagDataError(f"Expected {DESCRIPTION} as it was written, got another (in {path}); import the data again.")
-    with sound(f"{DESCRIPTION} of a store", path, advice="import the data again"):
-        description = TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
-        for facts in filter(None, (description.instances, description.coords)):
-            dtype, (_, *row_shape) = np.dtype(facts.dtype), facts.shape
-            impossible = min(facts.shape) < 1 or not row_shape or math.prod(facts.shape) >= 2**60
-            if dtype.kind not in "biuf" or dtype.newbyteorder("<").str != facts.dtype or impossible:
-                raise ValueError(f"rows of {facts.dtype} {list(facts.shape)}")
-    return description
+        raise BagDataError(f"Expected {DESCRIPTION} as it was written, got another (in {path}); {_ADVICE}.")
+    with sound(f"{DESCRIPTION} of a store", path, advice=_ADVICE):
+        return TypeAdapter(Description).validate_json(json.dumps(content), strict=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -155,70 +150,69 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def table_bytes(bags: Bags, digests: list[str], coords_digests: list[str]) -> bytes:
     """Return the bag table, CSV in UTF-8 with all texts in quotes."""
-    outcome, covariates, labels = bags.outcome, bags.covariates, labels_of(bags)
     columns: dict[str, Any] = {"id": bags.ids, "size": bags.sizes, "label": bags.labels}
     columns |= {name: getattr(bags, field) for field, name in _TEXTS.items()}
-    if outcome is not None:
-        columns |= {f"{_OUTCOME}{number}": column for number, column in enumerate(outcome.values.T)}
-    if covariates is not None:
-        columns |= {f"{_COVARIATE}{name}": column for name, column in zip(covariates.names, covariates.columns)}
-    if labels is not None:
-        columns[_INSTANCE_LABELS] = [labels_text(part) for part in np.split(labels, np.cumsum(bags.sizes)[:-1])]
+    columns |= {} if bags.outcome is None else bags.outcome.columns()
+    if bags.covariates is not None:
+        pairs = zip(bags.covariates.names, bags.covariates.columns)
+        columns |= {f"{_COVARIATE}{name}": column for name, column in pairs}
     columns |= {"digest": digests, "coords_digest": None if bags.coords is None else coords_digests}
     frame = pd.DataFrame({name: column for name, column in columns.items() if column is not None})
     text: str = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     return text.encode()
 
 
-def read_table(path: Path, facts: Description) -> dict[str, Any]:
-    """Read the bag table as parameters of `Bags`, and the digests of coordinates, if any; verify its digest."""
-    content = read_bytes(path, error=BagDataError) if path.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != facts.table:
-        raise BagDataError(f"Expected the bag table as written, got another or none (in {path}); import it again.")
-    frame = pd.read_csv(io.BytesIO(content), dtype=object, keep_default_na=False)
-    kinds = {f"{_COVARIATE}{name}": kind for name, kind in (facts.covariates or {}).items()}
-    names = list(map(str, frame.columns))
-    outcome = [name for name in names if name.startswith(_OUTCOME)]
-    known = {*_TEXTS.values(), *kinds, *outcome, _INSTANCE_LABELS, "size", "label", "digest", "coords_digest"}
-    if set(names) - known or not {"id", "size", "digest", *kinds} <= set(names):
-        raise ValueError(f"the columns {', '.join(names)}")
-    texts = {field: name for field, name in _TEXTS.items() if name in frame}
+def labels_bytes(bags: Bags) -> bytes | None:
+    """Return the file of the labels of instances; None if all are unknown."""
+    labels = labels_of(bags)
+    if labels is None:
+        return None
+    buffer = io.BytesIO()
+    np.save(buffer, np.nan_to_num(labels, nan=-1).astype(np.int8))
+    return buffer.getvalue()
+
+
+def _read_table(path: Path, facts: Description) -> dict[str, Any]:
+    """Read the bag table as parameters of `Bags`, and the digests of coordinates, if any."""
+    frame = pd.read_csv(io.BytesIO(_verified(path, facts.table)), dtype=object, keep_default_na=False)
     fields: dict[str, Any] = {
-        field: frame[name].to_numpy(dtype=object if name in _LONG_TEXTS else np.str_) for field, name in texts.items()
+        field: frame[name].to_numpy(dtype=object if name in _LONG_TEXTS else np.str_)
+        for field, name in _TEXTS.items()
+        if name in frame
     }
     fields["sizes"] = frame["size"].to_numpy(np.str_).astype(np.int64)
-    fields["labels"] = frame["label"].to_numpy(np.str_).astype(np.int64) if "label" in frame else None
-    if fields["sizes"].min() < 1 or int(fields["sizes"].sum()) != facts.instances.shape[0]:
-        raise ValueError(f"bags of other sizes than the {facts.instances.shape[0]} instances")
-    fields["digests"] = digest_array(frame["digest"].to_numpy(), str(path))
-    fields["coords_digests"] = digest_array(frame["coords_digest"].to_numpy(), str(path)) if facts.coords else None
-    if (facts.outcome is None) != (not outcome):
-        raise ValueError("an outcome without its names, or names without an outcome")
     if facts.outcome is not None:
-        values = np.stack([_numbers(frame[name]) for name in outcome], axis=1)
-        fields["outcome"] = TargetLabels.of(facts.outcome.target, values, names=facts.outcome.names)
-    if kinds:
-        columns = [
-            _numbers(frame[name]) if kind == "number" else frame[name].to_numpy(np.str_) for name, kind in kinds.items()
-        ]
-        fields["covariates"] = _covariates(tuple(facts.covariates or ()), columns)
-    if _INSTANCE_LABELS in frame:
-        texts_of_bags = zip(frame[_INSTANCE_LABELS].tolist(), fields["sizes"].tolist(), strict=True)
-        fields["instance_labels"] = np.concatenate([read_labels_text(text, size) for text, size in texts_of_bags])
+        columns = {str(name): frame[name].tolist() for name in frame}
+        fields["outcome"] = TargetLabels.of_columns(facts.outcome.target, facts.outcome.names, columns)
+    elif "label" in frame:
+        fields["labels"] = frame["label"].to_numpy(np.str_).astype(np.int64)
+    for name in ("digest", "coords_digest"):
+        if name in frame:
+            fields[f"{name}s"] = digest_array(frame[name].to_numpy(), str(path))
+    if facts.covariates:
+        kinds = facts.covariates.items()
+        texts = {name: frame[f"{_COVARIATE}{name}"].to_numpy(np.str_) for name in facts.covariates}
+        columns_of = [_numbers(texts[name]) if kind == "number" else name_array(texts[name]) for name, kind in kinds]
+        fields["covariates"] = Covariates(tuple(facts.covariates), tuple(columns_of))
     return fields
 
 
-def _numbers(texts: "pd.Series[Any]") -> NDArray[np.float64]:
+def _read_labels(path: Path, digest: str) -> NDArray[np.float32]:
+    labels = np.load(io.BytesIO(_verified(path, digest)), allow_pickle=False)
+    return np.where(labels < 0, np.nan, labels).astype(np.float32)
+
+
+def _verified(path: Path, digest: str) -> bytes:
+    """Return the bytes of a file; refuse those of another SHA-256."""
+    content = read_bytes(path, error=BagDataError) if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise BagDataError(f"Expected {path.name} as it was written, got another or none (in {path}); {_ADVICE}.")
+    return content
+
+
+def _numbers(texts: NDArray[np.str_]) -> NDArray[np.float64]:
     """Return the numbers of a column, to the last bit, as numpy reads them; an empty field is NaN."""
-    return texts.replace("", "nan").to_numpy(np.str_).astype(np.float64)
-
-
-def _covariates(names: tuple[str, ...], columns: list[NDArray[Any]]) -> Covariates:
-    """Return covariates of these names and columns; refuse infinite numbers."""
-    if any(column.dtype.kind == "f" and np.isinf(column).any() for column in columns):
-        raise ValueError("covariates that are not finite")
-    texts = [name_array(column) if column.dtype.kind == "U" else column for column in columns]
-    return Covariates(tuple(map(name_of, names)), tuple(texts))
+    return np.where(texts == "", "nan", texts).astype(np.float64)
 
 
 def _checksum(content: dict[str, Any]) -> str:
@@ -314,11 +308,12 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
     if not path.is_dir():
         raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); {nearby(path)}")
     facts = read_description(path)
-    instances = facts.instances.open(path / INSTANCES, reads)
-    coords = None if facts.coords is None else facts.coords.open(path / COORDS, reads)
-    with sound("the bag table of a store", path / TABLE, advice="import the data again"):
-        table = read_table(path / TABLE, facts)
-        digests = table.pop("coords_digests")
-        fields: dict[str, Any] = {"feature_names": facts.feature_names, "cut": facts.cut, "classes": facts.classes}
-        bags = Bags(instances, coords=coords, source=str(path), left_out=facts.left_out, **fields, **table)
-    return bags, digests
+    with sound("a store", path, advice=_ADVICE):
+        instances = facts.instances.open(path / INSTANCES, reads)
+        coords = None if facts.coords is None else facts.coords.open(path / COORDS, reads)
+        fields = _read_table(path / TABLE, facts)
+        digests = fields.pop("coords_digests", None)
+        if facts.labels is not None:
+            fields["instance_labels"] = _read_labels(path / LABELS, facts.labels)
+        fields |= {name: getattr(facts, name) for name in ("feature_names", "cut", "classes", "left_out")}
+        return Bags(instances, coords=coords, source=str(path), **fields), digests

@@ -4,15 +4,14 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import takewhile
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from midam.data.validate import refuse_not_finite, row_chunks
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of
 from midam.files import Journal, allocate, open_own, require_space, write_bytes, write_text
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _COMMIT_SECONDS = 0.5  # work that is repeated after a kill, at most
 _BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -112,29 +110,23 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_P
     facts = {form.INSTANCES: form.RowFacts.of(bags.instances, bags.num_instances)}
     if bags.coords is not None:
         facts[form.COORDS] = form.RowFacts.of(bags.coords, bags.num_instances)
-    fresh = _prepare(bags, part, journal, facts, progress)
-    with ExitStack() as opened:
-        try:
-            if fresh:
-                needed = sum(fact.bytes for fact in facts.values())
-                require_space(part, needed, "instances and coordinates", error=StoreError)
-            files = [opened.enter_context(closing(_RowWriter(part / name, fact))) for name, fact in facts.items()]
-        except OSError:  # a `StoreError` is one
-            if fresh:  # nothing was written that a later call could use
-                shutil.rmtree(part, ignore_errors=True)
-                journal.remove()
-            raise
-        _write_rows(bags, files, journal, jobs=jobs, progress=progress)
-        for file in files:
-            file.sync()
+    files = [_RowFile(part / name, fact) for name, fact in facts.items()]
+    _prepare(bags, part, journal, files, progress)
+    _write_rows(bags, files, journal, jobs=jobs, progress=progress)
+    for file in files:
+        file.sync()
     digests = [progress.done[number] for number in range(len(bags))]
-    content = form.table_bytes(bags, [bag.digest for bag in digests], [str(bag.coords_digest) for bag in digests])
-    write_bytes(part / form.TABLE, content)
+    table = form.table_bytes(bags, [bag.digest for bag in digests], [str(bag.coords_digest) for bag in digests])
+    write_bytes(part / form.TABLE, table)
+    labels = form.labels_bytes(bags)
+    if labels is not None:
+        write_bytes(part / form.LABELS, labels)
     outcome, covariates = bags.outcome, bags.covariates
     description = form.Description(
         instances=facts[form.INSTANCES],
         coords=facts.get(form.COORDS),
-        table=hashlib.sha256(content).hexdigest(),
+        table=hashlib.sha256(table).hexdigest(),
+        labels=None if labels is None else hashlib.sha256(labels).hexdigest(),
         **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "classes", "left_out")},
         outcome=None if outcome is None else form.TargetFacts(outcome.target, outcome.names),
         covariates=None if covariates is None else dict(zip(covariates.names, covariates.kinds)),
@@ -143,26 +135,34 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_P
     _sync_folder(part)
 
 
-def _prepare(
-    bags: Bags, part: Path, journal: Journal, facts: Mapping[str, form.RowFacts], progress: "_Progress"
-) -> bool:
-    """Take over the bags that an earlier call wrote, or begin; return whether the folder is new."""
-    plan = plan_digest(bags)
-    written = written_bags(journal, plan, len(bags))
-    if written is None and part.exists():
+def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile"], progress: "_Progress") -> None:
+    """Take over the bags that an earlier call wrote, or make the files, with the plan in the journal."""
+    plan, same = plan_digest(bags), False
+    if journal.rows:
+        same = journal.rows[0] == plan
+        whole = all(file.path.is_file() and file.path.stat().st_size == file.facts.bytes for file in files)
+        if same and whole and len(journal.rows) > 1:
+            journal.keep(len(journal.rows))  # without a line that a crash damaged
+            (part / form.DESCRIPTION).unlink(missing_ok=True)
+            for bag in {row[0]: WrittenBag(*row) for row in journal.rows[1:]}.values():
+                progress.add(bag)
+            return
+    if part.exists() and not same:
         text = f"the stopped import in {part} was of other data, or files have changed"
         warnings.warn(f"{text}: it starts again", stacklevel=4)
-    sizes = {name: (part / name).stat().st_size for name in facts if (part / name).is_file()}
-    if not written or sizes != {name: fact.bytes for name, fact in facts.items()}:
-        shutil.rmtree(part, ignore_errors=True)
+    shutil.rmtree(part, ignore_errors=True)
+    journal.keep(0)
+    try:
+        needed = sum(file.facts.bytes for file in files)
+        require_space(part, needed, "instances and coordinates", error=StoreError)
         part.mkdir()
-        journal.keep(0)
+        for file in files:
+            file.make()
         journal.add([plan])
-        return True
-    (part / form.DESCRIPTION).unlink(missing_ok=True)
-    for bag in written:
-        progress.add(bag)
-    return False
+    except OSError:  # nothing was written that a later call could use
+        shutil.rmtree(part, ignore_errors=True)
+        journal.remove()
+        raise
 
 
 class WrittenBag(NamedTuple):
@@ -171,28 +171,6 @@ class WrittenBag(NamedTuple):
     number: int
     digest: str
     coords_digest: str | None
-
-
-def written_bags(journal: Journal, plan: str, count: int) -> list[WrittenBag] | None:
-    """Return the bags of a journal of this plan; None for another plan.
-
-    The journal is cut at the first row that is not one of the `count` bags.
-    """
-    if not journal.rows and journal.damaged is None:
-        return []
-    if journal.rows[:1] != [plan]:
-        return None
-    rows = list(takewhile(lambda row: _is_bag(row, count), journal.rows[1:]))
-    journal.keep(len(rows) + 1)
-    return list({row[0]: WrittenBag(*row) for row in rows}.values())
-
-
-def _is_bag(row: Any, count: int) -> bool:
-    if not isinstance(row, list) or len(row) != len(WrittenBag._fields):
-        return False
-    number, *digests = row if row[2] is not None else row[:2]
-    is_number = type(number) is int and 0 <= number < count
-    return is_number and all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests)
 
 
 @dataclass
@@ -207,42 +185,42 @@ class _Progress:
         self.on_bag(bag.number)
 
 
-class _RowWriter:
-    """A file of rows that several threads fill; a full disk shows at once, and errors name the file."""
+class _RowFile(NamedTuple):
+    """A file of rows, which several threads may fill."""
 
-    def __init__(self, path: Path, facts: form.RowFacts) -> None:
-        self._path, self._lock, self._start = path, threading.Lock(), len(facts.header)
-        with self._named():
-            self._file = open_own(path)
-            try:
-                allocate(self._file, facts.bytes)
-                self._file.write(facts.header)
-            except OSError:
-                self._file.close()
-                raise
-        self.close = self._file.close
+    path: Path
+    facts: form.RowFacts
+
+    @contextmanager
+    def _opened(self) -> Iterator[FileIO]:
+        """Open the file; an error names it."""
+        try:
+            with open_own(self.path) as file:
+                yield file
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def make(self) -> None:
+        """Reserve the space, so that a full disk shows at once, and write the header."""
+        with self._opened() as file:
+            allocate(file, self.facts.bytes)
+            file.write(self.facts.header)
 
     def write(self, rows: NDArray[Any], first: int) -> None:
         """Write rows from row `first` on."""
         view = bytes_of(rows)
-        with self._named(), self._lock:
-            self._file.seek(self._start + first * rows[0].nbytes)
+        with self._opened() as file:
+            file.seek(len(self.facts.header) + first * rows[0].nbytes)
             while view:
-                view = view[self._file.write(view) or 0 :]
+                view = view[file.write(view) or 0 :]
 
     def sync(self) -> None:
         """Wait until everything is on the disk."""
-        os.fsync(self._file.fileno())
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._path)) from error
+        with self._opened() as file:
+            os.fsync(file.fileno())
 
 
-def _write_rows(bags: Bags, files: Sequence[_RowWriter], journal: Journal, *, jobs: int, progress: _Progress) -> None:
+def _write_rows(bags: Bags, files: Sequence[_RowFile], journal: Journal, *, jobs: int, progress: _Progress) -> None:
     """Write the bags that are not in the journal, and add them to it once their bytes are on the disk."""
     stop, firsts = threading.Event(), np.cumsum(bags.sizes) - bags.sizes
     fresh: list[WrittenBag] = []
@@ -273,7 +251,7 @@ def _write_rows(bags: Bags, files: Sequence[_RowWriter], journal: Journal, *, jo
             commit()
 
 
-def _write_bag(bags: Bags, number: int, first: int, files: Sequence[_RowWriter], stop: threading.Event) -> WrittenBag:
+def _write_bag(bags: Bags, number: int, first: int, files: Sequence[_RowFile], stop: threading.Event) -> WrittenBag:
     """Copy one bag to its place."""
     source = bags.source if bags.sources is None else str(bags.sources[number])
     start, parts = int(bags.starts[number]), begun_hashes(bags)

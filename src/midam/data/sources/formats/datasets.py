@@ -14,7 +14,6 @@ from midam.data.sources.request import ImageOptions, Places, file_suffix
 from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 
-_HOPS = 16  # links that are followed to one dataset, at most
 _METADATA = 1 << 20  # bytes of the metadata of a Zarr array
 _NAMES = 64  # names in a file, up to which all are searched for single values
 _WHOLE = "copy the data into one file, such as with h5repack"
@@ -88,23 +87,10 @@ class ZarrReader(FileReader):
 
 
 def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
-    """Return the node of a file at a path; refuse links to other files and loops of links."""
-    node, parts, hops = file, name.split("/"), 0
-    while parts:
-        part = parts.pop(0)
-        if part in ("", "."):
-            continue
-        link = node.get(part, getlink=True)
-        if isinstance(link, h5py.HardLink):
-            node = node[part]
-            continue
-        hops += 1
-        if not isinstance(link, h5py.SoftLink) or hops > _HOPS:
-            got = "a link to another file" if isinstance(link, h5py.ExternalLink) else "links that lead nowhere"
-            raise BagDataError(f"Expected {name!r} in the file itself, got {got} (in {path}); {_WHOLE}.")
-        parts = [*link.path.split("/"), *parts]
-        node = file if link.path.startswith("/") else node
-    return node
+    """Return a node of the root; refuse a link, which may lead to another file or nowhere."""
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise BagDataError(f"Expected {name!r} in the file itself, got a link (in {path}); {_WHOLE}.")
+    return file[name]
 
 
 def _single_values(h5py: Any, file: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from midam.data.on_disk import require_free
 from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import ARRAYS, Column, OpenFile, check_growth, pick_arrays, sound, squeezed
 from midam.data.sources.request import ImageOptions, Places
-from midam.data.sources.table_files import check_header, first_line, sound_text
+from midam.data.sources.table_files import TextTable, check_header, sound_text
 from midam.data.statistics import coarse
 from midam.data.validate import is_unicode
 from midam.errors import BagDataError
@@ -152,12 +152,13 @@ class CsvReader(FileReader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Read a file."""
         with sound_text("a CSV with a row for each instance", path):
-            words = first_line(path)
+            words = TextTable(path).header
             numbers = [_number(word) for word in words]
-            has_names, counted = None in numbers, numbers == list(range(len(numbers)))
+            has_names, counted = None in numbers, numbers == list(range(len(numbers))) != []
             if has_names:
                 check_header(words, path)
-            frame = pd.read_csv(path, header=0 if has_names or counted else None, encoding="utf-8-sig")
+            header = 0 if has_names or counted else None
+            frame = pd.read_csv(path, header=header, index_col=False, encoding="utf-8-sig")
         for column in frame.columns:
             if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
                 wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]

@@ -1,6 +1,5 @@
 """An open file of instances: its arrays, which are read by position, and its attributes."""
 
-import errno
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,26 +17,7 @@ from midam.names import missing
 
 T = TypeVar("T")
 
-# Numbers of errors, words of libraries that hide these numbers, the problem, and advice.
-_UNREADABLE: tuple[tuple[tuple[int, ...], tuple[str, ...], str, str], ...] = (
-    (
-        (errno.EAGAIN, errno.EBUSY, errno.ETXTBSY),
-        ("unable to lock file", "already open for write", "being used by another process"),
-        "one that another program holds open for writing",
-        "wait until it is done, or close the file there",
-    ),
-    ((errno.EACCES, errno.EPERM), ("Permission denied",), "no permission", "grant access, or close it elsewhere"),
-    (
-        (errno.EMFILE, errno.ENFILE),
-        ("Too many open files",),
-        "too many open files",
-        "raise the limit with `ulimit -n 4096`, or import the data into a store with `midam data import`",
-    ),
-    ((errno.EISDIR,), ("Is a directory",), "a folder", "name a file in it"),
-    ((errno.ESTALE, errno.EIO, errno.ETIMEDOUT), ("Stale file handle",), "an error of disk or network", "try again"),
-    ((errno.ENOENT,), ("No such file or directory",), "none", "check the path: it was moved or removed meanwhile"),
-    ((), ("truncated file",), "one that is cut short", "copy it again, or wait until it is written"),
-)
+_HELD = ("unable to lock file", "already open for write", "being used by another process")  # without a number
 FEATURES = ("features", "feats")
 COORDS = "coords"
 FEATURE_NAMES = "feature_names"
@@ -196,24 +176,16 @@ def sound(
             close()
         if isinstance(error, MidamError):
             raise
-        refuse_unreadable(error, path)
         text = " ".join(str(error).split())
+        if getattr(error, "errno", None) is not None or any(words in text for words in _HELD):
+            raise BagDataError(
+                f"Expected a file that can be read, got: {text} (in {path}); close it in other programs, grant access, "
+                "or try again."
+            ) from error
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
     finally:
         CURRENT.path = before if CURRENT.path is path else CURRENT.path  # a waiting generator keeps another
-
-
-def refuse_unreadable(error: Exception, path: Path) -> None:
-    """Refuse a file that is not damaged but cannot be read now; errors about its content are not handled here."""
-    text, number = " ".join(str(error).split()), getattr(error, "errno", None)
-    for numbers, words, got, advice in _UNREADABLE:
-        if number in numbers or any(word in text for word in words):
-            raise BagDataError(f"Expected a file that can be read, got {got} (in {path}); {advice}.") from error
-    if path.name.startswith("~$"):
-        raise BagDataError(
-            f"Expected a table, got a lock file of Office (in {path}); name {path.name[2:]}, and close it in Office."
-        ) from error
 
 
 def require_file(path: Path, kind: str = "a file") -> None:
