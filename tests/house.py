@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_401,
+    lines=32_216,
     files=233,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1419,
     "cli": 1815,
     "compare": 1447,
-    "data": 7249,
+    "data": 7072,
     "evaluate": 2240,
     "explain": 2101,
     "export": 532,
@@ -116,7 +116,7 @@ PARTS = {
     "report": 2542,
     "runs": 2390,
     "settings": 640,
-    "sklearn": 1064,
+    "sklearn": 1056,
     "targets": 895,
     "train": 1640,
 }
