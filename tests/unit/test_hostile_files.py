@@ -360,6 +360,12 @@ def test_the_names_of_many_columns_are_compared_in_linear_time(tmp_path):
         read_bags(tmp_path / "t.csv")
 
 
+def test_a_field_that_is_too_long(tmp_path):
+    (tmp_path / "t.csv").write_text(f"bag,label,{'x' * (2**24 + 1)}\na,0,1\nb,1,2\n")
+    with pytest.raises(BagDataError, match=r"field larger.*t\.csv"):
+        read_bags(tmp_path / "t.csv")
+
+
 def test_lists_in_a_parquet_table(tmp_path):
     pd.DataFrame({"bag": ["a", "b"], "label": [0, 1], "x": [[1, 2], [3]]}).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(BagDataError, match=r"one value in each field, got \w+ .*t\.parquet, row 1, column x"):

@@ -33,7 +33,7 @@ _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(r"\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _TEXT_TYPES = ("string", "large_string", "binary", "large_binary")  # of Parquet
 _FIRST_ROWS = 1000  # in which codes are looked for
-csv.field_size_limit(2**31 - 1)  # letters: pandas reads longer fields than the limit of `csv`, such as reports
+csv.field_size_limit(1 << 24)  # letters: pandas reads longer fields than `csv` does by default, such as reports
 _EMPTY = ["", *sorted(MISSING)]
 _CHUNK = 1 << 20
 _OF_TEXT, _OF_FIELD = 2, 16  # bytes of memory for each byte of a text table, and for each field
