@@ -2,6 +2,7 @@ import copy
 import inspect
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run, predict_run
 from midam.settings import Settings
+from midam.sklearn.labels import with_classes
 from midam.train.trainer import Trainer
 from studies.sets import catalog
 
@@ -288,6 +290,19 @@ def test_any_two_labels_are_classes(classes, data, quick):
     assert np.array_equal(named.bag_scores(test), fitted.bag_scores(test))
     assert np.array_equal(named.predict(test), np.array(classes)[fitted.predict(test)])
     assert named.score(test, np.array(classes)[test.labels]) == fitted.score(test, test.labels)
+
+
+@pytest.mark.parametrize(("words", "warns"), [(("no", "yes"), False), (("case", "control"), True), (("a", "b"), False)])
+def test_a_negative_word_that_comes_second_is_positive_with_a_warning(words, warns):
+    bags = Bags.from_list([[[float(i)]] for i in range(4)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        labeled = with_classes(bags, np.array(words)[[0, 1, 0, 1]], positive=None, estimator=None)
+        with_classes(bags, np.array(words)[[0, 1, 0, 1]], positive=words[1], estimator=None)
+    assert labeled.positive == words[1]
+    assert [str(one.message) for one in caught] == warns * [
+        f"{words[1]!r}, the second class, is positive: positive={words[0]!r} swaps them"
+    ]
 
 
 def test_the_positive_class_can_be_the_first(data, quick):

@@ -63,14 +63,11 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         names = None if known is None else known.tolist()
         bags = bags_of(X, estimator=self, names=names, kinds=kinds, missing=missing)
         if bags.source == ROWS and not self._single:
-            raise BagDataError(
-                "Expected bags of several instances as in fit, got rows [N, D], which are N bags of one instance; give "
-                "a single bag as a list of one array, [X]."
-            )
+            text = "Expected bags of several instances as in fit, got rows [N, D], which are N bags of one instance"
+            raise BagDataError(f"{text}; give a single bag as a list of one array, [X].")
         if known is not None and bags.feature_names is None:
-            warnings.warn(
-                f"X does not have valid feature names, but {name} was fitted with feature names", stacklevel=3
-            )
+            text = f"X does not have valid feature names, but {name} was fitted with feature names"
+            warnings.warn(text, stacklevel=3)
             bags = bags.replace(feature_names=known) if bags.instance_shape == self.instance_shape_ else bags
         elif known is None and bags.feature_names is not None:
             warnings.warn(f"X has feature names, but {name} was fitted without feature names", stacklevel=3)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from midam.data.bags import Bags
-from midam.data.sources.labels import LabelColumn, code_labels, word_of
+from midam.data.sources.labels import NEGATIVE, LabelColumn, code_labels, plain_pair, word_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names
@@ -86,7 +87,9 @@ def with_classes(
     chosen = positive if positive is not None else of_bags if of_bags is not None else classes[1]
     if chosen not in classes.tolist():
         raise BagDataError(f"Expected `positive` in {shown}, got {positive!r}; name one, or give y == {positive!r}.")
-    second = bool(chosen == classes[1])
+    second, words = bool(chosen == classes[1]), [*map(str, classes.tolist())]
+    if positive is None and of_bags is None and words[1].casefold() in NEGATIVE and plain_pair(words):
+        warn(f"{words[1]!r}, the second class, is positive: positive={words[0]!r} swaps them", stacklevel=5)
     names = None if classes.tolist() == [0, 1] else (classes[int(not second)], classes[int(second)])
     labels = (given == chosen).astype(np.int64)
     return Labeled(bags.replace(labels=labels, classes=names, outcome=None), classes, classes[int(second)])
