@@ -56,6 +56,14 @@ def test_a_label_volume_labels_the_slices_that_it_marks(scans):
 
 def test_a_label_volume_of_other_slices_is_refused(scans):
     nibabel = pytest.importorskip("nibabel")
+    stored = nibabel.load(scans / "masks/a.nii.gz")
+    mask = nibabel.Nifti1Image(np.asarray(stored.dataobj), stored.affine)
+    nibabel.save(nibabel.Nifti1Image(mask.dataobj, np.eye(4)), scans / "masks/a.nii.gz")  # from feet to head
+    with pytest.raises(BagDataError, match=r"the 7 slices of a\.nii\.gz, got others by its affine"):
+        label_by_masks(read(scans), scans / "masks")
+    turned = nibabel.as_closest_canonical(mask)
+    nibabel.save(turned, scans / "masks/a.nii.gz")
+    assert labels_of(label_by_masks(read(scans), scans / "masks"), "a") == [0, 0, 1, 1, 0, 0, 0]
     nibabel.save(nibabel.Nifti1Image(np.ones((8, 9, 6), np.uint8), np.eye(4)), scans / "masks/a.nii.gz")
     with pytest.raises(BagDataError, match=r"the 7 slices of a\.nii\.gz, got 6"):
         label_by_masks(read(scans), scans / "masks")

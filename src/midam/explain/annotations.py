@@ -27,7 +27,7 @@ from midam.data.sources.file_names import file_name
 from midam.data.sources.file_rows import SLICE_COLUMNS, SLICES, BagFile, files_of, instance_columns
 from midam.errors import BagDataError, DataNotFoundError, Note, first_line, listed, path_of, plural
 from midam.explain.patches import Patches, patches_of
-from midam.imaging.images import read_pixels
+from midam.imaging.images import covered, read_pixels
 from midam.imaging.volumes import PLANES, read_volume
 from midam.lazy_imports import pandas as pd
 from midam.reading import parse_json, read_text
@@ -36,6 +36,7 @@ _ANNOTATIONS, _IMAGES = (".geojson", ".json"), (".png", ".jpg", ".jpeg", ".tif",
 _MASKS = (*_IMAGES, *_ANNOTATIONS)
 _VOLUMES, _SPAN = (".nii", ".nii.gz"), ("first", "last")
 _FINE, _ALIKE = 16, 0.02  # cells of a raster across a patch; relative difference of two scales
+_TINY = 1e-6  # of a pixel, for rounding
 
 
 def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bags:
@@ -100,14 +101,8 @@ def _marked(patches: Patches, path: Path) -> NDArray[np.float64]:
     else:
         mask = np.asarray((read_pixels(path, ground="black") > 0).any(axis=0))
         scale = _scale_of(patches, mask.shape, path)
-    sides, (height, width) = np.rint(patches.sides / scale).astype(np.int64), mask.shape
-    left, top = sides[:, 0].clip(0, width - 1), sides[:, 1].clip(0, height - 1)
-    # A patch covers at least one pixel of the mask, so that rounding does not lose it.
-    right, low = sides[:, 2].clip(left + 1, width), sides[:, 3].clip(top + 1, height)
-    sums = np.zeros((mask.shape[0] + 1, mask.shape[1] + 1), np.int64)
-    sums[1:, 1:] = mask.cumsum(axis=0, dtype=np.int64).cumsum(axis=1)
-    counts = sums[low, right] - sums[top, right] - sums[low, left] + sums[top, left]
-    return np.asarray(counts / ((low - top) * (right - left)))
+    sides = np.array([patches.width, patches.height]) / scale
+    return covered(mask, patches.corners / scale + _TINY, sides)
 
 
 def _scale_of(patches: Patches, shape: tuple[int, ...], path: Path) -> float:
@@ -198,12 +193,16 @@ def _of_volume(path: Path, file: BagFile, numbers: NDArray[np.int64]) -> NDArray
     """Return whether the slices with these numbers hold a voxel above 0 in a label volume."""
     facts = file.attributes["file"]
     axis = PLANES.index(facts["plane"].split()[0]) if "plane" in facts else int(facts.get("axis", 2))
-    marked = np.array([bool((part > 0).any()) for part in read_volume(path, axis).data])
-    count = len(next(iter(facts[SLICES].values())))
-    if len(marked) != count:
+    volume, known = read_volume(path, axis), facts[SLICES]
+    marked, count = np.array([bool((part > 0).any()) for part in volume.data]), len(next(iter(known.values())))
+    got = "" if len(marked) == count else f"{len(marked)}"
+    if not got and known.get("slice_index", volume.slices["slice_index"]) != volume.slices["slice_index"]:
+        # The file counts its slices the other way: by its affine they must lie where those of the scan lie.
+        got = "" if np.allclose(known["position_mm"], volume.slices["position_mm"], atol=1) else "others by its affine"
+    if got:
         raise BagDataError(
-            f"Expected a label volume with the {count} slices of {file.name}, got {len(marked)} (in {path}); resample "
-            "it to the scan."
+            f"Expected a label volume with the {count} slices of {file.name}, got {got} (in {path}); resample it to "
+            "the scan, with the affine of the scan."
         )
     return marked[numbers]
 

@@ -231,11 +231,14 @@ def tissue_mask(pixels: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return np.asarray(bright & (values > min(otsu(values[bright]), _MOST)), dtype=np.bool_)
 
 
-def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float) -> NDArray[np.float64]:
-    """Return the share of each square that a mask [H, W] covers; corners (x, y) and side are in pixels of the mask."""
+def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share of each square that a mask [H, W] covers; corners (x, y) and side are in pixels of the mask.
+
+    Two sides are the width and height of rectangles. Each covers at least one pixel, so that rounding loses none.
+    """
     sums = np.pad(np.cumsum(np.cumsum(mask, axis=0, dtype=np.int64), axis=1), ((1, 0), (1, 0)))
     height, width = mask.shape
-    low = np.minimum(np.floor(corners).astype(np.int64), [width - 1, height - 1])
+    low = np.clip(np.floor(corners).astype(np.int64), 0, [width - 1, height - 1])
     high = np.clip(np.floor(corners + side).astype(np.int64), low + 1, [width, height])
     (x0, y0), (x1, y1) = low.T, high.T
     inside = sums[y1, x1] - sums[y0, x1] - sums[y1, x0] + sums[y0, x0]
