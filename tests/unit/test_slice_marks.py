@@ -155,3 +155,20 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
     (tmp_path / "marks.csv").write_text(text)
     with pytest.raises(BagDataError, match=message):
         label_by_masks(Bags.from_list([np.zeros((5, 1))], [1], ids=["a"]), tmp_path / "marks.csv")
+
+
+def test_a_mask_of_a_file_of_frames_is_refused(tmp_path):
+    pydicom = pytest.importorskip("pydicom")
+    path = save_series(tmp_path / "scans/a", body((1, 8, 9)), names=["a.dcm"]) / "a.dcm"
+    file, frames = pydicom.dcmread(path), body((3, 8, 9))
+    del file.ImagePositionPatient, file.ImageOrientationPatient
+    file.Modality, file.NumberOfFrames, file.PixelData = "US", 3, frames.astype(np.uint16).tobytes()
+    file.save_as(path)
+    (tmp_path / "masks/a").mkdir(parents=True)
+    Image.new("L", (9, 8), 255).save(tmp_path / "masks/a/a.png")
+    with pytest.warns(Note, match="without a position"):
+        bags = read_bags(tmp_path / "scans", require_labels=False)
+    with pytest.raises(BagDataError, match="frames of one file in a table, by their `frame_number`"):
+        label_by_masks(bags, tmp_path / "masks")
+    (tmp_path / "marks.csv").write_text("bag,frame_number\na,2\n")
+    assert label_by_masks(bags, tmp_path / "marks.csv").instance_labels.tolist() == [0, 1, 0]

@@ -180,10 +180,11 @@ def _slice_labels(bags: Bags, index: int, folder: Path) -> NDArray[np.float32] |
         elif folders and "slice_file" in columns:
             masks = {file_name(path): path for path in folders[0].iterdir() if path.suffix.lower() in _IMAGES}
             of_slices = [masks.get(file_name(Path(name))) for name in columns["slice_file"][rows]]
-            if not any(of_slices):
+            if not any(of_slices) or "frame_number" in columns:
                 raise BagDataError(
                     f"Expected masks named like the files of slices, such as {columns['slice_file'][rows.start]}, got "
-                    f"{listed(sorted(masks)) or 'none'} (in {folders[0]}); name them so."
+                    f"{listed(sorted(masks)) or 'none'} (in {folders[0]}); name them so, and frames of one file in a "
+                    "table, by their `frame_number`."
                 )
             labels[rows] = [path is not None and (read_pixels(path, ground="black") > 0).any() for path in of_slices]
     return None if np.isnan(labels).all() else labels
