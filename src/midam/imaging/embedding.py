@@ -377,9 +377,8 @@ def embed_like(
     rows: Any = lazy.instances
     count = int(rows.take_kept(lazy, place).sum())
     texts = [f"vectors of {plural(count, 'bag')}, whose files have not changed, taken from {place}"] if count else []
-    if count < len(lazy):
-        message = f"embedded by {network.name} first; `midam embed` keeps vectors for later"
-        texts.append(f"{plural(len(lazy) - count, 'bag')} {message}")
+    rest = f"{plural(len(lazy) - count, 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later"
+    texts += [rest] if count < len(lazy) else []
     warnings.warn(f"{'; '.join(texts)} (in {bags.source})", Note, stacklevel=3)
     folder = tempfile.mkdtemp(prefix="midam-")
     try:

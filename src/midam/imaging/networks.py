@@ -294,7 +294,8 @@ class OnnxNetwork(_Tried):
             self._single, side = shape[0] == 1, shape[-2]
         except Exception as error:  # onnxruntime raises its own errors
             raise ConfigError(
-                f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path."
+                f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path. For a "
+                "run, embed the data by `midam embed` with the file where it is now, and name that store."
             ) from None
         self.weights, self.sides = digest.hexdigest(), (side, side) if isinstance(side, int) else None
         self.tried()
