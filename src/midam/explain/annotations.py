@@ -148,8 +148,8 @@ def _polygons(path: Path) -> Iterator[list[NDArray[np.float64]]]:
     try:
         content = parse_json(text)
         features = content if isinstance(content, list) else content.get("features", [content])
-        kinds = [(feature.get("properties") or {}).get("classification") or {} for feature in features]
-        if len(classes := {str(kind.get("name")) for kind in kinds}) > 1:
+        kinds = [(feature.get("properties") or {}).get("classification") for feature in features]
+        if len(classes := {str(kind.get("name") if isinstance(kind, dict) else kind) for kind in kinds}) > 1:
             message = f"polygons of {len(classes)} classes ({listed(sorted(classes))}) all count as marked"
             warnings.warn(f"{message}; export those of one class alone (in {path})", stacklevel=6)
         for feature in features:
