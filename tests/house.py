@@ -96,7 +96,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_547,
+    words=30_546,
     readme=700,
     long=0,
 )
