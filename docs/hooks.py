@@ -27,7 +27,7 @@ from mkdocs.structure.pages import Page
 
 from midam.cli.app import COMMANDS
 from midam.cli.predict import TABLES
-from midam.report.label_facts import label_words
+from midam.report.label_facts import PLURALS, UNITS
 from midam.settings.settings import Description, describe_settings, groups
 
 _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTILINE)
@@ -163,13 +163,20 @@ def catalog(*, images: bool) -> str:
             entry = sets.describe(name)
             labels = f"{one.positives} +"
             if entry["target"] != "binary":
-                labels = label_words(entry["target"], entry["names"], entry["counts"])
+                labels = _label_words(entry["target"], entry["names"], entry["counts"])
             shape = f"of {one.features}" if images else f"{one.features} features"
             instances = f"{one.instances} instances ({one.instances / one.bags:.1f} a bag)"
             size = f"{one.bags} bags ({labels}), {instances}, {shape}"
             source = f"[{_brief(one.citation)}]({one.url})" if one.url else _brief(one.citation)
             lines.append(f"| `{name}` | {_cell(one.description)} | {size} | {_cell(source)}; {one.license} |")
     return "\n".join(lines)
+
+
+def _label_words(target: str, names: list[str], counts: list[int]) -> str:
+    """Return the kind of labels in two words; for survival, `counts` begins with the number of events."""
+    if target in UNITS:
+        return f"{len(names)} {PLURALS[UNITS[target]]}"
+    return f"{counts[0]} events" if target == "survival" else "numbers"
 
 
 def _brief(citation: str) -> str:

@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_216,
+    lines=32_219,
     files=233,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1419,
     "cli": 1815,
     "compare": 1447,
-    "data": 7072,
+    "data": 7075,
     "evaluate": 2240,
     "explain": 2101,
     "export": 532,

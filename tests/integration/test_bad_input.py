@@ -72,7 +72,7 @@ TABLES = {
     "missing label column": (lambda f: f.drop(columns="label"), ["'label'"]),
     "label 2": (
         put(slice(3, 5), "label", 2),
-        ["0 and 1 in column label, got 0, 1, 2", "line 5", "bag b01", "--positive 2"],
+        ["0 and 1 in column label, got 0, 1, 2", "bag b01", "--positive 2"],
     ),
     "label word": (put(4, "label", "yes"), ["one label in a bag, got 1 and yes", "line 6", "column label", "bag b01"]),
     "label missing": (put(slice(3, 5), "label", None), ["a label in each row", "5, 6", "bag b01"]),

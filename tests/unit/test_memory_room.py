@@ -9,7 +9,7 @@ from midam.cli import main
 from midam.data import on_disk
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.data.sources import read_bags
+from midam.data.sources import read_bags, table_files
 from midam.data.store import write_store
 from midam.errors import BagDataError, ConfigError
 
@@ -48,7 +48,8 @@ def test_a_copy_of_what_is_in_memory_is_warned_of(little):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv"])
-def test_files_that_do_not_fit_are_refused(suffix, tmp_path, little):
+def test_files_that_do_not_fit_are_refused(suffix, tmp_path, little, monkeypatch):
+    monkeypatch.setattr(table_files, "_SMALL", 100)
     path = tmp_path / f"bags{suffix}"
     if suffix == ".npz":
         np.savez_compressed(path, X=np.zeros((100, 2)), bag=np.repeat(np.arange(4), 25), y=[0, 1, 0, 1])

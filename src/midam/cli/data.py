@@ -36,7 +36,7 @@ def parser() -> Parser:
     from joblib import cpu_count
 
     command = Parser("data", "Describe, import or verify data.")
-    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = command.add_subparsers(dest="action", metavar="|".join(_ACTIONS), required=True)
     parsers = {name: actions.add_parser(name, help=short, text=text) for name, (text, short) in _ACTIONS.items()}
     parsers["describe"].add_argument("name", help=DATA)
     parsers["import"].add_argument("source", help=DATA)

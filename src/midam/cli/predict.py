@@ -78,7 +78,6 @@ def run(options: Options, console: Console) -> int:
     outs = _outs(options)
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
-        keep_other(out)
     runs = [load_run(name) for name in options.run]
     if options.out is None:  # only in a folder that the user named are links followed
         for name in options.run:
@@ -101,6 +100,7 @@ def _score(options: Options, console: Console, trained: "LoadedRun", out: Path, 
     bags = read_for(trained, options.data, console=console, **options.values)
     part = _part(options.bags, len(bags))
     keep_sources(bags, str(out), "--out", folder=False)
+    keep_other(out)
     if options.instances is not None:
         keep_sources(bags, options.instances, "--instances", folder=True)
     typed, replaced, stream = options.out is not None, out.is_file(), is_stream(out)

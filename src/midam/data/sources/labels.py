@@ -245,7 +245,9 @@ def _classes(target: str, column: LabelColumn) -> TargetLabels:
     words, request = column.words(), column.request
     if target == "binary":
         spelled = merge_words(words, f"labels in {column.origin}", source=request.where)
-        codes, names = _rule(spelled, request, column.origin)
+        odd = next((row for row, word in enumerate(words) if word.casefold() not in {*_TRUTHS, *_PLAIN}), None)
+        place = request.where if odd is None or not column.ids else f"{request.where}, bag {column.ids[odd]}"
+        codes, names = _rule(spelled, request, column.origin, place)
         return TargetLabels(target, np.array([[codes[word.casefold()]] for word in words], dtype=np.float64), names)
     kinds = "grades" if target == "ordinal" else "classes"
     known = request.classes if request.classes is not None else request.grades or None
@@ -321,8 +323,8 @@ def _survival(time: LabelColumn, event: LabelColumn, request: Request) -> Target
     return TargetLabels.of("survival", np.stack([numbers, np.array(flags)], axis=1), names=(time.name, event.name))
 
 
-def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[str, int], tuple[Any, ...]]:
-    """Return the code of each value, and the names of the two classes."""
+def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> tuple[dict[str, int], tuple[Any, ...]]:
+    """Return the code of each value, and the names of the two classes; `place` is that of the first odd value."""
     known, where = sorted(names), request.where
     shown = ", ".join(names[key] for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
     got = f"in {origin}, got {shown} (in {where})"
@@ -352,7 +354,8 @@ def _rule(names: dict[str, str], request: Request, origin: str) -> tuple[dict[st
         wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
         such = given(positive=names[max(known, key=lambda key: (_PLAIN.get(key, 0.5), key))])
         raise BagDataError(
-            f"Expected labels 0 and 1{wanted} {got}; say which value is positive, such as {such}: all others are 0."
+            f"Expected labels 0 and 1{wanted} in {origin}, got {shown} (in {place}); say which value is positive, such "
+            f"as {such}: all others are 0."
             f"{_OTHERS if len(known) > 2 and wanted == '' else ''}"
         )
     if len(words) == 1:
