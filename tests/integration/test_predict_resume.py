@@ -105,7 +105,7 @@ def test_scores_of_another_call_are_refused(change, made, tmp_path, monkeypatch,
     assert not (tmp_path / "instances").exists()
 
 
-def test_files_of_instances_that_are_done_are_left_alone(made, tmp_path, monkeypatch, capsys):
+def test_files_of_instances_that_are_done_are_left_alone(made, tmp_path, monkeypatch):
     pytest.importorskip("h5py")
     folder = tmp_path / "instances"
     words = command(made, tmp_path / "p.csv", "--instances", folder)
@@ -113,18 +113,14 @@ def test_files_of_instances_that_are_done_are_left_alone(made, tmp_path, monkeyp
     assert main(words) == 130
     done = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert len(done) == 7
-    hidden = (folder / "b02.h5").rename(tmp_path / "b02.h5")
-    assert main(words) == 2
-    assert "and their files, got others" in capsys.readouterr().err
-    hidden.rename(folder / "b02.h5")
-    # As if the call had been killed before the last row was on the disk.
-    rows = (tmp_path / "p.csv.part").read_bytes().splitlines(keepends=True)
-    (tmp_path / "p.csv.part").write_bytes(b"".join(rows[:-1]))
+    lost = folder / "b02.h5"
+    lost.unlink()
+    # The row of a bag is on the disk before its file has its name.
+    assert lines_of(tmp_path / "p.csv.part") == 7
     assert main(words) == 0
     assert len(calls) == 8 + 34
     assert len(list(folder.iterdir())) == 40
-    again = [path.name for path, at in done.items() if path.stat().st_mtime_ns != at]
-    assert again == ["b06.h5"]
+    assert all(path.stat().st_mtime_ns == at for path, at in done.items() if path != lost)
     assert main(command(made, tmp_path / "q.csv", "--instances", tmp_path / "others")) == 0
     assert (tmp_path / "p.csv").read_bytes() == (tmp_path / "q.csv").read_bytes()
 
@@ -160,3 +156,24 @@ def test_rows_are_held_before_the_first(tmp_path):
         with pytest.raises(ConfigError, match="got one that is running"), journal_of(tmp_path / "j.csv"):
             pass
     assert not path.exists(), "nothing was scored"
+
+
+def test_what_is_wrong_with_a_later_run_shows_before_the_first_scores(made, tmp_path, capsys):
+    data, run = made
+    wider = pd.read_csv(data).assign(more=1.0)
+    wider.loc[::2, "more"] = 0.0
+    wider.to_csv(tmp_path / "wider.csv", index=False)
+    other = tmp_path / "other"
+    assert main(["fit", str(tmp_path / "wider.csv"), "--method", "bag-statistics-logistic", "--out", str(other)]) == 0
+    assert main(["predict", str(run), str(other), str(data), "--out", str(tmp_path / "s.csv")]) == 2
+    assert "more" in capsys.readouterr().err
+    assert not list(tmp_path.glob("s*.csv*"))
+
+
+def test_scores_are_kept_until_the_list_is_written(made, tmp_path):
+    (tmp_path / "p.why.html").mkdir()
+    assert main(command(made, tmp_path / "p.csv", "--why")) != 0
+    assert lines_of(tmp_path / "p.csv.part") == 3
+    (tmp_path / "p.why.html").rmdir()
+    assert main(command(made, tmp_path / "p.csv", "--why")) == 0
+    assert not (tmp_path / "p.csv.part").exists()

@@ -173,3 +173,8 @@ def test_a_mask_is_that_of_one_image(tmp_path):
     (tmp_path / "masks/tumor/0.png").rename(tmp_path / "masks/0.png")
     with pytest.raises(BagDataError, match="a mask for each image, got one for normal/0 and tumor/0"):
         label_by_masks(bags, tmp_path / "masks")
+
+
+def test_an_empty_polygon_marks_nothing(images):
+    (images / "masks/positive0.geojson").write_text(geojson([], [ring(0, 0, SIDE, SIDE)]))
+    assert labels_of(label_by_masks(read(images), images / "masks"), "positive0").tolist() == [1, 0, 0, 0, 0, 0]

@@ -633,3 +633,30 @@ def test_row_numbers_that_pandas_named_are_asked_about(tmp_path):
     table.insert(0, "Unnamed: 0", range(4))
     with pytest.warns(UserWarning, match="column Unnamed: 0 is read as a feature .*if it numbers the instances"):
         read_bags(written(table, tmp_path / "t.csv"))
+
+
+def test_a_missing_label_leaves_the_patients_and_a_missing_patient_the_labels(tmp_path):
+    """Of data that need no labels; a store without patients could split one later."""
+    frame = pd.DataFrame({"bag": list("aabb"), "f1": [1.0, 2, 3, 4], "pat": list("ppqq"), "label": [1.0, 1, np.nan, 0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    how = {"groups": "pat", "bad_labels": "ignore", "require_labels": False}
+    with pytest.warns(Note, match="labels are ignored"):
+        bags = read_bags(tmp_path / "t.csv", **how)
+    assert (bags.labels, bags.groups.tolist()) == (None, ["p", "q"])
+    frame.assign(label=[1, 1, 0, 0], pat=["p", "p", None, "q"]).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(Note):
+        bags = read_bags(tmp_path / "t.csv", **how)
+    assert (bags.labels.tolist(), bags.groups) == ([1, 0], None)
+
+
+def test_a_split_is_no_feature_where_labels_are_not_needed(tmp_path):
+    (tmp_path / "t.csv").write_text("bag,label,split,f1\na,0,1,1\nb,1,2,2\n")
+    bags = read_bags(tmp_path / "t.csv", split="split", bad_labels="ignore", require_labels=False)
+    assert bags.feature_names == ("f1",)
+
+
+def test_a_covariate_has_one_spelling_in_a_bag_and_a_split_one_meaning(tmp_path):
+    (tmp_path / "t.csv").write_text("bag,label,gene,part,f1\na,0,F,Train,1\na,0,f,training,2\nb,1,m,test,3\n")
+    with pytest.raises(BagDataError, match=r"one gene in a bag, got F and f .*line 3"):
+        read_bags(tmp_path / "t.csv", covariates=["gene"], split="part")
+    assert read_bags(tmp_path / "t.csv", ignore=["gene"], split="part").splits.tolist() == ["train", "test"]

@@ -1,5 +1,7 @@
 """Scores of bags with some of their instances removed, replaced or added, against scoring the changed bags."""
 
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from tests.trainings import make_scorers
 from tests.unit.test_explain import POOLINGS, make_bags
 
 from midam import Bags, predict
+from midam.evaluate import pooled
 from midam.evaluate.pooled import PooledBags, numbers_of, pooled_groups
 from midam.explain import explain_bag
 from midam.methods.baselines import BagStatisticsTrees
@@ -73,3 +76,13 @@ def test_large_bags_are_pooled_alone():
     model = model_of("forest")
     assert numbers_of(model) == 17
     assert list(pooled_groups(model, np.array([5, 2**18, 7, 8, 9]))) == [range(1), range(1, 2), range(2, 5)]
+
+
+def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(monkeypatch):
+    def full(file, size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pooled, "_LARGE", 0)
+    monkeypatch.setattr(pooled, "allocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        PooledBags(make_scorers("attention"), make_bags())

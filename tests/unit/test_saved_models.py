@@ -41,7 +41,7 @@ def test_an_estimator_is_saved_over_one_that_was_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.bag_scores(bags), other.bag_scores(bags))
     other.save(tmp_path / "new", overwrite=True)
     (tmp_path / "model" / "mine.txt").write_text("mine")
-    with pytest.raises(RunExistsError, match=r"got .*model, which holds a run; choose another folder"):
+    with pytest.raises(RunExistsError, match=r"got .*model, which holds files; choose another folder"):
         other.save(tmp_path / "model", overwrite=True)
     with pytest.raises(CheckpointError, match=r"the folder of a run, got the file .*model.pt; name the folder"):
         midam.MIDAMClassifier.load(tmp_path / "model" / "model.pt")

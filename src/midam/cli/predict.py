@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,8 @@ def read_inputs(
 
 def run(options: Options, console: Console) -> int:
     """Score bags; returns the exit code."""
+    from midam.runs.apply import read_for
+    from midam.runs.kept_scores import journal_of
     from midam.runs.loaded import load_run
 
     outs = _outs(options)
@@ -83,7 +85,20 @@ def run(options: Options, console: Console) -> int:
         for name in options.run:
             require_plain_folder(Path(name), writes=True)
     lists = [_list_of(options, trained, out) for trained, out in zip(runs, outs)]
-    counts = [_score(options, console, *each) for each in zip(runs, outs, lists)]
+    # What is wrong with a run shows before another one has scored.
+    of_runs = [read_for(trained, options.data, console=console, **options.values) for trained in runs]
+    for bags, out in zip(of_runs, outs):
+        keep_sources(bags, str(out), "--out", folder=False)
+        keep_other(out)
+        if options.instances is not None:
+            keep_sources(bags, options.instances, "--instances", folder=True)
+    with ExitStack() as stack:
+        places = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
+        journals = [None if is_stream(place) else stack.enter_context(journal_of(place)) for place in places]
+        scored = zip(runs, of_runs, outs, lists, journals, strict=True)
+        counts = [_score(options, console, *each) for each in scored]
+        for journal in filter(None, journals):
+            journal.remove()
     note_result(scores=outs, bags=counts[0])
     results = [one.tell(count) for one, count in zip(lists, counts) if one is not None]
     if results:
@@ -91,26 +106,22 @@ def run(options: Options, console: Console) -> int:
     return 0
 
 
-def _score(options: Options, console: Console, trained: "LoadedRun", out: Path, calls: "CallList | None") -> int:
-    """Read the data as a run does, write its scores, and say so; returns the number of scored bags."""
-    from midam.runs.apply import read_for
-    from midam.runs.kept_scores import journal_of
+def _score(  # noqa: PLR0917
+    options: Options,
+    console: Console,
+    trained: "LoadedRun",
+    bags: "Bags",
+    out: Path,
+    calls: "CallList | None",
+    journal: Journal | None,
+) -> int:
+    """Write the scores of a run, and say so; returns the number of scored bags."""
     from midam.runs.results import predictions_parts
 
-    bags = read_for(trained, options.data, console=console, **options.values)
-    part = _part(options.bags, len(bags))
-    keep_sources(bags, str(out), "--out", folder=False)
-    keep_other(out)
-    if options.instances is not None:
-        keep_sources(bags, options.instances, "--instances", folder=True)
-    typed, replaced, stream = options.out is not None, out.is_file(), is_stream(out)
-    place = out if stream or not typed else resolved(out)
-    with nullcontext() if stream else journal_of(place) as journal:
-        scores = _kept(options, console, trained, bags, part, journal)
-        content = predictions_parts(bags.subset(part), trained.target, scores, decision=trained.decision)
-        write_parts(out, content, typed=typed)
-        if journal is not None:
-            journal.remove()
+    part, replaced, stream = _part(options.bags, len(bags)), out.is_file(), is_stream(out)
+    scores = _kept(options, console, trained, bags, part, journal)
+    content = predictions_parts(bags.subset(part), trained.target, scores, decision=trained.decision)
+    write_parts(out, content, typed=options.out is not None)
     if calls is not None:
         calls.write(bags, part, scores, console)
     # A stream gets the scores and nothing else.
@@ -126,7 +137,7 @@ def _score(options: Options, console: Console, trained: "LoadedRun", out: Path, 
 
 
 def _kept(  # noqa: PLR0917
-    options: Options, console: Console, trained: "LoadedRun", bags: "Bags", part: range, journal: "Journal | None"
+    options: Options, console: Console, trained: "LoadedRun", bags: "Bags", part: range, journal: Journal | None
 ) -> "NDArray[np.float64]":
     """Return the scores of the bags at the positions `part`; a stopped call continues from its journal."""
     from midam.report.terminal import BagProgress

@@ -29,6 +29,7 @@ from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
 from midam.evaluate.labeled_instances import ranks_of
 from midam.evaluate.predict import covariates_of, cpu_threads, evaluation, instances_of_each, prepared, reader_of
+from midam.files import allocate
 from midam.functional.logmean import HEAVY, BagStatistic, identity, without
 from midam.nn.pooling import MAXIMUM, Pooling
 from midam.nn.scorer import BagEnsemble, BagScorer, column_of, scorers_of, weights_of
@@ -37,7 +38,7 @@ from midam.settings import usual_chunk
 Scores = NDArray[np.float64]
 Pairs = tuple[Tensor, Tensor]  # logits z [m] and values v [m, V] of instances
 MOST_NUMBERS = 2**22  # of the pairs of all scorers that are kept at a time
-_LARGE = 8 * MOST_NUMBERS  # of the values of a bag that are kept in a file
+_LARGE = 8 * MOST_NUMBERS  # of the pairs of all scorers that are kept in files
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class PooledBags:
         scorers = scorers_of(self._model)
         batch = WholeBatch.unlabeled(reader, torch.arange(len(bags)))
         self._pairs: list[Pairs] = []
+        self._on_disk = False
         with evaluation(model), closing(batch.read(self.chunk_size)) as chunks:
             shifts = [None if term is None else term(covariates).double().cpu() for term in terms]
             low, count = 0, len(self.segment)
@@ -143,7 +145,10 @@ class PooledBags:
                 pairs = [*instances_of_each(scorers, x)]
                 if on_chunk is not None:
                     on_chunk(positions, segment.to(x.device), pairs)
-                self._pairs = self._pairs or [(_empty(z, count), _empty(v, count)) for z, v in pairs]
+                if not self._pairs:
+                    numbers = sum(math.prod(x.shape[1:]) for pair in pairs for x in pair)
+                    self._on_disk = count * numbers > _LARGE
+                    self._pairs = [(self._empty(z, count), self._empty(v, count)) for z, v in pairs]
                 for kept, pair in zip(self._pairs, pairs):
                     for rows, values in zip(kept, pair):
                         rows[low : low + len(x)] = values
@@ -304,10 +309,24 @@ class PooledBags:
             alone.append(torch.cat(blocks))
         return self._mean(alone)
 
+    def _empty(self, like: Tensor, count: int) -> Tensor:
+        """Return `count` rows to fill, in memory or, if those of all scorers are large, in a temporary file."""
+        # Trees may score float64 and its rounding differently; for other scorers, float32 holds all digits.
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        shape = (count, *like.shape[1:])
+        if not self._on_disk or not math.prod(shape):
+            return torch.empty(shape, dtype=dtype)
+        with tempfile.TemporaryFile(buffering=0) as file:
+            allocate(file, math.prod(shape) * dtype.itemsize)  # a full disk shows here, not as a killed process
+            return torch.from_numpy(np.memmap(file, str(dtype).removeprefix("torch."), "r+", shape=shape))
+
+    def _rows_of(self, values: Tensor, rows: Tensor) -> Tensor:
+        return torch.index_select(values, 0, rows, out=self._empty(values, len(rows)))
+
     def _of_rows(self, rows: Tensor, segment: Tensor, sizes: Tensor) -> Self:
         other = copy.copy(self)
         other.segment, other.sizes = segment, sizes
-        other._pairs = [(_rows_of(z, rows), _rows_of(v, rows)) for z, v in self._pairs]
+        other._pairs = [(self._rows_of(z, rows), self._rows_of(v, rows)) for z, v in self._pairs]
         return other
 
 
@@ -419,21 +438,6 @@ def _joined(chunks: Sequence[Sequence[Pairs]]) -> list[Pairs]:
     """Return the pairs of all chunks by each scorer, in float64 on the CPU."""
     columns = ([torch.cat(part).double().cpu() for part in zip(*pairs)] for pairs in zip(*chunks))
     return [(z, v) for z, v in columns]
-
-
-def _empty(like: Tensor, count: int) -> Tensor:
-    """Return `count` rows to fill, in memory or, if they are large, in a temporary file."""
-    # Trees may score float64 and its rounding differently; for other scorers, float32 holds all digits.
-    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-    shape = (count, *like.shape[1:])
-    if math.prod(shape) <= _LARGE:
-        return torch.empty(shape, dtype=dtype)
-    with tempfile.TemporaryFile() as file:
-        return torch.from_numpy(np.memmap(file, str(dtype).removeprefix("torch."), "w+", shape=shape))
-
-
-def _rows_of(values: Tensor, rows: Tensor) -> Tensor:
-    return torch.index_select(values, 0, rows, out=_empty(values, len(rows)))
 
 
 def _is_closed(pooling: Pooling) -> bool:

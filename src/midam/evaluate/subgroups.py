@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from midam.errors import BagDataError
 from midam.evaluate.intervals import fewer_resamples
 from midam.evaluate.proportions import Estimate, auroc_estimate, called_right, difference
 from midam.lazy_imports import pandas as pd
@@ -77,7 +78,7 @@ def find_subgroups(
     Raises
     ------
     BagDataError
-        If the arrays hold invalid values.
+        If the arrays do not match, or hold invalid values.
 
     Examples
     --------
@@ -89,6 +90,8 @@ def find_subgroups(
     -1.0
     """
     y, s, names = np.asarray(values), np.asarray(scores), np.asarray(levels, dtype=np.str_)
+    if names.shape != (len(y),):
+        raise BagDataError(f"Expected one level per bag, got {names.shape} for {len(y)} bags; pass an array [N].")
     units = None if groups is None else np.asarray(groups, dtype=np.str_)
     parts = []
     for level in sorted_levels(np.unique(names).tolist()):

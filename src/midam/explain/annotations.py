@@ -159,7 +159,8 @@ def _polygons(path: Path) -> Iterator[list[NDArray[np.float64]]]:
                 arrays = [np.array(ring, dtype=np.float64)[:, :2] for ring in rings]
                 if any(len(ring) < 3 or not np.isfinite(ring).all() for ring in arrays):
                     raise ValueError("a ring of fewer than three points")
-                yield arrays
+                if arrays:
+                    yield arrays
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         raise BagDataError(
             f"Expected a GeoJSON of polygons in pixels of level 0, got something else (in {path}); export it again."

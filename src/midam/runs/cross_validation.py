@@ -60,10 +60,11 @@ def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, c
         _check_rows(store.rows, trials, folder, digest)
         for fold, trial in enumerate(trials):
             name = {"fold": fold, "digest": digest}
-            if store.find([name]) == [None]:
+            (row,) = store.find([name])
+            if row is None:
                 seen = bags if prepared is None else prepared(trial)
-                store.add([{**name, "scores": _score(seen, config, trial, fold).tolist()}])
-            (row,) = store.select(name)
+                row = {**name, "scores": _score(seen, config, trial, fold).tolist()}
+                store.add([row])
             of_fold = np.array(row["scores"], dtype=np.float64)
             scores = np.empty((len(bags), *of_fold.shape[1:])) if scores is None else scores
             scores[trial.score] = of_fold

@@ -305,7 +305,10 @@ class SubgroupTable:
             If a column is missing, no row names a bag or group, or two rows of one bag or group differ.
         """
         frame = read_names(self.path)
-        columns, key_column = [name_of(name) for name in self.columns], None if self.key is None else name_of(self.key)
+        columns, key_column = (
+            [*dict.fromkeys(map(name_of, self.columns))],
+            None if self.key is None else name_of(self.key),
+        )
         required = [*(("", name) for name in columns), ("bag_column", key_column)]
         require_columns(frame.columns, required, str(self.path))
         key, names = self._named(frame, key_column, ids, groups)

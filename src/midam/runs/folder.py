@@ -90,7 +90,7 @@ class RunFolder:
                 )
         if self.root.exists() and (not self.root.is_dir() or self.contents()):
             why, advice = "which holds files", "choose another folder, or remove it"
-            if self.config.exists() and not self.is_model_alone():
+            if self.config.exists() and not self.is_saved_model():
                 resume = f"`midam fit --resume {shlex.quote(str(self.root))}`"
                 why, advice = "which holds a run", f"choose another folder, remove it, or continue with {resume}"
             raise RunExistsError(f"Expected a free run folder, got {self.root}, {why}; {advice}.")
@@ -126,6 +126,10 @@ class RunFolder:
     def is_model_alone(self) -> bool:
         """Return whether the folder holds only a model and settings, as `midam.MIDAMClassifier.save` writes it."""
         return {path.name for path in self.contents()} == {self.config.name, self.model.name}
+
+    def is_saved_model(self) -> bool:
+        """Return whether the folder holds a saved model, maybe with what was made from it, and no training."""
+        return self.model.exists() and not (self.summary.exists() or self.last.exists())
 
     def is_begun(self) -> bool:
         """Return whether the run was stopped after its settings were written and before its first checkpoint."""

@@ -71,7 +71,7 @@ def write_instance_scores(
     chunk_size : int, optional
         Instances in memory at a time, >= 1; default: `midam.settings.usual_chunk`.
     on_score : callable, optional
-        Called with the score [1] or [1, C] of each bag whose file is written.
+        Called with the score [1] or [1, C] of each bag before its file gets its name.
 
     Returns
     -------
@@ -103,9 +103,7 @@ def write_instance_scores(
         for row, (i, path) in enumerate(paths.items()):
             bag_model = model if covariates is None else of_covariates(model, covariates[i])
             passed = InstancePass(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
-            scores[row] = write_bag(path, passed, bags, i, about=about)
-            if on_score is not None:
-                on_score(scores[row : row + 1])
+            scores[row] = write_bag(path, passed, bags, i, about=about, note=on_score)
     return scores
 
 
@@ -118,11 +116,13 @@ def write_bag(
     chunks: Iterable[tuple[Tensor, Tensor]] | None = None,
     extra: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
     about: Mapping[str, Any] = MappingProxyType({}),
+    note: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> float | NDArray[np.float64]:
     """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, or its scores [C].
 
     The first pass of `passed`, which streams the bag through the scorers, runs here, unless its `chunks` are given.
-    `extra` are further columns [n] of the file, `about` further attributes.
+    `extra` are further columns [n] of the file, `about` further attributes. `note` is called with the score [1] or
+    [1, C] before the file gets its name.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = math.prod(passed.shape[1:])
@@ -142,6 +142,8 @@ def write_bag(
         file.attrs.update({**scored, "pooling": passed.pooling, "members": members, **about})
         if passed.weights is not None:
             file.attrs["member_weights"] = passed.weights.numpy()
+        if note is not None:
+            note(np.array([score]))
     return score
 
 
@@ -241,13 +243,20 @@ def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None
 @contextmanager
 def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
     """Open a file that gets its name when it is complete on the disk; `space` is an upper bound of its bytes."""
+    first: BaseException | None = None
     try:
         with replacing(path) as empty:
             # On a full disk HDF5 fails at the write, again when the file is closed, and when the process ends.
             allocate(empty, space)
             with h5py.File(empty.path, "w", locking=False) as file:  # `replacing` locks the file
-                yield file
+                try:
+                    yield file
+                except BaseException as error:
+                    first = error
+                    raise
     except (OSError, RuntimeError) as error:
+        if isinstance(first, RuntimeError):  # of the model
+            raise first from None
         if isinstance(error, MidamError):
             raise
         reason = getattr(error, "strerror", None) or error

@@ -21,8 +21,8 @@ from midam.train.checkpoint import BestContent, fitting, load_checkpoint, save_c
 from midam.train.trainer import Trainer, make_fabric
 
 _WAITED, _TRAINED_S = 0.2, 5.0
-# Files of the size of the first checkpoint that follow: one with the optimizer's state, its copy, best weights, model.
-_CHECKPOINTS = 5
+# Sizes of the first checkpoint that follow: one with the optimizer's state and its copy, 3 each, and best weights.
+_CHECKPOINTS = 7
 
 
 def tell_waiting(waited_s: float, trained_s: float) -> bool:

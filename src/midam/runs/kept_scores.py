@@ -26,7 +26,7 @@ class KeptScores:
 
     A row of the `journal` holds the scores of a group, and a digest of them, the run, the options and the content of
     the bags: rows of another call are refused with a `RunExistsError`. If instances are written to the folder
-    `instances`, a group is one bag, and its row stands for its file.
+    `instances`, a group is one bag; a file that is missing though its row is there is written again.
     """
 
     def __init__(
@@ -53,8 +53,12 @@ class KeptScores:
         """
         model, chunk_size = self._run.model, self._chunk_size
         on_bags(range(self.done))
+        lost = self._lost()
 
         def add(scores: Scores) -> None:
+            if lost:
+                del lost[0]
+                return
             first, group = self.done, self._groups[len(self._rows)]
             row = [self._digest(group, scores.tolist()), scores.tolist()]
             if self._journal is not None:
@@ -67,7 +71,7 @@ class KeptScores:
                 model,
                 self._bags,
                 self._instances,
-                part=self._part[self.done :],
+                part=[*lost, *self._part[self.done :]],
                 columns=self._run.target.columns,
                 chunk_size=chunk_size,
                 on_score=add,
@@ -81,21 +85,22 @@ class KeptScores:
 
     def _held(self, journal: Journal) -> list[Any]:
         """Return the rows of a stopped call."""
-        rows, files = journal.rows, list[Path]()
-        if self._instances is not None:
-            names = file_names(self._bags)
-            files = [self._instances / f"{names[i]}.h5" for i in self._part]
-        alike = journal.damaged is None and len(rows) <= len(self._groups)
-        for row, group in zip(rows, self._groups):
+        alike = journal.damaged is None and len(journal.rows) <= len(self._groups)
+        for row, group in zip(journal.rows, self._groups):
             alike = alike and isinstance(row, list) and len(row) == 2 and row[0] == self._digest(group, row[1])
-        if not alike or not all(file.exists() for file in files[: len(rows)]):
+        if not alike:
             raise RunExistsError(
-                f"Expected scores of the same run, options and bags, and their files, got others (in {journal.path}), "
-                "left by a stopped call; remove the file, or choose another."
+                f"Expected scores of the same run, options and bags, got others (in {journal.path}), left by a stopped "
+                "call; remove the file, or choose another."
             )
-        for file in files[len(rows) : len(rows) + 1] if rows else []:
-            file.unlink(missing_ok=True)  # complete, but the call ended before its row was
-        return rows
+        return journal.rows
+
+    def _lost(self) -> list[int]:
+        """Return the positions of bags with a row whose files of instances are missing."""
+        if self._instances is None:
+            return []
+        names = file_names(self._bags)
+        return [i for i in self._part[: self.done] if not (self._instances / f"{names[i]}.h5").exists()]
 
     def _digest(self, group: range, scores: object) -> str:
         folder = None if self._instances is None else str(self._instances.resolve())

@@ -60,7 +60,7 @@ def write_run_report(
     if not folder.summary.exists():
         quoted = shlex.quote(str(root))
         way = f"test it on labeled bags with `midam report {quoted} DATA`"
-        way = way if folder.is_model_alone() else f"finish it with `midam fit --resume {quoted}`"
+        way = way if folder.is_saved_model() else f"finish it with `midam fit --resume {quoted}`"
         raise CheckpointError(f"Expected a finished run, got {root} without {folder.summary.name}; {way}.")
     result = Result.read(folder)
     summary = result.entries()
@@ -165,8 +165,12 @@ class _Run:
         entry = self.summary.get("baseline")
         if self.result is None or entry is None or entry["part"] != part or self.target.name != "binary":
             return None
-        table = self.result.table(self.folder.baseline)
-        return table["score"].to_numpy(np.float64) if table["bag"].tolist() == tested.ids.tolist() else None
+        table, ids = self.result.table(self.folder.baseline).set_index("bag"), tested.ids.tolist()
+        if sorted(table.index) != sorted(ids):
+            return None
+        table = table.loc[ids]
+        alike = (table["label"].to_numpy(np.float64) == tested.values).all()
+        return table["score"].to_numpy(np.float64) if alike else None
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
         """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""

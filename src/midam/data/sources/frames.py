@@ -160,7 +160,16 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
     fields = table.of_bags(label, group, split, request)
-    special = {bag, group, *tables.group_parts(group), split, *of_labels, *request.covariate_columns, *coords, *ignored}
+    special = {
+        bag,
+        group,
+        *tables.group_parts(group),
+        request.split,
+        *of_labels,
+        *request.covariate_columns,
+        *coords,
+        *ignored,
+    }
     instance_labels = None if truth is None else table.instance_labels(truth, special)
     special |= {truth}
     present = [str(name) for name in table.frame.columns if name not in special]
@@ -231,14 +240,18 @@ class Table:
         if group == request.bag_column and request.require_labels:
             text = f"the groups are the bags themselves, column {group} (in {self.where}): leave out `groups`"
             warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=6)
-        faults = Faults(self.where, self.unit) if request.bad_labels == "ignore" else self.faults
-        self._one_each(label, faults, request, gaps=len(label) > 1)
-        self._one_each(filter(None, [group]), faults, request, exact=True)
+        ignored = request.bad_labels == "ignore"
+        of_labels, of_groups = (Faults(self.where, self.unit) if ignored else self.faults for _ in range(2))
+        self._one_each(label, of_labels, request, gaps=len(label) > 1)
+        self._one_each(filter(None, [group]), of_groups, request, exact=True)
         self._one_each(filter(None, [split]), self.faults, request)
-        self._one_each(request.covariate_columns, self.faults, request, gaps=True)
-        if faults.messages and faults is not self.faults:
-            labels_or_none(request, faults.refuse)
-            label, group = (), None
+        self._one_each(request.covariate_columns, self.faults, request, gaps=True, exact=True)
+        if ignored and of_labels.messages:  # the groups stay, which keep patients whole
+            labels_or_none(request, of_labels.refuse)
+            label = ()
+        if ignored and of_groups.messages:
+            labels_or_none(request, of_groups.refuse)
+            group = None
         if self.faults.messages:
             return {}
         try:
@@ -265,6 +278,7 @@ class Table:
                 advice = gap_advice(request, column, "fill it in", label=column in label_columns(self.frame, request))
                 self._add(faults, codes < 0, column, f"{with_article(column)} in each row", advice, got="none")
             words = [str(value) if exact else word_of(str(value)).casefold() for value in distinct]
+            words = [tables.SPLIT_NAMES.get(word, word) for word in words] if column == request.split else words
             places = np.append(np.unique(np.array(words, dtype=np.str_), return_inverse=True)[1], -1)[codes]
             firsts = self.first[self.codes]
             wrong = places != places[firsts]

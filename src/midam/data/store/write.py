@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -111,10 +111,13 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_P
     if bags.coords is not None:
         facts[form.COORDS] = form.RowFacts.of(bags.coords, bags.num_instances)
     files = [_RowFile(part / name, fact) for name, fact in facts.items()]
-    _prepare(bags, part, journal, files, progress)
-    _write_rows(bags, files, journal, jobs=jobs, progress=progress)
-    for file in files:
-        file.sync()
+    with ExitStack() as opened:
+        for file in files:
+            opened.callback(file.close)
+        _prepare(bags, part, journal, files, progress)
+        _write_rows(bags, files, journal, jobs=jobs, progress=progress)
+        for file in files:
+            file.sync()
     digests = [progress.done[number] for number in range(len(bags))]
     table = form.table_bytes(bags, [bag.digest for bag in digests], [str(bag.coords_digest) for bag in digests])
     write_bytes(part / form.TABLE, table)
@@ -147,7 +150,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
             for bag in {row[0]: WrittenBag(*row) for row in journal.rows[1:]}.values():
                 progress.add(bag)
             return
-    if part.exists() and not same:
+    if part.exists() and not same and (journal.rows or journal.damaged is not None):
         text = f"the stopped import in {part} was of other data, or files have changed"
         warnings.warn(f"{text}: it starts again", stacklevel=4)
     shutil.rmtree(part, ignore_errors=True)
@@ -185,18 +188,26 @@ class _Progress:
         self.on_bag(bag.number)
 
 
-class _RowFile(NamedTuple):
-    """A file of rows, which several threads may fill."""
+@dataclass
+class _RowFile:
+    """A file of rows, which several threads may fill; it stays open until `close`."""
 
     path: Path
     facts: form.RowFacts
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _file: FileIO | None = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     @contextmanager
     def _opened(self) -> Iterator[FileIO]:
-        """Open the file; an error names it."""
+        """Open the file, once; an error names it."""
         try:
-            with open_own(self.path) as file:
-                yield file
+            with self._lock:
+                self._file = self._file or open_own(self.path)
+                yield self._file
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 

@@ -152,7 +152,9 @@ class CsvReader(FileReader):
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:  # noqa: ARG002
         """Read a file."""
         with sound_text("a CSV with a row for each instance", path):
-            words = TextTable(path).header
+            table = TextTable(path)
+            table.separator = ","  # that pandas reads below
+            words = table.header
             numbers = [_number(word) for word in words]
             has_names, counted = None in numbers, numbers == list(range(len(numbers))) != []
             if has_names:
