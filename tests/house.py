@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_287,
+    lines=32_309,
     files=233,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1419,
     "cli": 1825,
     "compare": 1447,
-    "data": 7101,
+    "data": 7123,
     "evaluate": 2249,
     "explain": 2102,
     "export": 532,

@@ -22,6 +22,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+class BagFields(TypedDict, total=False):
+    """What `Bags` may hold besides their instances; the docstring of `Bags` describes each."""
+
+    ids: ArrayLike | None
+    labels: ArrayLike | None
+    classes: Sequence[ClassName] | None
+    outcome: TargetLabels | None
+    covariates: Covariates | Mapping[str, ArrayLike] | None
+    groups: ArrayLike | None
+    sites: ArrayLike | None
+    splits: ArrayLike | None
+    weights: ArrayLike | None
+    coords: Any
+    instance_labels: ArrayLike | None
+    digests: ArrayLike | None
+    feature_names: Sequence[str] | None
+    columns: Sequence[Column] | None
+    sources: ArrayLike | None
+    attributes: ArrayLike | None
+    cut: Mapping[str, Any] | None
+    left_out: Sequence[LeftOut]
+
+
 class FrameOptions(TypedDict, total=False):
     """Parameters of `midam.read_bags` that apply to a DataFrame."""
 
@@ -116,29 +139,6 @@ class Bags:
            [8., 9.]])
     """
 
-    instances: NDArray[Any] | Rows
-    sizes: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64] | None
-    classes: validate.TwoNames | None
-    outcome: TargetLabels | None
-    covariates: Covariates | None
-    groups: NDArray[np.str_] | None
-    sites: NDArray[np.str_] | None
-    splits: NDArray[np.str_] | None
-    weights: NDArray[np.float64] | None
-    coords: NDArray[Any] | Rows | None
-    instance_labels: NDArray[np.float32] | None
-    digests: NDArray[np.uint8] | None
-    feature_names: tuple[str, ...] | None
-    columns: tuple[Column, ...] | None
-    sources: NDArray[np.object_] | None
-    attributes: NDArray[np.object_] | None
-    cut: dict[str, Any] | None
-    left_out: tuple[LeftOut, ...]
-    source: str
-
     def __init__(
         self,
         instances: NDArray[Any] | Rows,
@@ -146,11 +146,35 @@ class Bags:
         sizes: ArrayLike,
         starts: ArrayLike | None = None,
         source: str = "memory",
-        **fields: Any,
+        **fields: Unpack[BagFields],
     ) -> None:
-        refuse_others(fields, Bags.__annotations__, "Bags")
-        vars(self).update(dict.fromkeys(Bags.__annotations__), left_out=(), source=source)
+        refuse_others(fields, BagFields.__annotations__, "Bags")
+        vars(self).update(dict.fromkeys(BagFields.__annotations__), left_out=(), source=source)
         self._take({"ids": None, **fields, "instances": instances, "sizes": sizes, "starts": starts})
+
+    if TYPE_CHECKING:
+        instances: NDArray[Any] | Rows
+        sizes: NDArray[np.int64]
+        starts: NDArray[np.int64]
+        ids: NDArray[np.str_]
+        labels: NDArray[np.int64] | None
+        classes: validate.TwoNames | None
+        outcome: TargetLabels | None
+        covariates: Covariates | None
+        groups: NDArray[np.str_] | None
+        sites: NDArray[np.str_] | None
+        splits: NDArray[np.str_] | None
+        weights: NDArray[np.float64] | None
+        coords: NDArray[Any] | Rows | None
+        instance_labels: NDArray[np.float32] | None
+        digests: NDArray[np.uint8] | None
+        feature_names: tuple[str, ...] | None
+        columns: tuple[Column, ...] | None
+        sources: NDArray[np.object_] | None
+        attributes: NDArray[np.object_] | None
+        cut: dict[str, Any] | None
+        left_out: tuple[LeftOut, ...]
+        source: str
 
     @classmethod
     def from_arrays(
@@ -161,7 +185,7 @@ class Bags:
         *,
         source: str = "memory",
         missing: bool = False,
-        **fields: Any,
+        **fields: Unpack[BagFields],
     ) -> Self:
         """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 

@@ -34,7 +34,7 @@ class Labeled:
     table: dict[str, Any]  # of `metadata`
 
     def of(self, bags: Bags) -> Bags:
-        """Return the bags (of one file each) that the table names, with their labels and tables.metadata."""
+        """Return the bags (of one file each) that the table names, with their labels and `metadata`."""
         known = {name: value for name, value in self.table.items() if value is not None}
         return bags.subset(self.index).replace(**{"labels": None, "outcome": None, **known})
 

@@ -88,8 +88,10 @@ class ZarrReader(FileReader):
 
 def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
     """Return a node of the root; refuse a link, which may lead to another file or nowhere."""
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-        raise BagDataError(f"Expected {name!r} in the file itself, got a link (in {path}); {_WHOLE}.")
+    link = file.get(name, getlink=True)
+    if not isinstance(link, h5py.HardLink):
+        advice = "store the array itself under this name" if isinstance(link, h5py.SoftLink) else _WHOLE
+        raise BagDataError(f"Expected {name!r} in the file itself, got a link (in {path}); {advice}.")
     return file[name]
 
 
