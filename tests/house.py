@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_309,
+    lines=32_314,
     files=233,
     function=60,
     circles=0,
@@ -96,7 +96,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_546,
+    words=30_545,
     readme=700,
     long=0,
 )
@@ -105,7 +105,7 @@ PARTS = {
     "": 1419,
     "cli": 1825,
     "compare": 1447,
-    "data": 7123,
+    "data": 7130,
     "evaluate": 2249,
     "explain": 2102,
     "export": 532,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1810,
     "nn": 1969,
     "report": 2542,
-    "runs": 2411,
+    "runs": 2409,
     "settings": 640,
     "sklearn": 1056,
     "targets": 895,

@@ -184,3 +184,9 @@ def _wait_at(moment: Moment) -> None:
 
     signal.signal(signal.SIGALRM, check)
     signal.setitimer(signal.ITIMER_REAL, _TICK)
+
+
+def scoring(made: tuple[Path, Path], out: Path | str, *words: object) -> list[str]:
+    """Return the words of `midam predict` with the data and the run that `fitted` returns."""
+    data, run = made
+    return ["predict", str(run), str(data), "--out", str(out), *map(str, words)]

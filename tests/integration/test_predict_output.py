@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
-from tests.integration.commands import fitted
+from tests.integration.commands import fitted, scoring
 
 from midam.cli import main
 from midam.data.bags import Bags
@@ -23,17 +23,12 @@ def made(tmp_path_factory):
     return fitted(tmp_path_factory.mktemp("stopped"), "--epochs", "2", "--members", "1", "--chunk-size", "3")
 
 
-def command(made, out, *words):
-    data, run = made
-    return ["predict", str(run), str(data), "--out", str(out), *map(str, words)]
-
-
 def test_a_link_as_output_stays_and_its_file_is_written(made, tmp_path):
     target, link = tmp_path / "target.csv", tmp_path / "link.csv"
     target.write_text("bag,score\nold,0.5\n")
     link.symlink_to(target)
-    assert main(command(made, link)) == 0
-    assert main(command(made, tmp_path / "whole.csv")) == 0
+    assert main(scoring(made, link)) == 0
+    assert main(scoring(made, tmp_path / "whole.csv")) == 0
     assert link.is_symlink()
     assert target.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "target.csv", "whole.csv"]
@@ -44,14 +39,14 @@ def test_a_file_that_holds_no_scores_is_not_written_over(made, tmp_path, capsys)
     notes.write_text("bag,remark\nb00,ask again\n")
     link.symlink_to(notes)
     for out in (notes, link):
-        assert main(command(made, out)) == 2
+        assert main(scoring(made, out)) == 2
         assert "Expected a new file or one of scores for --out" in capsys.readouterr().err
     assert notes.read_text() == "bag,remark\nb00,ask again\n"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "null", "stdout"])
 def test_a_device_as_output_is_written_to(kind, made, tmp_path, capfd):
-    assert main(command(made, tmp_path / "whole.csv")) == 0
+    assert main(scoring(made, tmp_path / "whole.csv")) == 0
     capfd.readouterr()
     whole, found = (tmp_path / "whole.csv").read_text(), []
     out = {"pipe": tmp_path / "pipe", "null": "/dev/null", "stdout": "/dev/stdout"}[kind]
@@ -59,7 +54,7 @@ def test_a_device_as_output_is_written_to(kind, made, tmp_path, capfd):
         os.mkfifo(out)
         reader = threading.Thread(target=lambda: found.append(out.read_text()))
         reader.start()
-    assert main(command(made, out)) == 0
+    assert main(scoring(made, out)) == 0
     printed = capfd.readouterr()
     assert f"40 bags scored: {out}" in printed.err
     assert printed.out == (whole if kind == "stdout" else ""), "what reads the scores reads nothing else"
@@ -78,7 +73,7 @@ def test_the_class_is_what_the_score_is_called_and_groups_are_named(made, tmp_pa
     frame = pd.read_csv(data)
     frame["patient"] = "p" + (frame["bag"].str[1:].astype(int) // 2).astype(str)
     frame.to_csv(tmp_path / "own.csv", index=False)
-    assert main(command((tmp_path / "own.csv", run), tmp_path / "p.csv", "--groups", "patient")) == 0
+    assert main(scoring((tmp_path / "own.csv", run), tmp_path / "p.csv", "--groups", "patient")) == 0
     found = pd.read_csv(tmp_path / "p.csv")
     assert list(found) == ["bag", "label", "score", "probability", "class", "group"]
     assert (found["class"] == (found["score"] >= loaded.threshold)).all()

@@ -605,7 +605,7 @@ def test_columns_of_files_that_are_no_features_are_named(tmp_path, table):
         more = {"Patient ID": 100 + n // 2, "label": n % 2, "bag": n, "row": range(3)}
         x.assign(**more).to_csv(tmp_path / "csv" / f"s{n}.csv", index=False)
     labels = table("slide,label\n" + "".join(f"s{n},{n % 2}\n" for n in range(4)))
-    with pytest.warns(UserWarning, match="Patient ID, label, bag, row of the files are read as features") as warned:
+    with pytest.warns(UserWarning, match="columns of the files are features: Patient ID, label, bag, row") as warned:
         bags = read_bags(tmp_path / "csv", labels=labels)
     assert len(warned) == 1
     with warnings.catch_warnings(action="error"):

@@ -409,10 +409,10 @@ class Bags:
         facts.update(fields)
         for name, form in _FORMS.items():
             if name in fields and (facts[name] is not None or name in ("starts", "ids")):
-                named = name == "labels" or name in _PER_BAG[1:]
-                facts[name] = form(
-                    validate.in_bag_order(facts[name], self.ids, name[:-1]) if named else facts[name], self
-                )
+                value = facts[name]
+                if name == "labels" or name in _PER_BAG[1:]:
+                    value = validate.in_bag_order(value, self.ids, name[:-1])
+                facts[name] = form(value, self)
         self._check(fields.keys())
 
     def where_split(self, name: str) -> NDArray[np.int64]:

@@ -28,7 +28,8 @@ def digit_bags() -> Bags:
     images, digits, rng = _source("digits")
     nines = _parts(rng.permutation(np.flatnonzero(digits == _NINE)), _SHARES)
     others = _parts(rng.permutation(np.flatnonzero(digits != _NINE)), _SHARES)
-    members, labels = list[Rows](), list[int]()
+    members: list[Rows] = []
+    labels: list[int] = []
     for split, nine, other in zip(SPLITS, nines, others, strict=True):
         signs = rng.permutation(np.arange(_BAGS[split]) % 2)
         members += [_draw(nine, other, bool(sign), rng) for sign in signs]
@@ -41,7 +42,8 @@ def class_bags() -> Bags:
     """Return the bags of ``digits-classes``: 5 to 15 digits; the class is the most frequent digit, a third of them."""
     images, digits, rng = _source("digits-classes")
     pools = _parts_by_digit(digits, rng)
-    members, classes = list[Rows](), list[int]()
+    members: list[Rows] = []
+    classes: list[int] = []
     for split, pool in zip(SPLITS, pools, strict=True):
         bag_digits = rng.permutation(np.arange(_MORE_BAGS[split]) % _TEN)
         members += [_draw_most(digits, pool, int(digit), rng) for digit in bag_digits]
@@ -63,7 +65,11 @@ def label_bags() -> Bags:
     return _bags("digits-labels", images, members, _MORE_BAGS, outcome=outcome)
 
 
-DIGITS: dict[str, Callable[[], Bags]] = dict(zip(_SEEDS, (digit_bags, class_bags, label_bags)))
+DIGITS: dict[str, Callable[[], Bags]] = {
+    "digits": digit_bags,
+    "digits-classes": class_bags,
+    "digits-labels": label_bags,
+}
 
 
 def _source(name: str) -> tuple[NDArray[np.float32], Rows, np.random.Generator]:

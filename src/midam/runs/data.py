@@ -305,10 +305,8 @@ class SubgroupTable:
             If a column is missing, no row names a bag or group, or two rows of one bag or group differ.
         """
         frame = read_names(self.path)
-        columns, key_column = (
-            [*dict.fromkeys(map(name_of, self.columns))],
-            None if self.key is None else name_of(self.key),
-        )
+        columns = [*dict.fromkeys(map(name_of, self.columns))]
+        key_column = None if self.key is None else name_of(self.key)
         required = [*(("", name) for name in columns), ("bag_column", key_column)]
         require_columns(frame.columns, required, str(self.path))
         key, names = self._named(frame, key_column, ids, groups)

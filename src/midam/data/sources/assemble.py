@@ -90,8 +90,8 @@ def _warn_of_names(bags: Bags, names: Sequence[str]) -> None:
     rows = [bags.instances[low:high][:, places] for low, high in zip(bags.starts[:_BAGS], ends)] if places else []
     steps = np.concatenate([np.diff(part, axis=0) for part in rows] or [np.ones((0, 0))])
     if doubtful := [names[place] for place, step in zip(places, steps.T) if (step == 0).all() or (step == 1).all()]:
-        text = f"{listed(doubtful)} of the files are read as features (in {bags.source}): if they name patients or "
-        warnings.warn(f"{text}bags, number the rows, or reveal the label, write the files without them", stacklevel=5)
+        text = f"columns of the files are features: {listed(doubtful)} (in {bags.source}); leave out of the files what"
+        warnings.warn(f"{text} names patients or bags, numbers the rows, or reveals the label", stacklevel=5)
 
 
 def _refuse_series(facts: Sequence[FileFacts], where: str) -> None:

@@ -269,7 +269,8 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
     """Return the names of the columns, without blanks around them; none for a file that is not a table."""
     try:
         file = table_file(path, sheet)
-        file.require_fits()
+        if isinstance(file, ExcelTable):  # of the others, only the header is read
+            file.require_fits()
         return names_of(file.header, path)
     except Exception:  # its reader reports the fault
         return []
