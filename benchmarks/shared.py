@@ -59,7 +59,15 @@ def finish_store(
     bags = Bags(facts.open(folder / INSTANCES, "pread"), sizes=sizes, ids=ids, labels=labels, source=source)
     table = table_bytes(bags, digests, [])
     write_bytes(folder / TABLE, table)
-    about = Description(facts, None, hashlib.sha256(table).hexdigest(), None, source, None)
+    about = Description(
+        instances=facts,
+        coords=None,
+        table=hashlib.sha256(table).hexdigest(),
+        labels=None,
+        feature_names=None,
+        source=source,
+        cut=None,
+    )
     write_text(folder / DESCRIPTION, about.to_json())
     return folder
 

@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_314,
+    lines=32_315,
     files=233,
     function=60,
     circles=0,
@@ -103,7 +103,7 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1825,
+    "cli": 1826,
     "compare": 1447,
     "data": 7130,
     "evaluate": 2249,

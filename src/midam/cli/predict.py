@@ -120,7 +120,8 @@ def _score(  # noqa: PLR0917
 
     part, replaced, stream = _part(options.bags, len(bags)), out.is_file(), is_stream(out)
     scores = _kept(options, console, trained, bags, part, journal)
-    content = predictions_parts(bags.subset(part), trained.target, scores, decision=trained.decision)
+    scored = bags if len(part) == len(bags) else bags.subset(part)
+    content = predictions_parts(scored, trained.target, scores, decision=trained.decision)
     write_parts(out, content, typed=options.out is not None)
     if calls is not None:
         calls.write(bags, part, scores, console)
