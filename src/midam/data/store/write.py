@@ -26,7 +26,7 @@ from midam.data.on_disk import Rows, bytes_of, read_ahead
 from midam.data.store import format as form
 from midam.data.validate import refuse_not_finite, row_chunks
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of
-from midam.files import Journal, allocate, open_own, require_space, write_bytes, write_text
+from midam.files import Journal, allocate, open_own, remove_own, require_space, write_bytes, write_text
 
 _COMMIT_SECONDS = 0.5  # work that is repeated after a kill, at most
 _BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
@@ -153,7 +153,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
     if part.exists() and not same and (journal.rows or journal.damaged is not None):
         text = f"the stopped import in {part} was of other data, or files have changed"
         warnings.warn(f"{text}: it starts again", stacklevel=4)
-    shutil.rmtree(part, ignore_errors=True)
+    remove_own(part)
     journal.keep(0)
     try:
         needed = sum(file.facts.bytes for file in files)
