@@ -304,7 +304,7 @@ def _judged(options: StudyOptions, sets: Mapping[str, Bags], rows: Mapping[tuple
             for way, (others, without) in ways.items()
         }
         with_pooled = Areas(store, epochs=epochs, others={POOLED: scores[POOLED]})
-        prior = prior_of(with_pooled, sets, kinds, CHOSEN, without=None, repeats=range(1))
+        prior = prior_of(with_pooled, sets, kinds, without=None, repeats=range(1))
     gaps = {way: {data: own[data]["auto"] - usual[data]["auto"] for data in sets} for way, own in found.items()}
     by_kind = {
         way: [float(np.mean([own[data].mean() for data in names])) for names in kinds.values()]
@@ -369,7 +369,7 @@ def _by_fold(rows: Mapping[tuple[str, str, int], Any], method: str, data: str) -
 
 
 def _areas(areas: Areas, kinds: Mapping[str, Sequence[str]], sets: Mapping[str, Bags]) -> Judged:
-    return judged_areas(areas, sets, kinds, dict.fromkeys(kinds, CHOSEN), repeats=range(1))
+    return judged_areas(areas, sets, kinds, repeats=range(1))
 
 
 def _of_set(of: Mapping[tuple[str, str], Any], name: str, data: str, _: int) -> Any:

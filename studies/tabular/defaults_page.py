@@ -43,25 +43,22 @@ def judged_areas(
     areas: Areas,
     sets: Mapping[str, Bags],
     kinds: Mapping[str, Sequence[str]],
-    chosen: Mapping[str | None, str],
     *,
     repeats: range,
 ) -> Judged:
-    """Return the AUROC for each fold of each set and method, with the choice that was made without the set's kind."""
+    """Return the AUROC for each fold of each set and method; `auto` has the prior of the other kinds."""
     found: Judged = {}
     for kind, names in kinds.items():
-        prior = prior_of(areas, sets, kinds, chosen[kind], without=kind, repeats=repeats)
+        prior = prior_of(areas, sets, kinds, without=kind, repeats=repeats)
         for data in names:
-            found[data] = areas.nested(data, sets[data], chosen[kind], prior, repeats=repeats)
+            found[data] = areas.nested(data, sets[data], CHOSEN, prior, repeats=repeats)
             others = {method: areas.beside(data, sets[data], method, repeats=repeats) for method in BESIDE}
             found[data] |= {method: own for method, own in others.items() if own is not None}
     return found
 
 
-def judged_section(
-    judged: Judged, kinds: Mapping[str, Sequence[str]], chosen: Mapping[str | None, str], prior: Mapping[str, float]
-) -> list[str]:
-    """Return the table of each set with the choice that was made without its kind, compared with bag statistics."""
+def judged_section(judged: Judged, kinds: Mapping[str, Sequence[str]], prior: Mapping[str, float]) -> list[str]:
+    """Return the table of each set with the default, compared with bag statistics."""
     rows: list[list[str]] = []
     means: dict[str, dict[str, float]] = {}
     gaps: dict[str, NDArray[np.float64]] = {}
@@ -90,7 +87,7 @@ def judged_section(
     behind = [behind_best(judged[data]) for data in means]
     over, least = float(np.mean([gap.mean() for gap in gaps.values()])), float(gaps[worst].mean())
     return section(
-        "Each set under the choice made without its kind",
+        "Each set with the default",
         "Test AUROC, mean over stratified folds: 10, of more than 1000 bags 5. `auto` makes its choice inside each "
         "training part; its prior weights are the mean weights that the methods have on the other kinds. `midam` is "
         "the method alone, three scorers and all epochs; then with the epochs that inner "
@@ -118,8 +115,6 @@ def judged_section(
             for method, own in ahead.items()
             if own
         ),
-        f"Chosen without a kind: {'; '.join(f'{kind}: {chosen[kind]}' for kind in kinds)}.",
-        f"Chosen with all kinds: **{chosen[None]}**.",
         f"Prior weights, of all kinds: {', '.join(f'{method} {weight:.2f}' for method, weight in prior.items())}.",
     )
 
@@ -163,7 +158,6 @@ def prior_of(
     areas: Areas,
     sets: Mapping[str, Bags],
     kinds: Mapping[str, Sequence[str]],
-    chosen: str,
     *,
     without: str | None,
     repeats: range,
@@ -174,10 +168,32 @@ def prior_of(
     """
     by_kind: dict[str, list[float]] = defaultdict(list)
     for names in (names for kind, names in kinds.items() if kind != without):
-        found = [areas.weights(data, sets[data], chosen, repeats=repeats) for data in names]
+        found = [areas.weights(data, sets[data], CHOSEN, repeats=repeats) for data in names]
         for method in found[0]:
             by_kind[method].append(float(np.mean([weights[method] for weights in found if method in weights])))
     return {method: max(_LEAST_PRIOR, float(np.mean(own))) for method, own in by_kind.items()}
+
+
+def choice_section(
+    kinds: Mapping[str, Sequence[str]], chosen: Mapping[str | None, str], gaps: Sequence[float]
+) -> list[str]:
+    """Return what the rule chooses without each kind and with all, and the default minus the latter for each kind."""
+    if chosen[None] == CHOSEN:
+        told = "It is the default."
+    else:
+        told = (
+            f"The default minus it, mean over the {len(gaps)} kinds: {mean_interval(gaps, bounds=(-1, 1)):+}. It would "
+            "replace the default if this interval were below 0, which was decided when the candidates had been "
+            "compared, and before the default was judged."
+        )
+    return section(
+        "What the rule would choose",
+        f"The default is '{CHOSEN}'. An earlier run, before the state of attention was relative to a step, chose it "
+        "without each of the kinds, so that no kind had a part in the choice that it judges. The rule takes the best "
+        "mean over the other kinds, however small its lead.",
+        f"Chosen without a kind: {'; '.join(f'{kind}: {chosen[kind]}' for kind in kinds)}.",
+        f"Chosen with all kinds: **{chosen[None]}**. {told}",
+    )
 
 
 def candidates_section(
@@ -209,6 +225,7 @@ def candidates_section(
         f"repeat{'s' if len(repeats) > 1 else ''}:",
         "",
         *lines(second),
+        "",
     ]
 
 
