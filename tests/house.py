@@ -105,7 +105,7 @@ PARTS = {
     "": 1419,
     "cli": 1826,
     "compare": 1447,
-    "data": 7130,
+    "data": 7132,
     "evaluate": 2249,
     "explain": 2102,
     "export": 532,

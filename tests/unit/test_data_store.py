@@ -270,6 +270,18 @@ def test_an_import_of_other_data_starts_anew(tmp_path, change):
     assert verify_store(tmp_path / "out") == []
 
 
+@pytest.mark.parametrize("line", ['[0, "d"]', "5", "{}", '["0", "d", null]'])
+def test_a_journal_with_a_strange_line_starts_anew(tmp_path, line):
+    bags, journal = on_file(tmp_path), tmp_path / ".out.journal"
+    stopped(bags, tmp_path / "out")
+    plan, *_ = journal.read_text().splitlines()
+    journal.write_text(f"{plan}\n{line}\n")
+    with pytest.warns(UserWarning, match="it starts again"):
+        write_store(bags, tmp_path / "out")
+    assert_same(open_store(tmp_path / "out"), bags)
+    assert verify_store(tmp_path / "out") == []
+
+
 @pytest.mark.parametrize("tail", [b'[4, "c', b"\0\0\n", b"\xff\n[6]\n"])
 def test_a_journal_with_a_damaged_end_is_used_up_to_there(tmp_path, monkeypatch, tail):
     monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
@@ -140,16 +141,17 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_P
 
 def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile"], progress: "_Progress") -> None:
     """Take over the bags that an earlier call wrote, or make the files, with the plan in the journal."""
-    plan, same = plan_digest(bags), False
-    if journal.rows:
-        same = journal.rows[0] == plan
-        whole = all(file.path.is_file() and file.path.stat().st_size == file.facts.bytes for file in files)
-        if same and whole and len(journal.rows) > 1:
-            journal.keep(len(journal.rows))  # without a line that a crash damaged
-            (part / form.DESCRIPTION).unlink(missing_ok=True)
-            for bag in {row[0]: WrittenBag(*row) for row in journal.rows[1:]}.values():
-                progress.add(bag)
-            return
+    plan, same, written = plan_digest(bags), False, list[WrittenBag]()
+    with suppress(ValidationError):
+        written = TypeAdapter(list[WrittenBag]).validate_python(journal.rows[1:], strict=True)
+        same = journal.rows[:1] == [plan]
+    whole = all(file.path.is_file() and file.path.stat().st_size == file.facts.bytes for file in files)
+    if same and whole and written:
+        journal.keep(len(journal.rows))  # without a line that a crash damaged
+        (part / form.DESCRIPTION).unlink(missing_ok=True)
+        for bag in {bag.number: bag for bag in written}.values():
+            progress.add(bag)
+        return
     if part.exists() and not same and (journal.rows or journal.damaged is not None):
         text = f"the stopped import in {part} was of other data, or files have changed"
         warnings.warn(f"{text}: it starts again", stacklevel=4)
