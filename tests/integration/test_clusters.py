@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from midam.compare import Baseline
+from midam.registry import BASELINES
 
 
 class Deadly(Baseline):
@@ -35,6 +36,9 @@ class Deadly(Baseline):
             mark.write_text(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
         return np.array([bags[i][:, 0].max() for i in trial.score])
+
+
+BASELINES.add("deadly", Deadly)
 """
 PACKAGES = {"dask": "distributed", "ray": "ray"}
 COLUMNS = ["method", "repeat", "fold", "auroc", "auprc", "lr", "margin", "epoch", "seed", "test_bags", "status"]
@@ -116,8 +120,8 @@ def alone(tmp_path_factory):
 
 
 def command(data, out):
-    words = ["compare", str(data), "--methods", "midam-att,deadly.Deadly", "--cv", "2x2", "--epochs", "2"]
-    return [*words, "--lrs", "0.1", "--margins", "1.0", "--out", str(out)]
+    words = ["compare", str(data), "--methods", "midam-att,deadly", "--plugin", "deadly", "--cv", "2x2"]
+    return [*words, "--epochs", "2", "--lrs", "0.1", "--margins", "1.0", "--out", str(out)]
 
 
 def results(folder):
