@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_317,
+    lines=32_270,
     files=233,
     function=60,
     circles=0,
@@ -115,7 +115,7 @@ PARTS = {
     "nn": 1969,
     "report": 2542,
     "runs": 2409,
-    "settings": 640,
+    "settings": 593,
     "sklearn": 1056,
     "targets": 895,
     "train": 1640,

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
@@ -21,7 +22,6 @@ from midam.data.bags import Bags
 from midam.data.digits import DIGITS
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, refuse_unused
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, nearest
-from midam.settings import read_yaml
 from midam.settings.data import PATCHES, VOLUMES
 from studies.sets.layouts import LAYOUTS
 from studies.sets.tabular import CatalogSet, Progress, TabularSet, download
@@ -92,7 +92,7 @@ def _md5(path: Path) -> str:
 _KINDS: dict[str, type[TabularSet] | type[ImageSet]] = {"tabular": TabularSet, "images": ImageSet}
 CATALOG = {
     name: _KINDS[kind](name=name, **options)
-    for kind, sets in read_yaml(Path(__file__).with_name("catalog.yaml")).items()
+    for kind, sets in yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8")).items()
     for name, options in sets.items()
 }
 

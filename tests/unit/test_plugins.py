@@ -19,8 +19,7 @@ from midam.registry import ENCODERS, NAMED
 from midam.runs import load_run
 from midam.runs.fit import resume_run
 from midam.runs.folder import RunFolder
-from midam.settings.group import Named, marks_of
-from midam.settings.settings import describe_settings, groups
+from midam.settings.settings import describe_settings
 
 NET = """
 from pathlib import Path
@@ -168,14 +167,7 @@ def test_a_plug_in_that_is_named_works_everywhere(here, way, monkeypatch, capsys
 
 
 def test_whatever_a_setting_names_is_checked():
-    marked = {
-        name
-        for _, group in groups().values()
-        for name, field in group.model_fields.items()
-        if any(isinstance(mark, Named) for mark in marks_of(field))
-    }
-    assert marked == {*NAMED, "target"}
-    assert {setting.name for setting in describe_settings() if setting.known} == marked
+    assert {setting.name for setting in describe_settings() if setting.known} == {*NAMED, "target"}
 
 
 @pytest.mark.parametrize(

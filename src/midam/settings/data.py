@@ -208,7 +208,7 @@ class DataSettings(SettingsGroup):
     split_file: str | None = None
     fold: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] | None = None
     missing: Literal["error", "skip"] = "error"
-    reader: Annotated[str, Named(READERS)] | None = None
+    reader: Annotated[str | None, Named(READERS)] = None
 
     @field_validator(*_NAMES)
     @classmethod

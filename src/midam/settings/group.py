@@ -1,7 +1,7 @@
 """Base of all groups of settings: strict types, immutable values, and errors of one form."""
 
 import sys
-from dataclasses import astuple
+from collections.abc import Mapping
 from functools import reduce
 from numbers import Integral, Real
 from operator import or_
@@ -9,7 +9,6 @@ from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import numpy as np
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -20,7 +19,6 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from midam.errors import ConfigError, fault_list, nearest, option_advice
@@ -42,15 +40,15 @@ def _word_or_number(value: Any) -> str:
 _Auto = Annotated[Literal["auto"], Tag("word")]
 OpenCount = Annotated[Annotated[Count, Tag("number")] | _Auto, Discriminator(_word_or_number)]
 OpenRate = Annotated[Annotated[Rate, Tag("number")] | _Auto, Discriminator(_word_or_number)]
-# Singular and plural.
+# Types of JSON schema in words, singular and plural, and its bounds.
 _TYPES = {
-    int: ("a whole number", "whole numbers"),
-    float: ("a number", "numbers"),
-    str: ("text", "texts"),
-    bool: ("true or false", "truth values"),
-    dict: ("a dictionary", "dictionaries"),
+    "integer": ("a whole number", "whole numbers"),
+    "number": ("a number", "numbers"),
+    "string": ("text", "texts"),
+    "boolean": ("true or false", "truth values"),
+    "object": ("a dictionary", "dictionaries"),
 }
-_SIGNS = {Gt: ">", Ge: ">=", Lt: "<", Le: "<="}
+_SIGNS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
 _RANGE_FAULTS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
 
@@ -106,20 +104,10 @@ class Named:
         """Check the name after its type."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
-    def _check(self, name: str) -> str:
-        if name not in self.names():
+    def _check(self, name: str | None) -> str | None:
+        if name is not None and name not in self.names():
             raise self._registry.unknown(name, also=self._also)
         return name
-
-
-def marks_of(kind: Any) -> list[Any]:
-    """Return all marks of an annotation and of its parts."""
-    if isinstance(kind, FieldInfo):
-        return [*kind.metadata, *marks_of(kind.annotation)]
-    marks: list[Any] = []
-    for mark in getattr(kind, "__metadata__", ()):
-        marks += mark.metadata if isinstance(mark, FieldInfo) else [mark]
-    return marks + [mark for part in _parts(kind) for mark in marks_of(part)]
 
 
 def plain_type(kind: Any) -> Any:
@@ -133,11 +121,6 @@ def plain_type(kind: Any) -> Any:
     return kind
 
 
-def _parts(kind: Any) -> tuple[Any, ...]:
-    parts = () if get_origin(kind) is Literal else get_args(kind)
-    return parts[:1] if get_origin(kind) is Annotated else parts
-
-
 def _faults(group: type[BaseModel], details: ErrorDetails) -> list[str]:
     cause = details.get("ctx", {}).get("error")
     return cause.faults if isinstance(cause, ConfigError) else [_fault(group, details)]
@@ -147,46 +130,38 @@ def _fault(group: type[BaseModel], details: ErrorDetails) -> str:
     name, *place = details["loc"]
     if details["type"] == "extra_forbidden":
         return f"Expected a known setting, got {name!r}; {option_advice(name, group.model_fields)}"
-    field, value = group.model_fields[str(name)], details["input"]
+    form, value = group.model_json_schema(ref_template="{model}")["properties"][name], details["input"]
+    # The first type is what is meant; the others are None, or a word instead of a number.
+    form, *others = form.get("anyOf") or form.get("oneOf") or [form]
+    each = form.get("items") or form.get("prefixItems", [form])[0]
+    words = [other["const"] for other in others if "const" in other]
     entry = place[0] + 1 if place and isinstance(place[0], int) else 0
-    kind = "" if details["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(field.annotation)}"
+    kind = "" if details["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(form, each)}"
     got = str(list(value)) if isinstance(value, tuple) else repr(value)
     if entry and not isinstance(value, tuple):
         got += f" as entry {entry}"
     advice = "choose another value."
     if details["type"] == "literal_error" and isinstance(value, str):
-        advice = nearest(value, _choices(field.annotation))
-    words = [] if get_origin(field.annotation) is Literal else _choices(field.annotation)
-    bounds = _range(field, limits=details["type"].startswith("less_than"))
+        advice = nearest(value, each.get("enum", words))
+    bounds = _range(each, limits=details["type"].startswith("less_than"))
     return f"Expected `{name}`{kind}{bounds}{''.join(f', or {word}' for word in words)}, got {got}; {advice}"
 
 
-def _wanted(kind: Any, *, several: bool = False) -> str:
-    if get_origin(kind) is Annotated:
-        return _wanted(get_args(kind)[0], several=several)
-    if get_origin(kind) in (UnionType, Union):
-        return _wanted(next(part for part in get_args(kind) if part is not type(None)))
-    if get_origin(kind) is Literal:
-        return f"one of {', '.join(map(str, get_args(kind)))}"
-    if get_origin(kind) is tuple:
-        first, *rest = get_args(kind)
-        return f"{'a list of' if rest[0] is ... else 1 + len(rest)} {_wanted(first, several=True)}"
-    name: str = getattr(kind, "__name__", str(kind))
-    return _TYPES.get(get_origin(kind) or kind, (name, name))[several]
+def _wanted(form: Mapping[str, Any], each: Mapping[str, Any]) -> str:
+    """Return words for the JSON schema of a setting and of each entry, which is the same if it is no list."""
+    if "$ref" in each:  # of a group
+        return str(each["$ref"])
+    several = form is not each
+    wanted = f"one of {', '.join(each['enum'])}" if "enum" in each else _TYPES[each["type"]][several]
+    return f"{form.get('minItems', 'a list of')} {wanted}" if several else wanted
 
 
-def _choices(kind: Any) -> list[str]:
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    return [choice for part in _parts(kind) for choice in _choices(part)]
-
-
-def _range(field: FieldInfo, *, limits: bool) -> str:
+def _range(form: Mapping[str, Any], *, limits: bool) -> str:
     """Return words for the bounds of a setting, such as " >= 1" or " in (0, 1]"; the `limits` of machines if asked."""
-    marks = (mark for mark in marks_of(field) if isinstance(mark, Gt | Ge | Lt | Le))
-    bounds = list(dict.fromkeys((type(mark), astuple(mark)[0]) for mark in marks))  # the parts of a tuple share theirs
-    bounds = [bound for bound in bounds if limits or bound[1] < LARGEST_COUNT]
+    known = [(sign, form[name]) for name, sign in _SIGNS.items() if name in form]
+    # Bounds of numbers are floats in pydantic 2.7.
+    bounds = [(sign, str(bound).removesuffix(".0")) for sign, bound in known if limits or bound < LARGEST_COUNT]
     if len(bounds) < 2:
-        return "".join(f" {_SIGNS[kind]} {value}" for kind, value in bounds)
-    (low, least), (high, most) = bounds[:2]
-    return f" in {'[' if low is Ge else '('}{least}, {most}{']' if high is Le else ')'}"
+        return "".join(f" {sign} {bound}" for sign, bound in bounds)
+    (low, least), (high, most) = bounds
+    return f" in {'[' if low == '>=' else '('}{least}, {most}{']' if high == '<=' else ')'}"

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,15 +17,16 @@ from midam.names import nearby
 from midam.reading import plain_fault, read_text
 from midam.registry import ENCODERS, POOLINGS, Registry, take_known
 from midam.settings.data import CutSettings, DataSettings
-from midam.settings.group import Named, SettingsGroup, marks_of, plain_type
+from midam.settings.group import Named, SettingsGroup, plain_type
 from midam.settings.method import MethodSettings, ModelSettings, ResolvedMethod, ResolvedModel
 from midam.settings.training import ResolvedRun, ResolvedTraining, RunSettings, TrainingSettings
 
 _SETTINGS = "the settings"
 _SHOWN = 100  # unknown settings for which advice is looked up
-# Limits of a settings file: bytes, depth of nesting, values (a repeated part counts each time), keys that merges add,
-# characters of a number. A list of 20 000 feature names passes.
-_BYTES, _DEPTH, _VALUES, _MERGED, _DIGITS = 1 << 20, 32, 50_000, 10_000, 100
+# Limits of a settings file: bytes, depth of nesting, values (a repeated part counts each time), characters of a number.
+# A list of 20 000 feature names passes.
+_BYTES, _DEPTH, _VALUES, _DIGITS = 1 << 20, 32, 50_000, 100
+_TEXTS = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge")
 _TAGS = (None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:binary")  # bytes are refused later, by name
 
 
@@ -51,7 +53,7 @@ class Settings(SettingsGroup):
     cut: CutSettings = Field(default_factory=CutSettings)
 
     def __init__(self, **values: Any) -> None:
-        homes = _homes(type(self))
+        homes = _homes()
         given = {name: value for name, value in values.items() if name in type(self).model_fields}
         for name, value in values.items():
             if name in homes:
@@ -68,7 +70,7 @@ class Settings(SettingsGroup):
     @classmethod
     def names(cls, *groups: str) -> list[str]:
         """Return the flat names of all settings, or of those in some groups."""
-        return [name for name, home in _homes(cls).items() if not groups or home in groups]
+        return [name for name, home in _homes().items() if not groups or home in groups]
 
     @classmethod
     def from_flat(cls, values: Mapping[str, Any], *, source: str = _SETTINGS) -> Self:
@@ -77,7 +79,7 @@ class Settings(SettingsGroup):
         The values may come from a file, whose entry `plugins` says where to find names that are unknown.
         """
         values = take_known(values, source)
-        refuse_unknown(values, _homes(cls), source=source)
+        refuse_unknown(values, _homes(), source=source)
         try:
             return cls(**values)
         except ConfigError as error:
@@ -149,9 +151,8 @@ class ResolvedSettings(Settings):
         return self
 
 
-def unknown_setting(name: object, known: Iterable[str], *, source: str = _SETTINGS, kept: Collection[str] = ()) -> str:
+def _unknown(name: object, names: list[str], *, source: str, kept: Collection[str]) -> str:
     """Return the message for an unknown setting, with the known one or other advice; `kept` are those of a run."""
-    names = list(known)
     if name in kept or (same_meaning(name, kept) and not same_meaning(name, names)):
         return f"Expected no setting of the run itself, got {name!r} (in {source}); leave it out, as the run keeps it."
     advice = option_advice(name, names, elsewhere=Settings.names())
@@ -164,7 +165,7 @@ def refuse_unknown(
     """Refuse all settings that are not `known` in one error, a line each; `kept` are the settings of a run."""
     names, given = list(known), list(dict.fromkeys(given))
     lost = [name for name in given if name not in names]
-    faults = [unknown_setting(name, names, source=source, kept=kept) for name in lost[:_SHOWN]]
+    faults = [_unknown(name, names, source=source, kept=kept) for name in lost[:_SHOWN]]
     faults += [f"Expected a known setting, got {name!r}." for name in lost[_SHOWN:]]
     if faults:
         head = f"Expected known settings, got {len(faults)} that are unknown (in {source}); correct them:"
@@ -172,10 +173,9 @@ def refuse_unknown(
 
 
 @cache
-def _homes(settings: type[Settings]) -> dict[str, str]:
+def _homes() -> dict[str, str]:
     """Return the name of the group of each setting."""
-    groups = {name: field.annotation for name, field in settings.model_fields.items()}
-    return {name: home for home, group in groups.items() for name in group.model_fields}  # type: ignore[union-attr]
+    return {name: home for home, (_, group) in groups().items() for name in group.model_fields}
 
 
 def _refuse_untaken(registry: Registry, name: str, group: SettingsGroup, setting: str) -> None:
@@ -194,9 +194,9 @@ def _refuse_untaken(registry: Registry, name: str, group: SettingsGroup, setting
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of plain values: dates stay text; tags, duplicate keys and endless merges are refused."""
+    """Loader of plain values: dates and merge keys (<<) stay text; tags and duplicate keys are refused."""
 
-    merged = parts = 0
+    parts = 0
 
     def get_event(self) -> Any:
         """Return the next event; refuse tags, which may mean anything, and too many events."""
@@ -218,32 +218,17 @@ class _Loader(yaml.SafeLoader):
             seen.add(name)
         return super().construct_mapping(node, deep)
 
-    def flatten_mapping(self, node: Any) -> None:
-        """Insert the mappings of merge keys (<<); count first, because merges of merges can grow tenfold per line."""
-        for key, value in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                for part in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    if isinstance(part, yaml.MappingNode):
-                        self.flatten_mapping(part)
-                        self.merged += len(part.value)
-                        if self.merged > _MERGED:
-                            raise yaml.YAMLError(f"merges (<<) of more than {_MERGED} keys")
-        super().flatten_mapping(node)
-
-    def construct_number(self, node: Any) -> Any:
-        """Make an int or a float; refuse too many characters."""
-        if len(node.value) > _DIGITS:
+    def construct_scalar(self, node: Any) -> Any:
+        """Return the text of a scalar; refuse a number of too many characters."""
+        if node.tag.endswith((":int", ":float")) and len(node.value) > _DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} characters")
-        kind = "int" if node.tag.endswith(":int") else "float"
-        return getattr(self, f"construct_yaml_{kind}")(node)
+        return super().construct_scalar(node)
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    first: [pair for pair in pairs if pair[0] not in _TEXTS]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-for _kind in ("int", "float"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_number)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -285,12 +270,12 @@ class Description:
 
 def describe_settings() -> list[Description]:
     """Return the descriptions of all settings, in the order of the groups."""
-    defaults, descriptions = Settings().flat(), []
+    defaults = Settings().flat()
+    descriptions = []
     for group, (_, kind) in groups().items():
         texts = _texts(kind)
         for name, field in kind.model_fields.items():
-            marks = [mark for mark in marks_of(field) if isinstance(mark, Named)]
-            known = tuple(name for mark in marks for name in mark.names())
+            known = tuple(name for mark in field.metadata if isinstance(mark, Named) for name in mark.names())
             kind_of = plain_type(field.annotation)
             descriptions.append(Description(name, group, kind_of, defaults[name], texts[name], known))
     return descriptions
@@ -298,17 +283,12 @@ def describe_settings() -> list[Description]:
 
 def groups() -> dict[str, tuple[str, type[SettingsGroup]]]:
     """Return the first docstring line and the class of each group."""
-    classes = {name: type(group) for name, group in Settings()}
+    classes: dict[str, Any] = {name: field.annotation for name, field in Settings.model_fields.items()}
     return {name: ((inspect.getdoc(group) or "").splitlines()[0], group) for name, group in classes.items()}
 
 
 def _texts(group: type[SettingsGroup]) -> dict[str, str]:
     """Return the text of each setting in the docstring of its group."""
-    lines = (inspect.getdoc(group) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0].splitlines()
-    texts: dict[str, list[str]] = {}
-    for line in lines:
-        if line.startswith(" "):
-            texts[list(texts)[-1]].append(line.strip())
-        else:
-            texts[line.strip()] = []
-    return {name: " ".join(text) for name, text in texts.items()}
+    attributes = (inspect.getdoc(group) or "").split("Attributes\n----------\n", 1)[1].split("\n\n", 1)[0]
+    entries = re.findall(r"^(\w+)\n((?: .*\n?)+)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
