@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_270,
+    lines=32_254,
     files=233,
     function=60,
     circles=0,
@@ -109,10 +109,10 @@ PARTS = {
     "evaluate": 2249,
     "explain": 2102,
     "export": 532,
-    "functional": 502,
+    "functional": 487,
     "imaging": 2147,
     "methods": 1810,
-    "nn": 1969,
+    "nn": 1968,
     "report": 2542,
     "runs": 2409,
     "settings": 593,

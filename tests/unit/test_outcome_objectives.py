@@ -53,7 +53,7 @@ def close(got: Tensor, want: object, *, rel: float = 1e-9) -> None:
 @pytest.mark.parametrize("margin", [0.1, 1.0])
 def test_minmax_of_columns_and_its_gradients_agree_with_the_loop(weight: str, margin: float) -> None:
     h, a, b = scores(4), double(A).requires_grad_(), double(B).requires_grad_()
-    weights = columns.column_weights(double(LABELS), dtype=torch.float64)
+    weights = class_weights(double(LABELS), dtype=torch.float64)
     found = columns.minmax_auc(h, weights, a=a, b=b, alpha=double(ALPHA), margin=margin, weight=weight)
     value, by_h, (by_a, by_b), gaps = naive_outcomes.minmax(
         h.tolist(), LABELS, A, B, ALPHA, margin, weight == "pairwise"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
 
-from midam.functional.objectives import ClassWeights, MinMax, Weight, averaging
+from midam.functional.objectives import ClassWeights, MinMax, Weight
 
 
 def column_labels(codes: Tensor, *, columns: int) -> Tensor:
@@ -23,17 +23,6 @@ def column_labels(codes: Tensor, *, columns: int) -> Tensor:
     """
     y = (codes == torch.arange(columns, device=codes.device)).to(codes.dtype)
     return y.masked_fill(codes.isnan(), torch.nan)
-
-
-def column_weights(y: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWeights:
-    """Return weights [K, C] that average over the positive and over the negative entries of each column; `both` is [C].
-
-    Examples
-    --------
-    >>> column_weights(torch.tensor([[1.0], [0.0], [torch.nan], [0.0]])).negative.flatten().tolist()
-    [0.0, 0.5, 0.0, 0.5]
-    """
-    return averaging((y > 0).to(dtype), (y == 0).to(dtype))
 
 
 def minmax_auc(
@@ -53,8 +42,9 @@ def minmax_auc(
 
     Examples
     --------
+    >>> from midam.functional.objectives import class_weights
     >>> h, ones = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2)
-    >>> found = minmax_auc(h, column_weights(torch.tensor([[1, 0], [0, 0]])), a=ones, b=0 * ones, alpha=ones)
+    >>> found = minmax_auc(h, class_weights(torch.tensor([[1, 0], [0, 0]])), a=ones, b=0 * ones, alpha=ones)
     >>> found.loss.item(), found.gap.tolist()
     (-0.5, [0.0, 0.0])
     """

@@ -22,10 +22,10 @@ Domain = Literal["nonnegative", "real"]
 class ClassWeights(NamedTuple):
     """Averaging weights of the two classes."""
 
-    positive: Tensor  # [K]
-    negative: Tensor  # [K]
+    positive: Tensor  # [K], or [K, C] of several columns
+    negative: Tensor  # as `positive`
     contrast: Tensor  # negative - positive
-    both: Tensor | None  # []: 1 if both classes are present, else 0; None if they are known to be
+    both: Tensor | None  # [], or [C]: 1 if both classes are present, else 0; None if they are known to be
     bags: Tensor | None = None  # [K]: weight of each bag over the mean weight of its class; None: all are 1
 
     def weighted(self, bags: Tensor) -> "ClassWeights":
@@ -42,21 +42,20 @@ class MinMax(NamedTuple):
 
 
 def class_weights(labels: Tensor, *, dtype: torch.dtype = torch.float32) -> ClassWeights:
-    """Return weights that average over the positive and over the negative bags of labels [K], 1 and 0.
+    """Return weights that average over the positive and over the negative bags, from labels 1 and 0, [K] or [K, C].
+
+    Of several columns each has weights of its own, and `both` is [C]; NaN is an unknown label, of weight 0.
 
     Examples
     --------
     >>> class_weights(torch.tensor([1, 0, 0])).negative.tolist()
     [0.0, 0.5, 0.5]
+    >>> class_weights(torch.tensor([[1.0], [0.0], [torch.nan], [0.0]])).negative.flatten().tolist()
+    [0.0, 0.5, 0.0, 0.5]
     """
-    positive = (labels > 0).to(dtype)
-    return averaging(positive, 1 - positive)
-
-
-def averaging(positive: Tensor, negative: Tensor) -> ClassWeights:
-    """Return weights that average over the bags, [K] or [K, C], where `positive` is 1, and where `negative` is 1."""
+    positive, negative = (labels > 0).to(dtype), (labels == 0).to(dtype)
     n_positive, n_negative = positive.sum(dim=0), negative.sum(dim=0)
-    both = ((n_positive > 0) & (n_negative > 0)).to(positive.dtype)
+    both = ((n_positive > 0) & (n_negative > 0)).to(dtype)
     positive, negative = positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1)
     return ClassWeights(positive, negative, negative - positive, both)
 

@@ -371,7 +371,7 @@ class MinMaxAUCLoss(Objective):
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Return the loss [] of scores h [K, C] and the next alpha [C], unchanged in columns that lack a class."""
-        weights = per_column.column_weights(labels, dtype=h.dtype)
+        weights = f.class_weights(labels, dtype=h.dtype)
         a, b, alpha = (x.view(-1) for x in (self.positive_center, self.negative_center, self.dual))
         kind = self.objective_weight
         loss, gap = per_column.minmax_auc(h, weights, a=a, b=b, alpha=alpha, margin=self.margin, weight=kind)

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from midam.functional import summary as f
-from midam.functional.logmean import BagStatistic
+from midam.functional.logmean import BagStatistic, identity
 from midam.nn.encoders.images import PatchStatistics
 from midam.nn.pooling.base import MeanTotal, Pooling, Statistic
 
 _ROWS_AT_A_TIME = 512
 _ROUNDING = 2.0**-46
 _COSINES = 1024
-_FEATURES, _CHANNELS = ("mean", "min", "max", "var"), ("mean", "var")
+_CHANNELS = ("mean", "var")
 
 
 class Widened(nn.Module):
@@ -144,8 +144,7 @@ class SummaryTotal(MeanTotal):
         """Merge a chunk of instances; return the statistic of the bags from the first to the last in the chunk."""
         self._dtype = z.dtype
         if self._merged is None:
-            none = z.new_zeros(self.num_bags)
-            self._merged = BagStatistic(none, torch.full_like(none, -torch.inf), v.new_zeros(len(none), v.shape[1]))
+            self._merged = identity(self.num_bags, v.shape[1], like=v)
         held = slice(int(segment.min()), int(segment.max()) + 1)
         part: BagStatistic = self._reduce(z, v, segment - held.start, num_bags=held.stop - held.start)
         for whole, merged in zip(self._merged, self._merge(BagStatistic(*(x[held] for x in self._merged)), part)):
@@ -212,8 +211,8 @@ class FeatureSummary(SummaryPooling):
     """Mean, least, largest value and standard deviation of each feature: `midam.data.statistics.bag_statistics`."""
 
     name = "summary"
-    statistic = _statistic(partial(f.reduce_columns, kinds=_FEATURES), partial(f.merge_columns, kinds=_FEATURES))
-    blocks = len(_FEATURES)
+    statistic = _statistic(partial(f.reduce_columns, kinds=f.KINDS), partial(f.merge_columns, kinds=f.KINDS))
+    blocks = len(f.KINDS)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z [M], all 0, and values v [M, 4 D] of instances e [M, D]."""
