@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_254,
+    lines=32_237,
     files=233,
     function=60,
     circles=0,
@@ -104,7 +104,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1419,
     "cli": 1826,
-    "compare": 1447,
+    "compare": 1430,
     "data": 7132,
     "evaluate": 2249,
     "explain": 2102,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from midam.compare.summary import basis
+from midam.compare.summary import Comparison
 from midam.compare.trials import read_record, read_tables
 from midam.data.target_labels import TargetLabels
 from midam.errors import CheckpointError
@@ -54,7 +54,7 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
         data=Path(record["data"]).name,
         methods=methods,
         scores=scores,
-        basis=basis(folds=len(trials[["repeat", "fold"]].drop_duplicates()), metric=target.metric),
+        basis=Comparison(trials, summary, metric=target.metric).basis,
         changed=changed,
         settings=[(name, value_text(value)) for name, value in settings.items()],
         facts=[

@@ -7,24 +7,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from warnings import warn
 
 from midam._version import __version__
-from midam.compare.deploy import keep_models as keep
-from midam.compare.deploy import unkept
+from midam.compare import deploy
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
-from midam.compare.methods import ComparedMethod, check_methods, find_methods
+from midam.compare.methods import check_methods, find_methods
 from midam.compare.plan import Grid, Outcome, Selection, Task, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
 from midam.compare.summary import Comparison, make_comparison, stopped_early
-from midam.compare.trials import Status, file_digests, open_trials, read_record, safe_frame, write_trials
+from midam.compare.trials import TABLES, Status, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
 from midam.data.column_codes import needs_preparing, note_of_filled, prepare
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, require_plain_folder, sweep, write_text
 from midam.methods.store import TrialStore
+from midam.reading import file_digest
 from midam.runs.data import write_left_out
 from midam.settings import DataSettings, Settings, yaml_text
 from midam.targets import target_of
@@ -132,13 +131,16 @@ def run_comparison(
                 keeper.measure(missing)
             run = partial(run_task, bags, data_settings=data_settings)
             compute(missing, run, keep=keeper, workers=workers, on_progress=progress)
-            remarks = [*notes, *fold_remarks(bags, checked), *(unkept(compared) if keep_models else [])]
-            comparison = _compared(bags, store, compared, checked, remarks=remarks, epochs=base.training.epochs)
+            comparison = make_comparison(bags, store.rows, names, checked)
+            remarks = [*notes, *fold_remarks(bags, checked), *(deploy.unkept(compared) if keep_models else [])]
+            trained = [method.name for method in compared if method.baseline is None]
+            remarks += stopped_early(comparison.summary, trained, base.training.epochs, metric=target.metric)
+            comparison = replace(comparison, remarks=tuple(remarks))
             if folder is not None:
                 _write(comparison, folder, record)
                 if keep_models:
-                    train = partial(keep, data_settings=data_settings, workers=workers, on_progress=on_progress)
-                    train(bags, folder, groups, store)
+                    train = partial(deploy.keep_models, workers=workers, on_progress=on_progress)
+                    train(bags, folder, groups, store, data_settings=data_settings)
     return comparison
 
 
@@ -155,27 +157,13 @@ def _resumable(folder: Path | None, store: TrialStore, total: int) -> Iterator[N
         ) from None
 
 
-def _compared(
-    bags: Bags,
-    store: TrialStore,
-    methods: Sequence[ComparedMethod],
-    folds: Sequence[Fold],
-    *,
-    remarks: list[str],
-    epochs: int,
-) -> Comparison:
-    """Return the comparison of all trials, with a remark on methods that are near chance after few epochs."""
-    made = make_comparison(bags, store.rows, [method.name for method in methods], folds, remarks=remarks)
-    trained = [method.name for method in methods if method.baseline is None]
-    return made.with_remarks(stopped_early(made.summary, trained, epochs, metric=target_of(bags).metric))
-
-
 def _write(comparison: Comparison, folder: Path, record: Mapping[str, Any]) -> None:
     for name, frame in (("summary", comparison.summary), ("predictions", comparison.predictions)):
         text = safe_frame(frame).to_csv(index=False, float_format="%.9g", lineterminator="\n")
         write_text(folder / f"{name}.csv", text)
     write_text(folder / "summary.md", comparison.markdown())
-    write_text(folder / "config.yaml", yaml_text({**record, "files": file_digests(folder)}))
+    files = {name: file_digest(folder / name) for name in TABLES}
+    write_text(folder / "config.yaml", yaml_text({**record, "files": files}))
     write_comparison_report(folder)
 
 
@@ -188,24 +176,21 @@ class _Keeper:
         self._warned: set[str] = set()
         self._write()
 
-    def whole(self) -> Bags:
-        """Return bags encoded and filled from all bags, only to measure memory and choose counts."""
-        if self._data_settings is None:
-            return self._bags
-        with warnings.catch_warnings(action="ignore"):
-            return prepare(self._bags, self._data_settings, train=range(len(self._bags))).bags
-
     def measure(self, groups: Sequence[Group[Task]]) -> None:
-        """Measure the peak memory of each method without a known one."""
+        """Measure the peak memory of each method without a known one, on bags that are encoded and filled from all."""
+        bags = self._bags
+        if self._data_settings is not None:
+            with warnings.catch_warnings(action="ignore"):
+                bags = prepare(bags, self._data_settings, train=range(len(bags))).bags
         known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
         first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
-        self._peaks = peaks_mib(self.whole(), {name: task for name, task in first.items() if name not in known})
+        self._peaks = peaks_mib(bags, {name: task for name, task in first.items() if name not in known})
 
     def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):
             if message not in self._warned:
                 self._warned.add(message)
-                warn(message, stacklevel=4)
+                warnings.warn(message, stacklevel=4)
         peak = self._peaks.pop(group.tasks[0].method.name, None)
         self._store.keep(group.names, group_results(self._bags, group, [outcome for outcome, _ in results], peak=peak))
         self._write()

@@ -1,9 +1,9 @@
 """Turn trials into a table of methods and its plot, with notes on left-out folds."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -114,14 +114,20 @@ class Comparison:
     predictions: pd.DataFrame = field(default_factory=pd.DataFrame)
     metric: str = "auroc"
 
-    def with_remarks(self, remarks: Sequence[str]) -> Self:
-        """Return the comparison with further remarks."""
-        return replace(self, remarks=(*self.remarks, *remarks))
-
     @property
     def basis(self) -> str:
         """Sentence on what the intervals of the summary depend on."""
-        return basis(folds=len(self.trials[["repeat", "fold"]].drop_duplicates()), metric=self.metric)
+        if len(self.trials[["repeat", "fold"]].drop_duplicates()) == 1:
+            estimator = "Obuchowski 1997, else DeLong 1988" if self.metric == "auroc" else "infinitesimal jackknife"
+            return (
+                f"One fold: intervals of the {METRIC_NAMES[self.metric]} and of the paired difference on its test "
+                f"bags, by groups where they are known ({estimator}). They leave out the variation with training bags "
+                "and seed."
+            )
+        return (
+            "Means over folds; intervals with the correction of Nadeau and Bengio (2003), as folds share training "
+            "bags; differences paired by fold. No interval: fewer than two usable folds, or folds without spread."
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -166,9 +172,7 @@ class Comparison:
         return html_table(f"Mean {METRIC_NAMES[self.metric]} over folds [95% interval]", rows, notes)
 
 
-def make_comparison(
-    bags: Bags, rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold], *, remarks: Sequence[str] = ()
-) -> Comparison:
+def make_comparison(bags: Bags, rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold]) -> Comparison:
     """Make the tables of the trials of these methods on these folds of the bags."""
     ratios = {(fold.repeat, fold.fold): len(fold.test) / len(fold.train) for fold in folds}
     by_method: dict[str, dict[tuple[int, int], Row]] = {name: {} for name in methods}
@@ -183,7 +187,7 @@ def make_comparison(
         summary = [entry | _of_instances(by_method[entry["method"]], ratios) for entry in summary]
     ordered = [of_method[key] for of_method in by_method.values() for key in sorted(of_method)]
     trials, scores = pd.DataFrame(ordered, columns=trial_columns(metric)), prediction_table(bags, ordered, folds)
-    return Comparison(trials, pd.DataFrame(summary), tuple(remarks), scores, metric)
+    return Comparison(trials, pd.DataFrame(summary), predictions=scores, metric=metric)
 
 
 def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, *, metric: str = "auroc") -> list[str]:
@@ -196,20 +200,6 @@ def stopped_early(summary: pd.DataFrame, trained: Collection[str], epochs: int, 
     return [
         f"near chance after {few} ({usual} are the default): {', '.join(summary['method'][weak])}; train for longer"
     ]
-
-
-def basis(*, folds: int, metric: str = "auroc") -> str:
-    """Return the sentence below the table on what the intervals of a comparison on this number of folds depend on."""
-    if folds == 1:
-        estimator = "Obuchowski 1997, else DeLong 1988" if metric == "auroc" else "infinitesimal jackknife"
-        return (
-            f"One fold: intervals of the {METRIC_NAMES[metric]} and of the paired difference on its test bags, by "
-            f"groups where they are known ({estimator}). They leave out the variation with training bags and seed."
-        )
-    return (
-        "Means over folds; intervals with the correction of Nadeau and Bengio (2003), as folds share training bags; "
-        "differences paired by fold. No interval: fewer than two usable folds, or folds without spread."
-    )
 
 
 def format_interval(row: Mapping[Any, Any], name: str, *, sign: bool = False) -> str:

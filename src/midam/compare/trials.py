@@ -25,7 +25,7 @@ from midam.evaluate.labeled_instances import IN_BAG
 from midam.files import write_text
 from midam.methods.store import Row, TrialStore
 from midam.names import safe_cell, visible
-from midam.reading import Form, Number, check_form, file_digest, read_table
+from midam.reading import Form, Number, check_form, read_table
 from midam.runs.result import read_target
 from midam.settings import read_yaml
 from midam.targets import Target, label_columns, target_of
@@ -179,11 +179,6 @@ def read_record(folder: Path) -> tuple[dict[str, Any], Target]:
     record = read_yaml(path)
     check_form(record, Record, path)
     return record, read_target(record, path)
-
-
-def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each table of a finished comparison."""
-    return {name: file_digest(folder / name) for name in TABLES}
 
 
 def read_tables(
