@@ -59,10 +59,8 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     coder = ColumnCoder.fit(bags, data or DataSettings())
     text = missing_text(bags, f"need {given(impute='median')} to train")
     bags = bags if coder is None else coder.encode(bags)
-    notes, traps = (
-        [text] if text else [],
-        [*label_facts.label_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)],
-    )
+    notes = [text] if text else []
+    traps = [*label_facts.label_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
         traps += label_facts.feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)

@@ -67,14 +67,14 @@ class Pseudonyms:
         """Return the report with pseudonyms instead of names; its data, settings and facts have them already."""
         columns = {name: self._levels(name, levels) for name, levels in report.columns.items()}
         parts = {name: self._bags(part) for name, part in report.parts.items()}
-        changes: dict[str, Any] = {"tested": self._bags(report.tested)}
-        changes |= {"left_out": self.notes(report.left_out), "cautions": [self.text(note) for note in report.cautions]}
+        tested, left_out = self._bags(report.tested), self.notes(report.left_out)
+        cautions = [self.text(note) for note in report.cautions]
         about = {
             **report.about,
             **{key: _changed(report.about[key], self.text) for key in _ABOUT & report.about.keys()},
         }
-        changes |= {"about": about, "pseudonyms": True}
-        return replace(report, parts=parts, columns=columns, **changes)
+        named = {"parts": parts, "columns": columns, "tested": tested, "left_out": left_out, "cautions": cautions}
+        return replace(report, **named, about=about, pseudonyms=True)
 
     def write(self, page: Path) -> Path:
         """Write the key next to a page, readable only by its owner; returns its path."""

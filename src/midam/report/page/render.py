@@ -1,6 +1,6 @@
 """Render numbers, tables and figures as HTML by the templates of this folder, with all text escaped."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -23,10 +23,7 @@ _ENDS = 30  # code of at least so many characters may be broken
 
 
 class Number(NamedTuple):
-    """A number, or an estimate with its interval.
-
-    `form` is the format ("p": a p-value), `key` the place in summary.json.
-    """
+    """A number, or an estimate with its interval, its format, and its place in summary.json."""
 
     value: float | Estimate | None
     form: str = ".3f"
@@ -56,21 +53,9 @@ class Table:
     sorts: bool = False
 
     @property
-    def numeric(self) -> list[bool]:
-        """Whether each column holds only numbers, which are aligned to the right."""
-        return [
-            any(map(_is_number, column)) and all(x is None or _is_number(x) for x in column) for column in self._columns
-        ]
-
-    @property
     def kinds(self) -> list[str]:
         """Class of each column in page.css: n for numbers, t for texts that may not become narrow, or ""."""
-        longest = [max((len(x) for x in column if isinstance(x, str)), default=0) for column in self._columns]
-        return ["n" if number else "t" * (size > _WORD) for number, size in zip(self.numeric, longest)]
-
-    @property
-    def _columns(self) -> list[tuple[Any, ...]]:
-        return [*zip(*self.rows, strict=True)] if self.rows else [()] * len(self.heads)
+        return [_kind(column) for column in zip(*self.rows, strict=True)] if self.rows else [""] * len(self.heads)
 
 
 class Figure(NamedTuple):
@@ -120,15 +105,6 @@ class Section(NamedTuple):
     blocks: Sequence[Any]
 
 
-def tables_of(blocks: Sequence[Any]) -> Iterator[Table]:
-    """Yield all tables among blocks and their parts."""
-    for block in blocks:
-        if isinstance(block, Table):
-            yield block
-        elif isinstance(block, Part | Pair):
-            yield from tables_of(block.blocks)
-
-
 def made(
     facts: Sequence[tuple[str, str]], changed: Sequence[tuple[str, str, str]], settings: Sequence[tuple[str, str]]
 ) -> list[Any]:
@@ -159,12 +135,11 @@ def cell(value: Any) -> Markup:
     if not isinstance(value, Number):
         return DASH if value is None else escape(value)
     figure, form, key = value
-    if figure is None or not np.isfinite(_first(figure)):
+    exact = figure.value if isinstance(figure, Estimate) else figure
+    if exact is None or not np.isfinite(exact):
         return DASH
     place = Markup(' data-key="{}"').format(key) if key else ""
-    exact = float(_first(figure))
-    text = signed(exact, form) if form != "p" else "< 0.001" if exact < 0.001 else f"{exact:.3f}"
-    number = Markup('<data value="{}"{}>{}</data>').format(repr(exact), place, text)
+    number = Markup('<data value="{}"{}>{}</data>').format(repr(float(exact)), place, signed(float(exact), form))
     if isinstance(figure, Estimate) and np.isfinite(figure.low):
         return Markup("{} {}").format(number, interval(figure, form))
     return number
@@ -188,8 +163,10 @@ def prose(words: object) -> Markup:
     )
 
 
-def _first(figure: float | Estimate) -> float:
-    return figure.value if isinstance(figure, Estimate) else figure
+def _kind(column: Sequence[Any]) -> str:
+    if any(map(_is_number, column)) and all(x is None or _is_number(x) for x in column):
+        return "n"
+    return "t" * any(isinstance(x, str) and len(x) > _WORD for x in column)
 
 
 def _is_number(value: Any) -> bool:

@@ -31,9 +31,8 @@ from midam.report.page.render import (
     interval,
     made,
     render,
-    tables_of,
 )
-from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage, instances_part
+from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage, instances_parts
 from midam.report.pseudonyms import NAMES, PSEUDONYMS
 from midam.targets import Target
 
@@ -96,18 +95,10 @@ def _answer(study: Study, page: TargetPage) -> list[Any]:
 def _metrics(study: Study, page: TargetPage) -> list[Any]:
     """Return figures and metrics, and the comparisons with a baseline, covariates and the run's test bags."""
     if not page.ranked:
-        return ["There is nothing to rank.", *_compared(study), *_instances(study)]
+        return ["There is nothing to rank.", *_compared(study), *instances_parts(study)]
     own_test = _own_test(study, page)
     more = [*page.tables(), *([] if own_test is None else [own_test]), *_compared(study)]
-    return [Pair(page.figures()), page.metrics(), *more, *_instances(study)]
-
-
-def _instances(study: Study) -> list[Part]:
-    """Return the block on labeled instances, if there are any."""
-    if study.instances is None:
-        return []
-    part, entry = study.instances
-    return [instances_part(entry, part, grouped=study.tested.grouped)]
+    return [Pair(page.figures()), page.metrics(), *more, *instances_parts(study)]
 
 
 def _own_test(study: Study, page: TargetPage) -> Table | None:
@@ -238,7 +229,8 @@ def _bags(study: Study, page: TargetPage) -> list[Any]:
     parts = page.errors()
     if not parts:
         return ["No bag can be called wrong: this needs predictions, and the run has none."]
-    names = [row[0] for table in tables_of(parts) for row in table.rows]
+    tables = [block for part in parts for block in part.blocks if isinstance(block, Table)]
+    names = [row[0] for table in tables for row in table.rows]
     blocks: list[Any] = ["Look at the worst: labels can be wrong too.", *parts]
     if study.tested.scores.ndim == 1:  # the command explains one score per bag
         asked = " ".join(map(shlex.quote, list(dict.fromkeys(names))[:_ASKED]))

@@ -176,15 +176,13 @@ class Study:
     @property
     def compared(self) -> dict[str, Mapping[str, Any]]:
         """Baseline and covariates alone, if they were compared on bags of this page, by their keys in summary.json."""
+        if self.external:
+            return {}
         entries = {
             "baseline": self.about.get("baseline"),
             "covariates.alone": self.about.get("covariates", {}).get("alone"),
         }
-        return (
-            {}
-            if self.external
-            else {key: entry for key, entry in entries.items() if entry and entry["part"] in self.parts}
-        )
+        return {key: entry for key, entry in entries.items() if entry and entry["part"] in self.parts}
 
     @property
     def threshold(self) -> float | None:
@@ -329,8 +327,11 @@ _SEEN = "These bags trained the model. `--test-fraction 0.2` holds bags out."
 _FEW = 20  # bags
 
 
-def instances_part(entry: Mapping[str, Any], part: str, *, grouped: bool) -> Part:
-    """Return the block on the labeled instances of a part, whose entry `InstanceMetrics.entries` has made."""
+def instances_parts(study: Study) -> list[Part]:
+    """Return the block on labeled instances, if there are any, from the entries of `InstanceMetrics.entries`."""
+    if study.instances is None:
+        return []
+    part, entry = study.instances
     rows, fewest = list[list[Any]](), _FEW
     for name in FIGURES:
         if entry[name] is not None:
@@ -343,8 +344,8 @@ def instances_part(entry: Mapping[str, Any], part: str, *, grouped: bool) -> Par
     counts = f"{entry['instances']} labeled instances, {entry['positives']} positive, of {entry['bags']}"
     caption = f"Contributions of {counts} {PART_NAMES[part]} bags"
     table = Table(caption, ["metric", "value", "95% interval", "chance", "bags"], rows)
-    blocks: list[Any] = [_TEXT.format(units="groups" if grouped else "bags"), table]
+    blocks: list[Any] = [_TEXT.format(units="groups" if study.tested.grouped else "bags"), table]
     blocks += [Note(_SEEN)] if part == "train" else []
     if fewest < _FEW:
         blocks.append(Note(f"Fewer than {_FEW} bags: the intervals are wide, and approximate."))
-    return Part("Did the right instances decide?", blocks)
+    return [Part("Did the right instances decide?", blocks)]
