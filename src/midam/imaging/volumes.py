@@ -324,32 +324,28 @@ def _fitted(data: NDArray[np.float32], shape: tuple[int, ...], ground: float) ->
     return torch.nn.functional.pad(torch.from_numpy(data), pads, value=ground).numpy()
 
 
-class NpyVolumeReader(NpyReader):
-    """Reader of an array: one of three axes is a volume, others are instances [n, ...], as a memory map."""
+class _ArrayReader(FileReader):
+    """Base of the readers of arrays: one of three axes, without coordinates, is a volume."""
 
     parameters = VOLUMES
-    cut = staticmethod(open_array)
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a file; refuse Python objects."""
-        return _maybe_volume(super().open(path, options, places), path, options, places)
+        opened = super().open(path, options, places)  # type: ignore[safe-super]  # that of a reader of arrays
+        array: Any = opened.features
+        if array.ndim != 3 or opened.coords is not None:
+            return opened
+        return open_array(array, path, options, held=opened.held, places=places)
 
 
-class NpzVolumeReader(NpzReader):
+class NpyVolumeReader(_ArrayReader, NpyReader):
+    """Reader of an array: one of three axes is a volume, others are instances [n, ...], as a memory map."""
+
+    cut = staticmethod(open_array)
+
+
+class NpzVolumeReader(_ArrayReader, NpzReader):
     """Reader of an archive of arrays: features of three axes, without coordinates, are a volume."""
-
-    parameters = VOLUMES
-
-    def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
-        """Read a file; refuse Python objects."""
-        return _maybe_volume(super().open(path, options, places), path, options, places)
-
-
-def _maybe_volume(opened: OpenFile, path: Path, options: ImageOptions, places: Places | None) -> OpenFile:
-    array: Any = opened.features
-    if array.ndim != 3 or opened.coords is not None:
-        return opened
-    return open_array(array, path, options, held=opened.held, places=places)
 
 
 class NiftiReader(FileReader):
