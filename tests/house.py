@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_237,
+    lines=32_212,
     files=233,
     function=60,
     circles=0,
@@ -103,17 +103,17 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1826,
+    "cli": 1824,
     "compare": 1430,
     "data": 7132,
     "evaluate": 2249,
     "explain": 2102,
     "export": 532,
     "functional": 487,
-    "imaging": 2147,
+    "imaging": 2144,
     "methods": 1810,
     "nn": 1968,
-    "report": 2542,
+    "report": 2522,
     "runs": 2409,
     "settings": 593,
     "sklearn": 1056,

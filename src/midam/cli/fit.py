@@ -134,6 +134,7 @@ def run(options: Options, console: Console) -> int:
 
 
 def _run(options: Options, console: Console, processes: Processes) -> int:
+    from midam.cli.app import message_text
     from midam.report.terminal import FitProgress, print_summary
     from midam.runs.fit import fit_run, resume_run
 
@@ -154,7 +155,7 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
         fit = partial(fit_run, options.data, settings, folder, method=options.method, budget=budget)
-    log = _log(folder, options.words)
+    log = RunLog(folder, command=f"midam {options.words}", message_of=message_text)
 
     def tell(used: Settings, method: str | None) -> None:
         on = f" in {processes.count} processes" if processes.count > 1 else ""
@@ -208,13 +209,6 @@ def _callbacks(bar: "FitProgress", log: RunLog) -> Callbacks:
         log.add(f"{number + 1}/{count} {title}")
 
     return Callbacks(on_epoch=epoch, on_stage=stage, on_bags=bar.scored, on_candidate=candidate)
-
-
-def _log(folder: RunFolder, words: str) -> RunLog:
-    """Return the log of the run; only the leading process, which holds the folder, writes it."""
-    from midam.cli.app import message_text
-
-    return RunLog(folder, command=f"midam {words}", message_of=message_text)
 
 
 def _in_force(settings: Settings) -> str:

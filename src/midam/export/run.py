@@ -160,7 +160,7 @@ def _check_format(name: str) -> None:
 def _has_summary(path: Path) -> bool:
     """Return whether a run has a summary.json; raise a `CheckpointError` if it must have one."""
     folder = RunFolder(path)
-    if folder.model.exists() and not folder.summary.exists() and not folder.last.exists():
+    if folder.is_saved_model():
         return False
     if folder.config.exists() and not (folder.summary.exists() and folder.model.exists()):
         raise CheckpointError(
