@@ -19,24 +19,7 @@ from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import HEADER, ImageOptions, Places
 from midam.errors import BagDataError, listed
 from midam.imaging import dicom_frames
-from midam.imaging.dicom_frames import (
-    PLACED,
-    Frame,
-    check_scales,
-    count_of,
-    frames_of,
-    holds_dicom,
-    is_color,
-    is_dicom,
-    is_flat,
-    is_scout,
-    one_scan,
-    pixels_of,
-    read_file,
-    scale_of,
-    series_files,
-    slices_of,
-)
+from midam.imaging.dicom_frames import PLACED, Frame, count_of, frames_of, is_color, is_flat, read_file, scale_of
 from midam.imaging.volumes import PLANES, Volume, along, open_volume, seen
 from midam.settings.data import VOLUMES
 
@@ -78,12 +61,12 @@ class DicomReader(PartsReader):
     def takes(self, path: Path) -> bool:
         """Return whether a folder holds DICOM files, at any depth, or a file is DICOM."""
         if path.is_dir():
-            return path.suffix != ".zarr" and holds_dicom(path)
-        return path.suffix.lower() == ".dcm" or (path.suffix == "" and path.is_file() and is_dicom(path))
+            return path.suffix != ".zarr" and dicom_frames.holds_dicom(path)
+        return path.suffix.lower() == ".dcm" or (path.suffix == "" and path.is_file() and dicom_frames.is_dicom(path))
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a series; needs the package pydicom."""
-        paths, aside = series_files(path, options.series) if path.is_dir() else ([path], 0)
+        paths, aside = dicom_frames.series_files(path, options.series) if path.is_dir() else ([path], 0)
         first = read_file(paths[0])
         frame = frames_of(first, paths[0])[0]
         pixels = int(np.prod([frame.number(name) for name in ("Rows", "Columns", "SamplesPerPixel")]))
@@ -106,7 +89,7 @@ def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None =
     """Read the files of one series, or images without a position, in any order; `aside` were set aside before."""
     folder = paths[0].parent
     files = {path: read_file(path) for path in paths}
-    kept, more = one_scan([*files.values()], paths, wanted, folder)
+    kept, more = dicom_frames.one_scan([*files.values()], paths, wanted, folder)
     frames = [frame for path in kept for frame in frames_of(files[path], path)]
     where, aside = str(paths[0] if len(paths) == 1 else folder), aside + more
     if all(is_flat(frame.file) and frame.text("Modality") not in PLACED for frame in frames):
@@ -122,23 +105,23 @@ def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
     for frame in frames:
         _require(frame, ("Rows", "Columns", "SamplesPerPixel"), colors=True)
     gray = [frame for frame in frames if not is_color(frame)]
-    check_scales(gray, where)
+    dicom_frames.check_scales(gray, where)
     spacings = [(frame.numbers("PixelSpacing"), frame.numbers("ImagerPixelSpacing")) for frame in frames]
     stated = [next((pair for pair in pairs if pair.shape == (2,) and (pair > 0).all()), None) for pairs in spacings]
     modality = ", ".join(sorted({frame.text("Modality") for frame in frames} - {""}))
     return Volume(
-        [image if image.ndim == 3 else image[None] for image in pixels_of(frames)],
+        [image if image.ndim == 3 else image[None] for image in dicom_frames.pixels_of(frames)],
         [None if pair is None else (1.0, float(pair[0]), float(pair[1])) for pair in stated],
         flat=modality or "no modality",
         aside=aside,
         doubt=mixed_depths(gray),
-        slices=slices_of(frames),
+        slices=dicom_frames.slices_of(frames),
     )
 
 
 def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -> Volume:
     """Return the slices of one block as a volume, from left to right, back to front or feet to head."""
-    check_scales(frames, where)
+    dicom_frames.check_scales(frames, where)
     first = frames[0]
     across, down = first.numbers("ImageOrientationPatient").reshape(2, 3)  # along row and column
     normal = np.cross(across, down)
@@ -151,12 +134,12 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
     distance = slice_distance(heights, frames, where, aside)
     data = np.empty((len(frames), int(first.number("Rows")), int(first.number("Columns"))), dtype=np.float32)
     by_file = sorted(range(len(frames)), key=lambda number: (str(frames[number].path), frames[number].index))
-    for number, pixels in zip(by_file, pixels_of([frames[number] for number in by_file])):
+    for number, pixels in zip(by_file, dicom_frames.pixels_of([frames[number] for number in by_file])):
         data[number] = pixels
     rows, columns = first.numbers("PixelSpacing")
     spacing = (distance, float(rows), float(columns))
     doubt, tilt = doubt_of(frames, heights, distance) if len(frames) > 1 else "", _tilt(frames, normal)
-    facts = slices_of(frames)
+    facts = dicom_frames.slices_of(frames)
     if axis is None:
         # Positions along the normal, in the direction of the patient's nearest axis as DICOM counts it.
         facts["position_mm"] = (heights if steep == 2 else 0.0 - heights).round(3).tolist()
@@ -230,7 +213,7 @@ def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> Non
 
 def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
     """Return the slices of one size, direction and pixel spacing, without localizers and single other slices."""
-    views = [frame for frame in frames if not is_scout(frame.file)] or frames
+    views = [frame for frame in frames if not dicom_frames.is_scout(frame.file)] or frames
     blocks: dict[tuple[float, ...], list[Frame]] = {}
     for frame in views:
         _require(frame, tuple(_NEEDED))
