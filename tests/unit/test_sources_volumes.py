@@ -350,6 +350,18 @@ def test_a_nifti_without_a_place_is_warned_of_once(tmp_path):
     assert "sform and qform" in bags.described(0)["a.nii.gz"]["file"]["doubt"]
 
 
+def test_a_nifti_whose_two_forms_mirror_each_other_is_warned_of(tmp_path):
+    for name in "abc":
+        image = nibabel.load(save_nifti(tmp_path / f"{name}.nii.gz", body()))
+        image.set_sform(image.affine, 1)
+        image.set_qform(np.diag([-1.0 if name == "b" else 1.0, 1, 1, 1]) @ image.affine, 2)
+        nibabel.save(image, tmp_path / f"{name}.nii.gz")
+    with pytest.warns(
+        UserWarning, match=r"1 of 3 files are doubtful, .*b\.nii\.gz: sform .*RAS and LAS.*sform are read"
+    ):
+        read_bags(tmp_path, require_labels=False)
+
+
 def scan_with_a_body(ground, noise=0.0):
     """20 slices, of which those from 5 to 14 show something."""
     rng = np.random.default_rng(0)

@@ -3,7 +3,7 @@
 import gzip
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
@@ -362,7 +362,14 @@ class NiftiReader(FileReader):
         with _whole(path):
             image = nibabel.load(path)
             attributes: dict[str, Any] = {"axis": axis, "shape": [int(n) for n in image.shape]}
-            if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
+            stated = [bool(image.header[f"{name}_code"]) for name in ("sform", "qform")]
+            with suppress(Exception):  # a damaged form is not used, or refused when it is read
+                forms = (image.header.get_sform(), image.header.get_qform())
+                ways = ["".join(map(str, nibabel.aff2axcodes(form))) for form in forms]
+                if all(stated) and ways[0] != ways[1]:
+                    differ = f"sform and qform give other directions, {' and '.join(ways)}"
+                    attributes["doubt"] = f"{differ}: those of the sform are read"
+            if not any(stated):
                 attributes["doubt"] = "sform and qform give no directions: its axes are read as to left, front and head"
             else:
                 attributes |= seen(axis)
