@@ -172,3 +172,22 @@ def test_a_mask_of_a_file_of_frames_is_refused(tmp_path):
         label_by_masks(bags, tmp_path / "masks")
     (tmp_path / "marks.csv").write_text("bag,frame_number\na,2\n")
     assert label_by_masks(bags, tmp_path / "marks.csv").instance_labels.tolist() == [0, 1, 0]
+
+
+def test_a_label_volume_named_like_scans_of_two_bags_is_refused(tmp_path):
+    nibabel = pytest.importorskip("nibabel")
+    scan = np.random.default_rng(0).normal(size=(4, 5, 3))
+    for path in ("p1/t1", "p1/t2", "p2/t1", "masks/t1"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        volume = np.abs(scan) * [0, 1, 0] if "masks" in path else scan
+        nibabel.save(nibabel.Nifti1Image(volume.astype(np.float32), np.eye(4)), tmp_path / f"{path}.nii.gz")
+    (tmp_path / "list.csv").write_text("path,bag,label\np1/t1.nii.gz,p1,1\np1/t2.nii.gz,p1,1\np2/t1.nii.gz,p2,1\n")
+    bags = read_bags(tmp_path / "list.csv")
+    with pytest.raises(BagDataError, match=r"for each image, got one for p1 and p2 .*t1\.nii\.gz.*as BAG/FILE"):
+        label_by_masks(bags, tmp_path / "masks")
+    (tmp_path / "masks" / "p2").mkdir()
+    (tmp_path / "masks/t1.nii.gz").rename(tmp_path / "masks/p2/t1.nii.gz")
+    labels = label_by_masks(bags, tmp_path / "masks")
+    assert (labels_of(labels, "p2"), np.isnan(labels_of(labels, "p1")).all()) == ([0, 1, 0], True)
+    (tmp_path / "masks/p2/t1.nii.gz").rename(tmp_path / "masks/p1.nii.gz")  # of both its scans
+    assert labels_of(label_by_masks(bags, tmp_path / "masks"), "p1") == [0, 1, 0] * 2

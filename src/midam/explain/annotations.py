@@ -6,7 +6,7 @@ if the file states the width of level 0. An annotation is a GeoJSON of polygons 
 
 A label volume is a NIfTI file with the slices of a scan, named like its file or the bag: a slice is positive if it
 holds a voxel above 0. Masks of slices are images in a folder that is named like the bag or its file, each with the name
-of its slice's file; a slice without a mask is 0.
+of its slice's file; a slice without a mask is 0. A mask may also be named BAG/FILE; it belongs to one bag.
 
 A table (CSV) has a row for each marked instance, with the column ``bag`` and columns that name the instance as the CSV
 of `midam explain` does: ``instance`` (its number), ``instance_number``, ``slice_index``, ``slice_file`` and more. With
@@ -71,19 +71,14 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bag
         inside = labels[int(bags.starts[index]) :][: int(bags.sizes[index])]
         if bags.labels is not None and bags.labels[index] == 0:
             inside[:] = 0
-        if (slices := _slice_labels(bags, index, folder)) is not None:
-            image_of[folder / bag] = bag
+        if (slices := _slice_labels(bags, index, folder, image_of)) is not None:
             inside[:] = np.where(np.isnan(slices), inside, slices)
             continue
         for patches in (placed := patches_of(bags, index)):
             stem = bag if patches.file is None else patches.file.stem
-            names = (stem, bag) if placed[1:] else (bag, stem)  # of several slides, each has a mask
+            names = (f"{bag}/{stem}", *((stem, bag) if placed[1:] else (bag, stem)))  # of several slides, each has one
             if (path := next((files[name] for name in names if name in files), None)) is not None:
-                if (other := image_of.setdefault(path, names[0])) != names[0]:
-                    raise BagDataError(
-                        f"Expected a mask for each image, got one for {other} and {names[0]} (in {path}); name masks "
-                        "as the bags, with their folders."
-                    )
+                _claim(image_of, path, names[0] if placed[1:] else bag)
                 inside[patches.instances] = _marked(patches, path) >= share  # None: all
     if not image_of:
         raise BagDataError(
@@ -91,6 +86,15 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bag
             f"{bags.ids[0]}.geojson or {bags.ids[0]}.nii.gz, got none (in {folder}); name them so."
         )
     return bags.replace(instance_labels=labels)
+
+
+def _claim(image_of: dict[Path, str], path: Path, image: str) -> None:
+    """Note the image or bag that a mask belongs to; refuse it if it is also named like another one."""
+    if (other := image_of.setdefault(path, image)) != image:
+        raise BagDataError(
+            f"Expected a mask for each image, got one for {other} and {image} (in {path}); name masks as the bags, "
+            "with their folders, or as BAG/FILE."
+        )
 
 
 def _marked(patches: Patches, path: Path) -> NDArray[np.float64]:
@@ -167,18 +171,20 @@ def _polygons(path: Path) -> Iterator[list[NDArray[np.float64]]]:
         ) from None
 
 
-def _slice_labels(bags: Bags, index: int, folder: Path) -> NDArray[np.float32] | None:
+def _slice_labels(bags: Bags, index: int, folder: Path, image_of: dict[Path, str]) -> NDArray[np.float32] | None:
     """Return labels [n] of the slices of a bag, NaN for those of a file without masks; None without any mask."""
-    labels, columns = np.full(int(bags.sizes[index]), np.nan, np.float32), instance_columns(bags, index)
-    sliced = [file for file in files_of(bags, index) if file.attributes.get("file", {}).get(SLICES)]
-    for file in sliced:
-        names = (file.stem, str(bags.ids[index]))
+    bag, columns = str(bags.ids[index]), instance_columns(bags, index)
+    labels = np.full(int(bags.sizes[index]), np.nan, np.float32)
+    for file in (file for file in files_of(bags, index) if file.attributes.get("file", {}).get(SLICES)):
+        names = (f"{bag}/{file.stem}", file.stem, bag)
         volumes = [path for name in names for suffix in _VOLUMES if (path := folder / f"{name}{suffix}").is_file()]
-        folders = [path for name in names if (path := folder / name).is_dir()]
+        folders = [path for name in names if "slice_file" in columns and (path := folder / name).is_dir()]
         rows = slice(file.rows.start, file.rows.stop)
+        for path in (volumes or folders)[:1]:
+            _claim(image_of, path, bag)  # a label volume may belong to several scans of a bag
         if volumes:
             labels[rows] = _of_volume(volumes[0], file, np.asarray(bags.places(index))[rows, 0].astype(np.int64))
-        elif folders and "slice_file" in columns:
+        elif folders:
             masks = {file_name(path): path for path in folders[0].iterdir() if path.suffix.lower() in _IMAGES}
             of_slices = [masks.get(file_name(Path(name))) for name in columns["slice_file"][rows]]
             if not any(of_slices) or "frame_number" in columns:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from midam.explain.explanation import Explanation
 from midam.report.figures import BLUE, ORANGE
-from midam.report.words import signed
 
 ADDED = "What it adds to the score of the bag"
 WEIGHT, SCORE = "Weight, in multiples of uniform (1/n)", "Score of the instance alone, from 0 to 1"
@@ -49,11 +48,6 @@ class Layer(NamedTuple):
         low, high = float(self.scale.vmin or 0), float(self.scale.vmax or 0)
         below, above = self.values.min() < low * (1 + 1e-6), self.values.max() > high * (1 + 1e-6)
         return "both" if below and above else "min" if below else "max" if above else "neither"
-
-    @property
-    def here(self) -> str:
-        """Range of the values of this bag, in words."""
-        return f"here {signed(self.values.min())} to {signed(self.values.max())}"
 
 
 def layers_of(explanation: Explanation) -> list[Layer]:

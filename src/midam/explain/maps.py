@@ -29,7 +29,7 @@ from midam.imaging.pyramid import is_pyramid, open_pyramid
 from midam.imaging.slides import SlideReader, TiffReader
 from midam.names import nearby
 from midam.report.figures import GRAY, add_frame
-from midam.report.words import shortened
+from midam.report.words import shortened, signed
 
 WIDTH = 10.0  # inches
 _MOST = 6  # maps of a bag
@@ -277,4 +277,5 @@ def draw_map(part: SubFigure, view: PatchMap, *, top: int, named: bool = False) 
         colors = ScalarMappable(layer.scale, layer.colors)
         bar = part.colorbar(colors, ax=axes, orientation="horizontal", extend=layer.extend, aspect=40, pad=0.02)
         bar.ax.xaxis.set_major_locator(MaxNLocator(4))
-        bar.set_label(f"{layer.meaning}{layer.here}", fontsize=8.5, color=GRAY)
+        here = f"here {signed(layer.values.min())} to {signed(layer.values.max())}"
+        bar.set_label(f"{layer.meaning}{here}", fontsize=8.5, color=GRAY)
