@@ -546,6 +546,38 @@ def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images
     assert parts[1].splitlines()[1:6] == parts[2].splitlines()[1:6]
 
 
+def test_a_stopped_prediction_embeds_only_what_is_left(images, capsys, monkeypatch):
+    passed, network = [], embed_bags_module.EmbeddedRows._vectors
+    stops = {"at": 4}
+
+    def vectors(self, *block):
+        passed.append(block[0])
+        if len(passed) == stops["at"]:
+            raise KeyboardInterrupt
+        return network(self, *block)
+
+    monkeypatch.setattr(embed_bags_module, "_jobs", lambda _: 1)
+    monkeypatch.setattr(embed_bags_module.EmbeddedRows, "_vectors", vectors)
+    assert main(["evaluate", "run", "images", "--labels", "labels.csv"]) == 130
+    assert "repeat the command" not in capsys.readouterr().err, "its vectors are gone"
+    passed.clear()
+    predict = ["predict", "run", "images", "--out", "out/p.csv"]
+    assert main(predict) == 130
+    assert re.search(r"stopped: \d+ of 12 bags are written .*repeat the command to continue", capsys.readouterr().err)
+    first, stops["at"] = [*passed[:-1]], None
+    passed.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("midam.runs.kept_scores.predict", None)  # the scoring fails
+        with pytest.raises(TypeError):
+            main(predict)
+    assert not {*first[:2]} & {*passed}, "a block of two bags was written"
+    passed.clear()
+    assert main(predict) == 0
+    assert (passed, [path.name for path in (images / "out").iterdir()]) == ([], ["p.csv"])
+    assert main(["predict", "run", "f.store", "--out", "store.csv"]) == 0
+    assert scores("out/p.csv") == scores("store.csv")
+
+
 def test_vectors_of_the_training_are_taken_while_their_files_have_not_changed(images, capsys):
     assert embed("g.store", "--groups", "patient", "--patch-size", str(STRIDE)) == 0
     assert fit("g.store", "kept") == 0

@@ -357,7 +357,7 @@ def test_a_nifti_whose_two_forms_mirror_each_other_is_warned_of(tmp_path):
         image.set_qform(np.diag([-1.0 if name == "b" else 1.0, 1, 1, 1]) @ image.affine, 2)
         nibabel.save(image, tmp_path / f"{name}.nii.gz")
     with pytest.warns(
-        UserWarning, match=r"1 of 3 files are doubtful, .*b\.nii\.gz: sform .*RAS and LAS.*sform are read"
+        UserWarning, match=r"1 of 3 files are doubtful, .*b\.nii\.gz: sform .*RAS and LAS.*sform is read"
     ):
         read_bags(tmp_path, require_labels=False)
 

@@ -55,10 +55,8 @@ def run(options: Options, console: Console) -> int:
     label, out = getattr(options, "class"), stdout_console()
     if label is not None:
         trained.target.column(label)
-    explain_options = explaining.ExplainOptions(
-        options.top, options.all, options.images, options.image_downsample, label
-    )
-    explaining.images_of(explain_options, bags)
+    chosen = explaining.ExplainOptions(options.top, options.all, options.images, options.image_downsample, label)
+    explaining.images_of(chosen, bags)
     index = explaining.find_bags(bags, options.bags)
     if not index:
         test = explaining.own_test_bags(trained, bags)
@@ -69,12 +67,12 @@ def run(options: Options, console: Console) -> int:
         candidates += ", each by its most probable class" if label is None and trained.target.count > 1 else ""
         candidates += f"; {plural(len(bags) - len(test), 'other bag')} left out" if len(among) < len(bags) else ""
         out.print(f"the highest and the lowest scored of the {candidates}; name others with --bags")
-    call = (Path(options.run), trained, bags, index, explain_options)
+    call = (Path(options.run), trained, bags, index, chosen)
     folder = explaining.own_folder(*call) if options.out is None else Path(options.out)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
         entries = explaining.explain_bags(
             *(trained, bags, index, folder),
-            options=explain_options,
+            options=chosen,
             origins=rows_of(
                 options.data, bags.ids[index].tolist(), settings_for(trained, options.data, **options.values).data
             ),

@@ -74,26 +74,28 @@ def read_inputs(
 def run(options: Options, console: Console) -> int:
     """Score bags; returns the exit code."""
     from midam.runs.apply import read_for
-    from midam.runs.kept_scores import journal_of
+    from midam.runs.kept_scores import journal_of, vectors_beside
     from midam.runs.loaded import load_run
 
     outs = _outs(options)
+    runs = [load_run(name) for name in options.run]
     for name, out in zip(options.run, outs):
         keep_data(options, run=name, path=out)
-    runs = [load_run(name) for name in options.run]
-    if options.out is None:  # only in a folder that the user named are links followed
-        for name in options.run:
+        if options.out is None:  # only in a folder that the user named are links followed
             require_plain_folder(Path(name), writes=True)
     lists = [_list_of(options, trained, out) for trained, out in zip(runs, outs)]
+    places = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
     # What is wrong with a run shows before another one has scored.
-    of_runs = [read_for(trained, options.data, console=console, **options.values) for trained in runs]
+    of_runs = [
+        read_for(trained, options.data, console=console, vectors=vectors_beside(place), **options.values)
+        for trained, place in zip(runs, places)
+    ]
     for bags, out in zip(of_runs, outs):
         keep_sources(bags, str(out), "--out", folder=False)
         keep_other(out)
         if options.instances is not None:
             keep_sources(bags, options.instances, "--instances", folder=True)
     with ExitStack() as stack:
-        places = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
         journals = [None if is_stream(place) else stack.enter_context(journal_of(place)) for place in places]
         scored = zip(runs, of_runs, outs, lists, journals, strict=True)
         counts = [_score(options, console, *each) for each in scored]

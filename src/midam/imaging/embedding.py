@@ -25,7 +25,7 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows, source_paths
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.write import plan_digest, stamp
-from midam.errors import BagDataError, CheckpointError, ConfigError, MidamError, Note, plural, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, Note, RunStoppedError, plural, require_counts
 from midam.files import write_text
 from midam.imaging.network import Network, assembled, intensities, passed, standardized
 from midam.imaging.networks import load_network
@@ -75,7 +75,7 @@ class EmbeddedRows(Rows):
     def take_kept(self, bags: Bags, place: str | Path) -> NDArray[np.bool_]:
         """Take the vectors of known bags from the store at `place`; return the mask [N] of these among the `bags`."""
         reused, places = np.zeros(len(bags), np.bool_), np.full(len(self), -1, np.int64)
-        with suppress(MidamError, OSError, TypeError, ValueError):  # the store is missing, damaged, or of older form
+        with suppress(OSError, TypeError, ValueError):  # the store is missing, damaged, or of older form
             keys, store = parse_json(read_bytes(Path(place) / _KEYS, error=BagDataError)), open_store(place)
             number = {str(key): i for i, key in enumerate(keys if len(keys) == len(store) else ())}
             for i, key in enumerate(_bag_keys(bags)):
@@ -359,20 +359,21 @@ def embed_like(
     run: str,
     place: str,
     only: Sequence[int],
+    keep: Path | None = None,
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
-    """Embed the bags at positions `only` by the recipe `cut` of a run, into a temporary store.
+    """Embed the bags at positions `only` by the recipe `cut` of a run, into a temporary store or the folder `keep`.
 
-    Vectors of files that have not changed since are taken from the store at `place`, on which the run was trained.
+    Vectors of files that have not changed since are taken from the store at `place`, on which the run was trained. In
+    the folder `keep`, which the caller removes, a stopped call continues.
     """
     _require_recipe(cut, run)
     network = load_network(cut["network"])
     recipe = make_recipe(bags, network, dtype=cut["dtype"], size=(cut["size"] or [None])[0])
     recipe |= {name: cut[name] for name in RECIPE[-2:]}
     check_recipe(cut, recipe, run=run, data=bags.source)
-    if "pixels" in cut:
-        check_pixels(bags.subset(only), cut, run=run)
+    check_pixels(bags.subset(only), cut, run=run)
     lazy = embedded(bags, network, recipe, accelerator=accelerator).subset(only)
     rows: Any = lazy.instances
     count = int(rows.take_kept(lazy, place).sum())
@@ -380,13 +381,18 @@ def embed_like(
     rest = f"{plural(len(lazy) - count, 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later"
     texts += [rest] if count < len(lazy) else []
     warnings.warn(f"{'; '.join(texts)} (in {bags.source})", Note, stacklevel=3)
-    folder = tempfile.mkdtemp(prefix="midam-")
+    home = Path(tempfile.mkdtemp(prefix="midam-")) if keep is None else keep
+    store = home / plan_digest(lazy)[:12]
     try:
-        stored = open_store(write_store(lazy, Path(folder) / "store", jobs=_jobs(lazy), on_bag=on_bag))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        stored = open_store(store if is_store(store) else write_store(lazy, store, jobs=_jobs(lazy), on_bag=on_bag))
+    except BaseException as error:
+        if keep is None:
+            shutil.rmtree(home, ignore_errors=True)
+            if isinstance(error, RunStoppedError):
+                raise RunStoppedError("stopped; `midam embed` keeps vectors for later") from None
         raise
-    weakref.finalize(stored.instances, shutil.rmtree, folder, ignore_errors=True)
+    if keep is None:
+        weakref.finalize(stored.instances, shutil.rmtree, home, ignore_errors=True)
     return stored.replace(source=bags.source)
 
 

@@ -367,8 +367,7 @@ class NiftiReader(FileReader):
                 forms = (image.header.get_sform(), image.header.get_qform())
                 ways = ["".join(map(str, nibabel.aff2axcodes(form))) for form in forms]
                 if all(stated) and ways[0] != ways[1]:
-                    differ = f"sform and qform give other directions, {' and '.join(ways)}"
-                    attributes["doubt"] = f"{differ}: those of the sform are read"
+                    attributes["doubt"] = f"sform and qform differ in direction ({' and '.join(ways)}): sform is read"
             if not any(stated):
                 attributes["doubt"] = "sform and qform give no directions: its axes are read as to left, front and head"
             else:

@@ -43,6 +43,7 @@ def read_for(
     labeled: bool = False,
     console: Console | None = None,
     embedded: Sequence[str] = (),
+    vectors: Path | None = None,
     **reading: Any,
 ) -> Bags:
     """Read bags for a run, check that they have the run's features, and fill missing values as in training.
@@ -62,6 +63,9 @@ def read_for(
         Where progress is shown, if raw files are embedded for a run on vectors.
     embedded : sequence of str
         If raw files are embedded: ids or groups of the bags to embed, if all are in the data; default: all bags.
+    vectors : Path, optional
+        If raw files are embedded: folder that keeps the vectors, so that a stopped call continues; the caller removes
+        it. Default: a temporary one.
     **reading
         Settings of the groups `data` and `cut` that replace those of the run; None keeps the run's value.
 
@@ -98,7 +102,7 @@ def read_for(
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     if cut is not None and "network" in cut:
-        bags = _as_embedded(run, cut, bags, console, embedded)
+        bags = _as_embedded(run, cut, bags, console or Console(quiet=True), embedded, keep=vectors)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
@@ -137,19 +141,17 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
 
 
 def _as_embedded(
-    run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console | None, wanted: Sequence[str]
+    run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console, wanted: Sequence[str], *, keep: Path | None
 ) -> Bags:
     """Return vectors like those of the run: embed raw bags by its recipe, and refuse vectors of another recipe."""
     if "network" in (bags.cut or {}):
         check_recipe(cut, bags.cut or {}, run=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
         options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
-        options["place"] = run.data["place"]
+        options |= {"place": run.data["place"], "keep": keep}
         groups = bags.ids if bags.groups is None else bags.groups
         indices = [i for i, pair in enumerate(zip(bags.ids.tolist(), groups.tolist())) if {*pair} & {*wanted}]
         options["only"] = indices if indices and {*wanted} <= {*bags.ids, *groups} else range(len(bags))
-        if console is None:
-            return embed_like(bags, cut, **options)
         with BagProgress("embedding", bags.sizes[options["only"]], console=console) as progress:
             return embed_like(bags, cut, **options, on_bag=progress.update)
     else:

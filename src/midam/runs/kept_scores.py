@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import ConfigError, RunExistsError
 from midam.evaluate.predict import bag_groups, covariates_of, predict, prepared
-from midam.files import Journal
+from midam.files import Journal, is_stream
 from midam.runs.instance_files import file_names, write_instance_scores
 from midam.runs.loaded import LoadedRun
 from midam.settings import usual_chunk
@@ -108,9 +109,16 @@ class KeptScores:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
+def vectors_beside(out: Path) -> Path | None:
+    """Return the folder next to OUT that keeps the vectors of raw files until `journal_of` ends; None for a stream."""
+    return None if is_stream(out) else out.with_name(f".{out.name}.vectors")
+
+
 @contextmanager
 def journal_of(out: Path) -> Iterator[Journal]:
     """Hold OUT.part, which keeps the scores of a stopped call; without a row it is removed at the end.
+
+    Without an error, the folder `vectors_beside` OUT is removed too.
 
     Raises a `ConfigError` if another process writes it.
     """
@@ -125,3 +133,5 @@ def journal_of(out: Path) -> Iterator[Journal]:
         finally:
             if not journal.rows and journal.damaged is None:
                 journal.remove()
+    if (vectors := vectors_beside(out)) is not None:
+        shutil.rmtree(vectors, ignore_errors=True)
