@@ -202,6 +202,17 @@ def test_settings_changed_in_the_file_are_refused(table_run, capsys):
     (run / "config.yaml").write_text(text)
 
 
+def test_a_run_whose_data_were_moved_says_how_to_go_on(table_run, tmp_path, capsys):
+    data, run = table_run
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace(f"data: {data}", "data: runs/vectors/gone"))
+    assert main(["fit", "--resume", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert f"If the data were moved: `midam fit DATA --resume {run}`" in error
+    assert "`midam embed IMAGES --out runs/vectors/gone`" in error
+    (run / "config.yaml").write_text(text)
+
+
 def test_a_run_from_before_a_setting_goes_on_with_its_default(tmp_path, capsys):
     data, run = table(tmp_path / "bags.csv"), tmp_path / "run"
     assert main(["fit", str(data), "--epochs", "2", "--out", str(run)]) == 0

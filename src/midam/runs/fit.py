@@ -14,6 +14,7 @@ from midam.data.bags import Bags
 from midam.errors import (
     CheckpointError,
     ConfigError,
+    DataNotFoundError,
     DivergedError,
     MidamError,
     RankLostError,
@@ -150,7 +151,12 @@ def resume_run(
         else:
             saved = _checkpoint(folder, settings)
         data = data or recorded
-        reading = split_parts(data, settings, left_out=folder.left_out.name, method=method)
+        try:
+            reading = split_parts(data, settings, left_out=folder.left_out.name, method=method)
+        except DataNotFoundError as error:
+            text = f"{error} If the data were moved: `midam fit DATA --resume {shlex.quote(str(folder.root))}`. "
+            again = f"`midam embed IMAGES --out {shlex.quote(data)}`, with the same labels, makes them again."
+            raise DataNotFoundError(f"{text}If they are vectors that `midam fit` had made: {again}") from None
         if saved is not None:
             require_same_data(saved, reading.origin["data"]["fingerprint"], data, recorded=recorded)
             if saved["splits"] != reading.origin["splits"]:

@@ -28,14 +28,8 @@ from midam.methods.names import taken_settings
 from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.process_group import Ranks
 from midam.report.words import data_options
-from midam.runs.baseline import (
-    BaselineResult,
-    compared_auroc,
-    compared_part,
-    held_out_scores,
-    train_baseline,
-    write_scores,
-)
+from midam.runs import baseline as baselines
+from midam.runs.baseline import BaselineResult, compared_part, train_baseline, write_scores
 from midam.runs.cross_validation import preparing
 from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
@@ -407,6 +401,6 @@ def _alone(coder: CovariateCoder, parts: SplitBags, scores: Scores) -> dict[str,
         def fit(trial: Trial) -> Scores:
             return target.linear_scores(x[trial.train], values[trial.train], x[trial.score])
 
-        covariate_scores = held_out_scores(parts, tested, fit, seed=0)  # a linear model uses no seed
+        covariate_scores = baselines.held_out_scores(parts, tested, fit, seed=0)  # a linear model uses no seed
     entry = {"method": target.linear, "part": part, "bags": len(tested)}
-    return entry | compared_auroc(bags.subset(tested), scores[tested], covariate_scores, parts.folds)
+    return entry | baselines.compared_auroc(bags.subset(tested), scores[tested], covariate_scores, parts.folds)
