@@ -58,6 +58,11 @@ def test_a_leaking_split_is_refused_unless_asked_for():
     with pytest.raises(LeakageError, match="p0 in test and train"):
         split_data(data, Settings())
     assert split_data(data, Settings(allow_leakage=True)).splits.tolist() == splits
+    # Validation bags that midam itself would draw are not what the user named.
+    data = bags([0, 1] * 12, groups=np.repeat(np.arange(6), 4), splits=["train", "train", "train", "test"] * 6)
+    with pytest.raises(LeakageError, match=r"6 of 6 groups in several .*in test and train") as caught:
+        split_data(data, Settings())
+    assert "val" not in str(caught.value)
 
 
 def test_a_training_set_needs_bags_of_both_classes():

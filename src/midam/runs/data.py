@@ -142,7 +142,7 @@ def split_data(bags: Bags, settings: Settings, *, folds: NDArray[np.int64] | Non
             shares = (1 - run.val_fraction, run.val_fraction, 0.0)
             splits[inside] = target.split(values[inside], groups=groups, fractions=shares, seed=run.seed)
     if bags.groups is not None:
-        check_disjoint(splits, bags.groups, allow_leakage=run.allow_leakage)
+        check_disjoint(splits if bags.splits is None else bags.splits, bags.groups, allow_leakage=run.allow_leakage)
     target.check(SplitBags(bags, splits).part("train"))
     for name in ("val", "test"):
         part_values = values[splits == name]
