@@ -335,8 +335,10 @@ def test_values_of_bags_are_taken_by_the_names_of_their_index():
         assert found.covariates.columns[0].tolist() == [10.0, 20.0, 30.0]
     with pytest.raises(BagDataError, match="a group for each of the 3 bags, got a Series whose index does not match"):
         bags.replace(groups=pd.Series(["p", "q", "r"], index=["a", "b", "x"]))
-    # Other names, and numbers, which may be positions, name no bags.
-    for index in (["x", "y", "z"], [2, 0, 1], [0, 1, 2]):
+    with pytest.raises(BagDataError, match="a group for each of the 3 bags, got a Series whose index does not match"):
+        bags.replace(groups=pd.Series(["p", "q", "r"], index=["C", "A", "B"]))
+    # Numbers may be positions, also those of the rows that scikit-learn chose, and name no bags.
+    for index in ([2, 0, 1], [0, 1, 2], [0, 3, 7]):
         assert bags.replace(groups=pd.Series(["p", "q", "r"], index=index)).groups.tolist() == ["p", "q", "r"]
     numbered = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]])
     assert numbered.replace(groups=pd.Series(["p", "q", "r"], index=[2, 0, 1])).groups.tolist() == ["p", "q", "r"]

@@ -169,6 +169,7 @@ def test_unlabeled_tables_are_read_on_demand(table):
         ),
         (TABLE.replace("009,0", "009,no"), COLUMNS, "got 0, 1, no .in FILE"),
         (TABLE.replace(",4\n", ",4,5\n"), COLUMNS, "as many fields"),
+        (TABLE.replace("0.5", "0.5,7", 1), COLUMNS, "as many fields in each line, got more in the first line below it"),
         (TABLE.replace("tone", "size"), COLUMNS, "unique names of columns, got 'size' twice"),
         (TABLE.replace("bag,", ",", 1), COLUMNS, "name for each column, got none for column 1"),
         (TABLE.splitlines()[0], COLUMNS, "at least one row"),
@@ -344,3 +345,19 @@ def test_a_fault_of_one_value_names_the_table(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     with pytest.raises(BagDataError, match=r"may be a rounded name \(in .*t\.parquet"):
         read_bags(tmp_path / "t.parquet")
+
+
+def test_splits_of_an_npz_are_named_as_those_of_a_table(tmp_path):
+    path = tmp_path / "bags.npz"
+    np.savez(path, X=np.ones((4, 2)), bag=np.arange(4), y=[0, 1, 0, 1], split=["Train", "training", "VALID", b"Test"])
+    assert read_npz(path).splits.tolist() == ["train", "train", "val", "test"]
+    np.savez(path, X=np.ones((4, 2)), bag=np.arange(4), y=[0, 1, 0, 1], split=["train", "dev", "val", "test"])
+    with pytest.raises(BagDataError, match=r"a split of train, val, test, got 'dev' .*bags\.npz"):
+        read_npz(path)
+
+
+def test_a_lock_file_of_office_is_no_table(tmp_path):
+    path = tmp_path / "~$bags.xlsx"
+    path.write_bytes(b"\x05user" + b" " * 160)
+    with pytest.raises(BagDataError, match=r"a lock file of Office .*name bags\.xlsx itself"):
+        read_bags(path)

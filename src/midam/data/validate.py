@@ -45,16 +45,18 @@ def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
     return array
 
 
-def in_bag_order(values: Any, ids: Collection[str], kind: str) -> Any:
+def in_bag_order(values: Any, ids: Collection[str], kind: str, *, strict: bool = True) -> Any:
     """Return a Series or DataFrame whose index names the bags in the order of their `ids`, and others as they are.
 
-    An index of 0 to N - 1 may hold positions, and so may such ids: they name no bags. Messages call a value a `kind`.
+    Numbers in an index may be positions, if none names a bag, and ids of 0 to N - 1 are: they name no bags. Texts that
+    name no bag are refused if `strict`, and else ignored, as scikit-learn does. Messages call a value a `kind`.
     """
     if not hasattr(values, "iloc") or values.index.nlevels > 1:
         return values
     named, positions = {*ids}, [*range(len(ids))]
     shared = named.intersection(map(name_of, values.index))
-    if not shared or named == {*map(str, positions)} or ([*values.index] == positions and shared != named):
+    texts = strict and any(isinstance(name, str) for name in values.index)
+    if not (shared or texts) or named == {*map(str, positions)} or ([*values.index] == positions and shared != named):
         return values
     return in_order(values, ids, kind)
 

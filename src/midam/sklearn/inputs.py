@@ -111,7 +111,7 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     """
     validate.refuse_masked(values)
     if isinstance(X, Bags) or (is_frame(X) and X.index.nlevels == 1 and X.index.is_unique):
-        return validate.in_bag_order(values, X.ids if isinstance(X, Bags) else X.index.map(name_of), kind)
+        return validate.in_bag_order(values, X.ids if isinstance(X, Bags) else X.index.map(name_of), kind, strict=False)
     indexed = hasattr(values, "iloc") and values.index.nlevels == 1
     counts = indexed and list(values.index) == list(range(len(values)))
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:

@@ -111,7 +111,8 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
     above = {above for path in taken for above in path.parents}
     others = sorted(path for home in homes for path in home.iterdir() if path not in used | above)
     others = [path for path in others if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
-    alone = [path for path in others if path.with_suffix("") not in stems and not _is_known(path, readers)]
+    alone = [path for path in others if path.with_suffix("") not in stems]
+    alone = [path for path in alone if not any(reader.takes(path) for reader in readers)]
     if named_by_table:
         suffixes = {path.suffix for path in taken if path.is_file()}
         alone = [path for path in alone if _is_folder(path) and any(file.suffix in suffixes for file in path.iterdir())]
@@ -145,10 +146,6 @@ def _by_family(
         if taking is not None and (path.is_dir() or not isinstance(taking, PartsReader)):
             families[taking.family or type(taking).__name__][1].append(path)
     return [(reader, paths) for reader, paths in families.values() if paths]
-
-
-def _is_known(path: Path, readers: Sequence[FileReader]) -> bool:
-    return any(reader.takes(path) for reader in readers)
 
 
 def without_indexes(paths: Sequence[Path]) -> list[Path]:

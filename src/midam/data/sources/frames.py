@@ -263,13 +263,7 @@ class Table:
         return {}
 
     def _one_each(
-        self,
-        columns: Iterable[str],
-        faults: Faults,
-        request: Request,
-        *,
-        gaps: bool = False,
-        exact: bool = False,
+        self, columns: Iterable[str], faults: Faults, request: Request, *, gaps: bool = False, exact: bool = False
     ) -> None:
         """Add faults for `gaps`, unless they are allowed, and for several values in a bag; case counts if `exact`."""
         for column in columns:
@@ -368,11 +362,6 @@ class Table:
                 self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
         return np.require(array, requirements="W")  # torch warns of a view of a frame, which is read-only
 
-    def _place(self, row: int, column: str) -> str:
-        """Return the place of a value for a message; rows are numbered as in the file."""
-        bag = f", bag {self.ids[self.codes[row]]}" if self.codes[row] >= 0 else ""
-        return f"in {self.where}, {self.unit} {self.number(row)}, column {column}{bag}"
-
     def number(self, row: int) -> int:
         """Return the number of a row in the file."""
         return int(self.frame.index[row]) + self._first
@@ -383,4 +372,6 @@ class Table:
         if rows:
             value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
             numbers = [self.number(row) for row in rows]
-            faults.add(expected, value, self._place(rows[0], column), numbers, advice=advice)
+            bag = f", bag {self.ids[code]}" if (code := self.codes[rows[0]]) >= 0 else ""
+            place = f"in {self.where}, {self.unit} {numbers[0]}, column {column}{bag}"
+            faults.add(expected, value, place, numbers, advice=advice)

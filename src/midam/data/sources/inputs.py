@@ -211,6 +211,9 @@ class ArchiveReader(BagReader):
         present = set(labeled) <= arrays.keys()
         labels = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
         fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
+        if fields["splits"] is not None:
+            names = name_array(fields["splits"], str(path)).ravel().tolist()
+            fields["splits"] = np.array([tables.SPLIT_NAMES.get(name.lower(), name) for name in names], dtype=np.str_)
         return Bags.from_arrays(
             arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
             arrays["bag"],

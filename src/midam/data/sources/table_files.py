@@ -260,6 +260,8 @@ TableFile = TextTable | ExcelTable | ParquetTable
 
 def table_file(path: Path, sheet: str | None = None) -> TableFile:
     """Return the table in a file, by its suffix."""
+    if path.name.startswith("~$"):
+        raise BagDataError(f"Expected a table, got a lock file of Office (in {path}); name {path.name[2:]} itself.")
     if file_suffix(path) == EXCEL:
         return ExcelTable(path, sheet)
     return ParquetTable(path) if file_suffix(path) == PARQUET else TextTable(path)
@@ -425,6 +427,9 @@ def sound_text(expected: str, path: Path) -> Iterator[None]:
                     f"{path}); raise that limit, or {ON_DISK}."
                 ) from error
             raise
+        except pd.errors.ParserWarning as error:
+            more = f"got more in the first line below it (in {path}); name all columns, or remove commas at line ends"
+            raise BagDataError(f"Expected a header line and as many fields in each line, {more}.") from error
         except UnicodeDecodeError as error:
             byte = f"a byte 0x{error.object[error.start]:02X} of another encoding"
             raise BagDataError(

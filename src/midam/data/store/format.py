@@ -197,11 +197,6 @@ def _read_table(path: Path, facts: Description) -> dict[str, Any]:
     return fields
 
 
-def _read_labels(path: Path, digest: str) -> NDArray[np.float32]:
-    labels = np.load(io.BytesIO(_verified(path, digest)), allow_pickle=False)
-    return np.where(labels < 0, np.nan, labels).astype(np.float32)
-
-
 def _verified(path: Path, digest: str) -> bytes:
     """Return the bytes of a file; refuse those of another SHA-256."""
     content = read_bytes(path, error=BagDataError) if path.is_file() else b""
@@ -314,6 +309,7 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]
         fields = _read_table(path / TABLE, facts)
         digests = fields.pop("coords_digests", None)
         if facts.labels is not None:
-            fields["instance_labels"] = _read_labels(path / LABELS, facts.labels)
+            labels = np.load(io.BytesIO(_verified(path / LABELS, facts.labels)), allow_pickle=False)
+            fields["instance_labels"] = np.where(labels < 0, np.nan, labels).astype(np.float32)
         fields |= {name: getattr(facts, name) for name in ("feature_names", "cut", "classes", "left_out")}
         return Bags(instances, coords=coords, source=str(path), **fields), digests

@@ -17,7 +17,8 @@ from midam.names import missing
 
 T = TypeVar("T")
 
-_HELD = ("unable to lock file", "already open for write", "being used by another process")  # without a number
+_MANY = "Too many open files"
+_HELD = ("unable to lock file", "already open for write", "being used by another process", _MANY)  # without a number
 FEATURES = ("features", "feats")
 COORDS = "coords"
 FEATURE_NAMES = "feature_names"
@@ -178,10 +179,10 @@ def sound(
             raise
         text = " ".join(str(error).split())
         if getattr(error, "errno", None) is not None or any(words in text for words in _HELD):
-            raise BagDataError(
-                f"Expected a file that can be read, got: {text} (in {path}); close it in other programs, grant access, "
-                "or try again."
-            ) from error
+            advice = "close it in other programs, grant access, or try again"
+            if _MANY in text:
+                advice = "raise the limit with `ulimit -n 4096`, or import the data into a store: `midam data import`"
+            raise BagDataError(f"Expected a file that can be read, got: {text} (in {path}); {advice}.") from error
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
     finally:
