@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -230,10 +231,13 @@ def test_a_real_process_trains_and_ends_with_its_result(tmp_path):
         line for line in out.splitlines() if "AUROC" in line and not line.startswith(("warning", " bags", "labeled"))
     ]
     assert [line.partition(" 0.")[0] for line in lines] == ["test AUROC", "baseline AUROC"]
-    assert error.startswith("training attention x vrsp x minmax-auc on digits\nepoch 1/1  loss ")
+    # A slow machine has more lines: each half minute, how much is done.
+    shown = [line for line in error.splitlines() if not re.search(r"% done|: (?!360/)[1-9]\d*/360 bags", line)]
+    assert shown[0] == "training attention x vrsp x minmax-auc on digits"
+    assert shown[1].startswith("epoch 1/1  loss ")
     after = ["scoring (last weights): 0/360 bags", "scoring (last weights): 360/360 bags"]  # once: not the best ones
     after += ["training the baseline", "writing results", "evaluating the instances", "changing bags"]
-    assert error.splitlines()[2:] == after
+    assert shown[2:] == after
     assert "instead" not in out
 
 
