@@ -181,7 +181,7 @@ def sound(
         if getattr(error, "errno", None) is not None or any(words in text for words in _HELD):
             advice = "close it in other programs, grant access, or try again"
             if _MANY in text:
-                advice = "raise the limit with `ulimit -n 4096`, or import the data into a store: `midam data import`"
+                advice = "raise the limit, such as with `ulimit -n 4096`"
             raise BagDataError(f"Expected a file that can be read, got: {text} (in {path}); {advice}.") from error
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
