@@ -1,5 +1,6 @@
 """Labels as words, formats of tables, all faults at once, columns that protect from leaks, missing values."""
 
+import csv
 import gzip
 import inspect
 import warnings
@@ -660,3 +661,13 @@ def test_a_covariate_has_one_spelling_in_a_bag_and_a_split_one_meaning(tmp_path)
     with pytest.raises(BagDataError, match=r"one gene in a bag, got F and f .*line 3"):
         read_bags(tmp_path / "t.csv", covariates=["gene"], split="part")
     assert read_bags(tmp_path / "t.csv", ignore=["gene"], split="part").splits.tolist() == ["train", "test"]
+
+
+def test_reading_a_table_leaves_the_limit_of_fields_of_the_process(tmp_path):
+    before = csv.field_size_limit(1 << 17)
+    try:
+        (tmp_path / "t.csv").write_text(f'bag,label,x,report\na,0,1,"{"x" * (1 << 18)}\n"\nb,1,2,y\n')
+        assert read_bags(tmp_path / "t.csv", ignore=["report"]).sizes.tolist() == [1, 1]
+        assert csv.field_size_limit() == 1 << 17
+    finally:
+        csv.field_size_limit(before)

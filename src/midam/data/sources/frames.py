@@ -341,7 +341,8 @@ class Table:
             if column in of_bags:
                 facts, text = given(covariates=of_bags), given(categories=of_bags)
                 other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
-            if apart and tables.is_split(self.frame[column]):
+            names = {name.lower() for name in self.frame[column].dropna().astype(str).unique()}
+            if apart and names and names <= tables.SPLIT_NAMES.keys():
                 other = f"name it with {given(split=column)}"
             self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
         for column in whole if apart else ():

@@ -335,7 +335,7 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
         class_codes = {name.casefold(): code for code, name in enumerate(classes)}
         if set(known) <= class_codes.keys():
             return class_codes, pair
-        if classes[0] == _rest(classes[1]) and classes[1].casefold() in known:
+        if classes[0] == f"not {classes[1]}" and classes[1].casefold() in known:
             positive = classes[1]
     key = None if positive is None else positive.casefold()
     if key is not None and key not in names:
@@ -346,7 +346,7 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
         raise BagDataError(f"Expected labels 0 and 1 {got}; write True as 1 and False as 0.")
     if key is not None:
         others = [names[other] for other in known if other != key]
-        other = others[0] if len(others) == 1 else _rest(names[key])
+        other = others[0] if len(others) == 1 else f"not {names[key]}"
         return {name: int(name == key) for name in known}, (other, names[key])
     codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
     words = {code: names[key] for key, code in codes.items()}
@@ -364,11 +364,6 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
         text = f"{words[1]} is positive (1) and {words[0]} negative (0) in {origin} (in {where})"
         warnings.warn(f"{text}; {given(positive=words[0])} swaps them", Note, stacklevel=7)
     return codes, (words[0], words[1])
-
-
-def _rest(name: object) -> str:
-    """Return the name of all classes but one."""
-    return f"not {name}"
 
 
 def known_names(outcome: TargetLabels) -> tuple[Any, ...] | None:

@@ -160,12 +160,6 @@ def is_row_like(name: str) -> bool:
     return _OF_ROW.fullmatch(re.sub(r"[^a-z]", "", name.lower())) is not None
 
 
-def is_split(values: "pd.Series[Any]") -> bool:
-    """Return whether all values of a column are names of splits: train, val, test."""
-    words = set(values.dropna().astype(str).str.lower().unique())
-    return bool(words) and words <= SPLIT_NAMES.keys()
-
-
 def find_file_column(
     frame: "pd.DataFrame", files: NameIndex, named: str | None, *, avoid: Sequence[str], where: str
 ) -> str:

@@ -33,7 +33,6 @@ _DECIMAL = re.compile(r"\s*[+-]?(\d+(,\d*)?|,\d+)([eE][+-]?\d+)?\s*")
 _DECLARED = re.compile(r"\"?sep=([,;|\t])\"?\r?\n", re.IGNORECASE)
 _TEXT_TYPES = ("string", "large_string", "binary", "large_binary")  # of Parquet
 _FIRST_ROWS = 1000  # in which codes are looked for
-csv.field_size_limit(1 << 24)  # letters: pandas reads longer fields than `csv` does by default, such as reports
 _EMPTY = ["", *sorted(MISSING)]
 _CHUNK = 1 << 20
 _OF_TEXT, _OF_FIELD = 2, 16  # bytes of memory for each byte of a text table, and for each field
@@ -42,6 +41,16 @@ _MOST_PACKED = 1032
 _SMALL = 1 << 26  # bytes of a text, or of a part of a workbook, that need no check
 _OF_CELL, _OF_EMPTY = 64, 16  # bytes of memory for each cell of a sheet with a value, and for one without
 _Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Let `csv` read fields as long as pandas does, such as reports; its limit is one of the whole process."""
+    before = csv.field_size_limit(1 << 24)  # letters
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 class TextTable:
@@ -81,7 +90,7 @@ class TextTable:
     @cached_property
     def header(self) -> list[str]:
         """Names of the columns, as they are written."""
-        with sound_text("lines of a table", self.path), self._open() as file:
+        with sound_text("lines of a table", self.path), self._open() as file, _long_fields():
             return next(csv.reader(file, delimiter=self.separator), [])
 
     def require_fits(self) -> None:
@@ -117,7 +126,7 @@ class TextTable:
             breaks = sum(chunk.count(b"\n") for chunk in iter(partial(file.read, _CHUNK), b""))
         lines = list[int]()
         if breaks > len(frame) + self._skipped + 1:
-            with self._open() as text, suppress(csv.Error):
+            with self._open() as text, suppress(csv.Error), _long_fields():
                 records = csv.reader(text, delimiter=self.separator)
                 lines = [self._skipped + records.line_num - 1 for _ in records][: len(frame)]
         return frame.set_axis(lines, axis=0) if lines and len(lines) == len(frame) else frame
@@ -428,8 +437,8 @@ def sound_text(expected: str, path: Path) -> Iterator[None]:
                 ) from error
             raise
         except pd.errors.ParserWarning as error:
-            more = f"got more in the first line below it (in {path}); name all columns, or remove commas at line ends"
-            raise BagDataError(f"Expected a header line and as many fields in each line, {more}.") from error
+            got = f"got: {str(error).partition('.')[0]}, in the first line below it (in {path}); name all columns"
+            raise BagDataError(f"Expected a header line and as many fields in each line, {got}.") from error
         except UnicodeDecodeError as error:
             byte = f"a byte 0x{error.object[error.start]:02X} of another encoding"
             raise BagDataError(

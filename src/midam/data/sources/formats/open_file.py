@@ -17,8 +17,7 @@ from midam.names import missing
 
 T = TypeVar("T")
 
-_MANY = "Too many open files"
-_HELD = ("unable to lock file", "already open for write", "being used by another process", _MANY)  # without a number
+_HELD = ("unable to lock file", "already open for write", "being used by another process", "Too many open files")
 FEATURES = ("features", "feats")
 COORDS = "coords"
 FEATURE_NAMES = "feature_names"
@@ -179,9 +178,8 @@ def sound(
             raise
         text = " ".join(str(error).split())
         if getattr(error, "errno", None) is not None or any(words in text for words in _HELD):
-            advice = "close it in other programs, grant access, or try again"
-            if _MANY in text:
-                advice = "raise the limit, such as with `ulimit -n 4096`"
+            raised = "raise the limit, such as with `ulimit -n 4096`"
+            advice = raised if _HELD[-1] in text else "close it in other programs, grant access, or try again"
             raise BagDataError(f"Expected a file that can be read, got: {text} (in {path}); {advice}.") from error
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
