@@ -191,3 +191,6 @@ def test_a_label_volume_named_like_scans_of_two_bags_is_refused(tmp_path):
     assert (labels_of(labels, "p2"), np.isnan(labels_of(labels, "p1")).all()) == ([0, 1, 0], True)
     (tmp_path / "masks/p2/t1.nii.gz").rename(tmp_path / "masks/p1.nii.gz")  # of both its scans
     assert labels_of(label_by_masks(bags, tmp_path / "masks"), "p1") == [0, 1, 0] * 2
+    (tmp_path / "masks/pp2.nii.gz").write_bytes((tmp_path / "masks/p1.nii.gz").read_bytes())
+    with pytest.warns(Note, match=r"1 mask of no bag in the data, the first pp2\.nii\.gz"):
+        label_by_masks(bags, tmp_path / "masks")

@@ -85,6 +85,10 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bag
             f"Expected masks of patches or slices, named like the files or bags, such as {bags.ids[0]}.png, "
             f"{bags.ids[0]}.geojson or {bags.ids[0]}.nii.gz, got none (in {folder}); name them so."
         )
+    masks = (path for path in sorted(folder.rglob("*")) if path.name.lower().endswith((*_MASKS, *_VOLUMES)))
+    if spare := [path for path in masks if image_of.keys().isdisjoint((path, *path.parents))]:
+        text = f"{plural(len(spare), 'mask')} of no bag in the data, the first {spare[0].relative_to(folder)}"
+        warnings.warn(f"{text} (in {folder})", Note, stacklevel=3)
     return bags.replace(instance_labels=labels)
 
 

@@ -65,11 +65,6 @@ def layers_of(explanation: Explanation) -> list[Layer]:
     return [*layers, Layer(SCORE, score, matters, Normalize(0.0, 1.0), colormaps[COLORS])]
 
 
-def colors_of(explanation: Explanation) -> NDArray[np.float64]:
-    """Return the color [n, 4] of each instance's contribution, as on the map."""
-    return np.asarray(DIVERGING(np.asarray(added_range(explanation.contribution)(explanation.contribution))))
-
-
 def weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
     """Return the scale of relative weights: from 0 to the 99th percentile (the maximum if that is below 1), at least 2.
 

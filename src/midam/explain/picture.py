@@ -14,10 +14,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import files_of, source_paths
 from midam.explain.explanation import LARGE, Explanation
-from midam.explain.layers import LOWERS, RAISES, colors_of
+from midam.explain.layers import DIVERGING, LOWERS, RAISES, added_range
 from midam.explain.maps import WIDTH, PatchMap, draw_map, foremost, height_of
 from midam.explain.patches import is_picture
-from midam.explain.tiles import Pictures, across_of, draw_tiles, draw_top, tiled
+from midam.explain.tiles import ACROSS, Pictures, draw_tiles, draw_top, tiled
 from midam.report.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from midam.report.words import shortened
 
@@ -54,7 +54,7 @@ def draw_explanation(
         (height_of(view), partial(draw_map, view=view, top=top, named=several)) for view in foremost(drawn)
     ]
     if pictures is not None and not (explanation.parts and len(explanation) <= LARGE):
-        across = across_of(sliced=sliced)
+        across = ACROSS[sliced]
         rows = math.ceil(len(tiled(explanation, top, sliced=sliced)) / across)
         height = (_CAPTION + 8 / across * _TILE) * rows + 0.4
         blocks.append((height, partial(draw_tiles, pictures=pictures, sliced=sliced, **shown)))
@@ -85,7 +85,7 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
     of the map of contributions.
     """
     every, best = part.subplots(1, 2, width_ratios=[1.15, 1])
-    count, colors = min(top, _MOST, len(explanation)), colors_of(explanation)
+    count, scale = min(top, _MOST, len(explanation)), added_range(explanation.contribution)
     order = explanation.order if begins is None else np.arange(len(explanation))
     added, x = explanation.contribution[order], np.arange(1.0, len(explanation) + 1)
     if begins is not None:
@@ -116,7 +116,8 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
     name = "Rank" if begins is None else f"{kind}; triangles: the {count} top ones"
     every.set_xlabel(f"{name} (all {len(explanation)} instances)", fontsize=9)
     instances = explanation.order[:count].tolist()
-    best.barh(np.arange(count), explanation.contribution[instances], color=colors[instances], height=0.72, **_EDGE)
+    colors = DIVERGING(np.asarray(scale(explanation.contribution[instances])))
+    best.barh(np.arange(count), explanation.contribution[instances], color=colors, height=0.72, **_EDGE)
     best.set_yticks(np.arange(count), [shortened(explanation.name(i), 34) for i in instances])
     best.invert_yaxis()
     best.axvline(0, color=GRAY, linewidth=1)

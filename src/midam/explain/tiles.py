@@ -33,6 +33,7 @@ _CONVENTIONS = {
     "S": "head of the patient (S) at the left",
     "I": "feet of the patient (I) at the left",
 }
+ACROSS = {False: 8, True: 6}  # tiles in a row; slices, with longer captions, are larger
 SLICES, _ENDS = 12, 32  # most slices that are shown, and most instances of each end of the ranking
 _SIDES: tuple[tuple[float, float, str, str], ...] = (
     *((0.02, 0.5, "left", "center"), (0.98, 0.5, "right", "center")),
@@ -169,11 +170,6 @@ def tiled(explanation: Explanation, top: int, *, sliced: bool = False) -> NDArra
     return ordered[np.isin(ordered, list(instances))]
 
 
-def across_of(*, sliced: bool) -> int:
-    """Return the number of tiles in a row: slices, with longer captions, are larger."""
-    return 6 if sliced else 8
-
-
 def draw_tiles(
     part: SubFigure, explanation: Explanation, pictures: Pictures, *, top: int, sliced: bool = False
 ) -> None:
@@ -184,7 +180,7 @@ def draw_tiles(
     scans = scans_of(bags, index, instances, sliced=sliced)
     if sliced:
         part.suptitle(_note(scans), fontsize=8.5, color="#404040", x=0.012, ha="left")
-    across = across_of(sliced=sliced)
+    across = ACROSS[sliced]
     panels = list(part.subplots(math.ceil(len(instances) / across), across, squeeze=False).flat)
     for axes in panels:
         axes.set_axis_off()
@@ -223,11 +219,9 @@ def draw_top(part: SubFigure, explanation: Explanation, pictures: Pictures, *, s
             pixels = picture_of(pictures.bags, pictures.bag, i, scan.ends)
             below.imshow(pixels.mean(axis=-1), cmap="gray", vmin=0, vmax=255)
             added, (rows, columns) = explanation.parts[i].added, pixels.shape[:2]
-            opacity = np.clip(np.abs(added) / (most or 1.0), 0, 1) ** 0.5
-            extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
             shades = DIVERGING(np.asarray(scale(added)))
-            shades[..., 3] = 0.75 * opacity
-            below.imshow(shades, extent=extent, interpolation="bilinear")
+            shades[..., 3] = 0.75 * np.clip(np.abs(added) / (most or 1.0), 0, 1) ** 0.5
+            below.imshow(shades, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), interpolation="bilinear")
             x, y = (at * side - 0.5 for at, side in zip(explanation.parts[i].peak, (columns, rows)))
             for color, width in (("white", 3.0), ("black", 1.4)):
                 below.plot(x, y, "+", color=color, markersize=11, markeredgewidth=width)
