@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit
 from tests import quick
 from tests.quick import usual
 
@@ -25,8 +26,9 @@ from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
 from midam.runs.folds import choose_folds, fold_trials
+from midam.runs.results import RunEvaluation
 from midam.settings import Settings
-from midam.targets import target_of
+from midam.targets import OutOfFold, target_of
 from midam.train.side import Trial
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
@@ -134,6 +136,22 @@ def test_each_site_is_a_fold():
         choose_folds(patients, Settings(folds="site"), at_once=True)
     with pytest.raises(ConfigError, match="one column of sites"):
         _ = Settings(folds="site", balance="hospital").site_column
+
+
+def test_a_site_with_more_positive_bags_keeps_its_higher_scores():
+    rng, sites = np.random.default_rng(0), np.repeat(["A", "B", "C"], 200)
+    labels = (rng.random(600) < np.repeat([0.1, 0.5, 0.9], 200)).astype(int)
+    scores = expit(rng.normal(2.0 * labels - 1.0))
+    bags = Bags.from_list([[[0.0]]] * 600, labels).replace(sites=sites)
+    folds = choose_folds(bags, Settings(folds="site"), at_once=True)
+    parts = SplitBags(bags, np.full(600, "train"), folds=folds)
+    scored = OutOfFold(labels, scores, folds)
+    evaluation = RunEvaluation(parts, scores, Settings(folds="site").run, scored)
+    share = {name: labels[sites == name].mean() for name in "ABC"}
+    for name, entry in evaluation.by_site(bags).items():
+        assert abs(entry["called"] / 200 - (0.16 + 0.68 * share[name])) < 0.1, name
+    means = [evaluation.decided.predict(scores)[sites == name].mean() for name in "ABC"]
+    assert means[0] < means[1] < means[2]
 
 
 def test_a_fold_never_sees_its_own_bags(tmp_path, table):

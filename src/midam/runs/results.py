@@ -35,7 +35,7 @@ from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
 from midam.runs.instance_files import labeled_bags, summarize_instances
 from midam.runs.result import Result
-from midam.settings import ResolvedSettings
+from midam.settings import ResolvedSettings, RunSettings
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
 from midam.train.side import Trial
@@ -48,7 +48,8 @@ _ROWS = 10_000  # of a table that are formatted at a time
 class RunEvaluation:
     """Scores [N] or [N, C] of all bags of a run, and the decision that is fitted on its validation bags.
 
-    If validation bags are few, training bags scored `out_of_fold` are added. `rule` chooses the threshold.
+    If validation bags are few, training bags scored `out_of_fold` are added. `run` has the rule that chooses the
+    threshold, and the column of sites, if these are the folds.
 
     Attributes
     ----------
@@ -63,17 +64,17 @@ class RunEvaluation:
         Fold of each bag, if models of folds scored them.
     """
 
-    def __init__(self, parts: SplitBags, scores: Scores, *, rule: str, out_of_fold: OutOfFold | None) -> None:
+    def __init__(self, parts: SplitBags, scores: Scores, run: RunSettings, out_of_fold: OutOfFold | None) -> None:
         self.target, self.folds = target_of(parts.bags), parts.folds
         self.decided: Decision | None
         self.splits, self.scores, self.values = parts.splits, scores, self.target.values(parts.bags)
         if parts.folds is not None and out_of_fold is not None:
             self.splits = np.full(len(scores), OUT_OF_FOLD)
-            self.scores, self.decision, self.decided = self.target.cross_decide(out_of_fold, rule=rule)
+            made = self.target.cross_decide(out_of_fold, rule=run.threshold, alike=run.site is None)
+            self.scores, self.decision, self.decided = made
             return
-        held_out = parts.splits == "val"
-        values, held_out_scores = self.values[held_out], scores[held_out]
-        self.decision = self.target.decide(values, held_out_scores, rule=rule, out_of_fold=out_of_fold)
+        held, rule = parts.splits == "val", run.threshold
+        self.decision = self.target.decide(self.values[held], scores[held], rule=rule, out_of_fold=out_of_fold)
         self.decided = self.decision
 
     def by_site(self, bags: Bags) -> dict[str, dict[str, Any]]:
@@ -210,7 +211,7 @@ def write_results(
         ranks.leave()
         if not ranks.leads:
             return {}
-    evaluation = RunEvaluation(parts, scores, rule=config.run.threshold, out_of_fold=fitted.out_of_fold)
+    evaluation = RunEvaluation(parts, scores, config.run, fitted.out_of_fold)
     bags, target, decision = parts.bags, evaluation.target, evaluation.decision
     save_checkpoint(folder.model, model_content(fitted, reading.origin, decided=target.saved(decision)))
     scores, shown = evaluation.scores, replace(parts, splits=evaluation.splits)

@@ -321,13 +321,14 @@ class Target:
         """
         return self.fit_decision(values, scores) if len(values) and self.has_metric(values) else None
 
-    def cross_decide(self, scored: OutOfFold, *, rule: str = "youden") -> CrossValidated:
+    def cross_decide(self, scored: OutOfFold, *, rule: str = "youden", alike: bool = True) -> CrossValidated:
         """Fit the decision for new bags on cross-validated bags, and decide the bags of each fold by the others.
 
-        A single score column is brought to one scale first, see `midam.evaluate.calibrate.one_scale`. There is no
-        decision if the bags, or those without a fold, are too few.
+        A single score column is brought to one scale first, see `midam.evaluate.calibrate.one_scale`, unless the folds
+        are not `alike`, such as sites, whose bags may truly score higher. There is no decision if the bags, or those
+        without a fold, are too few.
         """
-        if scored.scores.ndim == 1:
+        if alike and scored.scores.ndim == 1:
             scored = scored._replace(scores=one_scale(scored.scores, scored.folds))
         final, by_fold = self.decide(scored.values, scored.scores, rule=rule), dict[int, Decision]()
         if final is None:

@@ -159,9 +159,9 @@ class Binary(Target):
             return None
         return BinaryDecision.fit(scores, values, rule=rule, out_of_fold=more)
 
-    def cross_decide(self, scored: OutOfFold, *, rule: str = "youden") -> CrossValidated:
+    def cross_decide(self, scored: OutOfFold, *, rule: str = "youden", alike: bool = True) -> CrossValidated:
         """Decide as every target, and name the bags of the threshold as held out."""
-        made = super().cross_decide(scored, rule=rule)
+        made = super().cross_decide(scored, rule=rule, alike=alike)
         if not isinstance(made.decision, BinaryDecision) or made.decision.thresholds is None:
             return made
         known = made.decision.thresholds.model_copy(update={"out_of_fold": len(scored.values)})
