@@ -146,6 +146,7 @@ def test_equal_scores_make_one_step():
     found = curve_bands([0, 1, 0, 1], [0.5] * 4, resamples=200)
     assert found.roc.x.tolist() == [0.0, 1.0]
     assert found.precision.y.tolist() == [0.5]
+    np.testing.assert_allclose([found.roc.low, found.roc.high], [found.roc.at] * 2)  # no score, no knowledge
 
 
 def test_a_bootstrap_that_cannot_vary_makes_no_interval():

@@ -162,7 +162,7 @@ def _resampled(
         true, false = _cumulated(labels, scores, weights)
         recall, fall = true / true[:, -1:], false / false[:, -1:]
         share = true / np.maximum(true + false, 1e-12)  # a resample can lack the highest bags
-        sensitivity = np.stack([np.interp(_GRID, f, r) for f, r in zip(fall, recall)])
+        sensitivity = np.stack([np.interp(_GRID, np.append(0.0, f), np.append(0.0, r)) for f, r in zip(fall, recall)])
         at = np.stack([np.minimum(np.searchsorted(r, _GRID - 1e-12), r.size - 1) for r in recall])
         at = np.maximum(at, np.argmax(recall > 0, axis=1)[:, None])
         average = (np.diff(recall, prepend=0.0, axis=1) * share).sum(axis=1)
