@@ -18,8 +18,9 @@ from tests import quick
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import BagDataError, CheckpointError
-from midam.evaluate.proportions import operating_points
+from midam.evaluate.proportions import auroc_estimate, operating_points
 from midam.evaluate.ranking import auroc
+from midam.report.page.binary import BinaryPage
 from midam.report.page.render import render
 from midam.report.page.run_page import report_page
 from midam.report.page.target_page import ScoredBags, Study
@@ -339,6 +340,17 @@ def study(labels, scores, **changes):
         target=target_named(None),
     )
     return replace(made, **changes)
+
+
+def test_subgroups_of_cross_validated_bags_compare_bags_of_one_fold():
+    rng = np.random.default_rng(0)
+    labels, folds = rng.integers(0, 2, 100), np.arange(100) % 5
+    scores = rng.normal(labels + 3.0 * folds)
+    plain = study(labels, scores)
+    page = BinaryPage(replace(plain, tested=replace(plain.tested, folds=folds.astype(str))))
+    table, _ = page.subgroup_table("site", page.tested, np.repeat(["all"], 100), caption="")
+    assert table.rows[0][2][:3] == auroc_estimate(labels, scores, folds=folds)[:3]
+    assert table.rows[0][2].value > auroc(labels, scores) + 0.1
 
 
 TRIED = [

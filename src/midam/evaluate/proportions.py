@@ -1,7 +1,7 @@
 """Shares of bags with intervals that account for groups, thresholds by a rule, and differences of two metrics."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -100,14 +100,17 @@ def called_right(
 
 
 def auroc_estimate(
-    labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, resamples: int = 2000
+    labels: ArrayLike, scores: ArrayLike, *, folds: ArrayLike | None = None, **options: Any
 ) -> Estimate | None:
-    """Return the AUROC with the interval of `midam.evaluate.intervals.auroc_interval`; None with one class."""
+    """Return the AUROC with its interval; None if there is none.
+
+    `folds` and the `options` are those of `midam.evaluate.intervals.auroc_interval`.
+    """
     try:
-        low, high, _ = auroc_interval(labels, scores, groups=groups, resamples=resamples)
+        low, high, _ = auroc_interval(labels, scores, folds=folds, **options)
     except OneClassError:
         return None
-    return Estimate(auroc(labels, scores), low, high, as_array(scores).size)
+    return Estimate(auroc(labels, scores, folds=folds), low, high, as_array(scores).size)
 
 
 def wilson(share: float, trials: float) -> tuple[float, float]:

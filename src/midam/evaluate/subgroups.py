@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +57,7 @@ def find_subgroups(
     *,
     figures: Mapping[str, Estimator],
     groups: ArrayLike | None = None,
+    folds: ArrayLike | None = None,
     reference: str | None = None,
 ) -> list[Subgroup]:
     """Compute the metrics of the bags of each level, in the order of the level names; numbers ascend.
@@ -68,10 +69,12 @@ def find_subgroups(
     levels : array_like of str, shape [N]
         Level of each bag, see `make_levels`.
     figures : mapping of str to callable
-        Functions by name, each called with values, scores and ``groups=``: `binary_figures`, or
-        `midam.targets.Target.estimate`.
+        Functions by name, each called with values, scores, and ``groups=`` and ``folds=`` if they are given:
+        `binary_figures`, or `midam.targets.Target.estimate`, which takes no folds.
     groups : array_like of str, shape [N], optional
         Patients, for the intervals.
+    folds : array_like, shape [N], optional
+        Folds of cross-validated scores, for the AUROC, as in `midam.evaluate.intervals.auroc_interval`.
     reference : str, optional
         Level to compare the others with; default: the largest level that has the first metric.
 
@@ -92,31 +95,30 @@ def find_subgroups(
     y, s, names = np.asarray(values), np.asarray(scores), np.asarray(levels, dtype=np.str_)
     if names.shape != (len(y),):
         raise BagDataError(f"Expected one level per bag, got {names.shape} for {len(y)} bags; pass an array [N].")
-    units = None if groups is None else np.asarray(groups, dtype=np.str_)
+    known = {"groups": groups, "folds": folds}
+    units = {name: np.asarray(x, dtype=np.str_) for name, x in known.items() if x is not None}
     parts = []
     for level in sorted_levels(np.unique(names).tolist()):
         inside = names == level
-        within = None if units is None else units[inside]
-        measured = {name: figure(y[inside], s[inside], groups=within) for name, figure in figures.items()}
+        within = {name: x[inside] for name, x in units.items()}
+        measured = {name: figure(y[inside], s[inside], **within) for name, figure in figures.items()}
         parts.append(Subgroup(level, int(inside.sum()), measured, {}))
     first = next(iter(figures))
     complete = [part for part in parts if part.figures[first] is not None and reference in (None, part.level)]
-    if not complete:
-        return parts
-    base = max(complete, key=lambda part: part.bags)
-    return [part if part is base else _compared(part, base) for part in parts]
+    base = max(complete, key=lambda part: part.bags, default=None)
+    return [part if base is None or part is base else _compared(part, base) for part in parts]
 
 
 def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
     """Return metrics of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
 
-    def area(labels: NDArray[np.int64], scores: NDArray[np.float64], *, groups: ArrayLike | None) -> Estimate | None:
-        return auroc_estimate(labels, scores, groups=groups, resamples=fewer_resamples(len(labels)))
+    def area(labels: NDArray[np.int64], scores: NDArray[np.float64], **known: Any) -> Estimate | None:
+        return auroc_estimate(labels, scores, resamples=fewer_resamples(len(labels)), **known)
 
-    rates = {"sensitivity": 1, "specificity": 0}
-    return {"auroc": area} | {
-        name: partial(called_right, threshold=threshold, label=label) for name, label in rates.items()
-    }
+    def share(label: int, labels: Any, scores: Any, *, groups: Any = None, **_: Any) -> Estimate | None:
+        return called_right(labels, scores, threshold=threshold, label=label, groups=groups)
+
+    return {"auroc": area, "sensitivity": partial(share, 1), "specificity": partial(share, 0)}
 
 
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:

@@ -277,9 +277,8 @@ class TargetPage:
         """Return the metrics of each level, the reference first, and rows of a forest plot."""
         figures = self.subgroup_figures()
         first, compared = next(iter(figures)), list(figures)[:2]  # the compared ones get a column of differences
-        parts = find_subgroups(
-            bags.values, bags.scores, levels, figures=figures, groups=bags.groups, reference=reference
-        )
+        known = {"groups": bags.groups, "folds": bags.folds if self.of_target == "binary" else None}
+        parts = find_subgroups(bags.values, bags.scores, levels, figures=figures, **known, reference=reference)
         several, rows, lines = any(part.differences for part in parts), list[list[Any]](), list[Row]()
         for part in sorted(parts, key=lambda part: part.level != reference):
             row: list[Any] = [part.level, part.bags]
