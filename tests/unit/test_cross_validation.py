@@ -144,9 +144,9 @@ def test_a_site_with_more_positive_bags_keeps_its_higher_scores():
     scores = expit(rng.normal(2.0 * labels - 1.0))
     bags = Bags.from_list([[[0.0]]] * 600, labels).replace(sites=sites)
     folds = choose_folds(bags, Settings(folds="site"), at_once=True)
-    parts = SplitBags(bags, np.full(600, "train"), folds=folds)
+    parts = SplitBags(bags, np.full(600, "train"), folds=folds, by_site=True)
     scored = OutOfFold(labels, scores, folds)
-    evaluation = RunEvaluation(parts, scores, Settings(folds="site").run, scored)
+    evaluation = RunEvaluation(parts, scores, rule="youden", out_of_fold=scored)
     share = {name: labels[sites == name].mean() for name in "ABC"}
     for name, entry in evaluation.by_site(bags).items():
         assert abs(entry["called"] / 200 - (0.16 + 0.68 * share[name])) < 0.1, name
@@ -209,7 +209,8 @@ def test_a_run_reports_scores_of_models_that_have_not_seen_the_bag(tmp_path, tab
 
 
 def test_the_model_of_a_cross_validated_run_is_that_of_all_bags(tmp_path, table):
-    fit_run(str(table), settings(impute="zero"), RunFolder(tmp_path / "run"), method="midam")
+    summary = fit_run(str(table), settings(impute="zero"), RunFolder(tmp_path / "run"), method="midam")
+    assert summary["by_weights"]["last"]["out_of_fold_auroc"] == summary["out_of_fold"]["auroc"]
     fit_run(
         str(table),
         settings(impute="zero", test_fraction=0.0, val_fraction=0.0),

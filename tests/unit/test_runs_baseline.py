@@ -1,5 +1,7 @@
 """The baseline beside a run in words, on disk, and on bags of any size."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,7 @@ from tests.trainings import witness_bags
 from midam.data.bags import Bags
 from midam.data.statistics import STATISTICS, bag_statistics
 from midam.report.words import advice, caution, result_words, verdict
-from midam.runs.baseline import train_baseline, usual_baseline, write_scores
+from midam.runs.baseline import held_out_scores, train_baseline, usual_baseline, write_scores
 from midam.runs.data import SplitBags
 from midam.runs.folder import RunFolder
 from midam.targets.binary import Binary
@@ -84,6 +86,22 @@ def test_test_bags_of_one_class_give_way_to_validation_bags():
     assert found.entry["part"] == "val"
     assert found.scores.shape == (8,)
     assert found.seconds > 0
+
+
+def test_scores_of_folds_are_on_one_scale():
+    folds = np.arange(60) % 3
+    parts = SplitBags(witness_bags(60), np.repeat("out_of_fold", 60), folds=folds)
+    truth, tested = np.random.default_rng(0).normal(size=60), np.arange(60)
+
+    def score(trial):
+        fold = folds[trial.score[0]]
+        return 10.0**fold * truth[trial.score] + fold
+
+    found = held_out_scores(parts, tested, score, seed=0)
+    spread = [found[folds == fold].std() for fold in range(3)]
+    assert max(spread) < 1.5 * min(spread)
+    sites = held_out_scores(replace(parts, by_site=True), tested, score, seed=0)
+    np.testing.assert_array_equal(sites, 10.0**folds * truth + folds)
 
 
 def test_the_scores_on_disk_belong_to_just_these_bags(tmp_path):

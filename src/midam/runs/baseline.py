@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import first_line
+from midam.evaluate.calibrate import one_scale
 from midam.files import write_text
 from midam.registry import BASELINES
 from midam.runs.data import SplitBags
@@ -71,7 +72,8 @@ def held_out_scores(
 ) -> NDArray[np.float64]:
     """Return the scores of the `tested` bags by a training on the training bags, or, of folds, on the other folds.
 
-    `score` trains on the bags of a trial, and returns the scores of those that it holds out.
+    `score` trains on the bags of a trial, and returns the scores of those that it holds out. Those of folds are brought
+    to one scale, as the model's are, see `midam.targets.Target.cross_decide`.
     """
     from midam.train.side import Trial  # imports torch
 
@@ -81,6 +83,8 @@ def held_out_scores(
     scores = np.full((len(parts.bags), *of_trials[0].shape[1:]), np.nan)
     for trial, of_trial in zip(trials, of_trials):
         scores[trial.score] = of_trial
+    if parts.folds is not None and scores.ndim == 1 and not parts.by_site:
+        scores = one_scale(scores, parts.folds)
     return scores[tested]
 
 

@@ -51,8 +51,8 @@ class SplitBags:
     of missing values. `gaps` [N, D] is the share of missing values in each bag. `columns` is the JSON text of the
     `ColumnCoder` that encoded columns. `missing` counts the missing values of each column that has some.
 
-    With `folds` [N], models that have not seen a bag score it, and all bags train the model; `raw` are the bags before
-    columns were encoded and gaps filled, if they were.
+    With `folds` [N], which may be sites (`by_site`), models that have not seen a bag score it, and all bags train the
+    model; `raw` are the bags before columns were encoded and gaps filled, if they were.
     """
 
     bags: Bags
@@ -63,6 +63,7 @@ class SplitBags:
     missing: dict[str, int] | None = None
     folds: NDArray[np.int64] | None = None
     raw: Bags | None = None
+    by_site: bool = False
 
     def part(self, name: str) -> Bags:
         """Return the bags of a split, which must not be empty."""
@@ -152,7 +153,8 @@ def split_data(bags: Bags, settings: Settings, *, folds: NDArray[np.int64] | Non
             warnings.warn(message, stacklevel=2)
     prepared = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
     parts = SplitBags(prepared.bags, splits, prepared.imputed, prepared.gaps, prepared.columns, prepared.missing)
-    return replace(parts, folds=folds, raw=None if folds is None or prepared.bags is bags else bags)
+    raw = None if folds is None or prepared.bags is bags else bags
+    return replace(parts, folds=folds, raw=raw, by_site=folds is not None and run.site is not None)
 
 
 def divided(bags: Bags, settings: Settings, *, at_once: bool) -> SplitBags:

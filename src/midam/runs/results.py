@@ -35,7 +35,7 @@ from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
 from midam.runs.instance_files import labeled_bags, summarize_instances
 from midam.runs.result import Result
-from midam.settings import ResolvedSettings, RunSettings
+from midam.settings import ResolvedSettings
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
 from midam.train.side import Trial
@@ -48,8 +48,7 @@ _ROWS = 10_000  # of a table that are formatted at a time
 class RunEvaluation:
     """Scores [N] or [N, C] of all bags of a run, and the decision that is fitted on its validation bags.
 
-    If validation bags are few, training bags scored `out_of_fold` are added. `run` has the rule that chooses the
-    threshold, and the column of sites, if these are the folds.
+    If validation bags are few, training bags scored `out_of_fold` are added. `rule` chooses the threshold.
 
     Attributes
     ----------
@@ -64,16 +63,16 @@ class RunEvaluation:
         Fold of each bag, if models of folds scored them.
     """
 
-    def __init__(self, parts: SplitBags, scores: Scores, run: RunSettings, out_of_fold: OutOfFold | None) -> None:
+    def __init__(self, parts: SplitBags, scores: Scores, *, rule: str, out_of_fold: OutOfFold | None) -> None:
         self.target, self.folds = target_of(parts.bags), parts.folds
         self.decided: Decision | None
         self.splits, self.scores, self.values = parts.splits, scores, self.target.values(parts.bags)
         if parts.folds is not None and out_of_fold is not None:
             self.splits = np.full(len(scores), OUT_OF_FOLD)
-            made = self.target.cross_decide(out_of_fold, rule=run.threshold, alike=run.site is None)
+            made = self.target.cross_decide(out_of_fold, rule=rule, alike=not parts.by_site)
             self.scores, self.decision, self.decided = made
             return
-        held, rule = parts.splits == "val", run.threshold
+        held = parts.splits == "val"
         self.decision = self.target.decide(self.values[held], scores[held], rule=rule, out_of_fold=out_of_fold)
         self.decided = self.decision
 
@@ -211,13 +210,12 @@ def write_results(
         ranks.leave()
         if not ranks.leads:
             return {}
-    evaluation = RunEvaluation(parts, scores, config.run, fitted.out_of_fold)
+    evaluation = RunEvaluation(parts, scores, rule=config.run.threshold, out_of_fold=fitted.out_of_fold)
     bags, target, decision = parts.bags, evaluation.target, evaluation.decision
     save_checkpoint(folder.model, model_content(fitted, reading.origin, decided=target.saved(decision)))
     scores, shown = evaluation.scores, replace(parts, splits=evaluation.splits)
     options: dict[str, Any] = {"decision": evaluation.decided, "folds": evaluation.folds}
-    site = None if evaluation.folds is None else config.run.site
-    names = {"splits": shown.splits, "folds": evaluation.folds if site is None else bags.sites}
+    names = {"splits": shown.splits, "folds": bags.sites if parts.by_site else evaluation.folds}
     write_text(folder.predictions, predictions_text(bags, target, scores, **{**options, **names}))
     baseline = BaselineResult()
     if config.run.baseline and fitted.method is None:
@@ -228,10 +226,10 @@ def write_results(
     entries = summarize_parts(bags, target, shown.splits, scores, names=SPLITS, **options)
     if evaluation.folds is not None:
         entries["folds"] = len(np.unique(evaluation.folds))
-    if site is not None:
-        entries["sites"] = {"column": site, "by_site": evaluation.by_site(bags)}
+    if parts.by_site:
+        entries["sites"] = {"column": config.run.site, "by_site": evaluation.by_site(bags)}
     entries |= {**thresholds_of(decision), **target.description}
-    entries |= _of_method(fitted, evaluation, baseline)
+    entries |= _of_method(fitted, target, entries, baseline)
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
     checks = _Checks(model, parts, shown, evaluation, config.run.chunk_size, calls, until)
@@ -244,16 +242,12 @@ def write_results(
     return result.write(folder)
 
 
-def _of_method(fitted: Fitted, evaluation: RunEvaluation, baseline: BaselineResult) -> dict[str, Any]:
-    """Return the summary's entries about the method."""
+def _of_method(fitted: Fitted, target: Target, parts: Mapping[str, Any], baseline: BaselineResult) -> dict[str, Any]:
+    """Return the summary's entries about the method; `parts` are those of the parts of the bags."""
     if fitted.method is not None:
         return {**fitted.entries, "method": {"name": fitted.method}, "members": len(scorers_of(fitted.model))}
-    selected, target = fitted.entries["selected"]["weights"], evaluation.target
-    for name in SPLITS:
-        inside = evaluation.splits == name
-        if inside.any():
-            metric = target.metric_value(evaluation.values[inside], evaluation.scores[inside])
-            fitted.entries["by_weights"][selected][f"{name}_{target.metric}"] = metric
+    weights, metric = fitted.entries["by_weights"][fitted.entries["selected"]["weights"]], target.metric
+    weights |= {f"{name}_{metric}": parts[name][metric] for name in SPLITS if name in parts}
     noted = {} if baseline.note is None else {"baseline_note": baseline.note}
     return {**fitted.entries, "baseline": baseline.entry, **noted}
 
