@@ -88,7 +88,20 @@ def test_operating_point_breaks_ties_by_balance_then_by_sensitivity():
 
 def test_operating_point_without_a_useful_threshold_calls_all_positive():
     assert operating_point([1, 1, 0, 0], [0.0, 1.0, 2.0, 3.0]) == 0.0
-    assert operating_point([0, 1], [0.3, 0.3]) == 0.3
+    assert 0.3 - 1e-8 < operating_point([0, 1], [0.3, 0.3]) <= 0.3
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank")
+def test_classes_are_the_same_by_scores_with_nine_digits():
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 20):
+        scores = rng.choice(rng.random(count).astype(np.float32), 60).astype(np.float64)
+        labels, folds = np.arange(60) % 2, np.arange(60) // 12
+        made = target_named(None).cross_decide(OutOfFold(labels, scores, folds))
+        points = [(scores, point.threshold) for point in operating_points(labels, scores)]
+        for values, threshold in [*points, (made.scores, made.decision.threshold)]:
+            rounded = np.array([float(f"{value:.9g}") for value in values])
+            np.testing.assert_array_equal(rounded >= threshold, values >= threshold)
 
 
 def test_operating_point_between_neighboring_floats_and_huge_scores():

@@ -18,6 +18,8 @@ RULES = (
     "cost=10:1",
 )
 """Threshold rules that a report always shows."""
+# Relative difference of two numbers that files, which hold nine digits, tell apart.
+APART = 1e-8
 
 
 class Estimate(NamedTuple):
@@ -167,12 +169,13 @@ class OperatingPoint(Form):
 def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] = RULES) -> list[OperatingPoint]:
     """Choose the scores from which a bag is called positive, by rules; pass bags that were not used in training.
 
-    Candidates are the midpoints between neighboring scores, the lowest score (all bags positive) and a threshold above
-    all scores (no bag positive). "youden" maximizes J = sensitivity + specificity - 1 (Youden 1950); of equal J, the
-    smallest difference between the two wins. "sensitivity=0.9" is the highest threshold that reaches this sensitivity,
-    "specificity=0.95" the lowest that reaches this specificity. "ppv=0.5" has the highest sensitivity of the thresholds
-    that reach this PPV; if none does, it has the highest PPV, with a note. "f1" maximizes F1, and "cost=10:1"
-    minimizes 10 times the missed positive bags plus the false alarms. Of equally good thresholds the lowest is chosen.
+    Candidates are the midpoints between neighboring scores, a threshold just below all scores (all bags positive) and
+    one just above them (no bag positive). "youden" maximizes J = sensitivity + specificity - 1 (Youden 1950); of equal
+    J, the smallest difference between the two wins. "sensitivity=0.9" is the highest threshold that reaches this
+    sensitivity, "specificity=0.95" the lowest that reaches this specificity. "ppv=0.5" has the highest sensitivity of
+    the thresholds that reach this PPV; if none does, it has the highest PPV, with a note. "f1" maximizes F1, and
+    "cost=10:1" minimizes 10 times the missed positive bags plus the false alarms. Of equally good thresholds the lowest
+    is chosen.
 
     Parameters
     ----------
@@ -205,11 +208,11 @@ def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] 
 
 
 def cut_below(values: Scores, start: int) -> float:
-    """Return a threshold that exactly the ascending `values` from position `start` on reach."""
+    """Return a threshold that exactly the ascending `values` from position `start` on reach, also with nine digits."""
     if start == 0:
-        return float(values[0])
+        return float(values[0] - APART * abs(values[0]))
     if start == values.size:
-        return float(np.nextafter(values[-1], np.inf))
+        return float(np.nextafter(values[-1] + APART * abs(values[-1]), np.inf))
     middle = values[start - 1] / 2 + values[start] / 2
     # Neighboring floats have no number between them.
     return float(middle if middle > values[start - 1] else values[start])

@@ -13,7 +13,7 @@ from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, one_scale, sco
 from midam.evaluate.decisions import Decision
 from midam.evaluate.intervals import paired_delong
 from midam.evaluate.metrics import summarize
-from midam.evaluate.proportions import Estimate, auroc_estimate
+from midam.evaluate.proportions import APART, Estimate, auroc_estimate
 from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.targets.base import (
     CardWords,
@@ -177,7 +177,8 @@ class Binary(Target):
             inside, cut = scored.folds == fold, cast(BinaryDecision, decision).threshold
             above = scores[inside] >= cut
             moved = expit(score_logits(scores[inside]) + score_logits([one]) - score_logits([cut]))
-            scores[inside] = np.where(above, np.maximum(moved, one), np.minimum(moved, np.nextafter(one, -1)))
+            low, high = np.nextafter(one - APART * abs(one), -1), one + APART * abs(one)
+            scores[inside] = np.where(above, np.maximum(moved, high), np.minimum(moved, low))
         return scores
 
     def saved(self, decision: Decided) -> dict[str, Any]:
@@ -196,8 +197,7 @@ class Binary(Target):
         """Return the probability of the positive class, and the class by its name."""
         if decision is None:
             return {name: [None] * len(scores) for name in ("probability", "class")}
-        names = self.names or (0, 1)
-        called = [names[code] for code in _final(decision).call(scores).tolist()]
+        called = [(self.names or (0, 1))[code] for code in _final(decision).call(scores).tolist()]
         return {"probability": decision.predict(scores).tolist(), "class": called}
 
     def summarize(
