@@ -14,7 +14,7 @@ from tests import judging
 from midam import evaluate
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import classes, concordance, survival
-from midam.evaluate.decisions import GradeCuts, quadratic_kappa
+from midam.evaluate.decisions import GradeCuts, RiskGroups, quadratic_kappa
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import Pairs, auroc
 
@@ -432,6 +432,19 @@ def test_log_rank_of_patients_with_several_bags_holds_its_level():
     below = {aware: np.mean(np.array(values) < 0.05) for aware, values in found.items()}
     assert below[True] < 0.1
     assert below[False] > 0.2
+
+
+def test_the_bags_of_one_patient_have_no_test_but_all_other_figures():
+    values, scores = np.array([[1.0, 1], [2, 1], [3, 0], [4, 1]]), np.array([0.9, 0.2, 0.4, 0.1])
+    decision = RiskGroups.fit(scores, values)
+    target = judging.target("survival", ("time", "event"))
+    summary = target.summarize(values, scores, groups=np.array(["p"] * 4), decision=decision)
+    assert summary["log_rank_p"] is None
+    assert summary["c_index"] == pytest.approx(4 / 5)
+    table, patient = np.eye(3)[np.arange(12) % 3], np.array(["p"] * 12)
+    for count in (1, 3):
+        *_, p = evaluate.paired_macro_auroc(table[:, :count], table[:, :count], table[:, :count] * 0, groups=patient)
+        assert 0 < p < 1
 
 
 def test_log_rank_counts_a_repeated_bag_once():

@@ -217,6 +217,6 @@ def paired_macro_auroc(
         both = (macro_auroc_interval(y, scores, groups=groups) for scores in (a, b))
         return [interval for interval in both if interval is not None]
 
-    law = scipy.stats.t(units.max()) if grouped else scipy.stats.norm()
+    law = scipy.stats.t(units.max()) if grouped and units.any() else scipy.stats.norm()
     moves = first - second
     return paired_difference(values, [moves], float((moves**2).sum()), intervals, law=law)

@@ -143,7 +143,7 @@ def log_rank(time: ArrayLike, event: ArrayLike, risk: ArrayLike, *, groups: Arra
     if grouped:
         at, hazard, count = np.searchsorted(times, t), events / at_risk, int(units.max()) + 1
         terms = e * (inside - share[:, at]) - inside * np.cumsum(hazard)[at] + np.cumsum(share * hazard, axis=1)[:, at]
-        covariance = count * np.cov([np.bincount(units, weights=row) for row in terms])
+        covariance = count * np.cov([np.bincount(units, weights=row) for row in terms], ddof=min(1, count - 1))
     else:
         # A time with one bag at risk has no variance.
         spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
