@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, precision_score, recall_sco
 from midam.errors import ConfigError
 from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
 from midam.evaluate.calibrate import calibration_interval, reliability_bins
-from midam.evaluate.intervals import fold_interval
+from midam.evaluate.intervals import auroc_interval, fold_interval
 from midam.evaluate.metrics import summarize, threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, operating_points, proportion
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
@@ -158,6 +158,16 @@ def test_a_bootstrap_that_cannot_vary_makes_no_interval():
     assert np.isnan([perfect.low, perfect.high]).all()
     assert other.low < other.value < 1 == other.high
     assert fold_interval(labels * 2, scores * 2, [0] * 10 + [1] * 10) is None
+
+
+def test_intervals_of_folds_count_patients_and_shared_training_bags():
+    labels, scores, _ = sample(80)
+    folds = np.arange(80) // 20
+    once, found = fold_interval(labels, scores, folds), auroc_interval(labels, scores, folds=folds)
+    copies = [np.repeat(x, 3) for x in (labels, scores, folds)]
+    thrice = fold_interval(*copies, groups=np.repeat(np.arange(80), 3))
+    np.testing.assert_allclose(once[:2], thrice[:2])
+    assert once.high - once.low == pytest.approx(found.high - found.low, rel=0.2)
 
 
 def test_calibration_lines_of_patients_are_wider():

@@ -182,8 +182,7 @@ def paired_delong(
     (0.111, 0.48)
     """
     refuse_other_order(labels, groups, folds)
-    y, a = check_bags(labels, scores_a)
-    _, b = check_bags(labels, scores_b)
+    (y, a), (_, b) = check_bags(labels, scores_a), check_bags(labels, scores_b)
     sizes = check_two_classes(y)
     units, grouped = units_of(groups, y.size)
     a_pos, a_neg = placements(y, a, folds)
@@ -191,8 +190,7 @@ def paired_delong(
     d_pos, d_neg = a_pos - b_pos, a_neg - b_neg
     law = scipy.stats.norm()
     if grouped:
-        sizes = _classes_of(units, y)
-        variance = _clustered_variance(y, d_pos, d_neg, units)
+        sizes, variance = _classes_of(units, y), _clustered_variance(y, d_pos, d_neg, units)
         if variance > 0:
             law = scipy.stats.t(min(sizes) - 1)
     else:
@@ -234,25 +232,29 @@ def paired_difference(
     return difference, max(difference - below, -1.0), min(difference + above, 1.0), p
 
 
-def fold_interval(labels: ArrayLike, scores: ArrayLike, folds: ArrayLike) -> Interval | None:
+def fold_interval(
+    labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, groups: ArrayLike | None = None
+) -> Interval | None:
     """Return the interval of the mean AUROC over folds [N], by DeLong's variance of each fold.
 
-    None if the variance of a fold cannot be estimated, or all variances are zero, as with perfect AUROCs.
+    The variance is that of whole groups [N] if they are given, and is enlarged for models that share training bags, as
+    in `auroc_interval`. None if the variance of a fold cannot be estimated, or all variances are zero, as with perfect
+    AUROCs.
 
     Examples
     --------
     >>> found = fold_interval([0, 0, 1, 1] * 2, [1, 3, 2, 4, 1, 2, 3, 4], [0] * 4 + [1] * 4)
     >>> round(found.low, 3), round(found.high, 3)
-    (0.529, 1.0)
+    (0.275, 1.0)
     """
-    y, x = check_bags(labels, scores)
-    parts = (np.asarray(folds) == fold for fold in np.unique(folds))
-    each = [_delong(*placements(y[inside], x[inside])) for inside in parts]
-    areas, variances = np.array(each).T
-    if not np.isfinite(variances).all() or not variances.any():
+    (y, x), units = check_bags(labels, scores), units_of(groups, np.size(folds))[0]
+    parts = [np.asarray(folds) == fold for fold in np.unique(folds)]
+    placed = [placements(y[inside], x[inside]) for inside in parts]
+    each = [_clustered_variance(y[inside], *both, units[inside]) for inside, both in zip(parts, placed)]
+    mean, variance = float(np.mean([of_pos.mean() for of_pos, _ in placed])), _shared(folds) * float(np.sum(each))
+    if not variance > 0:
         return None
-    half = Z95 * float(np.sqrt(variances.sum())) / len(each)
-    mean = float(areas.mean())
+    half = Z95 * float(np.sqrt(variance)) / len(each)
     return Interval(max(mean - half, 0.0), min(mean + half, 1.0), "DeLong, mean of folds")
 
 

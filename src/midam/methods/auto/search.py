@@ -431,7 +431,7 @@ def mix(
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"]) for row in rows]
     for place, number in enumerate(whole):
         after, at = rows[number].get("after"), final.epochs[place]
-        ends = fold_interval(held.labels, held.logits[place][at], held.fold)
+        ends = fold_interval(held.labels, held.logits[place][at], held.fold, groups=held.groups)
         tried[number] = replace(
             tried[number],
             auroc=final.areas[place],
@@ -472,7 +472,7 @@ class _HeldOut:
         self.fold = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
         index = np.concatenate([trial.score for trial in trials])
         self.labels = labels[index]
-        self._groups = None if bags.groups is None else bags.groups[index]
+        self.groups = None if bags.groups is None else bags.groups[index]
 
     def choice(self, folds: NDArray[np.int64]) -> _Choice:
         """Choose epochs and weights on these folds; without folds all epochs and the prior weights."""
@@ -482,7 +482,7 @@ class _HeldOut:
         epochs = [best_epochs(areas[folds]) for areas in self._areas]
         areas = [float(each[folds, at].mean()) for each, at in zip(self._areas, epochs)]
         logits = [x[[at]][:, inside] for x, at in zip(self.logits, epochs)]
-        groups = None if self._groups is None else self._groups[inside]
+        groups = None if self.groups is None else self.groups[inside]
         return _Choice(epochs, areas, fit_mixture(logits, areas, self.labels[inside], groups, self._prior).weights)
 
     def scores(self, choice: _Choice, lines: list[Line], fold: int) -> Numbers:
