@@ -353,6 +353,13 @@ def test_subgroups_of_cross_validated_bags_compare_bags_of_one_fold():
     assert table.rows[0][2].value > auroc(labels, scores) + 0.1
 
 
+def test_a_column_that_is_named_group_is_shown(tmp_path):
+    (tmp_path / "t.csv").write_text("bag,group\n" + "".join(f"<b>&{i},{'ab'[i % 2]}\n" for i in range(6)))
+    tested = replace(study([0, 1] * 3, range(6)).tested, groups=np.array(list("pppqqq")))
+    levels = report._columns(tested, SubgroupTable(tmp_path / "t.csv", ["group"]), None)
+    assert levels["group"].tolist() == ["a", "b"] * 3
+
+
 TRIED = [
     {"method": "trees", "auroc": 0.8125, "seconds": 12.5, "weight": 0.75, "note": None},
     {"method": "midam", "auroc": 0.6, "seconds": 30.0, "weight": 0.25, "note": None},

@@ -229,9 +229,9 @@ def _columns(
     if sites is not None and tested.folds is not None:
         levels[sites["column"]] = tested.folds
     if tested.groups is not None and 2 <= len(np.unique(tested.groups)) <= _MOST_GROUPS:
-        levels[BY_GROUP] = tested.groups
+        levels.setdefault(BY_GROUP, tested.groups)
     if tested.sizes is not None and len(np.unique(tested.sizes)) > 1:
-        levels[BY_SIZE] = make_levels(tested.sizes.tolist())
+        levels.setdefault(BY_SIZE, make_levels(tested.sizes.tolist()))
     return levels
 
 
