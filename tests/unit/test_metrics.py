@@ -14,6 +14,7 @@ from scipy.special import expit
 from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
+from midam import evaluate as ev
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale
 from midam.evaluate.metrics import GIVEN, auprc, measure, summarize, threshold_metrics
@@ -425,3 +426,66 @@ def test_whole_numbers_that_rounding_makes_equal_are_refused():
     for scores in (np.array([2**60, 2**60 + 1]), torch.tensor([2**60, 2**60 + 1]), [2**60, 2**60 + 1]):
         with pytest.raises(BagDataError, match=r"up to 2\*\*53"):
             auroc([0, 1], scores)
+
+
+NAMED = [f"bag{i:02}" for i in range(40)]
+SIDES = pd.Series(np.arange(40) % 2, index=NAMED)
+HEIGHTS = pd.Series(np.random.default_rng(0).random(40), index=NAMED)
+PATIENTS = pd.Series([f"p{i // 2}" for i in range(40)], index=NAMED)
+TABLE = pd.DataFrame({"a": SIDES, "b": 1 - SIDES})
+MIXED = np.random.default_rng(1).permutation(40)
+IN_OTHER_ORDER = {
+    "summary's groups": lambda: ev.summarize(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "summary's folds": lambda: ev.summarize(SIDES, HEIGHTS, folds=PATIENTS.iloc[MIXED]),
+    "summary's probabilities": lambda: ev.summarize(SIDES, HEIGHTS, probabilities=HEIGHTS.iloc[MIXED]),
+    "folds": lambda: ev.auroc(SIDES, HEIGHTS, folds=PATIENTS.iloc[MIXED]),
+    "groups and scores": lambda: ev.auroc_interval(SIDES.to_numpy(), HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "two scores": lambda: ev.paired_delong(SIDES.to_numpy(), HEIGHTS, HEIGHTS.iloc[MIXED]),
+    "threshold": lambda: ev.threshold_metrics(SIDES, HEIGHTS, 0.5, groups=PATIENTS.iloc[MIXED]),
+    "proportion": lambda: ev.proportion(SIDES, groups=PATIENTS.iloc[MIXED]),
+    "bins": lambda: ev.reliability_bins(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "bands": lambda: ev.curve_bands(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "subgroups": lambda: ev.find_subgroups(SIDES, HEIGHTS.iloc[MIXED], PATIENTS, figures=ev.binary_figures()),
+    "concordance": lambda: ev.Pairs.of_numbers(SIDES).concordance(HEIGHTS.iloc[MIXED]),
+    "its groups": lambda: ev.concordance_interval(ev.Pairs.of_numbers(SIDES), HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "times": lambda: ev.Pairs.of_times(HEIGHTS, SIDES).concordance(HEIGHTS.iloc[MIXED]),
+    "risk groups": lambda: ev.log_rank(HEIGHTS, SIDES, PATIENTS.iloc[MIXED]),
+    "tables": lambda: ev.macro_auroc(TABLE, TABLE.iloc[MIXED]),
+    "columns": lambda: ev.class_aurocs(TABLE, TABLE[["b", "a"]]),
+    "their groups": lambda: ev.macro_auroc_interval(TABLE, TABLE, groups=PATIENTS.iloc[MIXED]),
+    "two tables": lambda: ev.paired_macro_auroc(TABLE, TABLE, TABLE.iloc[MIXED]),
+    "grades": lambda: ev.GradeCuts.fit(HEIGHTS.iloc[MIXED], SIDES, count=2),
+    "numbers": lambda: ev.NumberScale.fit(HEIGHTS.iloc[MIXED], SIDES),
+    "classes": lambda: ev.TemperatureCalibrator.fit(TABLE.iloc[MIXED], SIDES),
+    "instances": lambda: ev.instance_metrics(SIDES, HEIGHTS.iloc[MIXED], [20, 20]),
+    "other bags in part": lambda: ev.auroc(SIDES, HEIGHTS.set_axis([f"bag{i:02}" for i in range(1, 41)])),
+}
+
+
+@pytest.mark.parametrize("call", IN_OTHER_ORDER.values(), ids=IN_OTHER_ORDER)
+def test_series_in_another_order_are_refused_everywhere(call):
+    with pytest.raises(BagDataError, match="in one place; order one by the other"):
+        call()
+
+
+def test_series_in_one_order_give_the_numbers_of_arrays():
+    series = ev.summarize(SIDES, HEIGHTS, groups=PATIENTS, folds=PATIENTS.str[-1], probabilities=HEIGHTS)
+    arrays = [part.to_numpy() for part in (SIDES, HEIGHTS, PATIENTS, PATIENTS.str[-1], HEIGHTS)]
+    names = ("labels", "scores", "groups", "folds", "probabilities")
+    assert series == ev.summarize(**dict(zip(names, arrays, strict=True)))
+
+
+def test_what_is_no_share_threshold_or_fold_is_refused():
+    for hits in ([0.9, 0.1], [np.nan, 1.0], ["no", "yes"]):
+        with pytest.raises(BagDataError, match="hits as truth values"):
+            ev.proportion(hits)
+    with pytest.raises(ConfigError, match="`threshold` as a finite number, got nan"):
+        threshold_metrics([0, 1], [0.2, 0.7], math.nan)
+    for folds in ([np.nan, np.nan, 0, 0], ["a", None, "a", "a"]):
+        with pytest.raises(BagDataError, match="a fold for each bag, got none"):
+            auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=folds)
+    with pytest.raises(BagDataError, match="one fold per bag"):
+        auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=[0, 0])
+    for risk in ([0, 0, 1, np.nan], ["a", "a", "b", None]):
+        with pytest.raises(BagDataError, match="a risk group for each bag, got none"):
+            ev.log_rank([1, 2, 3, 4], [1, 1, 1, 1], risk)

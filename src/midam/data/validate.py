@@ -71,13 +71,24 @@ def in_order(values: Any, bags: Collection[str], kind: str) -> Any:
 
 
 def refuse_other_order(*values: Any) -> None:
-    """Refuse Series whose indexes name the same bags in another order; an index of 0 to N - 1 may hold positions."""
-    indexes = [[*one.index] for one in values if hasattr(one, "iloc")]
-    for other in indexes[1:]:
-        first, positions = indexes[0], [*range(len(other))]
-        if other != first and positions not in (first, other) and len(other) == len(first) and {*other} == {*first}:
-            got = f"{first[0]!r} and {other[0]!r} first; order one by the other, as in `scores.loc[labels.index]`"
-            raise BagDataError(f"Expected Series of the bags in one order, got {got}, or pass arrays.")
+    """Refuse Series and DataFrames whose indexes, or columns, hold the same names in another order, or some others.
+
+    An index of 0 to N - 1 may hold positions.
+    """
+    for axis, kind in (("index", "Series of the bags"), ("columns", "columns")):
+        named = [getattr(one, axis) for one in values if hasattr(one, "iloc") and hasattr(one, axis)]
+        named = [names for names in named if [*names] != [*range(len(names))]]
+        for other in named[1:]:
+            if len(other) == len(named[0]) and not other.equals(named[0]) and other.isin(named[0]).any():
+                at = int(np.argmax(other != named[0]))
+                got = f"{named[0][at]!r} and {other[at]!r} in one place; order one by the other"
+                raise BagDataError(f"Expected {kind} in one order, got {got}: `scores.reindex({axis}=labels.{axis})`.")
+
+
+def column_names(values: Any) -> list[Any] | None:
+    """Return the names of the columns of a DataFrame; None if they are positions, and for an array."""
+    names = [*getattr(values, "columns", ())]
+    return None if names == [*range(len(names))] else names
 
 
 def bag_array(values: Any, bag: int) -> NDArray[Any]:
@@ -220,11 +231,8 @@ def label_array(
 def binary_labels(labels: ArrayLike) -> NDArray[np.int64]:
     """Return labels 0 or 1 [N]; refuse anything else, with advice on the argument."""
     advice = "pass labels 0 and 1, one per bag, such as `bags.labels`"
-    try:
-        values = as_array(labels)
-    except ValueError:
-        values = np.empty((0, 2))
-    if hasattr(labels, "instances") or values.ndim != 1:
+    values = np.empty((0, 2)) if hasattr(labels, "instances") else as_array(labels)
+    if values.ndim != 1:
         raise BagDataError(f"Expected labels [N], got {type(labels).__name__}; {advice}.")
     wrong = [value for value in values.tolist() if value not in (0, 1)]
     if wrong:

@@ -19,7 +19,7 @@ from midam.evaluate.ranking import (
     check_probabilities,
     check_two_classes,
     class_resamples,
-    group_numbers,
+    units_of,
 )
 
 # Limits of the bootstrap: resamples times bags in all (time), and at once (memory).
@@ -117,12 +117,11 @@ def curve_bands(
     >>> bool(found.roc.low[at] <= found.roc.high[at]), found.benefit is None
     (True, True)
     """
-    y, s = check_bags(labels, scores)
+    y, s = check_bags(labels, scores, groups, probabilities)
     check_two_classes(y)
     require_counts(_FEWEST, resamples=resamples)
     count = int(max(_FEWEST, min(resamples, _MOST_ENTRIES // y.size)))
-    units = group_numbers(groups, y.size)
-    units = np.arange(y.size) if units is None else units
+    units, _ = units_of(groups, y.size)
     p = None if probabilities is None else np.asarray(probabilities, dtype=np.float64)
     sensitivity, precision, average, benefit = (
         np.concatenate(part) for part in zip(*_resampled(y, s, units, p, resamples=count))
@@ -140,8 +139,7 @@ def curve_bands(
 
 
 def _band(x: Scores, y: Scores, at: Scores, resampled: Scores) -> Band:
-    low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
-    return Band(x, y, at, low, high)
+    return Band(x, y, at, *np.quantile(resampled, [0.025, 0.975], axis=0))
 
 
 def _cumulated(labels: Labels, scores: Scores, weights: Scores | None = None) -> tuple[Scores, Scores]:

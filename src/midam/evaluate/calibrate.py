@@ -349,7 +349,7 @@ def reliability_bins(labels: ArrayLike, probabilities: ArrayLike, *, groups: Arr
     >>> [(round(part.probability, 2), part.observed.value) for part in bins]
     [(0.4, 0.5), (0.9, 1.0)]
     """
-    y, p = check_probabilities(labels, probabilities)
+    y, p = check_probabilities(labels, probabilities, groups)
     count = int(np.clip(y.size // _BAGS_A_BIN, 1, _MOST_BINS))
     edges = np.unique(np.quantile(p, np.linspace(0, 1, count + 1)[1:-1]))
     place = np.searchsorted(edges, p, side="left")
@@ -371,10 +371,10 @@ def calibration_interval(
     >>> round(line.slope.value, 2), bool(line.slope.low < 1 < line.slope.high)
     (0.62, True)
     """
-    line = calibration_line(labels, probabilities)
+    y, p = check_probabilities(labels, probabilities, groups)
+    line = calibration_line(y, p)
     if line is None:
         return None
-    y, p = check_probabilities(labels, probabilities)
     slope, intercept = line
     x = np.stack([scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST)), np.ones(y.size)], axis=1)
     fitted = scipy.special.expit(x @ [slope, intercept])

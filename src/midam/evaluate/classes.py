@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import as_array
+from midam.data.validate import as_array, refuse_other_order
 from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval, fewer_resamples, logit_interval
 from midam.evaluate.ranking import Scores, auroc, placements, units_of
@@ -90,7 +90,7 @@ def macro_auroc_interval(
     DeLong et al. (1988), Biometrics 44:837. Obuchowski (1997), Biometrics 53:567. Zou and Donner (2008), Statistics in
     Medicine 27:1693.
     """
-    y, s = check_table(labels, scores)
+    y, s = check_table(labels, scores, groups)
     areas = class_aurocs(y, s)
     used = np.flatnonzero(np.isfinite(areas))
     if not used.size:
@@ -119,7 +119,7 @@ def class_intervals(
     labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None, level: float = 0.95
 ) -> list[Interval | None]:
     """Return `midam.evaluate.intervals.auroc_interval` of each column; None for a column without bags of both kinds."""
-    y, s = check_table(labels, scores)
+    y, s = check_table(labels, scores, groups)
     names = None if groups is None else np.asarray(groups, dtype=object)
     intervals: list[Interval | None] = []
     for column, column_labels in enumerate(y.T):
@@ -133,8 +133,9 @@ def class_intervals(
     return intervals
 
 
-def check_codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Return codes [N] as int64; raise a `BagDataError` for no bag, another shape, or codes not in [0, `count`)."""
+def check_codes(codes: ArrayLike, count: int, *more: ArrayLike) -> NDArray[np.int64]:
+    """Return codes [N] as int64; raise a `BagDataError` for codes not in [0, `count`), or as `check_table`."""
+    refuse_other_order(codes, *more)
     y = np.asarray(codes)
     if y.ndim != 1 or y.size == 0:
         raise BagDataError(f"Expected one code per bag, got shape {y.shape}; pass an array [N].")
@@ -143,11 +144,13 @@ def check_codes(codes: ArrayLike, count: int) -> NDArray[np.int64]:
     return y.astype(np.int64)
 
 
-def check_table(labels: ArrayLike, scores: ArrayLike) -> tuple[Scores, Scores]:
+def check_table(labels: ArrayLike, scores: ArrayLike, *more: ArrayLike | None) -> tuple[Scores, Scores]:
     """Return labels [N, C] and scores [N, C] as float64.
 
-    Raise a `BagDataError` for no bag, different shapes, a label other than 0, 1 and NaN, or a score that is not finite.
+    Raise a `BagDataError` for no bag, different shapes, a label other than 0, 1 and NaN, a score that is not finite, or
+    tables of the same bags or columns in different orders, among them `more`.
     """
+    refuse_other_order(labels, scores, *more)
     y, s = as_array(labels, np.float64), as_array(scores, np.float64)
     if y.ndim != 2 or y.shape != s.shape or y.size == 0:
         raise BagDataError(

@@ -9,9 +9,9 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from midam.data.validate import as_array
+from midam.data.validate import refuse_other_order
 from midam.errors import OneClassError
-from midam.evaluate.classes import class_aurocs, class_moves, macro_auroc_interval
+from midam.evaluate.classes import check_table, class_aurocs, class_moves, macro_auroc_interval
 from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, score_bounds
 from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
 from midam.evaluate.survival import uncensored_shares
@@ -109,6 +109,7 @@ def concordance_interval(pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike |
     >>> round(interval.low, 2), interval.high, interval.method
     (0.86, 1.0, 'score')
     """
+    refuse_other_order(*pairs.made_from, scores, groups)
     center = pairs.concordance(scores)
     bags = np.arange(pairs.sides[0].size)
     units, grouped = units_of(groups, bags.size)
@@ -180,17 +181,17 @@ def paired_concordance(
     >>> round(difference, 3), round(p, 3)
     (0.2, 0.058)
     """
+    refuse_other_order(*pairs.made_from, scores_a, scores_b, groups)
     values = pairs.concordance(scores_a), pairs.concordance(scores_b)
     units, grouped = units_of(groups, pairs.sides[0].size)
     first, second = (concordance_moves(pairs, scores, value) for scores, value in zip((scores_a, scores_b), values))
     moves, fewest = np.bincount(units, weights=first - second), units_of_sides(pairs, units)[0]
-    factor = np.sqrt(fewest / (fewest - 1)) if fewest > 1 else np.nan
 
     def intervals() -> list[Interval]:
         return [concordance_interval(pairs, scores, groups=groups) for scores in (scores_a, scores_b)]
 
     law = scipy.stats.t(fewest - 1) if grouped and fewest > 1 else scipy.stats.norm()
-    variance = float((moves**2).sum()) * factor**2
+    variance = moves_variance(first - second, units, fewest)
     return paired_difference(values, [moves], variance, intervals, law=law)
 
 
@@ -203,8 +204,7 @@ def paired_macro_auroc(
     raised if no column has bags of both kinds. If the variance is zero, the intervals of `macro_auroc_interval` are
     combined.
     """
-    y = as_array(labels, np.float64)
-    a, b = as_array(scores_a, np.float64), as_array(scores_b, np.float64)
+    (y, a), (_, b) = check_table(labels, scores_a, scores_b, groups), check_table(labels, scores_b)
     areas = class_aurocs(y, a), class_aurocs(y, b)
     used = np.flatnonzero(np.isfinite(areas[0])).tolist()
     if not used:

@@ -36,7 +36,7 @@ def quadratic_kappa(grades: ArrayLike, predicted: ArrayLike, count: int) -> floa
     """
     from sklearn.metrics import cohen_kappa_score
 
-    y, called = check_codes(grades, count), check_codes(predicted, count)
+    y, called = check_codes(grades, count, predicted), check_codes(predicted, count)
     if len({*y.tolist(), *called.tolist()}) == 1:
         return None
     return float(cohen_kappa_score(y, called, labels=range(count), weights="quadratic"))
@@ -91,7 +91,7 @@ class GradeCuts(Cuts):
 
         Raise a `BagDataError` for invalid values, and an `OneClassError` for bags of one grade.
         """
-        y = check_codes(grades, count)
+        y = check_codes(grades, count, scores)
         s = check_scores(scores, y.size)
         if y.min() == y.max():
             raise OneClassError(f"Expected bags of two grades or more, got only grade {y[0]}; choose on other bags.")
@@ -194,7 +194,7 @@ class TemperatureCalibrator(OnLogit):
         Raise a `BagDataError` for invalid values, and an `OneClassError` for bags of one class.
         """
         s = np.asarray(scores, dtype=np.float64)
-        y = check_codes(codes, s.shape[-1] if s.ndim == 2 else 0)
+        y = check_codes(codes, s.shape[-1] if s.ndim == 2 else 0, scores)
         check_table(np.eye(s.shape[1])[y], s)
         if y.min() == y.max():
             raise OneClassError(f"Expected bags of two classes or more, got only class {y[0]}; fit on other bags.")
@@ -318,7 +318,7 @@ class NumberScale(Fitted):
         """Fit on scores [N] and numbers [N] of validation bags; raise a `BagDataError` for invalid values."""
         from sklearn.isotonic import IsotonicRegression
 
-        y = check_numbers(numbers)
+        y = check_numbers(numbers, scores)
         fitted = IsotonicRegression().fit(check_scores(scores, y.size), y)
         return cls(scores=fitted.X_thresholds_.tolist(), numbers=fitted.y_thresholds_.tolist())
 

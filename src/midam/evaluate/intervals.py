@@ -10,7 +10,6 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import refuse_other_order
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, resampled_aurocs, units_of
 
@@ -97,8 +96,7 @@ def auroc_interval(
     >>> round(interval.low, 3), interval.high, interval.method
     (0.8, 1.0, 'score')
     """
-    refuse_other_order(labels, groups, folds)
-    y, s = check_bags(labels, scores)
+    y, s = check_bags(labels, scores, groups, folds)
     sizes: tuple[float, float] = check_two_classes(y)
     require_counts(resamples=resamples)
     if not 0 < level < 1 or resamples < 100:
@@ -181,8 +179,8 @@ def paired_delong(
     >>> round(difference, 3), round(p, 3)
     (0.111, 0.48)
     """
-    refuse_other_order(labels, groups, folds)
-    (y, a), (_, b) = check_bags(labels, scores_a), check_bags(labels, scores_b)
+    y, a = check_bags(labels, scores_a, scores_b, groups, folds)
+    _, b = check_bags(labels, scores_b)
     sizes = check_two_classes(y)
     units, grouped = units_of(groups, y.size)
     a_pos, a_neg = placements(y, a, folds)
@@ -247,8 +245,9 @@ def fold_interval(
     >>> round(found.low, 3), round(found.high, 3)
     (0.275, 1.0)
     """
-    (y, x), units = check_bags(labels, scores), units_of(groups, np.size(folds))[0]
-    parts = [np.asarray(folds) == fold for fold in np.unique(folds)]
+    y, x = check_bags(labels, scores, groups, folds)
+    numbers, units = units_of(folds, y.size)[0], units_of(groups, y.size)[0]
+    parts = np.unique(numbers)[:, None] == numbers
     placed = [placements(y[inside], x[inside]) for inside in parts]
     each = [_clustered_variance(y[inside], *both, units[inside]) for inside, both in zip(parts, placed)]
     mean, variance = float(np.mean([of_pos.mean() for of_pos, _ in placed])), _shared(folds) * float(np.sum(each))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
 from midam.data.instance_labels import labels_of
-from midam.data.validate import as_array, check_length, instance_label_array
+from midam.data.validate import as_array, check_length, instance_label_array, refuse_other_order
 from midam.errors import BagDataError, require_counts
 from midam.evaluate.intervals import FEW_GROUPS
 from midam.evaluate.proportions import Estimate, wilson
@@ -165,14 +165,14 @@ def instance_metrics(
     (0.5, 0.5, 0.7)
     """
     require_counts(resamples=resamples)
+    refuse_other_order(labels, scores)
+    refuse_other_order(sizes, bag_labels, groups)
     counts = as_array(sizes).astype(np.int64)
     y = instance_label_array(labels, int(counts.sum()), "instance labels")
     s = check_scores(scores, len(y))
     units = units_of(groups, len(counts))[0]
-    positive = np.ones(len(counts), bool)
-    if bag_labels is not None:
-        positive = as_array(bag_labels) == 1
-        check_length(positive, len(counts), "label", "the labels of the bags")
+    positive = np.ones(len(counts), bool) if bag_labels is None else as_array(bag_labels) == 1
+    check_length(positive, len(counts), "label", "the labels of the bags")
     known = ~np.isnan(y)
     bag, right, s = np.repeat(np.arange(len(counts)), counts)[known], y[known] == 1, s[known]
     total = np.bincount(bag, minlength=len(counts))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from midam.errors import BagDataError, ConfigError, OneClassError, first_line
+from midam.errors import BagDataError, ConfigError, OneClassError, first_line, require
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
 from midam.evaluate.proportions import called_right
@@ -93,6 +93,7 @@ def threshold_metrics(
     >>> found["sensitivity"], found["specificity"], found["f1"]
     (0.5, 0.5, 0.5)
     """
+    require(threshold, float, "threshold", "choose one with `operating_points`")
     result: dict[str, Any] = {"threshold": float(threshold)}
     for name, label in (("sensitivity", 1), ("specificity", 0)):
         share = called_right(labels, scores, threshold=threshold, label=label, groups=groups)
@@ -189,7 +190,7 @@ def summarize(
     >>> found["auroc"], found["auroc_method"], found["positives"], len(found["warnings"])
     (0.75, 'logit-delong + score', 2, 1)
     """
-    y, s = check_bags(labels, scores)
+    y, s = check_bags(labels, scores, groups, folds, probabilities)
     units = group_numbers(groups, y.size)
     positives = int(y.sum())
     result: dict[str, Any] = dict.fromkeys(("auroc", "auroc_ci95", "auroc_method", "auprc"))

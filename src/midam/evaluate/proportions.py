@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import as_array
+from midam.data.validate import as_array, refuse_other_order
 from midam.errors import BagDataError, OneClassError
 from midam.evaluate.intervals import FEW_GROUPS, Z95, auroc_interval
 from midam.evaluate.ranking import Scores, auroc, check_bags, check_two_classes, units_of
@@ -70,7 +70,10 @@ def proportion(
     >>> found.value, round(found.low, 3), round(found.high, 3), found.bags
     (0.75, 0.301, 0.954, 4)
     """
-    right = as_array(hits).astype(bool)
+    refuse_other_order(hits, groups, among)
+    right = as_array(hits)
+    if not np.isin(right, (0, 1)).all():
+        raise BagDataError("Expected hits as truth values, got others; compare scores with a threshold.")
     if among is not None:
         inside = as_array(among)
         if inside.dtype.kind != "b" or inside.shape != right.shape:
@@ -97,7 +100,7 @@ def called_right(
 
     None without such bags, or without a threshold.
     """
-    y, s = check_bags(labels, scores)
+    y, s = check_bags(labels, scores, groups)
     return None if threshold is None else proportion((s >= threshold) == y, groups=groups, among=y == label)
 
 

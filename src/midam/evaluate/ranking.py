@@ -12,7 +12,7 @@ scikit-survival's `concordance_index_censored` and of lifelines' `concordance_in
 equal, without a tolerance. Pairs are counted in O(N log N).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -33,12 +33,13 @@ _CHUNK_ENTRIES = 2_000_000
 Positions = NDArray[np.intp]
 
 
-def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
+def check_bags(labels: ArrayLike, scores: ArrayLike, *more: ArrayLike | None) -> tuple[Labels, Scores]:
     """Return labels [N] as int64 and scores [N] as float64.
 
-    Raise a `BagDataError` for no bag, different shapes, a label other than 0 and 1, or a score that is not finite.
+    Raise a `BagDataError` for no bag, different shapes, a label other than 0 and 1, a score that is not finite, or
+    Series of the same bags in different orders, among them `more`.
     """
-    refuse_other_order(labels, scores)
+    refuse_other_order(labels, scores, *more)
     y, s = as_array(labels), as_array(scores, np.float64)
     if y.ndim != 1 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
@@ -49,9 +50,9 @@ def check_bags(labels: ArrayLike, scores: ArrayLike) -> tuple[Labels, Scores]:
     return y.astype(np.int64), check_scores(s, y.size)
 
 
-def check_probabilities(labels: ArrayLike, probabilities: ArrayLike) -> tuple[Labels, Scores]:
+def check_probabilities(labels: ArrayLike, probabilities: ArrayLike, *more: ArrayLike | None) -> tuple[Labels, Scores]:
     """Return what `check_bags` returns; raise a `BagDataError` for a probability outside [0, 1] too."""
-    y, p = check_bags(labels, probabilities)
+    y, p = check_bags(labels, probabilities, *more)
     for bag in np.flatnonzero((p < 0) | (p > 1)):
         raise BagDataError(f"Expected probabilities in [0, 1], got {p[bag]} (bag {bag}); calibrate the scores first.")
     return y, p
@@ -67,18 +68,21 @@ def check_two_classes(labels: Labels) -> tuple[int, int]:
 
 
 def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
-    """Return the groups of bags as numbers 0, 1, ... in sorted order; None without groups.
+    """Return the groups of bags as `part_numbers`; None without groups."""
+    return None if groups is None else part_numbers(groups, bags, kind="group")
 
-    Raise a `BagDataError` unless there is one group per bag.
+
+def part_numbers(parts: ArrayLike, bags: int, *, kind: str) -> NDArray[np.intp]:
+    """Return the part of each bag, such as its group or fold, as numbers 0, 1, ... in sorted order.
+
+    Raise a `BagDataError`, which calls a part a `kind`, unless there is one for each bag.
     """
-    if groups is None:
-        return None
-    names = as_array(groups, object)
+    names = as_array(parts, object)
     if names.shape != (bags,):
-        raise BagDataError(f"Expected one group per bag, got {names.shape} for {bags} bags; pass an array [N].")
+        raise BagDataError(f"Expected one {kind} per bag, got {names.shape} for {bags} bags; pass an array [N].")
     for bag, name in enumerate(names):
         if is_missing(name):
-            raise BagDataError(f"Expected a group for each bag, got none (bag {bag}); name its group.")
+            raise BagDataError(f"Expected a {kind} for each bag, got none (bag {bag}); name its {kind}.")
     return np.unique(name_array(names), return_inverse=True)[1].reshape(-1)
 
 
@@ -107,7 +111,7 @@ def auroc(labels: ArrayLike, scores: ArrayLike, *, folds: ArrayLike | None = Non
     >>> auroc([0, 1, 0, 1], [0.1, 0.4, 0.6, 0.8], folds=[0, 0, 1, 1])
     1.0
     """
-    y, s = check_bags(labels, scores)
+    y, s = check_bags(labels, scores, folds)
     positives, negatives = check_two_classes(y)
     if folds is not None:
         return float(placements(y, s, folds)[0].mean())
@@ -131,8 +135,8 @@ def placements(labels: Labels, scores: Scores, folds: ArrayLike | None = None) -
         of_pos = (ranks[labels == 1] - scipy.stats.rankdata(pos)) / neg.size
         of_neg = 1.0 - (ranks[labels == 0] - scipy.stats.rankdata(neg)) / pos.size
         return of_pos, of_neg
-    wins, pairs, fold_of = np.zeros(labels.size), np.zeros(labels.size), np.asarray(folds)
-    for fold in np.unique(fold_of):
+    wins, pairs, fold_of = np.zeros(labels.size), np.zeros(labels.size), part_numbers(folds, labels.size, kind="fold")
+    for fold in range(int(fold_of.max()) + 1):
         inside = fold_of == fold
         y, ahead = labels[inside], np.zeros(int(inside.sum()))
         counts = {label: int((y == label).sum()) for label in (0, 1)}
@@ -209,7 +213,8 @@ class Pairs:
     (5.0, 0.9)
     """
 
-    def __init__(self, time: Scores, event: NDArray[np.bool_], weights: Scores) -> None:
+    def __init__(self, time: Scores, event: NDArray[np.bool_], weights: Scores, made_from: Sequence[Any]) -> None:
+        self.made_from = made_from  # a Series has the order of the bags
         # Sorted by time, events before censored bags at the same time: a bag is the upper bag of all pairs with the
         # bags after its run of equal (time, event), and the lower bag of all pairs with events before this run.
         self._order: Positions = np.lexsort((~event, time))
@@ -228,7 +233,7 @@ class Pairs:
         For 0 and 1 the concordance is the AUROC; without ties it is ``(1 + Kendall's tau) / 2``.
         """
         y = check_numbers(values)
-        return cls(-y, np.ones(y.size, dtype=bool), np.ones(y.size))
+        return cls(-y, np.ones(y.size, dtype=bool), np.ones(y.size), [values])
 
     @classmethod
     def of_times(cls, time: ArrayLike, event: ArrayLike, *, weights: ArrayLike | None = None) -> Self:
@@ -237,8 +242,8 @@ class Pairs:
         `weights` [N] are the weights of the pairs in which a bag has the earlier event; with 1, the default, the
         concordance is Harrell's C-index (1996, Statistics in Medicine 15:361).
         """
-        t, e = check_times(time, event)
-        return cls(t, e, np.ones(t.size) if weights is None else np.asarray(weights, dtype=np.float64))
+        t, e = check_times(time, event, weights)
+        return cls(t, e, np.ones(t.size) if weights is None else np.asarray(weights, dtype=np.float64), [time, event])
 
     @cached_property
     def total(self) -> float:
@@ -293,6 +298,7 @@ class Pairs:
         return self._weights * (below + tied / 2)
 
     def _check(self, scores: ArrayLike) -> Scores:
+        refuse_other_order(*self.made_from, scores)
         s = check_scores(scores, self._order.size)
         if not self.total > 0:
             raise OneClassError("Expected two bags that their labels order, got none; evaluate on bags that differ.")
@@ -304,8 +310,9 @@ class Pairs:
         return unsorted
 
 
-def check_numbers(values: ArrayLike) -> Scores:
-    """Return labels [N] as float64; raise a `BagDataError` for no bag, another shape, or a label that is not finite."""
+def check_numbers(values: ArrayLike, *more: ArrayLike | None) -> Scores:
+    """Return labels [N] as float64; raise a `BagDataError` for one that is not finite, or as `check_bags`."""
+    refuse_other_order(values, *more)
     y = as_array(values, np.float64)
     if y.ndim != 1 or y.size == 0:
         raise BagDataError(f"Expected one label per bag, got shape {y.shape}; pass an array [N].")
@@ -314,10 +321,9 @@ def check_numbers(values: ArrayLike) -> Scores:
     return y
 
 
-def check_times(time: ArrayLike, event: ArrayLike) -> tuple[Scores, NDArray[np.bool_]]:
-    """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_numbers`, and for events."""
-    refuse_other_order(time, event)
-    t, e = check_numbers(time), as_array(event)
+def check_times(time: ArrayLike, event: ArrayLike, *more: ArrayLike | None) -> tuple[Scores, NDArray[np.bool_]]:
+    """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_bags`."""
+    t, e = check_numbers(time, event, *more), as_array(event)
     if e.shape != t.shape:
         raise BagDataError(f"Expected one event per bag, got shape {e.shape} for {t.size} bags; pass an array [N].")
     for bag in np.flatnonzero(~np.isin(e, (0, 1))):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import BagDataError
+from midam.data.validate import check_length, refuse_other_order
 from midam.evaluate.intervals import fewer_resamples
 from midam.evaluate.proportions import Estimate, auroc_estimate, called_right, difference
 from midam.lazy_imports import pandas as pd
@@ -92,9 +92,9 @@ def find_subgroups(
     >>> parts[1].differences["auroc"].value
     -1.0
     """
+    refuse_other_order(values, scores, levels, groups, folds)
     y, s, names = np.asarray(values), np.asarray(scores), np.asarray(levels, dtype=np.str_)
-    if names.shape != (len(y),):
-        raise BagDataError(f"Expected one level per bag, got {names.shape} for {len(y)} bags; pass an array [N].")
+    check_length(names, len(y), "level", "memory")
     known = {"groups": groups, "folds": folds}
     units = {name: np.asarray(x, dtype=np.str_) for name, x in known.items() if x is not None}
     parts = []

@@ -9,8 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import BagDataError
-from midam.evaluate.ranking import Scores, check_numbers, check_times, units_of
+from midam.evaluate.ranking import Scores, check_numbers, check_times, part_numbers, units_of
 
 
 class SurvivalCurve(NamedTuple):
@@ -129,12 +128,10 @@ def log_rank(time: ArrayLike, event: ArrayLike, risk: ArrayLike, *, groups: Arra
     >>> round(log_rank([1, 2, 3, 4, 5, 6, 7, 8], [1] * 8, [1, 1, 1, 1, 0, 0, 0, 0]), 4)
     0.0067
     """
-    t, e = check_times(time, event)
-    names, member = np.unique(np.asarray(risk), return_inverse=True)
-    if member.shape != t.shape:
-        raise BagDataError(f"Expected one risk group per bag, got {member.shape} for {t.size} bags; pass an array [N].")
+    t, e = check_times(time, event, risk, groups)
+    member = part_numbers(risk, t.size, kind="risk group")
     times, at_risk, events = _table(t, e)
-    inside = np.arange(len(names))[:, None] == member
+    inside = np.unique(member)[:, None] == member
     at_risk_of = np.array([_at_risk(t[mask], times) for mask in inside])
     seen = np.array([_events(t[mask], e[mask], times) for mask in inside])
     share = at_risk_of / at_risk
