@@ -129,3 +129,15 @@ def test_series_of_the_same_bags_in_another_order_are_refused():
             call()
     assert split_bags(labels, groups=groups).tolist() == split_bags(labels.tolist(), groups=groups.tolist()).tolist()
     assert auroc(labels, scores) == auroc(labels.to_numpy(), scores) == auroc(labels, scores.reset_index(drop=True))
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "", "NA"])
+def test_missing_groups_are_no_group(missing):
+    labels, groups = [0, 1] * 6, [missing] * 6 + list("abcdef")
+    for call in (
+        lambda: split_bags(labels, groups=groups),
+        lambda: stratified_folds(labels, groups=groups, folds=2),
+        lambda: check_disjoint(["train", "test"] * 6, groups),
+    ):
+        with pytest.raises(BagDataError, match="a group for each bag, got"):
+            call()

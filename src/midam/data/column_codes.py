@@ -98,8 +98,7 @@ class Table(NamedTuple):
         columns = bags.columns
         if columns is None and bags.feature_names is None:
             raise BagDataError(
-                f"Expected features with names, got none (in {bags.source}); give `feature_names`, or leave out "
-                "`indicators`."
+                f"Expected features with names, got none (in {bags.source}); give `feature_names`, or no `indicators`."
             )
         columns = columns or tuple(map(Column, bags.feature_names or ()))
         owner = np.repeat(np.arange(len(bags)), bags.sizes)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import SPLITS, as_array, binary_labels, check_length, name_array, refuse_other_order
+from midam.data.validate import SPLITS, binary_labels, check_length, group_array, name_array, refuse_other_order
 from midam.errors import BagDataError, ConfigError, LeakageError, given
 from midam.names import warn_of_alike
 
@@ -121,7 +121,8 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
     if allow_leakage:
         return
     refuse_other_order(splits, groups)
-    splits, groups = (name_array(as_array(names).ravel()) for names in (splits, groups))
+    splits = name_array(splits).ravel()
+    groups = group_array(groups, np.empty(0, np.str_), "memory")
     check_length(splits, len(groups), "split", "memory")
     pairs = np.unique(np.stack([groups, splits]), axis=1)
     names, counts = np.unique(pairs[0], return_counts=True)
@@ -174,7 +175,7 @@ def _assign(
     numbers = binary_labels(strata) if binary else np.unique(np.asarray(strata), return_inverse=True)[1]
     codes, unit = np.arange(len(numbers)), "bags"  # each is its own group
     if groups is not None:
-        names, unit = name_array(groups), "groups"
+        names, unit = group_array(groups, np.empty(0, np.str_), "memory"), "groups"
         check_length(names, len(numbers), "group", "memory")
         codes = np.unique(names, return_inverse=True)[1]
     counts = class_counts(numbers, codes, classes=2 if binary else int(numbers.max(initial=0)) + 1)
@@ -182,8 +183,7 @@ def _assign(
         _require_both(counts, len(shares), part=part, unit=unit)
     elif len(counts) < len(shares):
         raise BagDataError(
-            f"Expected at least {len(shares)} {unit} for as many {part}s, got {len(counts)}; ask for fewer {part}s or "
-            "add bags."
+            f"Expected at least {len(shares)} {unit} for as many {part}s, got {len(counts)}; ask for fewer or add bags."
         )
     order = np.random.default_rng(seed).permutation(len(counts))
     order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]

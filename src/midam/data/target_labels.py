@@ -108,9 +108,7 @@ class TargetLabels(BriefRepr):
         width = {"survival": 2, "multilabel": len(self.names)}.get(self.target, 1)
         if self.values.shape[1] != width:
             expected, got = plural(width, "column"), self.values.shape[1]
-            raise BagDataError(
-                f"Expected {expected} for the target {self.target!r}, got {got} (in {source}); give as many."
-            )
+            raise BagDataError(f"Expected {expected} for {self.target!r}, got {got} (in {source}); give as many.")
         for wrong, wanted, advice in self._faults():
             rows = np.flatnonzero(wrong)
             if len(rows):

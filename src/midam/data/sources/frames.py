@@ -125,11 +125,8 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str
     reading = f"read with {given(impute=True)} and " if "bag_column" in columns else ""
     gaps = f"drop it, or {reading}train with {given(impute='median')}"
     parts = () if request.groups in table.columns else tables.group_parts(request.groups)
-    named = [
-        ("split", request.split),
-        ("instance_label", request.instance_label),
-        *(("groups", part) for part in parts),
-    ]
+    named = [("split", request.split), ("instance_label", request.instance_label)]
+    named += [("groups", part) for part in parts]
     named += [(name, column) for name in ("coords", "ignore") for column in getattr(request, name)]
     tables.require_columns(table.columns, named, where)
     arrays = table_arrays(Table(where, table, gaps=gaps), request)
@@ -160,16 +157,8 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
     table.name_values([bag, group, split], [*label, *request.covariate_columns])
     table.find_bags(bag)
     fields = table.of_bags(label, group, split, request)
-    special = {
-        bag,
-        group,
-        *tables.group_parts(group),
-        request.split,
-        *of_labels,
-        *request.covariate_columns,
-        *coords,
-        *ignored,
-    }
+    special = {bag, group, request.split, *tables.group_parts(group), *of_labels}
+    special |= {*request.covariate_columns, *coords, *ignored}
     instance_labels = None if truth is None else table.instance_labels(truth, special)
     special |= {truth}
     present = [str(name) for name in table.frame.columns if name not in special]

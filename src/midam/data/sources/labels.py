@@ -276,8 +276,7 @@ def _names(words: Sequence[str], kinds: str, column: LabelColumn) -> tuple[str, 
         raise BagDataError(f"Expected several {kinds} in {origin}, got only {shown} (in {where}); add bags of others.")
     if kinds == "grades" and any(number_of(name) is None for name in names):
         raise BagDataError(
-            f"Expected `grades` with the words of {origin}, got none: {shown} (in {where}); list them, the lowest "
-            "first."
+            f"Expected `grades` with the words of {origin}, got none: {shown} (in {where}); list them, lowest first."
         )
     if request.target == "auto":
         text = f"{len(names)} classes in {origin}: {shown} (in {where}): the target is multiclass"
