@@ -362,3 +362,33 @@ def test_a_frame_of_one_kind_of_numbers_is_read_without_warnings():
     frame = pd.DataFrame({"x": np.arange(6, dtype=np.float16)}, index=index)
     assert Bags.from_dataframe(frame).instances.dtype == np.float32  # float16 overflows where dates are looked for
     assert Bags.from_dataframe(frame.astype(float)).instances.flags.writeable
+
+
+def test_columns_of_data_frames_are_matched_by_name():
+    frames = [pd.DataFrame({"a": [1.0, 2.0], "b": [10.0, 20.0]}), pd.DataFrame({"b": [30.0], "a": [3.0]})]
+    bags = Bags.from_list(frames)
+    assert bags.instances.tolist() == [[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]
+    assert bags.feature_names == Bags.from_arrays(frames[0], [0, 1]).feature_names == ("a", "b")
+    assert Bags.from_list([frame.to_numpy() for frame in frames]).feature_names is None
+    assert Bags.from_list([pd.DataFrame([[1.0, 2.0]])]).feature_names is None
+    with pytest.raises(BagDataError, match="features of the first bag, got no 'b'"):
+        Bags.from_list([frames[0], frames[1].rename(columns={"b": "c"})])
+
+
+def test_rows_and_bags_of_series_in_another_order_are_refused():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=["r1", "r2", "r3"])
+    with pytest.raises(BagDataError, match="in one order, got 'r1' and 'r3'"):
+        Bags.from_arrays(frame, pd.Series([1, 0, 0], index=["r3", "r1", "r2"]))
+
+
+def test_a_mask_as_a_series_names_the_bags():
+    bags = make()
+    mask = pd.Series([True, False, True], index=["c", "b", "a"])
+    assert bags[mask].ids.tolist() == bags[mask.astype("boolean")].ids.tolist() == ["a", "c"]
+    assert bags[pd.Series([True, False, False], index=["c", "b", "a"])].ids.tolist() == ["c"]
+    assert bags[pd.Series([True, False, False])].ids.tolist() == ["a"]
+    assert bags[pd.Series([2, 0], index=["b", "a"])].ids.tolist() == ["c", "a"]
+    with pytest.raises(BagDataError, match="mask for each of the 3 bags"):
+        bags[mask[:2]]
+    with pytest.raises(BagDataError, match=r"positions or a mask, got int64 of shape \(1, 2\)"):
+        bags[[[0, 1]]]

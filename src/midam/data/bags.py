@@ -197,6 +197,8 @@ class Bags:
         >>> Bags.from_arrays([[1.0], [2.0], [3.0]], bag=[1, 0, 1], y=[0, 1])[1].ravel()
         array([1., 3.])
         """
+        validate.refuse_other_order(X, bag)
+        fields.setdefault("feature_names", validate.column_names(X))
         # np.asarray would turn a memory map into a plain array.
         X = validate.as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
         numbers = validate.int_array(bag, "bag numbers", source)
@@ -236,7 +238,7 @@ class Bags:
     ) -> Self:
         """Make bags from a list of arrays [n_i, ...], one per bag; `coords` is a list too, the rest as in `Bags`.
 
-        With `missing`, some values may be NaN.
+        Columns of DataFrames are matched by name. With `missing`, some values may be NaN.
 
         Examples
         --------
@@ -244,6 +246,13 @@ class Bags:
         array([1, 2])
         """
         parts = [validate.bag_array(part, number) for number, part in enumerate(arrays)]
+        features = [validate.column_names(part) for part in arrays]
+        first = next(filter(None, features), None)
+        for bag, columns in enumerate(features):
+            if columns and first and columns != first:
+                order = validate.feature_order(first, columns, reference="the first bag", where=f"bag {bag}")
+                parts[bag] = parts[bag][:, order]
+        fields.setdefault("feature_names", first)
         ids, coords = fields.get("ids"), fields.get("coords")
         names = validate.id_array(np.arange(len(parts)) if ids is None else ids, source)
         instances = validate.concatenate(parts, names, "instances", source)
@@ -373,9 +382,11 @@ class Bags:
         >>> Bags.from_list([[[1.0]], [[2.0]], [[3.0]]]).subset([2, 0]).ids.tolist()
         ['2', '0']
         """
-        index = np.asarray(index)
-        if index.size and index.dtype.kind not in "biu":  # digits of a name are no position
-            raise BagDataError(f"Expected positions or a mask, got {index.dtype} (in {self.source}); give integers.")
+        masked = str(getattr(index, "dtype", "")) in ("bool", "boolean")
+        index = np.asarray(validate.in_bag_order(index, self.ids, "mask") if masked else index)
+        if index.ndim != 1 or (index.size and index.dtype.kind not in "biu"):  # digits of a name are no position
+            got = f"{index.dtype} of shape {index.shape} (in {self.source})"
+            raise BagDataError(f"Expected positions or a mask, got {got}; give a list of integers.")
         positions = np.arange(len(self))[index if index.dtype == np.bool_ else index.astype(np.int64)]
         if len(positions) == 0:
             raise BagDataError(f"Expected at least one bag, got none (in {self.source}); give some bags.")
@@ -464,8 +475,9 @@ class Bags:
         if not {"sizes", "ids"}.isdisjoint(changed):
             changed = vars(self).keys()
         if not _LAYOUT.isdisjoint(changed):
-            sound = isinstance(self.instances, np.ndarray | Rows)
-            validate.check_rows(self.instances, self.coords, source, sound=sound)
+            validate.check_rows(
+                self.instances, self.coords, source, sound=isinstance(self.instances, np.ndarray | Rows)
+            )
             validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
             if self.instance_labels is not None:
                 validate.check_instance_labels(self.instance_labels, len(self.instances), source)
