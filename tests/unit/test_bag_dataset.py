@@ -5,11 +5,12 @@ from collections import Counter
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from midam.data import BagDataset, Bags, BalancedBags
+from midam.data import BagDataset, Bags, BagSampler, BalancedBags
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 from midam.nn import (
     AveragePrecisionLoss,
@@ -248,3 +249,42 @@ def test_marks_of_missing_values_are_refused_when_they_are_read(mark):
     with pytest.raises(BagDataError, match="in bag 2"):
         list(bags.chunks(2))
     assert bags[1][0].shape == (5, 3)
+
+
+def test_bags_that_are_no_arrays_or_have_other_sizes_are_refused():
+    frames = [pd.DataFrame(np.arange(6.0).reshape(2, 3)), pd.DataFrame(np.ones((4, 3)))]
+    lists = [[[1.0, 2.0]], [[3.0, 4.0]]]
+    for bags, sizes in ((frames, None), (lists, None), ([rows(6), rows(6)], [3, 3]), ([rows(6), rows(6)], [9, 6])):
+        data = BagDataset(bags, [0, 1], sizes=sizes)
+        with pytest.raises(BagDataError, match=r"Expected an array of \d rows, got .* \(bag 0\)"):
+            data[0]
+        with pytest.raises(BagDataError, match="Expected an array of"):
+            next(data.chunks(0))
+
+
+def test_labels_are_those_of_the_bags_in_any_layout():
+    labels = np.array([0, 1, 1])
+    assert BagDataset([rows(2)] * 3, labels[::-1]).labels.tolist() == [1, 1, 0]
+    bags = Bags.from_list([rows(2)] * 3, ids=["a", "b", "c"])
+    named = pd.Series(labels, index=["c", "a", "b"])
+    assert BagDataset(bags, named).labels.tolist() == [1, 1, 0]
+    with pytest.raises(BagDataError, match="in one order"):
+        BagDataset([rows(2)] * 3, named, sizes=pd.Series([2, 2, 2], index=["a", "b", "c"]))
+    with pytest.raises(BagDataError, match="in one order"):
+        BagSampler(named, pd.Series([2, 2, 2], index=["a", "b", "c"]), num_instances=1)
+    for wrong in ([0, 1, 2], [0, 1, np.nan]):  # such bags would never be drawn
+        with pytest.raises(BagDataError, match="Expected labels 0 and 1"):
+            BagSampler(wrong, [2, 2, 2], num_instances=1)
+
+
+def test_a_state_in_the_middle_of_an_epoch_says_what_it_leaves_out():
+    sampler = BalancedBags(np.arange(12) % 2, num_positive=2, num_negative=2)
+    batches = iter(sampler)
+    next(batches)
+    with pytest.warns(UserWarning, match="2 batches of this epoch are left"):
+        sampler.state_dict()
+    list(batches)
+    sampler.state_dict()  # at the end of an epoch, also of one that was broken off
+    for _ in DataLoader(BagDataset([rows(2)] * 12, np.arange(12) % 2), batch_sampler=sampler):
+        break
+    sampler.state_dict()

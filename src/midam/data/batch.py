@@ -4,6 +4,7 @@
 """
 
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import copy
@@ -21,7 +22,7 @@ from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
 from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory, warn_of_memory
 from midam.data.sampling import BagSampler, EpochPlan, Sampler
-from midam.data.validate import LARGEST, MOST, as_array, binary_labels, row_chunks
+from midam.data.validate import LARGEST, MOST, as_array, in_bag_order, refuse_other_order, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line, require_counts
 from midam.functional import objectives
 from midam.functional.objectives import ClassWeights
@@ -415,7 +416,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
     ) -> None:
         require_counts(num_instances=num_instances)
         self.bags, self.num_instances, self.transform = bags, num_instances, transform
-        values = as_array(labels)
+        refuse_other_order(bags, labels, sizes)
+        values = as_array(in_bag_order(labels, bags.ids, "label") if isinstance(bags, Bags) else labels)
         try:
             known = [(len(bag), getattr(bag, "shape", None)) for bag in bags] if sizes is None else []
             self.sizes = np.array([size for size, _ in known] if sizes is None else sizes, dtype=int).reshape(-1)
@@ -426,7 +428,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
                 f"Expected one label, or one row of labels, for each of {len(self.sizes)} bags, got {values.dtype} "
                 f"{values.shape}; give numbers, one entry per bag."
             )
-        self.labels = torch.as_tensor(values)
+        self.labels = instance_tensor(np.array(values))
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
         shapes = [tuple(shape[1:]) for _, shape in known if shape is not None]
@@ -456,7 +458,11 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
             yield x if self.transform is None else self.transform(x)
 
     def _read(self, index: int, rows: Any) -> Tensor:
-        instances = self.bags[index][rows]
+        bag, size = self.bags[index], self.sizes[index]
+        if isinstance(bag, list | tuple) or hasattr(bag, "iloc") or getattr(bag, "shape", [size])[0] != size:
+            got = f"{type(bag).__name__} of {len(bag)} (bag {index})"
+            raise BagDataError(f"Expected an array of {size} rows, got {got}; convert it, or correct `sizes`.")
+        instances = bag[rows]
         x = instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
         if x.is_floating_point():
             known = x.abs() <= MOST  # not NaN either
@@ -504,26 +510,35 @@ class BalancedBags(TorchSampler[list[int]]):
         rank: int = 0,
         num_ranks: int = 1,
     ) -> None:
-        labels = binary_labels(labels)
         settings: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
-        self._sampler = BagSampler(labels, np.ones(labels.shape, dtype=int), num_instances=None, **settings)
+        self._sampler = BagSampler(labels, np.ones(np.shape(labels), dtype=int), num_instances=None, **settings)
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
         if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
             raise ConfigError(
                 f"Expected a rank from 0 to num_ranks - 1, and num_ranks a divisor of the {self.batch_size} bags of a "
                 f"batch, got {rank} of {num_ranks}; change the rank, num_positive or num_negative."
             )
-        self._rank, self._num_ranks = rank, num_ranks
+        self._rank, self._num_ranks, self._left = rank, num_ranks, 0
 
     def __len__(self) -> int:
         return self._sampler.steps_per_epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self._sampler.epoch().bags:
-            yield batch[self._rank :: self._num_ranks].tolist()
+        batches = self._sampler.epoch().bags
+        try:
+            for number, batch in enumerate(batches, 1):
+                self._left = len(batches) - number
+                yield batch[self._rank :: self._num_ranks].tolist()
+        finally:
+            self._left = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to resume from, at the end of an epoch."""
+        """Return the state to resume from, at the end of an epoch; warn where batches of the epoch are left."""
+        if self._left:
+            text = (
+                f"{self._left} batches of this epoch are left: who resumes from this state goes on with the next epoch"
+            )
+            warnings.warn(f"{text}; save at the end of an epoch", stacklevel=2)
         return self._sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

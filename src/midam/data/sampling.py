@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import as_array, check_length, int_array, other_data, require_both
+from midam.data.validate import binary_labels, check_length, int_array, other_data, refuse_other_order, require_both
 from midam.errors import BagDataError, require_counts, require_counts_if_given
 
 
@@ -298,7 +298,8 @@ class BagSampler(Sampler):
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed)
-        labels = as_array(labels)
+        refuse_other_order(labels, sizes, sites)
+        labels = binary_labels(labels)
         check_length(labels, len(self._sizes), "label", "memory")
         codes = site_codes(sites, len(labels))
         positive = queue_of(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
@@ -343,7 +344,8 @@ class StrataSampler(Sampler):
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed)
-        codes, stratum_of = np.unique(as_array(strata), return_inverse=True)
+        refuse_other_order(strata, sizes, sites)
+        codes, stratum_of = np.unique(int_array(strata, "strata", "memory"), return_inverse=True)
         check_length(stratum_of, len(self._sizes), "stratum", "memory")
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
         site_of = site_codes(sites, len(stratum_of))
