@@ -434,3 +434,27 @@ def test_a_parameter_of_a_pooling_that_no_optimizer_has_is_said_once():
     assert len(said) == 1
     pool = TrackedPooling("noisy-and", num_bags=3)
     steps(*pool.parameters())
+
+
+@pytest.mark.parametrize("how", ["eval", "no_grad"])
+def test_an_evaluation_before_commit_changes_no_state(how):
+    def trained(evaluate):
+        pool, loss_fn, labels = make(), MinMaxAUCLoss(), torch.tensor([1, 0, 1])
+        scores = pool(*sample(), torch.arange(3))
+        loss_fn(scores, labels).backward()
+        if evaluate:
+            loss_fn.train(how != "eval")
+            with torch.no_grad():
+                loss_fn(1 - scores, labels)
+            loss_fn.train()
+        commit(pool, loss_fn)
+        return loss_fn.dual.item(), pool.bag_state.tolist()
+
+    assert trained(evaluate=True) == trained(evaluate=False)
+    assert trained(evaluate=True)[0] > 0
+
+
+def test_scores_of_other_bags_in_training_mode_are_warned_of():
+    pool = make()
+    with torch.no_grad(), pytest.warns(UserWarning, match="mixes what it remembers of training bags"):
+        pool(*sample(grad=False), torch.arange(3))

@@ -41,9 +41,9 @@ class Objective(NamedPart, nn.Module):
     """Base of the objectives: a call with the scores of K bags and their labels returns the loss [].
 
     Each training step is a forward pass, ``loss.backward()``, ``optimizer.step()`` and `midam.nn.commit`. In evaluation
-    mode nothing is remembered. If `torch.distributed` is set up, each process passes equally many bags per step; every
-    process computes the loss of all of them, and scales the gradient of its bags for the average over the processes
-    that `torch.nn.parallel.DistributedDataParallel` computes.
+    mode, or without gradient, nothing is remembered. If `torch.distributed` is set up, each process passes equally many
+    bags per step; every process computes the loss of all of them, and scales the gradient of its bags for the average
+    over the processes that `torch.nn.parallel.DistributedDataParallel` computes.
 
     A subclass implements `loss`, for bags of two classes, and `column_loss` if it `serves` other labels. Its parameters
     are learned without weight decay; its buffers (a dual variable, a row for each training bag) are remembered state: a
@@ -176,7 +176,7 @@ class Objective(NamedPart, nn.Module):
                 f"Expected {self.columns} scores and one row of labels for each bag, got scores {list(scores.shape)} "
                 f"and labels {list(labels.shape)}; give both for the same bags."
             )
-        if self.training and self.per_bag and index is None:
+        if self._trains and self.per_bag and index is None:
             raise ConfigError(
                 f"Expected the index of the bags for {self.name!r}, which keeps a state of each bag, got none; call it "
                 "with (scores, labels, index)."
@@ -185,18 +185,19 @@ class Objective(NamedPart, nn.Module):
             index = (index if self.num_bags is None else checked_index(index, len(scores), self.num_bags)).to(
                 scores.device
             )
-        ranks = joined(scores.device) if self.training else None
+        ranks = joined(scores.device) if self._trains else None
         if ranks is not None:
             ranks.check_equal(len(scores))
             scores, labels = ranks.join(scores), ranks.join(labels)
             index = None if index is None else ranks.join(index)
-        warn_of_missing_commit(self, bool(self.last))
+        warn_of_missing_commit(self, self._trains and bool(self.last))
         if self.squash and self.pairs == "binary" and not self._checked and bool(((scores < 0) | (scores > 1)).any()):
             text = f"Expected scores in [0, 1] for {self.name!r}, got others, perhaps logits"
             warnings.warn(f"{text}; give the scores of a TrackedPooling, or torch.sigmoid(logits)", stacklevel=4)
         self._check_labels(labels.view(len(labels), -1))
         loss = self.forward(SeenBags.of(scores), labels, index)
-        self.last[:] = [loss.detach()] if self.training else []
+        if self._trains:
+            self.last[:] = [loss.detach()]
         if self._proposed and loss.requires_grad:
             self._refuse_late_backward(loss)
         return loss
@@ -238,10 +239,16 @@ class Objective(NamedPart, nn.Module):
                 stacklevel=5,
             )
 
+    @property
+    def _trains(self) -> bool:
+        """Whether a call belongs to a training step: in training mode, and with a gradient."""
+        return self.training and torch.is_grad_enabled()
+
     def _propose(self, values: Mapping[str, Tensor]) -> None:
         # Not an assignment: setting an attribute of a module takes longer than most kernels here.
-        self._proposed.clear()
-        self._proposed.update(values if self.training else {})
+        if self._trains:  # an evaluation between forward pass and commit leaves what waits
+            self._proposed.clear()
+            self._proposed.update(values)
 
     def seen(self, output: BagOutput | SeenBags | Tensor) -> Tensor:
         """Return the scores or logits that the loss takes, [K], or [K, C] with several columns."""

@@ -87,12 +87,7 @@ class TrackedStatistic(nn.Module):
     relative = True
 
     def __init__(
-        self,
-        num_bags: int,
-        value_size: int,
-        *,
-        branches: int = 1,
-        state_rate: float | Literal["auto"] = AUTO,
+        self, num_bags: int, value_size: int, *, branches: int = 1, state_rate: float | Literal["auto"] = AUTO
     ) -> None:
         super().__init__()
         require_counts(0, num_bags=num_bags, value_size=value_size)
@@ -268,12 +263,7 @@ class TrackedPooling(TrackedStatistic):
         self._named = named  # its few parameters are in no network that the user shares among processes
 
     def forward(
-        self,
-        z: Tensor,
-        v: Tensor | None = None,
-        index: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
+        self, z: Tensor, v: Tensor | None = None, index: Tensor | None = None, *, mask: Tensor | None = None
     ) -> Tensor:
         """Return the scores [K], or [K, C], of K bags from B instances of each.
 
@@ -315,6 +305,9 @@ class TrackedPooling(TrackedStatistic):
         if not self.training:
             n, l, r = self.pooling.statistic.sample(z, v, mask=mask)  # noqa: E741
             return self._scores(l, r, n)
+        if not torch.is_grad_enabled():
+            text = "TrackedPooling in training mode mixes what it remembers of training bags into the scores"
+            warnings.warn(f"{text}: call eval() first to score other bags, and train() afterwards", stacklevel=3)
         warn_of_missing_commit(self, bool(self._proposed))
         known = checked_index(index, len(z) // self.branches, len(self.bag_state) // self.branches)
         index = rows_of(known.to(self.bag_state.device), self.branches)
