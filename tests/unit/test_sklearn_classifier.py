@@ -597,3 +597,35 @@ def test_a_model_of_a_gpu_is_unpickled_on_the_cpu(data):
     assert not next(twin.model_.parameters()).is_cuda
     np.testing.assert_allclose(twin.bag_scores(test), classifier.bag_scores(test), rtol=1e-4)
     classifier.partial_fit(train)
+
+
+def test_a_saved_classifier_of_rows_takes_rows(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    classifier = MIDAMClassifier(epochs=2, members=1).fit(X, y)
+    classifier.save(tmp_path / "run")
+    assert np.array_equal(MIDAMClassifier.load(tmp_path / "run").bag_scores(X), classifier.bag_scores(X))
+
+
+def test_bags_that_an_earlier_call_trained_on_are_held_out_of_no_decision(data):
+    train, _ = data
+    classifier = MIDAMClassifier(epochs=1, warm_start=True, **SETTINGS).fit(train)
+    trained = {bag for bag, split in classifier.origin_["splits"].items() if split == "train"}
+    classifier.set_params(seed=1).fit(train)
+    held = len(train) - len({bag for bag, split in classifier.origin_["splits"].items() if split == "train"} | trained)
+    assert 0 < classifier._thresholds.bags == held < 40
+    patients = np.arange(200) // 2  # each with a bag in both halves
+    first, second = np.arange(0, 200, 2), np.arange(1, 200, 2)
+    classifier = MIDAMClassifier(**SETTINGS).partial_fit(train[first], groups=patients[first])
+    with pytest.warns(UserWarning, match="held-out bags were trained on before"):
+        classifier.partial_fit(train[second], groups=patients[second])
+
+
+def test_units_are_compared_with_all_earlier_calls():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    wide = [np.c_[rng.normal(size=5), rng.normal(100, 10, 5)] for _ in y]
+    narrow = [np.c_[x[:, 0], 100 + (x[:, 1] - 100) / 20] for x in wide]
+    classifier = MIDAMClassifier(epochs=1, members=1).partial_fit(wide, y).partial_fit(narrow, y)
+    classifier.bag_scores(wide)  # no warning: the first call had such values
+    with pytest.warns(UserWarning, match="far from those of the training of the earlier calls"):
+        classifier.partial_fit([1000 * x for x in wide], y)

@@ -103,3 +103,9 @@ def test_what_cannot_be_is_refused():
         ColorStatistics().fit_transform([[[1.0]]])
     with pytest.raises(BagDataError, match=r"X has 1 features, but BagStatistics is expecting 2"):
         BagStatistics().fit([[[1.0, 2.0]]]).transform([[[1.0]]])
+
+
+def test_names_of_bags_that_look_the_same_are_one_row():
+    index = pd.MultiIndex.from_tuples([("x", 0), ("x ", 0), ("z", 0)])
+    rows = BagStatistics(("mean",)).fit_transform(pd.DataFrame({"a": [1.0, 3.0, 5.0]}, index=index))
+    assert rows["mean_a"].to_dict() == {"x": 2.0, "z": 5.0}

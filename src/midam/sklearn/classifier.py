@@ -150,7 +150,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         """Train one epoch on N bags of all classes, continuing from the last call; the bags may be new ones.
 
         The features are standardized as in the first call; `classes`, if given, are the labels in y. Probabilities and
-        operating point come from the bags that this call holds out. The rest is as in `fit`.
+        operating point come from the bags that this call holds out and no other trained on. The rest is as in `fit`.
         """
         self._require_epochs()
         settings, going_on = self._settings().replace(epochs=1), hasattr(self, "model_")
@@ -309,22 +309,18 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         columns = self.decision_.columns if isinstance(self.decision_, LabelCalibrator) else []
         rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
         if rare:
-            warnings.warn(
-                f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated scores",
-                stacklevel=5,
-            )
+            text = f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated scores"
+            warnings.warn(text, stacklevel=5)
 
     def _decision(self) -> Decision | None:
         if self.calibrator_ is None:
             return self.decision_
-        known = self._thresholds
-        return BinaryDecision(calibrator=self.calibrator_, threshold=self.threshold_, thresholds=known)
+        return BinaryDecision(calibrator=self.calibrator_, threshold=self.threshold_, thresholds=self._thresholds)
 
     def _restore(self, run: LoadedRun) -> None:
         super()._restore(run)
-        self.positive_ = None
         if run.target.name != "binary":
-            self.classes_ = self._classes[self._order]
+            self.classes_, self.positive_ = self._classes[self._order], None
             return
         self.classes_, self.positive_ = np.unique(self._classes), self._classes[1]
         self._classes = self.classes_

@@ -19,10 +19,8 @@ from midam.errors import BagDataError, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
 
-PerBag = ArrayLike | None
-"""A value for each bag, or none."""
-ROWS = "rows in memory"
-"""The source of bags of one instance that came as rows [N, D]."""
+PerBag = ArrayLike | None  # a value for each bag, or none
+ROWS = "rows in memory"  # the source of bags of one instance that came as rows [N, D]
 
 
 def bags_of(

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.column_codes import prepare
+from midam.data.digests import set_digests
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
@@ -28,7 +29,7 @@ from midam.runs.results import model_content, write_model
 from midam.runs.typical import warn_of_units
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import SettingsEstimator, chosen_settings
-from midam.sklearn.inputs import PerBag, per_bag, warn_of_groups_for_bags, with_weights
+from midam.sklearn.inputs import ROWS, PerBag, per_bag, warn_of_groups_for_bags, with_weights
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import OutOfFold, Target, target_named, target_of
 from midam.train.members import with_objective
@@ -100,10 +101,7 @@ class TrainedEstimator(SettingsEstimator):
         """
         folder, run = RunFolder(Path(path)), self.to_run()
         if folder.is_model_alone() and not overwrite:
-            raise RunExistsError(
-                f"Expected a free folder, got {path}, which holds a saved model; pass overwrite=True to replace it, or "
-                "choose another folder."
-            )
+            raise RunExistsError(f"Expected a free folder, got a saved model ({path}); overwrite=True replaces it.")
         if not folder.is_model_alone():
             folder.require_free()
         fitted = Fitted(run.model, run.settings, run.method, run.parts)
@@ -137,7 +135,7 @@ class TrainedEstimator(SettingsEstimator):
         estimator.model_, estimator.settings_ = run.model, run.settings
         known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
         estimator.origin_, estimator.history_, estimator._rest, estimator._calls = known, [], [], 1
-        estimator._single, estimator._fitted = False, (run.method, run.parts)
+        estimator._single, estimator._fitted = run.data["source"] == ROWS, (run.method, run.parts)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
         estimator._classes = np.array(outcome.get("values", outcome["names"]))
         estimator._restore(run)
@@ -227,14 +225,15 @@ class TrainedEstimator(SettingsEstimator):
         target.check_rule(settings.run.threshold)
         parts = _held_out(bags, settings, target)
         if going_on:
+            self._require_epochs()
             known = {name: self.origin_["data"].get(name) for name in ("imputed", "columns")}
             parts = SplitBags(prepared(self.model_, parts.bags), parts.splits, **known)
+            warn_of_units(parts.bags, self.origin_["data"], run="the earlier calls")
         else:
             made = prepare(parts.bags, settings.data, train=np.flatnonzero(parts.splits == "train"))
             parts = SplitBags(made.bags, parts.splits, made.imputed, made.gaps, made.columns)
         val = parts.part("val") if "val" in parts.splits else None
-        if going_on:
-            self._require_epochs()
+        val = self._without_trained(val) if going_on and val is not None else val
         name = usual_method(parts.bags, settings) if self.method is None else self.method
         settings, name = choose_method(name, settings)
         config = with_objective(settings, target).resolve(parts.bags.instance_shape)
@@ -257,12 +256,21 @@ class TrainedEstimator(SettingsEstimator):
         self._decide_on(val, fitted.out_of_fold)
         self.to_run()  # sets the features of the model
 
+    def _without_trained(self, val: Bags) -> Bags:
+        """Return the held-out bags of which no earlier call had the group or trained on; all, if those are alike."""
+        known, groups = self.origin_["contents"], {*self.origin_["groups"]}
+        pairs = zip(set_digests(val), val.ids if val.groups is None else val.groups)
+        new = np.array([known.get(digest, "train" if group in groups else "") != "train" for digest, group in pairs])
+        if len(np.unique(self._target.values(val)[new], axis=0)) > 1:
+            return val.subset(new)
+        warnings.warn("held-out bags were trained on before: probabilities and threshold are too good", stacklevel=6)
+        return val
+
     def _require_epochs(self) -> None:
         """Refuse a method that cannot continue from the last call."""
         if self.method is None or (self.method != DEFAULT and not is_shorthand(self.method)):
             raise ConfigError(
-                f"Expected method={DEFAULT!r} to continue from the last call, got {self.method!r}; call fit with "
-                "warm_start=False."
+                f"Expected method={DEFAULT!r} to continue, got {self.method!r}; call fit with warm_start=False."
             )
 
     def _fit_epochs(
@@ -331,9 +339,9 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return the splits of the bags of several calls; a bag that any call trained on counts as a training bag."""
     joined = {**before, **now}
-    if before.get("extent") and now["extent"]:
-        both = np.array([before["extent"], now["extent"]])
-        joined["extent"] = [*both[:, :2].min(axis=0).tolist(), *both[:, 2:].max(axis=0).tolist()]
+    if before and before["data"].get("extent") and now["data"]["extent"]:
+        both = np.array([before["data"]["extent"], now["data"]["extent"]])
+        now["data"]["extent"] = [*both[:, :2].min(axis=0).tolist(), *both[:, 2:].max(axis=0).tolist()]
     for key in ("splits", "contents") if before else ():
         trained = {name: split for name, split in before[key].items() if split == "train"}
         joined[key] = {**before[key], **now[key], **trained}

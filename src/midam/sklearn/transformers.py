@@ -14,6 +14,7 @@ from midam.data.covariates import without_zones
 from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
 from midam.evaluate.predict import inputs_of, prepared
 from midam.lazy_imports import pandas as pd
+from midam.names import name_of
 from midam.nn.scorer import Inputs
 from midam.settings import Settings
 from midam.sklearn.base import BagEstimator
@@ -48,7 +49,8 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
         rows = self._rows(self._match_features(X))
         if not is_frame(X) or X.index.nlevels == 1:
             return rows
-        return pd.DataFrame(rows, index=X.index.get_level_values(0).unique(), columns=self.get_feature_names_out())
+        bags = X.index.get_level_values(0)
+        return pd.DataFrame(rows, bags[~bags.map(name_of).duplicated()], self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the columns, [K]; `input_features` name the features if X had no names."""
@@ -183,7 +185,7 @@ class BagStatistics(BagTransformer):
 
     def _names(self, features: list[str]) -> list[str]:
         features = features if self.inputs_.columns is None else list(self.inputs_.columns.features)
-        return [name for statistic in self.statistics for name in _named(statistic, features)]
+        return [name for s in self.statistics for name in (["size"] if s == "size" else [f"{s}_{x}" for x in features])]
 
 
 class ColorStatistics(BagTransformer):
@@ -224,7 +226,3 @@ class VoxelCounts(BagTransformer):
 
     def _names(self, _: list[str]) -> list[str]:
         return ["voxels"]
-
-
-def _named(statistic: str, features: list[str]) -> list[str]:
-    return ["size"] if statistic == "size" else [f"{statistic}_{feature}" for feature in features]
