@@ -458,3 +458,30 @@ def test_scores_of_other_bags_in_training_mode_are_warned_of():
     pool = make()
     with torch.no_grad(), pytest.warns(UserWarning, match="mixes what it remembers of training bags"):
         pool(*sample(grad=False), torch.arange(3))
+
+
+LOSSES = {
+    "min-max": MinMaxAUCLoss,
+    "dual_lr": lambda: MinMaxAUCLoss(dual_lr=0.5),
+    "partial": lambda: PartialAUCLoss(num_bags=10),
+    "average precision": lambda: AveragePrecisionLoss(num_bags=10),
+}
+
+
+@pytest.mark.parametrize("make_loss", LOSSES.values(), ids=LOSSES)
+def test_a_network_of_doubles_trains_like_one_of_floats(make_loss):
+    def losses(of_network, of_loss):
+        pool, loss_fn, index, values = make("attention"), make_loss().to(of_loss), torch.tensor([4, 0, 7]), []
+        for step in range(4):
+            z, v = (x.detach().to(of_network).requires_grad_() for x in sample(seed=step))
+            more = (index,) if loss_fn.per_bag else ()
+            loss = loss_fn(pool(z, v, index), torch.tensor([1, 0, 1]), *more)
+            loss.backward()
+            assert z.grad.dtype == v.grad.dtype == of_network
+            commit(pool, loss_fn)
+            values.append(loss.item())
+        return values
+
+    floats = losses(torch.float32, torch.float32)
+    for types in ((torch.float64, torch.float32), (torch.float32, torch.float64), (torch.float64, torch.float64)):
+        np.testing.assert_allclose(losses(*types), floats, rtol=1e-5)

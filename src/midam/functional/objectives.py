@@ -133,9 +133,9 @@ def dual_step(
     0.0
     """
     if both is not None:
-        step = torch.lerp(alpha, gap, dual_lr * both)
+        step = torch.lerp(alpha, gap.to(alpha.dtype), dual_lr * both.to(alpha.dtype))
     else:
-        step = gap if dual_lr == 1.0 else torch.lerp(alpha, gap, dual_lr)
+        step = gap if dual_lr == 1.0 else torch.lerp(alpha, gap.to(alpha.dtype), dual_lr)
     return step.clamp(min=0.0) if domain == "nonnegative" else step
 
 

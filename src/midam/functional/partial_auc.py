@@ -146,7 +146,7 @@ def average_precision(
     now = torch.stack([(losses * w).sum(dim=1) for w in (weights.positive, weights.negative)], dim=1)
     with torch.no_grad():
         seen = u[:, :1] > 0
-        new = torch.where(seen, torch.lerp(u, now, rate), now)
+        new = torch.where(seen, torch.lerp(u.to(now.dtype), now, rate), now)
         positive, negative = prevalence * new[:, 0], (1 - prevalence) * new[:, 1]
         total = torch.where(weights.positive > 0, positive + negative, torch.ones_like(positive))
         pulls = torch.stack([-prevalence * negative, (1 - prevalence) * positive], dim=1) / total.unsqueeze(1) ** 2

@@ -271,7 +271,7 @@ class Objective(NamedPart, nn.Module):
             if finite is None:
                 old.copy_(new)
                 continue
-            torch.where(finite, new, old, out=old)
+            torch.where(finite, new.to(old.dtype), old, out=old)
         self._proposed.clear()
 
 

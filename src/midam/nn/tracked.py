@@ -115,7 +115,8 @@ class TrackedStatistic(nn.Module):
         old = self.bag_state.index_select(0, index)
         visits = old[:, :1]
         gamma0 = self._rate(visits, sizes, drawn=z.shape[1], mask=mask, ranks=ranks)
-        l, r, kept = track(z, v, old[:, 1:], gamma0=gamma0, mask=mask, level=self._level(ranks))  # noqa: E741
+        z, v, past = (x.to(torch.promote_types(z.dtype, old.dtype)) for x in (z, v, old[:, 1:]))
+        l, r, kept = track(z, v, past, gamma0=gamma0, mask=mask, level=self._level(ranks))  # noqa: E741
         self._proposed[:] = [(index, old, torch.cat([visits + 1, kept], dim=1))]
         return l, r
 
