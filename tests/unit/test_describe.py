@@ -63,6 +63,11 @@ def test_a_feature_is_worth_what_the_ranking_loses_without_it():
     assert (best.feature, best.drop > 0.3, best.low > 0) == ("b", True, True)
     assert all(abs(one.drop) < 0.05 and one.low <= one.drop <= one.high for one in others)
     assert permutation_importance(fitted, bags, repeats=2)[0] == best
+    named = bags.replace(classes=("normal", "malignant"))  # to scikit-learn, "normal" is the second class
+    fitted_on_words = make_pipeline(BagStatistics(), LogisticRegression()).fit(
+        bags, np.array(named.classes)[bags.labels]
+    )
+    assert permutation_importance(fitted_on_words, named, repeats=2)[0].drop == pytest.approx(best.drop, abs=1e-6)
     graded = bags.replace(
         labels=None, outcome=TargetLabels.of("continuous", bags.labels + 0.01 * np.arange(60), names=["grade"])
     )

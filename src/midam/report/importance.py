@@ -88,10 +88,8 @@ def permutation_importance(
     target = target_of(bags)
     values = target.values(bags)
     if not target.has_metric(values):
-        raise BagDataError(
-            f"Expected bags that their labels rank, got none (in {bags.source}); give bags of both classes."
-        )
-    score, plain = _scorer(model), bags.replace(digests=None, attributes=None)
+        raise BagDataError(f"Expected bags that their labels rank, got none (in {bags.source}); give both classes.")
+    score, plain = _scorer(model, bags), bags.replace(digests=None, attributes=None)
     scores = score(plain)
     x, rng = np.concatenate([np.asarray(plain[i]) for i in range(len(plain))]), np.random.default_rng([seed, 1])
     names = plain.feature_names or [f"feature {number}" for number in range(x.shape[1])]
@@ -112,18 +110,20 @@ def permutation_importance(
     return sorted(importances, key=lambda row: -row.drop)
 
 
-def _scorer(model: Any) -> Any:
-    """Return the function that scores bags."""
+def _scorer(model: Any, bags: Bags) -> Any:
+    """Return the function that scores bags, higher for the positive class of these two."""
+    classes: Any = getattr(model, "classes_", ()) if bags.outcome is None else ()
+    negative = 0 if bags.classes is None else bags.classes[0]
+    # The second class has the higher scores, except for bag scores, which are those of `positive_`.
+    sign = -1 if len(classes) == 2 and getattr(model, "positive_", classes[1]) == negative else 1
     for name in ("bag_scores", "decision_function"):
         if hasattr(model, name):
-            return getattr(model, name)
+            return lambda bags: sign * getattr(model, name)(bags)
     if hasattr(model, "predict_proba"):
-        return lambda bags: model.predict_proba(bags)[:, 1]
+        return lambda bags: sign * model.predict_proba(bags)[:, 1]
     inner = getattr(model, "model", model)
     if not hasattr(inner, "parameters"):
-        raise ConfigError(
-            f"Expected a fitted estimator, a loaded run or a model, got {type(model).__name__}; give one of these."
-        )
+        raise ConfigError(f"Expected a fitted estimator, a run or a model, got {type(model).__name__}; give one.")
     return lambda bags: predict(inner, bags)
 
 
