@@ -109,3 +109,13 @@ def test_names_of_bags_that_look_the_same_are_one_row():
     index = pd.MultiIndex.from_tuples([("x", 0), ("x ", 0), ("z", 0)])
     rows = BagStatistics(("mean",)).fit_transform(pd.DataFrame({"a": [1.0, 3.0, 5.0]}, index=index))
     assert rows["mean_a"].to_dict() == {"x": 2.0, "z": 5.0}
+
+
+def test_patients_on_both_sides_of_a_split_are_warned_of(bags):
+    patients = bags.replace(groups=[f"patient-{i // 2}" for i in range(120)])
+    first, second = np.arange(0, 120, 2), np.arange(1, 120, 2)
+    statistics = BagStatistics().fit(patients[first])
+    statistics.transform(patients[first])  # no warning: the bags of fit
+    statistics.transform(bags[second])  # nor for bags without groups
+    with pytest.warns(UserWarning, match="60 of 60 bags are of groups of the training"):
+        statistics.transform(patients[second])

@@ -1,6 +1,6 @@
 """Inputs of an estimator of bags: forms of X, features matched by name, labels by bag."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from typing import Any
 from warnings import warn
@@ -141,6 +141,15 @@ def warn_of_groups_for_bags(bags: Bags) -> None:
             "(bag, instance)",
             stacklevel=6,
         )
+
+
+def warn_of_known_groups(bags: Bags, groups: Collection[str], ids: Collection[str]) -> None:
+    """Warn about bags of the `groups` of a training, as patients, that are not among its bags `ids`."""
+    if bags.groups is not None:
+        known = np.isin(bags.groups, [*groups]) & ~np.isin(bags.ids, [*ids])
+        if known.any():
+            text = f"{known.sum()} of {len(bags)} bags are of groups of the training, as patients: a metric of them"
+            warn(f"{text} is too good; split by groups, as GroupKFold does", stacklevel=5)
 
 
 def _differ(first: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ from midam.runs.results import model_content, write_model
 from midam.runs.typical import warn_of_units
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.sklearn.base import SettingsEstimator, chosen_settings
-from midam.sklearn.inputs import ROWS, PerBag, per_bag, warn_of_groups_for_bags, with_weights
+from midam.sklearn.inputs import ROWS, PerBag, per_bag, warn_of_groups_for_bags, warn_of_known_groups, with_weights
 from midam.sklearn.labels import MADE_FOR, Labeled
 from midam.targets import OutOfFold, Target, target_named, target_of
 from midam.train.members import with_objective
@@ -164,11 +164,7 @@ class TrainedEstimator(SettingsEstimator):
         check_is_fitted(self)
         bags = prepared(self.model_, self._match_features(X))
         warn_of_units(bags, self.origin_["data"], run="this model")
-        if bags.groups is not None:
-            known = np.isin(bags.groups, self.origin_["groups"]) & ~np.isin(bags.ids, [*self.origin_["splits"]])
-            if known.any():
-                text = f"{known.sum()} of {len(bags)} bags are of groups of the training, as patients: a metric of them"
-                warnings.warn(f"{text} is too good; split by groups, as GroupKFold does", stacklevel=4)
+        warn_of_known_groups(bags, self.origin_["groups"], self.origin_["splits"])
         return bags
 
     def _instance_scores(self, bags: Bags, columns: list[int | None]) -> list[InstanceScores]:

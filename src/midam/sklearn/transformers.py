@@ -18,7 +18,7 @@ from midam.names import name_of
 from midam.nn.scorer import Inputs
 from midam.settings import Settings
 from midam.sklearn.base import BagEstimator
-from midam.sklearn.inputs import bags_of, is_frame
+from midam.sklearn.inputs import bags_of, is_frame, warn_of_known_groups
 
 
 class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
@@ -39,18 +39,21 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
-        """Store the features; y is ignored."""
-        self._learn_features(X)
+        """Store the features, and the names of bags and groups, by which a leak is noticed; y is ignored."""
+        bags = self._learn_features(X)
+        self._seen: tuple[Any, Any] = ([] if bags.groups is None else np.unique(bags.groups), bags.ids)
         return self
 
     def transform(self, X: Any) -> "NDArray[np.float64] | pd.DataFrame":
         """Return the rows of the bags, float64 [N, K]; a DataFrame with a MultiIndex gives a DataFrame of the bags."""
         check_is_fitted(self)
-        rows = self._rows(self._match_features(X))
+        bags = self._match_features(X)
+        warn_of_known_groups(bags, *self._seen)
+        rows = self._rows(bags)
         if not is_frame(X) or X.index.nlevels == 1:
             return rows
-        bags = X.index.get_level_values(0)
-        return pd.DataFrame(rows, bags[~bags.map(name_of).duplicated()], self.get_feature_names_out())
+        names = X.index.get_level_values(0)
+        return pd.DataFrame(rows, names[~names.map(name_of).duplicated()], self.get_feature_names_out())
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the columns, [K]; `input_features` name the features if X had no names."""
