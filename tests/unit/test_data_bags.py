@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midam.data.bags import Bags, both_classes
+from midam.data.covariates import Covariates
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, OneClassError
 
 
-def make(**changes):
+def make(*, scale=1, **changes):
     fields = {
         "labels": [1, 0, 1],
         "ids": ["a", "b", "c"],
@@ -21,7 +22,7 @@ def make(**changes):
         "coords": [np.zeros((2, 2)), np.ones((1, 2)), np.full((3, 2), 2.0)],
     }
     values = [np.arange(n * 2.0).reshape(n, 2) + 10 * i for i, n in enumerate((2, 1, 3))]
-    return Bags.from_list(values, **{**fields, **changes})
+    return Bags.from_list([scale * part for part in values], **{**fields, **changes})
 
 
 def test_a_bag_is_a_view_of_the_flat_array():
@@ -392,3 +393,21 @@ def test_a_mask_as_a_series_names_the_bags():
         bags[mask[:2]]
     with pytest.raises(BagDataError, match=r"positions or a mask, got int64 of shape \(1, 2\)"):
         bags[[[0, 1]]]
+
+
+def test_other_instances_have_other_digests():
+    bags = make()
+    before, digests = bags.fingerprint(), bags.digests  # which are kept from here on
+    changed = bags.replace(instances=bags.instances * 10)
+    assert changed.fingerprint() == make(scale=10).fingerprint() != before
+    assert bags.replace(sizes=[1, 2, 3], starts=[0, 1, 3]).fingerprint() != before
+    assert bags.replace(ids=["x", "y", "z"]).digests is digests
+    assert bags.replace(instances=bags.instances.copy(), digests=digests).digests is digests
+
+
+def test_covariates_of_series_in_another_order_are_refused():
+    age, sex = pd.Series([1, 2], index=["a", "b"]), pd.Series(["f", "m"], index=["b", "a"])
+    with pytest.raises(BagDataError, match="in one order"):
+        Covariates.of({"age": age, "sex": sex})
+    with pytest.raises(BagDataError, match="in one order"):
+        Bags.from_arrays(age.to_frame("x"), [0, 1], instance_labels=pd.Series([0, 1], index=["b", "a"]))

@@ -197,7 +197,7 @@ class Bags:
         >>> Bags.from_arrays([[1.0], [2.0], [3.0]], bag=[1, 0, 1], y=[0, 1])[1].ravel()
         array([1., 3.])
         """
-        validate.refuse_other_order(X, bag)
+        validate.refuse_other_order(X, bag, fields.get("coords"), fields.get("instance_labels"))
         fields.setdefault("feature_names", validate.column_names(X))
         # np.asarray would turn a memory map into a plain array.
         X = validate.as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
@@ -395,9 +395,12 @@ class Bags:
         return self._changed(taken({name: getattr(self, name) for name in _SELECTED}, positions))
 
     def replace(self, **changes: Any) -> Self:
-        """Return these bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``."""
+        """Return these bags with other parameters of `Bags`, as in ``bags.replace(labels=[0, 1])``.
+
+        With other instances, the known digests no longer apply.
+        """
         refuse_others(changes, vars(self), "Bags.replace")
-        bags = self._changed({})
+        bags = self._changed({} if {"instances", "sizes", "starts"}.isdisjoint(changes) else {"digests": None})
         bags._take(changes)
         return bags
 

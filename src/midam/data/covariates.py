@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
-from midam.data.validate import as_array, check_length, usable, wanted
+from midam.data.validate import as_array, check_length, refuse_other_order, usable, wanted
 from midam.errors import BagDataError, Note, given, listed, nearest
 from midam.names import EXACT, is_missing, merge_words, name_of, names_of
 
@@ -60,9 +60,9 @@ class Covariates(BriefRepr):
         1, 1.0 and "1" are the same category, and so are words that differ only in case or in blanks around them; texts
         that differ in zeros, such as "1" and "01", are different ones.
         """
-        names = tuple(map(name_of, columns))
-        pairs = zip(names, columns.values())
-        return cls(names, tuple(_column(name, values, source, worded=name in categories) for name, values in pairs))
+        names, values = tuple(map(name_of, columns)), columns.values()
+        refuse_other_order(*values)
+        return cls(names, tuple(_column(name, x, source, worded=name in categories) for name, x in zip(names, values)))
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
