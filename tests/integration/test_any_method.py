@@ -125,6 +125,18 @@ def test_the_best_method_is_the_highest_mean_over_the_folds(compared):
         best_method(comparison, TREES)
 
 
+def test_a_deployed_model_outlives_a_page_that_cannot_be_written(compared, tmp_path, monkeypatch):
+    bags, settings, comparison = compared
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("midam.compare.deploy.write_run_report", full)
+    with pytest.raises(OSError, match="No space left"):
+        deploy_method(bags, comparison, tmp_path / "run", settings=settings, method="instance-logistic-max")
+    assert load_run(tmp_path / "run").method == "instance-logistic-max"
+
+
 @pytest.mark.parametrize("method", ["dam-att", "bag-statistics-logistic", "instance-logistic-max"])
 def test_a_deployed_method_is_a_run_of_all_bags(compared, tmp_path, method):
     bags, settings, comparison = compared

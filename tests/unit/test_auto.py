@@ -563,6 +563,23 @@ def test_a_method_without_epochs_scores_training_bags_by_inner_folds():
     assert forest.fit(make_bags(3), None, Settings().resolve((5,))).out_of_fold is None
 
 
+def test_a_search_that_a_full_disk_ends_is_kept_and_continues(tmp_path, monkeypatch, capsys):
+    data, out = save_bags(make_bags(), tmp_path), tmp_path / "run"
+
+    def full(*_):
+        raise OSError(28, "No space left on device", "model.pt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("midam.runs.results.save_checkpoint", full)
+        assert main(["fit", str(data), "--method", "auto", "--out", str(out)]) == 2
+    assert f"then continue with `midam fit {data} --resume {out}`" in capsys.readouterr().err
+    kept = (out / "candidates.jsonl").read_bytes()
+    assert [json.loads(line)["method"] for line in kept.splitlines()] == list(VECTORS)
+    assert main(["fit", str(data), "--resume", str(out)]) == 0
+    assert (out / "candidates.jsonl").read_bytes() == kept
+    assert (out / "report.html").exists()
+
+
 def test_enough_validation_bags_need_no_inner_folds(tmp_path, monkeypatch):
     for place in ("midam.targets.binary", "midam.methods.method"):
         monkeypatch.setattr(f"{place}.FEW_BAGS", 1)

@@ -77,15 +77,14 @@ def test_an_unexpected_error_has_its_traceback_and_the_log_grows(tmp_path):
     assert found[-1] == "again"
 
 
-def test_a_log_alone_is_no_run_and_a_log_of_others_is_a_file(tmp_path):
+def test_a_log_of_others_is_a_file(tmp_path):
     folder = begun(tmp_path)
     with RunLog(folder):
         pass
     assert folder.is_begun()
-    folder.config.unlink()
+    folder.clear()
     assert folder.contents() == []
     folder.require_free()
-    assert not folder.is_begun()
     folder.log.write_text("my own notes\n")
     assert folder.contents() == [folder.log]
 

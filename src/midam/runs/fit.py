@@ -72,7 +72,7 @@ def fit_run(
     ------
     MidamError
         For bad data, invalid settings or a folder in use, before anything is written. For an error in the first epoch,
-        after the files of the run are removed.
+        after the files of the run are removed; methods that "auto" has tried are kept, for a resume.
     RunStoppedError
         If a keyboard interrupt stopped the run; the folder holds what a resume continues.
     RankLostError
@@ -97,9 +97,8 @@ def fit_run(
         try:
             return run.fit()
         except BaseException as error:
-            # A new run that failed before the end of its first epoch leaves nothing; one with its results is kept.
-            failed = not isinstance(error, RunStoppedError) and not run.epoch and not folder.summary.exists()
-            if failed and not processes.rank:
+            # A new run that failed before the end of its first epoch leaves nothing.
+            if not (run.epoch or processes.rank or isinstance(error, RunStoppedError)):
                 folder.clear()
             raise
 
@@ -222,7 +221,8 @@ class _Run:
     @property
     def epoch(self) -> int:
         """Number of finished epochs."""
-        return 0 if self.kept is None else self.kept.epoch
+        before = 0 if self.saved is None else self.saved["trainer"]["epoch"]
+        return before if self.kept is None else max(before, self.kept.epoch)
 
     def fit(self) -> Summary:
         """Fit the method, score all bags, and write the results; returns the summary in the leading process."""
@@ -236,15 +236,16 @@ class _Run:
         val = parts.part("val") if "val" in parts.splits else None
         fit = self._train if self.reading.method is None else self._fit_at_once
         try:
-            summary = fit(parts.part("train"), val, config, calls)
-            if summary:
-                write_run_report(self.folder.root)
+            with self._explained():
+                summary = fit(parts.part("train"), val, config, calls)
+                if summary:
+                    write_run_report(self.folder.root)
             return summary
         except KeyboardInterrupt:
             if self.folder.last.exists():
                 state = f"{self.folder.root} holds everything up to the last whole epoch. Continue with {self._command}"
-            elif self.folder.candidates.exists():
-                state = f"continue with {self._command}, after the methods that were tried"
+            elif self.folder.is_worth():
+                state = f"{self.folder.root} holds what was finished. Continue with {self._command}"
             else:
                 raise
             raise RunStoppedError(f"stopped; {state}") from None
@@ -278,13 +279,12 @@ class _Run:
         training: dict[str, Any] = {"settings": config, "processes": self.processes, "saved": self.saved}
         with KeptTraining(self.data, folder, reading, **training) as kept:
             self.kept = kept
-            with self._explained():
-                fitted = kept.method.fit(train, val, config, kept.callbacks(calls))
-                took = {"reading": kept.started - self.opened, "training": kept.seconds}
-                if reading.parts.folds is not None:
-                    fitted.out_of_fold = train_folds(reading.parts, fitted.config, folder, calls)
-                times: dict[str, Any] = {"took": took, "within": kept.within, "ranks": kept.ranks}
-                summary = write_results(folder, fitted, reading, calls, data=self.data, **times)
+            fitted = kept.method.fit(train, val, config, kept.callbacks(calls))
+            took = {"reading": kept.started - self.opened, "training": kept.seconds}
+            if reading.parts.folds is not None:
+                fitted.out_of_fold = train_folds(reading.parts, fitted.config, folder, calls)
+            times: dict[str, Any] = {"took": took, "within": kept.within, "ranks": kept.ranks}
+            summary = write_results(folder, fitted, reading, calls, data=self.data, **times)
             if kept.tracking is not None:
                 kept.tracking.summarize(summary, step=kept.epoch)
         return summary
@@ -304,7 +304,7 @@ class _Run:
                 raise
             raise DivergedError(f"{error} {folder.last} holds epoch {self.epoch}, the last good one.") from error
         except OSError as error:
-            if isinstance(error, MidamError) or self.epoch == 0:
+            if isinstance(error, MidamError) or not (self.epoch or self.folder.is_worth()):
                 raise
             raise MidamError(
                 f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; free space or "

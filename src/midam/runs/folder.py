@@ -5,7 +5,6 @@ import io
 import json
 import os
 import platform
-import re
 import shlex
 import traceback
 import warnings
@@ -24,7 +23,6 @@ from midam.files import (
     held,
     is_left,
     open_own,
-    open_plain,
     remove_own,
     require_plain_folder,
     require_space,
@@ -40,7 +38,6 @@ OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
 _RESULTS = 2 << 20  # bytes of page, predictions and summary of most runs
 _SPELLED = 0.85  # similarity of the name of a run that is misspelled
-_LOGGED = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ midam ")
 
 
 class RunFolder:
@@ -101,23 +98,17 @@ class RunFolder:
         write_text(self.config, yaml_text({"data": data, **limit, **values, **plugin_entry(values)}))
 
     def contents(self) -> list[Path]:
-        """Return the files in the folder, without remains of a killed process or the log of a failed start."""
-        if not self.root.is_dir():
-            return []
-        paths = [path for path in self.root.iterdir() if not is_left(path)]
-        return [] if paths == [self.log] and self._is_logged() else paths
+        """Return the files in the folder, without remains of a killed process."""
+        return [path for path in self.root.iterdir() if not is_left(path)] if self.root.is_dir() else []
+
+    def is_worth(self) -> bool:
+        """Return whether the folder holds a whole result, or methods that `auto` has tried."""
+        return self.summary.exists() or self.candidates.exists()
 
     def clear(self) -> None:
-        """Remove the content of the folder."""
-        for path in self.contents():
+        """Remove the content of the folder, unless `is_worth` says that a resume can use it."""
+        for path in () if self.is_worth() else self.contents():
             remove_own(path)
-
-    def _is_logged(self) -> bool:
-        """Return whether midam, and not the user, wrote log.txt."""
-        if not self.log.is_file():
-            return False
-        with open_plain(self.log) as file:
-            return _LOGGED.match(file.read(64)) is not None
 
     def is_model_alone(self) -> bool:
         """Return whether the folder holds only a model and settings, as `midam.MIDAMClassifier.save` writes it."""
