@@ -580,6 +580,19 @@ def test_a_search_that_a_full_disk_ends_is_kept_and_continues(tmp_path, monkeypa
     assert (out / "report.html").exists()
 
 
+def test_a_run_that_was_killed_before_its_summary_is_no_saved_model(tmp_path, capsys):
+    data, out = save_bags(make_bags(), tmp_path), tmp_path / "run"
+    words = ["fit", str(data), "--method", VECTORS[0], "--out", str(out)]
+    assert main(words) == 0
+    for name in ("summary.json", "report.html"):
+        (out / name).unlink()
+    capsys.readouterr()
+    assert main(words) == 2
+    assert f"continue with `midam fit --resume {out}`" in capsys.readouterr().err
+    assert main(["fit", "--resume", str(out)]) == 0
+    assert (out / "report.html").exists()
+
+
 def test_enough_validation_bags_need_no_inner_folds(tmp_path, monkeypatch):
     for place in ("midam.targets.binary", "midam.methods.method"):
         monkeypatch.setattr(f"{place}.FEW_BAGS", 1)

@@ -116,7 +116,8 @@ class RunFolder:
 
     def is_saved_model(self) -> bool:
         """Return whether the folder holds a saved model, maybe with what was made from it, and no training."""
-        return self.model.exists() and not (self.summary.exists() or self.last.exists())
+        fitted = (self.summary, self.last, self.candidates, self.predictions)
+        return self.model.exists() and not any(path.exists() for path in fitted)
 
     def is_begun(self) -> bool:
         """Return whether the run was stopped after its settings were written and before its first checkpoint."""
