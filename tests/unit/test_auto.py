@@ -593,6 +593,19 @@ def test_a_run_that_was_killed_before_its_summary_is_no_saved_model(tmp_path, ca
     assert (out / "report.html").exists()
 
 
+def test_a_finished_run_gets_the_page_that_a_kill_has_cost_and_refuses_other_bags(tmp_path, capsys):
+    data, out = save_bags(make_bags(), tmp_path), tmp_path / "run"
+    assert main(["fit", str(data), "--method", VECTORS[0], "--out", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    (out / "report.html").unlink()
+    resumed = ["fit", str(data), "--resume", str(out)]
+    assert main(resumed) == 0
+    assert (out / "report.html").read_text() == page
+    save_bags(make_bags(seed=1), tmp_path)
+    assert main(resumed) == 2
+    assert "got other bags" in capsys.readouterr().err
+
+
 def test_enough_validation_bags_need_no_inner_folds(tmp_path, monkeypatch):
     for place in ("midam.targets.binary", "midam.methods.method"):
         monkeypatch.setattr(f"{place}.FEW_BAGS", 1)

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from midam.data.bags import Bags
@@ -167,12 +166,18 @@ def resume_run(
 
 
 def _finished(data: str | None, settings: Settings, folder: RunFolder, *, recorded: str) -> Summary:
-    """Return the summary of a finished run of a method without epochs; refuse other data than its own."""
+    """Return the summary of a finished run of a method without epochs; refuse other data than its own.
+
+    A page that a stopped call did not write is written.
+    """
+    from midam.runs.report import write_run_report
     from midam.train.checkpoint import ModelContent, load_checkpoint
 
-    if data is not None and Path(data).resolve() != Path(recorded).resolve():
+    if data is not None:
         fingerprint = divided(read_data(data, settings), settings, at_once=True).bags.fingerprint()
         require_same_data(load_checkpoint(folder.model, ModelContent), fingerprint, data, recorded=recorded)
+    if not (folder.root / "report.html").exists():
+        write_run_report(folder.root)
     warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)
     return Result.read(folder).entries()
 
