@@ -309,6 +309,16 @@ def test_a_place_that_is_taken_and_runs_that_are_none_are_refused(tmp_path):
     assert issubclass(ExportError, MidamError)
 
 
+def test_a_folder_of_the_user_beside_an_export_is_kept(tmp_path):
+    bags = Bags.from_list([instances(3, (2,), seed=seed) + 30 * (seed % 2) for seed in range(30)])
+    MIDAMClassifier(epochs=1, members=1).fit(bags, [0, 1] * 15).save(tmp_path / "run")
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "notes.txt").write_text("mine")
+    assert export_run(tmp_path / "run", tmp_path / "out", formats=["safetensors"]) == ["safetensors"]
+    assert (tmp_path / "out.part" / "notes.txt").read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "out", "out.part"}
+
+
 @pytest.mark.long
 def test_a_saved_classifier_is_exported_with_a_card_without_results(tmp_path):
     bags = Bags.from_list([instances(5, (4,), seed=seed) + 30 * (seed % 2) for seed in range(30)])

@@ -76,7 +76,7 @@ def export_run(
     summary = Result.read(RunFolder(path)).entries() if has_summary else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
-    part = out.with_name(f"{out.name}.part")
+    part = out.with_name(f".{out.name}.midam-part")  # no name that a user's folder has
     with held(
         out.with_name(f"{out.name}.export"),
         busy=RunExistsError(f"Expected one export to {out} at a time, got two; wait for the first."),
