@@ -225,6 +225,11 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     changed.to_csv(tmp_path / "changed.csv", index=False)
     assert main(["explain", str(run), str(tmp_path / "changed.csv"), *call[3:], "--out", str(run / "explain")]) == 2
     assert "those of the same instances by the same call" in capsys.readouterr().err
+    relabeled = pd.read_csv(made[0])
+    relabeled.loc[relabeled.bag == done[0], "label"] = 1 - relabeled.label[relabeled.bag == done[0]]
+    relabeled.to_csv(tmp_path / "relabeled.csv", index=False)
+    assert main(["explain", str(run), str(tmp_path / "relabeled.csv"), *call[3:], "--out", str(run / "explain")]) == 2
+    assert "by the same call that was stopped" in capsys.readouterr().err
     files = [path for bag in done for path in (run / "explain").glob(f"{bag}.*") if path.suffix != ".html"]
     before = {path: path.stat().st_mtime_ns for path in files}
     assert main(call) == 0

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from midam.data.bags import Bags
-from midam.data.digests import bag_digests
+from midam.data.digests import bag_digests, facts_of
 from midam.data.sources.file_rows import files_of
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, install, nearest
 from midam.evaluate.predict import predict, prepared
@@ -341,12 +341,10 @@ def _peak(parts: PartMap | None, shape: tuple[int, ...]) -> dict[str, float | No
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
-    """Return what identifies a call: model, calibration, options, ids and covariates, without the bags' content."""
-    call = {"run": run.digest(), "options": asdict(options), "wanted": [str(bags.ids[i]) for i in index]}
-    if bags.covariates is None:
-        return call
-    values = json.dumps(bags.covariates.subset(list(index)).values())
-    return {**call, "covariates": hashlib.sha256(values.encode()).hexdigest()}
+    """Return what identifies a call: model, calibration, options, and what is known of the bags but their content."""
+    known = json.dumps(facts_of(bags.subset(index), [])).encode()
+    of_bags = {"wanted": [str(bags.ids[i]) for i in index], "bags_known": hashlib.sha256(known).hexdigest()}
+    return {"run": run.digest(), "options": asdict(options), **of_bags}
 
 
 def _summary(call: dict[str, Any], entries: Sequence[dict[str, Any]], *, finished: bool) -> dict[str, Any]:
