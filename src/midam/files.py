@@ -203,11 +203,10 @@ def _lock(file: FileIO, *, wait: bool) -> None:
 
 def _mode_of(path: Path) -> int | None:
     """Return the permissions of the file to replace; None if there is no file."""
-    try:
+    with suppress(OSError):
         facts = path.lstat()
-    except OSError:
-        return None
-    return stat.S_IMODE(facts.st_mode) & 0o777 if stat.S_ISREG(facts.st_mode) else None
+        return stat.S_IMODE(facts.st_mode) & 0o777 if stat.S_ISREG(facts.st_mode) else None
+    return None
 
 
 LOCK = ".lock"
@@ -243,11 +242,10 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview], *, typed: bool 
 
 def is_stream(path: Path) -> bool:
     """Return whether a path names a device, a pipe, a socket, or the standard output."""
-    try:
+    with suppress(OSError):
         mode = path.stat().st_mode
-    except OSError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or is_stdout(path)
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or is_stdout(path)
+    return False
 
 
 def resolved(path: Path) -> Path:
@@ -458,6 +456,8 @@ def _read(content: bytes) -> tuple[list[Any], int | None, int]:
     """Return the rows of the complete lines, the number of the first damaged line, and the bytes of complete lines."""
     whole = content[: content.rfind(b"\n") + 1]
     rows = []
+    if not whole and content[:1] not in (b"", b"[", b"{", b'"'):  # no row that was cut off, but a file of others
+        return [], 1, len(content)
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:
             rows.append(parse_json(line))

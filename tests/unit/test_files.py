@@ -287,6 +287,15 @@ def test_a_journal_says_which_line_is_damaged_and_leaves_it(tmp_path):
     assert path.read_bytes() == b"1\n"
 
 
+@pytest.mark.parametrize(("content", "damaged"), [(b"my download", 1), (b'["cut', None), (b"", None)])
+def test_a_file_of_others_in_the_place_of_a_journal_is_not_emptied(content, damaged, tmp_path):
+    path = tmp_path / "scores.csv.part"
+    path.write_bytes(content)
+    with Journal(path, busy=BUSY) as journal:
+        assert (journal.rows, journal.damaged) == ([], damaged)
+    assert path.read_bytes() == (content if damaged else b"")
+
+
 @pytest.mark.filterwarnings("ignore:.*was not a file but a link")
 def test_a_journal_leaves_nothing_in_a_folder_that_a_link_in_its_place_leads_to(tmp_path):
     (tmp_path / "outside").mkdir()
