@@ -1,6 +1,7 @@
 """Folds of a split table: a run for each, their mean, and comparisons on them."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -69,6 +70,27 @@ def test_every_fold_is_trained_once_and_their_figures_are_averaged(data, splits,
     assert pd.read_csv(data / "runs" / "folds.csv").equals(table)
     assert main([*words, "--seed", "3"]) == 2
     assert "Expected the seed that these folds were started with" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("changed", ["t.csv", "folds.tsv"])
+def test_folds_of_other_bags_or_splits_are_not_averaged_with_new_ones(data, changed, capsys):
+    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
+    words += ["--split-file", str(data / "folds.tsv"), "--fold", "all", "--out", str(data / "runs")]
+    assert main(words) == 0
+    shutil.rmtree(data / "runs" / "fold-1")
+    path, apart = data / changed, "\t" if changed.endswith("tsv") else ","
+    table = pd.read_csv(path, sep=apart)
+    if changed == "t.csv":
+        table.loc[table.patient == "P0", "label"] = 1
+    else:
+        table = table.rename(columns={"fold_0": "fold_1", "fold_1": "fold_0"})
+    table.to_csv(path, sep=apart, index=False)
+    before = (data / "runs" / "folds.csv").read_bytes()
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "Expected the bags and splits on which fold 0 was trained, got others" in error
+    assert f"or remove {data / 'runs'} to train all folds again" in error
+    assert (data / "runs" / "folds.csv").read_bytes() == before
 
 
 @pytest.mark.parametrize("fault", ["no test", "one class", "leak"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from midam.cli.app import message_text
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser
 from midam.errors import ConfigError, MidamError
@@ -155,6 +156,7 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
         fit = partial(fit_run, options.data, settings, folder, method=options.method, budget=budget)
+    # Only the leading process, which holds the folder, writes it.
     log = RunLog(folder, command=f"midam {options.words}", message_of=message_text)
 
     def tell(used: Settings, method: str | None) -> None:

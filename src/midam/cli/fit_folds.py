@@ -15,7 +15,7 @@ from midam.cli.outputs import keep_folder
 from midam.cli.parser import Options
 from midam.compare.summary import CorrectedInterval, corrected_interval
 from midam.data.sources.split_table import fold_numbers
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.files import write_text
 from midam.names import on_disk
 from midam.report.program import note_result, say, stdout_console
@@ -30,12 +30,21 @@ def fit_folds(options: Options, console: Console, fit: Callable[[Options], int])
     """Train a run for each fold into OUT/fold-K by `fit`; keep finished folds and continue a stopped one."""
     path, folds = folds_of(options)
     settings = options.settings()
-    check_folds(path, folds, lambda fold: split_data(read_data(options.data, settings.replace(fold=fold)), settings))
+
+    def split(fold: int) -> SplitBags:
+        return split_data(read_data(options.data, settings.replace(fold=fold)), settings)
+
+    check_folds(path, folds, split)
     keep_folder(options, "out")
     root = _root(options, settings, folds)
     folders = {fold: RunFolder(root / f"fold-{fold}") for fold in folds}
     for fold, folder in folders.items():
         if folder.summary.exists():
+            if Result.read(folder).data["fingerprint"] != split(fold).bags.fingerprint():
+                raise CheckpointError(
+                    f"Expected the bags and splits on which fold {fold} was trained, got others (in {options.data} or "
+                    f"{path}); choose another --out, or remove {root} to train all folds again."
+                )
             console.print(f"fold {fold} is done: {escape(str(folder.root))}")
             continue
         console.print(f"fold {fold} of {len(folds)}")
