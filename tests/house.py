@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_212,
+    lines=32_233,
     files=233,
     function=60,
     circles=0,
@@ -96,27 +96,27 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_545,
+    words=30_544,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1824,
+    "cli": 1831,
     "compare": 1430,
-    "data": 7132,
-    "evaluate": 2249,
-    "explain": 2102,
+    "data": 7148,
+    "evaluate": 2251,
+    "explain": 2100,
     "export": 532,
     "functional": 487,
     "imaging": 2144,
     "methods": 1810,
-    "nn": 1968,
-    "report": 2522,
-    "runs": 2409,
+    "nn": 1967,
+    "report": 2520,
+    "runs": 2405,
     "settings": 593,
-    "sklearn": 1056,
+    "sklearn": 1061,
     "targets": 895,
     "train": 1640,
 }

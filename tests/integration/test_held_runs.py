@@ -104,6 +104,26 @@ def test_killed_before_its_first_checkpoint_a_run_begins_anew(left, whole, tmp_p
         assert (run / name).read_bytes() == (done / name).read_bytes()
 
 
+def test_a_run_that_is_resumed_elsewhere_says_how(whole, tmp_path, capsys, monkeypatch):
+    data, done = whole
+    run = tmp_path / "run"
+    shutil.copytree(done, run)
+    config = run / "config.yaml"
+    written = config.read_text()
+    config.write_text(written.replace(str(data), data.name))
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "--resume", "run"]) == 2
+    error = capsys.readouterr().err
+    assert f"got none (in {data.name})" in error
+    assert "resume where the run was started, or name moved data, `midam fit DATA --resume run`." in error
+    assert main(["fit", str(data), "--resume", "run"]) == 0
+    before = files(run)
+    config.write_text(written + "method: auto\n")
+    assert main(["fit", "--resume", "run"]) == 2
+    assert "got a different method" in capsys.readouterr().err
+    assert files(run) == before
+
+
 def test_a_finished_run_without_its_checkpoints_is_kept(whole, tmp_path, capsys):
     _, done = whole
     run = tmp_path / "run"

@@ -135,7 +135,6 @@ def run(options: Options, console: Console) -> int:
 
 
 def _run(options: Options, console: Console, processes: Processes) -> int:
-    from midam.cli.app import message_text
     from midam.report.terminal import FitProgress, print_summary
     from midam.runs.fit import fit_run, resume_run
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.column_codes import prepare
-from midam.errors import CheckpointError, ConfigError, DivergedError
+from midam.errors import CheckpointError, DivergedError
 from midam.evaluate.predict import predict
 from midam.methods.callbacks import Callbacks
 from midam.methods.store import Row, TrialStore
@@ -49,9 +49,7 @@ class _Row(Form):
 
 def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, calls: Callbacks) -> OutOfFold:
     """Train a model for each fold on the bags of the others, and score its bags; a second call skips finished folds."""
-    if parts.folds is None:
-        raise ConfigError("Expected bags with folds, got none; choose them first.")
-    bags, folds = parts.bags, parts.folds
+    bags, folds = parts.bags, np.asarray(parts.folds)
     trials, prepared = fold_trials(folds, seed=config.run.seed), preparing(parts, config)
     calls.on_stage(f"cross-validation, {len(trials)} folds", len(bags))
     digest = hashlib.sha256(json.dumps([bags.fingerprint(), folds.tolist()]).encode()).hexdigest()

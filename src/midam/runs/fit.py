@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from midam.data.bags import Bags
@@ -138,23 +139,27 @@ def resume_run(
     settings = _held_out(settings, processes)
     with nullcontext() if processes.rank else folder.held():
         opened, saved = time.monotonic(), None
-        if method is not None:
+        if method is not None and not folder.last.exists():
             if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
                 return _finished(data, settings, folder, recorded=recorded)
-            resumes = folder.candidates.exists()
-            next_step = "it continues after the methods that it tried" if resumes else "it starts again"
-            warnings.warn(f"{folder.root} was stopped before its end: {next_step}", stacklevel=2)
+            text = "it continues after the methods that it tried" if folder.candidates.exists() else "it starts again"
+            warnings.warn(f"{folder.root} was stopped before its end: {text}", stacklevel=2)
         elif folder.is_begun():
             warnings.warn(f"{folder.root} was stopped before its first checkpoint: it starts again", stacklevel=2)
         else:
-            saved = _checkpoint(folder, settings)
-        data = data or recorded
+            saved = _checkpoint(folder, settings, method)
         try:
-            reading = split_parts(data, settings, left_out=folder.left_out.name, method=method)
-        except DataNotFoundError as error:
-            text = f"{error} If the data were moved: `midam fit DATA --resume {shlex.quote(str(folder.root))}`. "
-            again = f"`midam embed IMAGES --out {shlex.quote(data)}`, with the same labels, makes them again."
-            raise DataNotFoundError(f"{text}If they are vectors that `midam fit` had made: {again}") from None
+            reading = split_parts(data or recorded, settings, left_out=folder.left_out.name, method=method)
+        except MidamError as error:
+            if data is not None or Path(recorded).exists():
+                raise
+            moved = f"`midam fit DATA --resume {shlex.quote(str(folder.root))}`"
+            again = f"`midam embed IMAGES --out {shlex.quote(recorded)}`, with the same labels, makes them again"
+            raise type(error)(
+                f"{error} Resume where the run was started, or name moved data: {moved}. If they are vectors that "
+                f"`midam fit` had made: {again}."
+            ) from error
+        data = data or recorded
         if saved is not None:
             require_same_data(saved, reading.origin["data"]["fingerprint"], data, recorded=recorded)
             if saved["splits"] != reading.origin["splits"]:
@@ -182,13 +187,14 @@ def _finished(data: str | None, settings: Settings, folder: RunFolder, *, record
     return Result.read(folder).entries()
 
 
-def _checkpoint(folder: RunFolder, settings: Settings) -> dict[str, Any]:
-    """Return the content of the last checkpoint; refuse settings that are not those of the run."""
+def _checkpoint(folder: RunFolder, settings: Settings, method: str | None) -> dict[str, Any]:
+    """Return the content of the last checkpoint; refuse settings that are not those of the run, and any method."""
     from midam.train.checkpoint import TrainerContent, load_checkpoint
 
     checkpoint = load_checkpoint(folder.last, TrainerContent)
     saved = Settings.from_flat(checkpoint["config"], source=str(folder.last)).flat()
-    changed = [name for name, value in settings.flat().items() if saved[name] != value]
+    changed = [] if method is None else ["method"]
+    changed += [name for name, value in settings.flat().items() if saved[name] != value]
     if changed:
         raise CheckpointError(
             f"Expected the settings that the run was started with, got a different {changed[0]} (in {folder.config}); "

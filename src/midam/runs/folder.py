@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -148,11 +149,8 @@ class RunFolder:
 
 def free_folder(parent: Path, name: str) -> RunFolder:
     """Return the first of ``parent/name``, ``parent/name-2``, ... that does not exist."""
-    root, number = parent / name, 1
-    while root.exists():
-        number += 1
-        root = parent / f"{name}-{number}"
-    return RunFolder(root)
+    others = (f"{name}-{number}" for number in count(2))
+    return RunFolder(next(root for root in map(parent.joinpath, chain([name], others)) if not root.exists()))
 
 
 class RunConfig(NamedTuple):
