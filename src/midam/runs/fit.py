@@ -14,7 +14,6 @@ from midam.data.bags import Bags
 from midam.errors import (
     CheckpointError,
     ConfigError,
-    DataNotFoundError,
     DivergedError,
     MidamError,
     RankLostError,
