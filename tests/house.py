@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_233,
+    lines=32_236,
     files=233,
     function=60,
     circles=0,
@@ -109,14 +109,14 @@ PARTS = {
     "evaluate": 2251,
     "explain": 2100,
     "export": 532,
-    "functional": 487,
+    "functional": 488,
     "imaging": 2144,
     "methods": 1810,
     "nn": 1967,
     "report": 2520,
-    "runs": 2405,
+    "runs": 2404,
     "settings": 593,
-    "sklearn": 1061,
+    "sklearn": 1064,
     "targets": 895,
     "train": 1640,
 }

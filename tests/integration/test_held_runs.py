@@ -115,7 +115,7 @@ def test_a_run_that_is_resumed_elsewhere_says_how(whole, tmp_path, capsys, monke
     assert main(["fit", "--resume", "run"]) == 2
     error = capsys.readouterr().err
     assert f"got none (in {data.name})" in error
-    assert "resume where the run was started, or name moved data, `midam fit DATA --resume run`." in error
+    assert "Resume where the run was started, or name moved data: `midam fit DATA --resume run`." in error
     assert main(["fit", str(data), "--resume", "run"]) == 0
     before = files(run)
     config.write_text(written + "method: auto\n")

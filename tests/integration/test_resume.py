@@ -208,7 +208,7 @@ def test_a_run_whose_data_were_moved_says_how_to_go_on(table_run, tmp_path, caps
     (run / "config.yaml").write_text(text.replace(f"data: {data}", "data: runs/vectors/gone"))
     assert main(["fit", "--resume", str(run)]) == 2
     error = capsys.readouterr().err
-    assert f"If the data were moved: `midam fit DATA --resume {run}`" in error
+    assert f"name moved data: `midam fit DATA --resume {run}`" in error
     assert "`midam embed IMAGES --out runs/vectors/gone`" in error
     (run / "config.yaml").write_text(text)
 

@@ -4,5 +4,6 @@ The functions hold no state and import nothing but torch.
 """
 
 from midam.functional import columns, logmean, maximum, objectives, pairs, partial_auc, poolings, summary
+from midam.functional.logmean import BagStatistic
 
-__all__ = ["columns", "logmean", "maximum", "objectives", "pairs", "partial_auc", "poolings", "summary"]
+__all__ = ["BagStatistic", "columns", "logmean", "maximum", "objectives", "pairs", "partial_auc", "poolings", "summary"]

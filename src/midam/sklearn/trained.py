@@ -101,7 +101,10 @@ class TrainedEstimator(SettingsEstimator):
         """
         folder, run = RunFolder(Path(path)), self.to_run()
         if folder.is_model_alone() and not overwrite:
-            raise RunExistsError(f"Expected a free folder, got a saved model ({path}); overwrite=True replaces it.")
+            raise RunExistsError(
+                f"Expected a free folder, got {path}, which holds a saved model; pass overwrite=True to replace it, or "
+                "choose another folder."
+            )
         if not folder.is_model_alone():
             folder.require_free()
         fitted = Fitted(run.model, run.settings, run.method, run.parts)
