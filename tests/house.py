@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_236,
+    lines=32_253,
     files=233,
     function=60,
     circles=0,
@@ -103,18 +103,18 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1831,
+    "cli": 1832,
     "compare": 1430,
-    "data": 7148,
+    "data": 7150,
     "evaluate": 2251,
     "explain": 2100,
     "export": 532,
     "functional": 488,
-    "imaging": 2144,
+    "imaging": 2154,
     "methods": 1810,
     "nn": 1967,
     "report": 2520,
-    "runs": 2404,
+    "runs": 2408,
     "settings": 593,
     "sklearn": 1064,
     "targets": 895,

@@ -338,6 +338,9 @@ def test_values_of_bags_are_taken_by_the_names_of_their_index():
         bags.replace(groups=pd.Series(["p", "q", "r"], index=["a", "b", "x"]))
     with pytest.raises(BagDataError, match="a group for each of the 3 bags, got a Series whose index does not match"):
         bags.replace(groups=pd.Series(["p", "q", "r"], index=["C", "A", "B"]))
+    rows = pd.DataFrame({"slide": names, "patient": ["p", "q", "r"], "y": [1, 0, 1]}, index=["acc9", "acc8", "acc7"])
+    of_table = Bags.from_list([[[1.0]], [[2.0]], [[3.0]]], rows.y, ids=rows.slide, groups=rows.patient)
+    assert (of_table.labels.tolist(), of_table.groups.tolist()) == ([1, 0, 1], ["p", "q", "r"])
     # Numbers may be positions, also those of the rows that scikit-learn chose, and name no bags.
     for index in ([2, 0, 1], [0, 1, 2], [0, 3, 7]):
         assert bags.replace(groups=pd.Series(["p", "q", "r"], index=index)).groups.tolist() == ["p", "q", "r"]

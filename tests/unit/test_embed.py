@@ -576,6 +576,15 @@ def test_a_stopped_prediction_embeds_only_what_is_left(images, capsys, monkeypat
     assert (passed, [path.name for path in (images / "out").iterdir()]) == ([], ["p.csv"])
     assert main(["predict", "run", "f.store", "--out", "store.csv"]) == 0
     assert scores("out/p.csv") == scores("store.csv")
+    again = [*predict[:-1], "out/q.csv"]
+    with monkeypatch.context() as patch:
+        patch.setattr("midam.runs.kept_scores.predict", None)
+        with pytest.raises(TypeError):
+            main(again)
+    (damaged,) = (images / "out").glob(".q.csv.vectors/*/instances.npy")
+    damaged.write_bytes(b"")
+    assert main(again) == 0
+    assert scores("out/q.csv") == scores("store.csv")
 
 
 def test_vectors_of_the_training_are_taken_while_their_files_have_not_changed(images, capsys):

@@ -305,13 +305,20 @@ def test_an_inverted_x_ray_is_turned_and_depths_that_differ_are_in_doubt(tmp_pat
 
 @pytest.mark.parametrize("signed", [0, 1])
 def test_numbers_in_the_upper_bits_are_shifted_down_or_refused(tmp_path, signed):
-    values = np.arange(48).reshape(8, 6) - 20 * signed
+    values = 40 * np.arange(48).reshape(8, 6) - 800 * signed
     tags = {"BitsStored": 12, "HighBit": 15, "PixelRepresentation": signed}
     folder = flat(tmp_path / "p", [(8, 6)], values=[values * 16], **tags)
     np.testing.assert_array_equal(features(folder)[0, 0], values)
-    for tags in ({"BitsStored": 10}, {"HighBit": 13}, {"HighBit": 9}):  # numbers have bits elsewhere
+    for tags in ({"BitsStored": 8}, {"HighBit": 13}):  # numbers have bits elsewhere
         with pytest.raises(BagDataError, match=r"HighBit of BitsStored - 1, got .*v0.dcm"):
             features(each(folder, [0], **{"BitsStored": 12, "HighBit": 15} | tags))
+
+
+@pytest.mark.parametrize(("stored", "high"), [(12, 15), (16, 11), (16, 0)])
+def test_numbers_in_the_lower_bits_are_read_as_they_are_whatever_the_header_says(tmp_path, stored, high):
+    values = np.arange(48).reshape(8, 6)
+    folder = flat(tmp_path / "p", [(8, 6)], values=[values], BitsStored=stored, HighBit=high)
+    np.testing.assert_array_equal(features(folder)[0, 0], values)
 
 
 def test_slices_that_have_lost_their_place_are_no_x_rays(tmp_path):

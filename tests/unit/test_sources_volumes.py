@@ -362,6 +362,19 @@ def test_a_nifti_whose_two_forms_mirror_each_other_is_warned_of(tmp_path):
         read_bags(tmp_path, require_labels=False)
 
 
+def test_a_nifti_whose_two_forms_are_equal_is_sound_at_any_angle(tmp_path, recwarn):
+    turn = np.eye(4)
+    turn[:2, :2] = np.sqrt(0.5) * np.array([[1, -1], [1, 1]])
+    for name, by in zip("abc", (1, 3, 5), strict=True):  # by 45, 135 and 225 degrees
+        image = nibabel.load(save_nifti(tmp_path / f"{name}.nii.gz", body()))
+        turned = np.linalg.matrix_power(turn, by) @ image.affine
+        image.set_sform(turned, 1)
+        image.set_qform(turned, 1)
+        nibabel.save(image, tmp_path / f"{name}.nii.gz")
+    read_bags(tmp_path, require_labels=False)
+    assert not [text for warning in recwarn if "doubtful" in (text := str(warning.message))]
+
+
 def scan_with_a_body(ground, noise=0.0):
     """20 slices, of which those from 5 to 14 show something."""
     rng = np.random.default_rng(0)

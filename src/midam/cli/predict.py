@@ -85,18 +85,19 @@ def run(options: Options, console: Console) -> int:
             require_plain_folder(Path(name), writes=True)
     lists = [_list_of(options, trained, out) for trained, out in zip(runs, outs)]
     places = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
-    # What is wrong with a run shows before another one has scored.
-    of_runs = [
-        read_for(trained, options.data, console=console, vectors=vectors_beside(place), **options.values)
-        for trained, place in zip(runs, places)
-    ]
-    for bags, out in zip(of_runs, outs):
-        keep_sources(bags, str(out), "--out", folder=False)
+    for out in outs:
         keep_other(out)
-        if options.instances is not None:
-            keep_sources(bags, options.instances, "--instances", folder=True)
     with ExitStack() as stack:
         journals = [None if is_stream(place) else stack.enter_context(journal_of(place)) for place in places]
+        # What is wrong with a run shows before another one has scored.
+        of_runs = [
+            read_for(trained, options.data, console=console, vectors=vectors_beside(place), **options.values)
+            for trained, place in zip(runs, places)
+        ]
+        for bags, out in zip(of_runs, outs):
+            keep_sources(bags, str(out), "--out", folder=False)
+            if options.instances is not None:
+                keep_sources(bags, options.instances, "--instances", folder=True)
         scored = zip(runs, of_runs, outs, lists, journals, strict=True)
         counts = [_score(options, console, *each) for each in scored]
         for journal in filter(None, journals):

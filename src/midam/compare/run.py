@@ -139,8 +139,8 @@ def run_comparison(
             if folder is not None:
                 _write(comparison, folder, record)
                 if keep_models:
-                    train = partial(deploy.keep_models, workers=workers, on_progress=on_progress)
-                    train(bags, folder, groups, store, data_settings=data_settings)
+                    keep = partial(deploy.keep_models, data_settings=data_settings, workers=workers)
+                    keep(bags, folder, groups, store, on_progress=on_progress)
     return comparison
 
 

@@ -265,7 +265,7 @@ class Bags:
                     "coordinates for each instance."
                 )
             fields["coords"] = validate.concatenate(rows, names, "coordinates", source)
-        fields["ids"] = names
+        fields["ids"] = names if ids is None else ids
         bags = cls(instances, sizes=sizes, source=source, **{"labels": labels, **fields})
         bags.check(missing=missing)
         warn_of_alike_names(bags)
@@ -421,10 +421,12 @@ class Bags:
             fields = {**fields, "classes": None}
         facts = vars(self)
         facts.update(fields)
+        rows = getattr(fields.get("ids"), "index", None)  # a Series of the table that the other Series are from
         for name, form in _FORMS.items():
             if name in fields and (facts[name] is not None or name in ("starts", "ids")):
                 value = facts[name]
-                if name == "labels" or name in _PER_BAG[1:]:
+                alike = hasattr(rows, "equals") and rows.equals(getattr(value, "index", None))
+                if not alike and (name == "labels" or name in _PER_BAG[1:]):
                     value = validate.in_bag_order(value, self.ids, name[:-1])
                 facts[name] = form(value, self)
         self._check(fields.keys())

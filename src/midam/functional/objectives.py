@@ -53,7 +53,7 @@ def class_weights(labels: Tensor, *, dtype: torch.dtype = torch.float32) -> Clas
     >>> class_weights(torch.tensor([[1.0], [0.0], [torch.nan], [0.0]])).negative.flatten().tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
-    positive, negative = (labels > 0).to(dtype), (labels == 0).to(dtype)
+    positive, negative = (labels > 0).to(dtype), (labels <= 0).to(dtype)
     n_positive, n_negative = positive.sum(dim=0), negative.sum(dim=0)
     both = ((n_positive > 0) & (n_negative > 0)).to(dtype)
     positive, negative = positive / n_positive.clamp(min=1), negative / n_negative.clamp(min=1)

@@ -191,12 +191,17 @@ def _decoded(frame: Frame) -> NDArray[Any]:
                 f"Expected a decoder of {syntax.name}, got none (in {path}); for medical images, {install('medical')}."
             )
         shift = int(frame.number("HighBit") + 1 - frame.number("BitsStored")) if frame.text("HighBit") else 0
-        stored = pixel_array(file, correct_unused_bits=not shift)
-        if shift:  # allowed by older editions of the standard: numbers are in the upper bits
-            if frame.number("HighBit") + 1 != frame.number("BitsAllocated") or (stored & ((1 << shift) - 1)).any():
+        stored = pixel_array(file)
+        if shift > 0:  # allowed by older editions of the standard: numbers are in the upper bits
+            raw = pixel_array(file, correct_unused_bits=False)
+            if low := bool((raw & ((1 << shift) - 1)).any()):  # numbers are in the lower bits: HighBit is wrong
+                known = np.array_equal(raw, stored)
+            else:
+                known = frame.number("HighBit") + 1 == frame.number("BitsAllocated")
+            if not known:
                 got = f"{frame.number('HighBit'):.0f} with {frame.number('BitsStored'):.0f} BitsStored (in {path})"
                 raise BagDataError(f"Expected a HighBit of BitsStored - 1, got {got}; export the series again.")
-            stored = stored >> shift
+            stored = stored if low else raw >> shift
         if frame.text("PhotometricInterpretation") == "PALETTE COLOR":
             stored = apply_color_lut(stored, file)
             stored = (stored >> 8).astype(np.uint8) if stored.dtype == np.uint16 else stored

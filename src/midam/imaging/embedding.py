@@ -384,7 +384,11 @@ def embed_like(
     home = Path(tempfile.mkdtemp(prefix="midam-")) if keep is None else keep
     store = home / plan_digest(lazy)[:12]
     try:
-        stored = open_store(store if is_store(store) else write_store(lazy, store, jobs=_jobs(lazy), on_bag=on_bag))
+        try:
+            stored = open_store(store)
+        except (BagDataError, OSError):  # none yet, or a damaged one
+            shutil.rmtree(store, ignore_errors=True)
+            stored = open_store(write_store(lazy, store, jobs=_jobs(lazy), on_bag=on_bag))
     except BaseException as error:
         if keep is None:
             shutil.rmtree(home, ignore_errors=True)

@@ -366,7 +366,8 @@ class NiftiReader(FileReader):
             with suppress(Exception):  # a damaged form is not used, or refused when it is read
                 forms = (image.header.get_sform(), image.header.get_qform())
                 ways = ["".join(map(str, nibabel.aff2axcodes(form))) for form in forms]
-                if all(stated) and ways[0] != ways[1]:
+                alike = np.allclose(forms[0][:3, :3], forms[1][:3, :3], atol=1e-3 * np.abs(forms[0][:3, :3]).max())
+                if all(stated) and not alike and ways[0] != ways[1]:
                     attributes["doubt"] = f"sform and qform differ in direction ({' and '.join(ways)}): sform is read"
             if not any(stated):
                 attributes["doubt"] = "sform and qform give no directions: its axes are read as to left, front and head"

@@ -153,11 +153,11 @@ def resume_run(
             if data is not None or Path(recorded).exists():
                 raise
             moved = f"`midam fit DATA --resume {shlex.quote(str(folder.root))}`"
-            again = f"`midam embed IMAGES --out {shlex.quote(recorded)}`, with the same labels, makes them again"
-            raise type(error)(
-                f"{error} Resume where the run was started, or name moved data: {moved}. If they are vectors that "
-                f"`midam fit` had made: {again}."
-            ) from error
+            text = f"{error} Resume where the run was started, or name moved data: {moved}."
+            if Path(recorded).parent.name == "vectors":  # which `midam fit` made of images
+                again = f"`midam embed IMAGES --out {shlex.quote(recorded)}`, with the same labels"
+                text += f" If vectors of images are gone, make them again: {again}."
+            raise type(error)(text) from error
         data = data or recorded
         if saved is not None:
             require_same_data(saved, reading.origin["data"]["fingerprint"], data, recorded=recorded)

@@ -67,11 +67,15 @@ class RunFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.config = root / "config.yaml"
-        self.metrics, self.log = root / "metrics.csv", root / "log.txt"
-        self.predictions, self.baseline = root / "predictions.csv", root / "baseline.csv"
+        self.metrics = root / "metrics.csv"
+        self.predictions = root / "predictions.csv"
+        self.baseline = root / "baseline.csv"
         self.candidates, self.folds = root / "candidates.jsonl", root / "folds.jsonl"
-        self.last, self.best = root / "checkpoints/last.pt", root / "checkpoints/best.pt"
-        self.summary, self.model = root / "summary.json", root / "model.pt"
+        self.summary = root / "summary.json"
+        self.last = root / "checkpoints/last.pt"
+        self.best = root / "checkpoints/best.pt"
+        self.model = root / "model.pt"
+        self.log = root / "log.txt"
         self.left_out = root / "left-out.csv"
         self.was_held = False
 

@@ -269,7 +269,7 @@ TableFile = TextTable | ExcelTable | ParquetTable
 
 def table_file(path: Path, sheet: str | None = None) -> TableFile:
     """Return the table in a file, by its suffix."""
-    if path.name.startswith("~$"):
+    if path.name.startswith("~$") and file_suffix(path) == EXCEL:
         raise BagDataError(f"Expected a table, got a lock file of Office (in {path}); name {path.name[2:]} itself.")
     if file_suffix(path) == EXCEL:
         return ExcelTable(path, sheet)
