@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_253,
+    lines=32_272,
     files=233,
     function=60,
     circles=0,
@@ -105,13 +105,13 @@ PARTS = {
     "": 1419,
     "cli": 1832,
     "compare": 1430,
-    "data": 7150,
-    "evaluate": 2251,
+    "data": 7155,
+    "evaluate": 2263,
     "explain": 2100,
     "export": 532,
     "functional": 488,
     "imaging": 2154,
-    "methods": 1810,
+    "methods": 1812,
     "nn": 1967,
     "report": 2520,
     "runs": 2408,

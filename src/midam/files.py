@@ -456,7 +456,7 @@ def _read(content: bytes) -> tuple[list[Any], int | None, int]:
     """Return the rows of the complete lines, the number of the first damaged line, and the bytes of complete lines."""
     whole = content[: content.rfind(b"\n") + 1]
     rows = []
-    if not whole and content[:1] not in (b"", b"[", b"{", b'"'):  # no row that was cut off, but a file of others
+    if not whole and content[:1] not in (b"", b"\0", b"[", b"{", b'"'):  # no row that was cut off, but a file of others
         return [], 1, len(content)
     for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
         try:

@@ -168,6 +168,15 @@ def test_intervals_of_folds_count_patients_and_shared_training_bags():
     thrice = fold_interval(*copies, groups=np.repeat(np.arange(80), 3))
     np.testing.assert_allclose(once[:2], thrice[:2])
     assert once.high - once.low == pytest.approx(found.high - found.low, rel=0.2)
+    # Other names of the groups, and four folds of ten, whose models share more bags.
+    names = np.array([*range(40, 80), *range(40)]).repeat(3)
+    np.testing.assert_allclose(fold_interval(*copies, groups=names)[:2], thrice[:2])
+    of_ten = fold_interval(labels, scores, folds, fold_count=10)
+    shrunk = np.sqrt((1 + 4 / 9) / (1 + 4 / 3))
+    assert of_ten.high - of_ten.low == pytest.approx(shrunk * (once.high - once.low))
+    parts = find_subgroups(labels, scores, np.where(folds < 1, "a", "b"), figures=binary_figures(), folds=folds)
+    alone = auroc_interval(labels[folds < 1], scores[folds < 1])
+    assert (parts[0].figures["auroc"].low, parts[0].figures["auroc"].high) == alone[:2]
 
 
 def test_calibration_lines_of_patients_are_wider():

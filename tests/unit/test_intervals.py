@@ -358,6 +358,8 @@ def test_one_fold_has_the_interval_of_its_bags():
     labels, scores = sample(3, 25, 40)
     one = np.zeros(labels.size, dtype=int)
     assert auroc_interval(labels, scores, folds=one) == auroc_interval(labels, scores)
+    patients = np.arange(labels.size) // 3
+    assert auroc_interval(labels, scores, folds=one, groups=patients) == auroc_interval(labels, scores, groups=patients)
     for got, wanted in zip(placements(labels, scores, one), placements(labels, scores)):
         np.testing.assert_allclose(got, wanted, atol=1e-12)
     with pytest.raises(OneClassError, match="fold with bags of both classes"):

@@ -14,6 +14,7 @@ from scipy.special import expit
 from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
+from midam import Bags
 from midam import evaluate as ev
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale
@@ -473,6 +474,16 @@ def test_series_in_one_order_give_the_numbers_of_arrays():
     arrays = [part.to_numpy() for part in (SIDES, HEIGHTS, PATIENTS, PATIENTS.str[-1], HEIGHTS)]
     names = ("labels", "scores", "groups", "folds", "probabilities")
     assert series == ev.summarize(**dict(zip(names, arrays, strict=True)))
+
+
+def test_names_of_other_kinds_and_columns_are_no_other_order():
+    table = pd.DataFrame({"patient": list("aabbcc"), "slide": list("uvwxyz"), "y": [0, 1] * 3, "s": np.arange(6.0)})
+    levels = table.groupby(["patient", "slide"]).s.first()
+    expected = auroc(table.y, table.s)
+    assert auroc(table.set_index("slide").y, levels) == auroc(levels * 0 + table.y.to_numpy(), table.s) == expected
+    features, place = pd.DataFrame({"x": [1.0, 2.0], "area": [3.0, 4.0]}), pd.DataFrame({"x": [0, 1], "y": [0, 1]})
+    assert len(Bags.from_arrays(features, [0, 1], coords=place)) == 2
+    assert threshold_metrics([0, 1], [0.2, 0.8], np.inf)["sensitivity"] == 0
 
 
 def test_what_is_no_share_threshold_or_fold_is_refused():

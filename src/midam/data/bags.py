@@ -425,7 +425,7 @@ class Bags:
         for name, form in _FORMS.items():
             if name in fields and (facts[name] is not None or name in ("starts", "ids")):
                 value = facts[name]
-                alike = hasattr(rows, "equals") and rows.equals(getattr(value, "index", None))
+                alike = rows is not None and hasattr(rows, "equals") and rows.equals(getattr(value, "index", None))
                 if not alike and (name == "labels" or name in _PER_BAG[1:]):
                     value = validate.in_bag_order(value, self.ids, name[:-1])
                 facts[name] = form(value, self)

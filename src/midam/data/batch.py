@@ -22,7 +22,7 @@ from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
 from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory, warn_of_memory
 from midam.data.sampling import BagSampler, EpochPlan, Sampler
-from midam.data.validate import LARGEST, MOST, as_array, in_bag_order, refuse_other_order, row_chunks
+from midam.data.validate import LARGEST, MOST, as_array, binary_labels, in_bag_order, refuse_other_order, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line, require_counts
 from midam.functional import objectives
 from midam.functional.objectives import ClassWeights
@@ -511,7 +511,9 @@ class BalancedBags(TorchSampler[list[int]]):
         num_ranks: int = 1,
     ) -> None:
         settings: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
-        self._sampler = BagSampler(labels, np.ones(np.shape(labels), dtype=int), num_instances=None, **settings)
+        self._sampler = BagSampler(
+            labels, np.ones(len(binary_labels(labels)), dtype=int), num_instances=None, **settings
+        )
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
         if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
             raise ConfigError(

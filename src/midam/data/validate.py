@@ -71,17 +71,20 @@ def in_order(values: Any, bags: Collection[str], kind: str) -> Any:
 
 
 def refuse_other_order(*values: Any) -> None:
-    """Refuse Series and DataFrames whose indexes, or columns, hold the same names in another order, or some others.
+    """Refuse Series and DataFrames whose indexes hold the same names in another order, or partly others.
 
-    An index of 0 to N - 1 may hold positions.
+    So do columns of the same names in another order. An index of 0 to N - 1 may hold positions.
     """
     for axis, kind in (("index", "Series of the bags"), ("columns", "columns")):
         named = [getattr(one, axis) for one in values if hasattr(one, "iloc") and hasattr(one, axis)]
         named = [names for names in named if [*names] != [*range(len(names))]]
-        for other in named[1:]:
-            if len(other) == len(named[0]) and not other.equals(named[0]) and other.isin(named[0]).any():
-                at = int(np.argmax(other != named[0]))
-                got = f"{named[0][at]!r} and {other[at]!r} in one place; order one by the other"
+        for first, other in zip(named[:1] * len(named), named[1:]):
+            if (len(other), other.nlevels) != (len(first), first.nlevels) or other.equals(first):
+                continue
+            known = other.isin(first)
+            if known.all() if axis == "columns" else known.any():
+                one, two = ([*names][int(np.argmax(other != first))] for names in (first, other))
+                got = f"{one!r} and {two!r} in one place; order one by the other"
                 raise BagDataError(f"Expected {kind} in one order, got {got}: `scores.reindex({axis}=labels.{axis})`.")
 
 

@@ -48,6 +48,7 @@ def auroc_interval(
     *,
     groups: ArrayLike | None = None,
     folds: ArrayLike | None = None,
+    fold_count: int | None = None,
     level: float = 0.95,
     seed: int = 0,
     resamples: int = 2000,
@@ -74,7 +75,10 @@ def auroc_interval(
     folds : array_like, shape [N], optional
         Folds of cross-validated scores, disjoint by group: only pairs of bags of one fold are compared, and groups give
         the interval of their clustered DeLong variance instead of a bootstrap. The models of k folds share training
-        bags, so the variance is 1 + k / (k - 1) times DeLong's (Nadeau and Bengio 2003).
+        bags, so the variance is 1 + k / (k - 1) times DeLong's (Nadeau and Bengio 2003). One fold has one model, and
+        counts as none.
+    fold_count : int, optional
+        Number of all folds, where `folds` holds only some of them.
     level : float, default 0.95
         Nominal coverage, in (0, 1).
     seed, resamples : int
@@ -97,6 +101,7 @@ def auroc_interval(
     (0.8, 1.0, 'score')
     """
     y, s = check_bags(labels, scores, groups, folds)
+    folds = None if folds is None or len(np.unique(np.asarray(folds))) == 1 else folds
     sizes: tuple[float, float] = check_two_classes(y)
     require_counts(resamples=resamples)
     if not 0 < level < 1 or resamples < 100:
@@ -108,7 +113,7 @@ def auroc_interval(
     units, grouped = units_of(groups, y.size)
     of_pos, of_neg = placements(y, s, folds)
     area, plain = _delong(of_pos, of_neg)
-    shared, variance = _shared(folds), plain
+    shared, variance = _shared(folds, fold_count), plain
     if grouped:
         sizes, variance = _classes_of(units, y), _clustered_variance(y, of_pos, of_neg, units)
     fewest, variance = min(sizes), shared * variance
@@ -231,7 +236,12 @@ def paired_difference(
 
 
 def fold_interval(
-    labels: ArrayLike, scores: ArrayLike, folds: ArrayLike, *, groups: ArrayLike | None = None
+    labels: ArrayLike,
+    scores: ArrayLike,
+    folds: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    fold_count: int | None = None,
 ) -> Interval | None:
     """Return the interval of the mean AUROC over folds [N], by DeLong's variance of each fold.
 
@@ -250,21 +260,22 @@ def fold_interval(
     parts = np.unique(numbers)[:, None] == numbers
     placed = [placements(y[inside], x[inside]) for inside in parts]
     each = [_clustered_variance(y[inside], *both, units[inside]) for inside, both in zip(parts, placed)]
-    mean, variance = float(np.mean([of_pos.mean() for of_pos, _ in placed])), _shared(folds) * float(np.sum(each))
+    mean = float(np.mean([of_pos.mean() for of_pos, _ in placed]))
+    variance = _shared(folds, fold_count) * float(np.sum(each))
     if not variance > 0:
         return None
     half = Z95 * float(np.sqrt(variance)) / len(each)
     return Interval(max(mean - half, 0.0), min(mean + half, 1.0), "DeLong, mean of folds")
 
 
-def _shared(folds: ArrayLike | None) -> float:
+def _shared(folds: ArrayLike | None, fold_count: int | None = None) -> float:
     """Return the factor of the variance of cross-validated scores, whose models share training bags.
 
-    It is that of the corrected resampled t for k folds, 1 + k / (k - 1): Nadeau and Bengio (2003), Machine Learning
-    52:239. On noise in groups, DeLong's variance of folds alone is half of the true one.
+    It is that of the corrected resampled t for k folds, 1 + k / (k - 1), or k' of k: Nadeau and Bengio (2003), Machine
+    Learning 52:239. On noise in groups, DeLong's variance of folds alone is half of the true one.
     """
     count = 1 if folds is None else len(np.unique(np.asarray(folds)))
-    return 1.0 if count < 2 else 1 + count / (count - 1)
+    return 1.0 if count < 2 else 1 + count / ((fold_count or count) - 1)
 
 
 def _delong(of_pos: Scores, of_neg: Scores) -> tuple[float, float]:
@@ -317,6 +328,7 @@ def _clustered_variance(labels: Labels, of_pos: Scores, of_neg: Scores, units: N
     Obuchowski (1997): centered placements add up within a group, and those of its positive and negative bags are
     correlated. With one bag per group it is DeLong's variance.
     """
+    units = np.unique(units, return_inverse=True)[1]
     pos = np.bincount(units[labels == 1], weights=(of_pos - of_pos.mean()) / of_pos.size, minlength=units.max() + 1)
     neg = np.bincount(units[labels == 0], weights=(of_neg - of_neg.mean()) / of_neg.size, minlength=units.max() + 1)
     positives, negatives = _classes_of(units, labels)

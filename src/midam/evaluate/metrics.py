@@ -93,7 +93,8 @@ def threshold_metrics(
     >>> found["sensitivity"], found["specificity"], found["f1"]
     (0.5, 0.5, 0.5)
     """
-    require(threshold, float, "threshold", "choose one with `operating_points`")
+    if threshold not in (math.inf, -math.inf):
+        require(threshold, float, "threshold", "choose one with `operating_points`")
     result: dict[str, Any] = {"threshold": float(threshold)}
     for name, label in (("sensitivity", 1), ("specificity", 0)):
         share = called_right(labels, scores, threshold=threshold, label=label, groups=groups)

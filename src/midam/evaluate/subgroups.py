@@ -69,7 +69,7 @@ def find_subgroups(
     levels : array_like of str, shape [N]
         Level of each bag, see `make_levels`.
     figures : mapping of str to callable
-        Functions by name, each called with values, scores, and ``groups=`` and ``folds=`` if they are given:
+        Functions by name, each called with values, scores, ``groups=``, and ``folds=`` and ``fold_count=`` if given:
         `binary_figures`, or `midam.targets.Target.estimate`, which takes no folds.
     groups : array_like of str, shape [N], optional
         Patients, for the intervals.
@@ -95,12 +95,14 @@ def find_subgroups(
     refuse_other_order(values, scores, levels, groups, folds)
     y, s, names = np.asarray(values), np.asarray(scores), np.asarray(levels, dtype=np.str_)
     check_length(names, len(y), "level", "memory")
-    known = {"groups": groups, "folds": folds}
-    units = {name: np.asarray(x, dtype=np.str_) for name, x in known.items() if x is not None}
+    units = None if groups is None else np.asarray(groups, dtype=np.str_)
+    numbers = None if folds is None else np.asarray(folds)
     parts = []
     for level in sorted_levels(np.unique(names).tolist()):
         inside = names == level
-        within = {name: x[inside] for name, x in units.items()}
+        within: dict[str, Any] = {"groups": None if units is None else units[inside]}
+        if numbers is not None:
+            within |= {"folds": numbers[inside], "fold_count": len(np.unique(numbers))}
         measured = {name: figure(y[inside], s[inside], **within) for name, figure in figures.items()}
         parts.append(Subgroup(level, int(inside.sum()), measured, {}))
     first = next(iter(figures))

@@ -420,6 +420,7 @@ def mix(
     before = prior_weights([rows[number]["method"] for number in whole], prior)
     held = _HeldOut(bags, trials, [rows[number]["scores"] for number in whole], before)
     every = np.arange(len(trials))
+    fold_count = 1 + round(len(trials[0].train) / len(trials[0].score)) if trials else None  # of which some are run
     final = held.choice(every)
     crossed = []
     for fold in every.tolist():
@@ -431,7 +432,8 @@ def mix(
     tried = [Tried(row["method"], seconds=row["seconds"], note=row["note"]) for row in rows]
     for place, number in enumerate(whole):
         after, at = rows[number].get("after"), final.epochs[place]
-        ends = fold_interval(held.labels, held.logits[place][at], held.fold, groups=held.groups)
+        logits = held.logits[place][at]
+        ends = fold_interval(held.labels, logits, held.fold, groups=held.groups, fold_count=fold_count)
         tried[number] = replace(
             tried[number],
             auroc=final.areas[place],
