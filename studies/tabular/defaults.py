@@ -1,4 +1,4 @@
-"""The study `defaults`: settings for small tabular bags, chosen without the kind of bags that evaluates them."""
+"""The study `defaults`: the defaults for small tabular bags, and what a rule chooses without each kind of bags."""
 
 from collections.abc import Mapping, Sequence
 
@@ -48,7 +48,7 @@ _REPEATS = 2
 _SHOWN = tuple(name for name, values in CANDIDATES.items() if "pooling" in values)
 
 
-@as_study("the defaults and `auto`, chosen leave-one-kind-out, beside bag statistics", store="defaults")
+@as_study("the defaults and `auto`, beside bag statistics and what a rule would choose", store="defaults")
 def run(options: StudyOptions) -> None:
     """Run the study and write its page."""
     real = [name for kind, names in KINDS.items() if kind != SYNTHETIC for name in names]
@@ -62,7 +62,7 @@ def study(
     synthetic: Mapping[str, Bags],
     frozen: Mapping[str, Judged] | None = None,
 ) -> None:
-    """Run the study on these sets: candidates on all sets, then each kind with the choice that was made without it.
+    """Run the study on these sets: candidates on all sets, then each set with the defaults.
 
     `frozen` are the finished trainings on vectors of images, by kind.
     """

@@ -1,4 +1,4 @@
-"""The page of the study `defaults`: each kind of bags with the choice that was made without it, and all candidates."""
+"""The page of the study `defaults`: each set with the defaults, what the rule would choose, and all candidates."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def judged_areas(
     for kind, names in kinds.items():
         prior = prior_of(areas, sets, kinds, without=kind, repeats=repeats)
         for data in names:
-            found[data] = areas.nested(data, sets[data], CHOSEN, prior, repeats=repeats)
+            found[data] = areas.nested(data, sets[data], prior, repeats=repeats)
             others = {method: areas.beside(data, sets[data], method, repeats=repeats) for method in BESIDE}
             found[data] |= {method: own for method, own in others.items() if own is not None}
     return found
@@ -168,7 +168,7 @@ def prior_of(
     """
     by_kind: dict[str, list[float]] = defaultdict(list)
     for names in (names for kind, names in kinds.items() if kind != without):
-        found = [areas.weights(data, sets[data], CHOSEN, repeats=repeats) for data in names]
+        found = [areas.weights(data, sets[data], repeats=repeats) for data in names]
         for method in found[0]:
             by_kind[method].append(float(np.mean([weights[method] for weights in found if method in weights])))
     return {method: max(_LEAST_PRIOR, float(np.mean(own))) for method, own in by_kind.items()}

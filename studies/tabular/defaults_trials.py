@@ -63,7 +63,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     },
     **{f"width at least 64, {pooling}": {"least": 64, "pooling": pooling} for pooling in ("mean", "smoothed-max")},
 }
-# The change with the largest gain, and further changes to it: only shown, because they came after the choice.
+# The default, which had the largest gain, and further changes to it: only shown, because they came after the choice.
 CHOSEN = "width at least 128"
 # Defaults of the mlp that another encoder does not have.
 _AS_MLP: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05, "center_start": 0.0}
@@ -214,7 +214,7 @@ class Areas:
         without: Sequence[str] = (),
     ) -> None:
         self._store, self._epochs, self._others, self._without = store, epochs, others or {}, without
-        self._weights: dict[tuple[str, str, range], dict[str, float]] = {}
+        self._weights: dict[tuple[str, range], dict[str, float]] = {}
 
     def of(self, data: str, bags: Bags, candidate: str, *, repeats: range) -> NDArray[np.float64]:
         """Return the AUROC of a candidate for the default, for each fold of the repeats."""
@@ -256,15 +256,15 @@ class Areas:
             ]
         )
 
-    def weights(self, data: str, bags: Bags, chosen: str, *, repeats: range) -> dict[str, float]:
+    def weights(self, data: str, bags: Bags, *, repeats: range) -> dict[str, float]:
         """Return the mean weight over the folds of each method that `auto` tries, if only the inner folds decide."""
-        key = data, chosen, repeats
+        key = data, repeats
         if key not in self._weights:
-            self._weights[key] = self._mean_weights(data, bags, chosen, repeats)
+            self._weights[key] = self._mean_weights(data, bags, repeats)
         return self._weights[key]
 
-    def _mean_weights(self, data: str, bags: Bags, chosen: str, repeats: range) -> dict[str, float]:
-        config, found = config_of(chosen, bags, epochs=self._epochs), defaultdict[str, list[float]](list)
+    def _mean_weights(self, data: str, bags: Bags, repeats: range) -> dict[str, float]:
+        config, found = config_of(CHOSEN, bags, epochs=self._epochs), defaultdict[str, list[float]](list)
         for repeat in repeats:
             rows = self._tried(data, bags, config, repeat)
             for number, fold in enumerate(outer_folds(bags, repeat)):
@@ -278,13 +278,13 @@ class Areas:
         return rows | {method: scores(data, repeat) for method, scores in self._others.items()}
 
     def nested(
-        self, data: str, bags: Bags, chosen: str, prior: Mapping[str, float], *, repeats: range
+        self, data: str, bags: Bags, prior: Mapping[str, float], *, repeats: range
     ) -> dict[str, NDArray[np.float64]]:
-        """Return the AUROC for each fold of the repeats: the `chosen` default, the other methods of `auto`, and `auto`.
+        """Return the AUROC for each fold of the repeats: the default, the other methods of `auto`, and `auto`.
 
         `prior` has the weights of methods before any data; "no prior" is `auto` with equal weights.
         """
-        config = config_of(chosen, bags, epochs=self._epochs)
+        config = config_of(CHOSEN, bags, epochs=self._epochs)
         areas: dict[str, list[float]] = {
             name: [] for name in (DEFAULT, TREES, LINEAR, KERNEL, *self._others, *AUTO_ROWS)
         }

@@ -78,7 +78,7 @@ def refuse_other_order(*values: Any) -> None:
     for axis, kind in (("index", "Series of the bags"), ("columns", "columns")):
         named = [getattr(one, axis) for one in values if hasattr(one, "iloc") and hasattr(one, axis)]
         named = [names for names in named if [*names] != [*range(len(names))]]
-        for first, other in zip(named[:1] * len(named), named[1:]):
+        for first, other in ((named[0], other) for other in named[1:]):
             if (len(other), other.nlevels) != (len(first), first.nlevels) or other.equals(first):
                 continue
             known = other.isin(first)

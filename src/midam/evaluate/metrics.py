@@ -93,7 +93,7 @@ def threshold_metrics(
     >>> found["sensitivity"], found["specificity"], found["f1"]
     (0.5, 0.5, 0.5)
     """
-    if threshold not in (math.inf, -math.inf):
+    if not (isinstance(threshold, float) and math.isinf(threshold)):
         require(threshold, float, "threshold", "choose one with `operating_points`")
     result: dict[str, Any] = {"threshold": float(threshold)}
     for name, label in (("sensitivity", 1), ("specificity", 0)):
