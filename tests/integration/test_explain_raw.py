@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pydicom
@@ -127,6 +128,18 @@ def test_files_are_found_where_they_were_moved_to(scans, tmp_path):
         shutil.move(scans / "hidden", scans / "raw")
     raw = read_bags(scans / "raw", images=ImageOptions(window=(0, 1600)), require_labels=False)
     np.testing.assert_array_equal(pictures.bags[0], raw[3])
+
+
+def test_a_moved_file_is_not_taken_for_another_of_its_name(scans, tmp_path):
+    shutil.copytree(scans / "raw" / "p00", tmp_path / "archive" / "scan")
+    bags = open_store(scans / "f.store")
+    for count, found in ((2, False), (1, True)):  # bags whose scan has that name
+        sources = [f"/gone/{bag}/{'scan' if i < count else bag}" for i, bag in enumerate(bags.ids)]
+        moved = bags.replace(sources=sources)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert (RawFiles(moved, tmp_path / "archive").pictures(0) is not None) == found
+        assert any("not there any more" in str(one.message) for one in caught) != found
 
 
 def test_the_command_takes_the_folder_that_holds_the_files_now(scans, tmp_path, capsys, monkeypatch):

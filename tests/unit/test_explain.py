@@ -565,12 +565,30 @@ def test_slides_known_by_features_are_drawn_over_their_images(said, downsample, 
     bags = feature_bags(said)
     Image.new("RGB", (48, 40), "pink").save(tmp_path / "s1.png")
     (tmp_path / "s10.png").write_bytes((tmp_path / "s1.png").read_bytes())
-    images = ImageFolder(tmp_path, downsample)
+    images = ImageFolder(tmp_path, bags, downsample)
     found = explain_bag(make_scorers("attention"), bags, 0)
     (drawn,) = maps_of(found, bags, images)
     assert drawn.backdrop.pixels.shape == (40, 48, 3)
     assert drawn.scale == pytest.approx(scale)
     assert draw_explanation(tmp_path / "p.png", found, bags, drawn=[drawn]) == "overlay"
+
+
+def test_an_image_named_as_files_of_several_bags_is_drawn_for_none_of_them(tmp_path):
+    said = [json.dumps({"s1.h5": {"coords": {"level0_width": 48}}})] * 2
+    places = np.concatenate([grid(6, 5, 8)] * 2)
+    made = {"sizes": np.array([30, 30]), "coords": places, "attributes": said}
+    bags = make_bags(ids=["a/s1", "b/s1"], sources=["a/s1.h5", "b/s1.h5"], **made)
+    (tmp_path / "images" / "b").mkdir(parents=True)
+    Image.new("RGB", (48, 40), "pink").save(tmp_path / "images" / "s1.png")
+    found = [explain_bag(make_scorers("attention"), bags, i) for i in (0, 1)]
+    for one in found:
+        with pytest.warns(UserWarning, match=r"no image is plotted: no file has this name, or several; .*[ab]/s1"):
+            assert maps_of(one, bags, ImageFolder(tmp_path / "images", bags))[0].backdrop is None
+    assert maps_of(found[0], bags.subset([0]), ImageFolder(tmp_path / "images", bags.subset([0])))[0].backdrop
+    Image.new("RGB", (48, 40), "red").save(tmp_path / "images" / "b" / "s1.png")  # its folder tells
+    images = ImageFolder(tmp_path / "images", bags)
+    drawn = [maps_of(one, bags, images)[0].backdrop.pixels[0, 0].tolist() for one in found]
+    assert drawn == [[255, 192, 203], [255, 0, 0]]
 
 
 def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
@@ -583,10 +601,10 @@ def test_an_image_that_does_not_fit_is_not_drawn_over(tmp_path):
         bags = feature_bags(said)
         found = explain_bag(make_scorers("attention"), bags, 0)
         with pytest.warns(UserWarning, match=rf"no image is plotted: .*{reason}"):
-            assert maps_of(found, bags, ImageFolder(tmp_path, downsample))[0].backdrop is None
+            assert maps_of(found, bags, ImageFolder(tmp_path, bags, downsample))[0].backdrop is None
     (tmp_path / "none").mkdir()
     with pytest.raises(DataNotFoundError, match="got an empty folder"):
-        ImageFolder(tmp_path / "none")
+        ImageFolder(tmp_path / "none", bags)
 
 
 def test_an_unknown_bag_is_answered_with_near_names():

@@ -311,13 +311,13 @@ def test_the_scale_of_a_slide_is_found_in_the_folder_of_images(tmp_path):
     bags = read_bags(tmp_path / "f", require_labels=False)
     found = explain_bag(make_scorers("attention"), bags, 0)
     slide(tmp_path / "images" / "s0.tif")
-    (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images"))
+    (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images", bags))
     np.testing.assert_allclose(one.patches.corners, GRID // 8 * 256, rtol=1e-6)
     assert one.backdrop is not None
     (tmp_path / "images" / "s0.tif").unlink()
     Image.new("RGB", (64, 64)).save(tmp_path / "images" / "s0.png")
     with pytest.warns(UserWarning, match=r"no image is plotted: .* in micrometers.*\(s0\.png"):
-        (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images"))
+        (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images", bags))
     assert (one.backdrop, one.patches.in_pixels) == (None, False)
 
 
@@ -368,12 +368,12 @@ def test_polygons_count_from_the_corner_of_what_was_scanned_as_qupath_does(tmp_p
     save_h5(tmp_path / "f", "s0", numbers(0), GRID + np.array([600, 300]), patch_size_level0=8)
     bags = read_bags(tmp_path / "f", require_labels=False)
     found = explain_bag(make_scorers("attention"), bags, 0)
-    (patches,) = placed_patches(found, bags, ImageFolder(tmp_path / "images"))
+    (patches,) = placed_patches(found, bags, ImageFolder(tmp_path / "images", bags))
     read = json.loads(geojson_text(found, patches))["features"]
     for feature in read:
         corner = feature["geometry"]["coordinates"][0][0]
         assert corner == (bags.places(0)[feature["properties"]["instance"]] - [400, 200]).tolist()
-    one = map_of(found, bags, patches, ImageFolder(tmp_path / "images"))
+    one = map_of(found, bags, patches, ImageFolder(tmp_path / "images", bags))
     np.testing.assert_allclose(
         one.sides[:, :2], (GRID + np.array([600, 300])) * one.scale
     )  # the image shows the whole glass

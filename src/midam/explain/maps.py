@@ -52,7 +52,9 @@ class ImageFolder:
     Parameters
     ----------
     folder : Path
-        Folder of the images; subfolders are not searched.
+        Folder of the images, with its subfolders.
+    bags : Bags
+        All bags. An image whose name several of their files share, as 0.png for a/0 and b/0, is that of none of them.
     downsample : float, optional
         Pixels of level 0 for one pixel of a PNG, JPEG or plain TIFF, >= 1. Default: computed from the width of level 0
         in the feature file; an image as large as the area of the patches is level 0 itself.
@@ -63,33 +65,50 @@ class ImageFolder:
         If there is no such folder, or the folder holds no image.
     """
 
-    def __init__(self, folder: Path, downsample: float | None = None) -> None:
+    def __init__(self, folder: Path, bags: Bags, downsample: float | None = None) -> None:
         if not folder.is_dir():
             advice = nearby(folder, otherwise="name the folder of the slides' images.")
             raise ConfigError(f"Expected a folder for --images, got {folder}; {advice}")
-        self._folder, self._downsample = folder, downsample
-        inside = sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_file())
+        self._folder, self._bags, self._downsample = folder, bags, downsample
+        inside = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
         self._paths = [path for path in inside if path.suffix.lower() in _SUFFIXES]
         if not self._paths:
             names = listed([path.name for path in inside]) or "an empty folder"
             raise DataNotFoundError(
                 f"Expected images or slides ({', '.join(_SUFFIXES)}), got {names} (in {folder}); name another folder."
             )
-        self._names = NameIndex([strip_suffix(path.name) for path in self._paths])
+        self._names = NameIndex([strip_suffix(path.relative_to(folder).as_posix()) for path in self._paths])
 
     def find(self, bag: str, file: BagFile | None, *, several: bool = False) -> Path | None:
         """Return the image named as the file or, unless the bag has `several` files, as the bag; None without one."""
+        position = self._position(bag, None if file is None else file.path, several=several)
+        if position is None or (self._names.names[position] != bag and len(self._owners[position]) > 1):
+            return None
+        return self._paths[position]
+
+    def _position(self, bag: str, path: Path | None, *, several: bool) -> int | None:
         names = [] if several else [bag]
-        names += [] if file is None else [file.stem, file_name(file.path)]
-        position = next((at for at in map(self._names.find, names) if at is not None), None)
-        return None if position is None else self._paths[position]
+        names += [] if path is None else [f"{path.parent.name}/{file_name(path)}", file_name(path)]
+        return next((at for at in map(self._names.certain, names) if at is not None), None)
+
+    @cached_property
+    def _owners(self) -> dict[int | None, set[str]]:
+        """What would be drawn on each image: files of bags, or bags without files."""
+        owners: dict[int | None, set[str]] = {}
+        for i, bag in enumerate(map(str, self._bags.ids)):
+            paths = source_paths(self._bags, i)
+            for path in (*paths, *[None][len(paths) :]):
+                at = self._position(bag, path, several=len(paths) > 1)
+                owners.setdefault(at, set()).add(bag if path is None else str(path))
+        return owners
 
     def read(self, bag: str, patches: Patches, meta: Mapping[str, Any], *, several: bool = False) -> Backdrop | None:
         """Return a small copy of the image for patches of a bag, whose file has the attributes `meta`.
 
         None, with a warning, if there is no image that fits the patches.
         """
-        path, backdrop, reason = self.find(bag, patches.file, several=several), None, "no file has this name"
+        path, backdrop = self.find(bag, patches.file, several=several), None
+        reason = "no file has this name, or several; images may lie in folders named as those of the data"
         name = patches.file.stem if several and patches.file is not None else bag
         if path is not None:
             name, reason, backdrop = path.name, "", read_backdrop(path)

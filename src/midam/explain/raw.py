@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -93,10 +94,18 @@ class RawFiles:
         return network if network.weights == self._cut["weights"] else None
 
     @cached_property
+    def _paths(self) -> set[Path]:
+        return {path for i in range(len(self._bags)) for path in source_paths(self._bags, i)}
+
+    @cached_property
+    def _named(self) -> Counter[str]:
+        """How many files have a name: that of several does not tell which was moved."""
+        return Counter(path.name for path in self._paths)
+
+    @cached_property
     def _root(self) -> Path:
         """Folder that held all files of the bags."""
-        paths = {path.parent for i in range(len(self._bags)) for path in source_paths(self._bags, i)}
-        return Path(os.path.commonpath([str(path.absolute()) for path in paths]))
+        return Path(os.path.commonpath([str(path.parent.absolute()) for path in self._paths]))
 
     def _located(self, path: Path) -> Path:
         """Return where a file is now."""
@@ -104,7 +113,7 @@ class RawFiles:
             return path
         absolute = path.absolute()
         inside = absolute.relative_to(self._root) if absolute.is_relative_to(self._root) else Path(path.name)
-        places = [self._folder / inside, self._folder / path.name]
+        places = [self._folder / inside, *([self._folder / path.name] if self._named[path.name] == 1 else [])]
         return next((place for place in places if place.exists()), places[0])
 
     def _opened(self, index: int, files: list[BagFile], paths: list[Path], places: NDArray[np.int64]) -> Pictures:

@@ -127,7 +127,7 @@ def images_of(options: ExplainOptions, bags: Bags) -> ImageFolder | None:
     """Return the folder of images in the options; None for scans, whose raw files may lie there."""
     if options.images is None or ("slice_size" in (bags.cut or {}) and Path(options.images).is_dir()):
         return None
-    return ImageFolder(Path(options.images), options.image_downsample)
+    return ImageFolder(Path(options.images), bags, options.image_downsample)
 
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
