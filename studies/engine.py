@@ -58,6 +58,7 @@ VERSIONS = {
     "calibration": 1,
     "cross-validation": 1,
     "small-sets": 1,
+    "small-bags": 1,
 }
 # Settings that are already in the rows of a study, or that change no number.
 _NAMED = ("seed", "lr", "margin", "threads", "logger", "accelerator")

@@ -41,6 +41,7 @@ STUDIES = Registry(
         "large-sets": "studies.tabular.large_sets.run",
         "candidates": "studies.tabular.candidates.run",
         "tracked": "studies.regime.tracked.run",
+        "small-bags": "studies.regime.small_bags.run",
         "needle": "studies.regime.needle.run",
         "instances": "studies.instances.instances.run",
         "witness-search": "studies.regime.witnesses.run",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from tests.pairs import each
@@ -36,8 +37,10 @@ from midam.functional.logmean import linearize, moving_average, point_weights, r
 from midam.nn.objectives import PairwiseAUCLoss
 from midam.nn.pooling import make_pooling
 from midam.nn.scorer import BagOutput, BagScorer, rows_of
-from midam.nn.tracked import settled_rate, usual_rate
+from midam.nn.tracked import TrackedPooling, settled_rate, usual_rate
+from midam.settings import Settings
 from midam.train.estimators import AsPrinted, Estimator, MiniBatch, VarianceReduced
+from midam.train.trainer import Trainer
 
 # Smooth poolings of three score columns, and how their weights go by column where there is a choice.
 SHIFTED = [case for case in COLUMNED if case[0] in SMOOTH]
@@ -385,11 +388,25 @@ def test_the_bias_of_the_logits_of_attention_has_no_effect_and_no_gradient(pooli
     assert drift[AsPrinted] > 1e-3
 
 
-def test_the_usual_rate_is_equal_for_all_bags_of_a_step_and_falls_with_visits_to_a_memory_of_32_instances() -> None:
-    assert [usual_rate(8, torch.tensor([v, 99.0])).item() for v in (0.0, 2.0, 3.0, 5.0, 9.0)] == pytest.approx(
-        [1.0, 1.0, 0.75, 0.5, 0.4]
-    )
-    # The variance of a moving average is gamma / (2 - gamma) of that of a sample: as of 32 instances.
+def test_a_state_averages_over_32_instances_or_as_many_as_the_median_bag_that_is_sampled_in_part() -> None:
+    for sizes, drawn, memory in (([5, 200, 90], 2, 32), ([5, 11, 200], 2, 11), ([5, 11, 200], 8, 32), ([4, 6], 8, 32)):
+        assert settled_rate(drawn, np.array(sizes)) == pytest.approx(2 * drawn / (memory + drawn))
+    config = Settings(num_instances=2, num_positive=2, num_negative=2, members=1, epochs=1)
+    for size, want in ((6, 4 / 8), (200, 4 / 34)):
+        bags = Bags.from_list([np.random.default_rng(i).normal(size=(size, 3)) for i in range(8)], [0, 1] * 4)
+        (member,) = Trainer(config, bags).members
+        assert member.estimator.settled_rate(2) == pytest.approx(want)
+        pool = TrackedPooling("attention", num_bags=8, sizes=bags.sizes)
+        pool.bag_state[:, 0] = 99
+        pool.start_epoch()
+        assert pool.rate(2) == pytest.approx(want)
+        assert TrackedPooling("attention", num_bags=8).settled_rate(2) == pytest.approx(4 / 34)
+
+
+def test_the_usual_rate_is_equal_for_all_bags_of_a_step_and_falls_with_visits() -> None:
+    rates = [usual_rate(torch.tensor([v, 99.0]), settled_rate(8)).item() for v in (0.0, 2.0, 3.0, 5.0, 9.0)]
+    assert rates == pytest.approx([1.0, 1.0, 0.75, 0.5, 0.4])
+    # The variance of a moving average is gamma / (2 - gamma) of that of a sample: as of so many instances.
     for drawn in (1, 2, 8, 16):
         rate = settled_rate(drawn)
         assert drawn * (2 - rate) / rate == pytest.approx(32)

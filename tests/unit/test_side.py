@@ -32,8 +32,10 @@ def test_trials_side_by_side_have_the_scores_of_trials_one_by_one(settings):
     bags = witness_bags(31)
     config = resolved(bags, **settings)
     trials = [*make_trials(bags), *(Trial(x.train[:12], x.score, 7) for x in make_trials(bags, count=2))]
-    # Two shapes, and bags smaller than a draw.
-    assert len({shape_of(Trainer(config, bags.subset(trial.train)).members[0]) for trial in trials}) > 1
+    # Two shapes, several memories, and bags smaller than a draw.
+    members = [Trainer(config, bags.subset(trial.train)).members[0] for trial in trials]
+    assert len({shape_of(member) for member in members}) > 1
+    assert len({member.estimator.settled_rate(4) for member in members}) > 1
     assert bags.sizes.min() < 4
     candidate = Candidate("midam", config=config)
     expected = [train_trial(config, bags, trial, after=candidate.epochs).scores for trial in trials]

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from midam.errors import ConfigError, require_counts, require_positive
@@ -33,30 +33,42 @@ from midam.process_group import Ranks, joined
 
 AUTO: Final = "auto"
 # Chosen on splits and seeds that `python -m studies tracked` does not judge.
-_MEMORY = 32  # instances that a state averages over
+_MEMORY = 32.0  # instances that a state averages over at most
 _VISITS = 3.0  # the share of its visits that a state remembers is at most about 2 / _VISITS
 
 
-def usual_rate(drawn: int, visits: Tensor) -> Tensor:
-    """Return gamma0 [] for samples of `drawn` instances of bags that have been visited `visits` times [K].
+def usual_rate(visits: Tensor, settled: float | Tensor) -> Tensor:
+    """Return gamma0 [] for the samples of bags that have been visited `visits` times [K], at the end `settled`.
 
     Of visits [K, T] in T trainings it is that of each, [T].
 
     It is equal for all bags of a step: bags of the rarer class are visited more often, and with a memory of their own
-    they would differ from the others by memory alone. A state averages over about 32 instances, but not over the first
-    third of the visits of the bag that was visited least.
+    they would differ from the others by memory alone. A state averages over as many instances as `settled_rate` says,
+    but not over the first third of the visits of the bag that was visited least.
 
     Examples
     --------
-    >>> [round(usual_rate(8, torch.tensor([least, 200.0])).item(), 3) for least in (100.0, 4.0)]
+    >>> [round(usual_rate(torch.tensor([least, 200.0]), settled_rate(8)).item(), 3) for least in (100.0, 4.0)]
     [0.4, 0.6]
     """
-    return (_VISITS / (1 + visits.amin(dim=0))).clamp(min=settled_rate(drawn), max=1.0)
+    return (_VISITS / (1 + visits.amin(dim=0))).clamp(min=settled).clamp(max=1.0)
 
 
-def settled_rate(drawn: int) -> float:
-    """Return gamma0 with which a state averages over about 32 instances, for samples of `drawn`; at most 1."""
-    return min(1.0, 2 * drawn / (_MEMORY + drawn))
+def settled_rate(drawn: int, sizes: NDArray[np.integer[Any]] | None = None) -> float:
+    """Return gamma0 of bags that have been visited often, for samples of `drawn` instances; at most 1.
+
+    A state averages over about 32 instances, or as many as the median bag holds of those that are sampled in part, by
+    the `sizes` [N] of all training bags. What a smaller bag remembers beyond its size says less about it than about
+    older weights (`python -m studies small-bags`).
+
+    Examples
+    --------
+    >>> settled_rate(8), settled_rate(8, np.array([4, 24, 24])), settled_rate(2, np.array([4, 6, 6]))
+    (0.4, 0.5, 0.5)
+    """
+    parts = np.empty(0) if sizes is None else sizes[sizes > drawn]
+    memory = min(_MEMORY, float(np.median(parts))) if len(parts) else _MEMORY
+    return min(1.0, 2 * drawn / (memory + drawn))
 
 
 def mean_over_rows(x: Tensor) -> Tensor:
@@ -80,14 +92,21 @@ class TrackedStatistic(nn.Module):
     `bag_state` holds a row per bag, or per branch of a bag: visits, l, r, the last two relative to the level of the
     step that wrote them. The parameters are those of `midam.train.estimators.VarianceReduced`; where `relative` is
     False the state is that of the paper, with absolute l and r. The attribute `state_rate` is gamma0, or with "auto" a
-    factor of `usual_rate`, 1 at first: lower it when the learning rate falls.
+    factor of `usual_rate`, 1 at first: lower it when the learning rate falls. `sizes`
+    [N] are the numbers of instances of the training bags, if known: see `settled_rate`.
     """
 
     bag_state: Tensor
     relative = True
 
     def __init__(
-        self, num_bags: int, value_size: int, *, branches: int = 1, state_rate: float | Literal["auto"] = AUTO
+        self,
+        num_bags: int,
+        value_size: int,
+        *,
+        branches: int = 1,
+        state_rate: float | Literal["auto"] = AUTO,
+        sizes: NDArray[np.integer[Any]] | None = None,
     ) -> None:
         super().__init__()
         require_counts(0, num_bags=num_bags, value_size=value_size)
@@ -95,7 +114,8 @@ class TrackedStatistic(nn.Module):
         if state_rate != AUTO:
             require_positive("1 forgets the past, 0.1 averages over ten visits", most=1, state_rate=state_rate)
         self.branches = branches
-        self.usual = state_rate == AUTO
+        self.usual, self._known_sizes = state_rate == AUTO, sizes
+        self._settled: dict[int, float] = {}  # by the number of drawn instances
         self.state_rate = 1.0 if state_rate == AUTO else state_rate
         self.register_buffer("bag_state", torch.zeros(num_bags * branches, 2 + value_size))
         # In a list: setting an attribute of a module takes longer than most kernels here.
@@ -149,6 +169,12 @@ class TrackedStatistic(nn.Module):
         """Return gamma0 of bags that have been visited before, for samples of `drawn` instances, in this epoch."""
         return float(self._step_rate(self.bag_state.new_tensor([self._fewest]), drawn=drawn, ranks=None))
 
+    def settled_rate(self, drawn: int) -> float:
+        """Return `settled_rate` of these bags."""
+        if drawn not in self._settled:
+            self._settled[drawn] = settled_rate(drawn, self._known_sizes)
+        return self._settled[drawn]
+
     def _level(self, ranks: Ranks | None) -> Callable[[Tensor], Tensor] | None:
         if not self.relative:
             return None
@@ -170,9 +196,10 @@ class TrackedStatistic(nn.Module):
     def _step_rate(self, visits: Tensor, *, drawn: int, ranks: Ranks | None) -> Tensor | float:
         if not self.usual:
             return self.state_rate
-        if self._fewest >= _VISITS / settled_rate(drawn) - 1:
-            return self.state_rate * settled_rate(drawn)
-        return self.state_rate * usual_rate(drawn, visits if ranks is None else ranks.least(visits))
+        settled = self.settled_rate(drawn)
+        if self._fewest >= _VISITS / settled - 1:
+            return self.state_rate * settled
+        return self.state_rate * usual_rate(visits if ranks is None else ranks.least(visits), settled)
 
 
 class TrackedPooling(TrackedStatistic):
@@ -196,7 +223,7 @@ class TrackedPooling(TrackedStatistic):
         Number N of training bags.
     sizes : array of int [N], optional
         Numbers of instances of the training bags. Noisy-or needs them. With them, a bag whose instances are all in the
-        sample takes the value of the sample alone.
+        sample takes the value of the sample alone, and states of small bags remember less (`settled_rate`).
     columns : int
         Number C of scores of a bag.
     logits : bool
@@ -258,6 +285,7 @@ class TrackedPooling(TrackedStatistic):
                 f"Expected the sizes of the training bags for {pooling.name!r}, whose score depends on them, got none; "
                 "give sizes=[...]."
             )
+        self._known_sizes = known
         self.register_buffer("sizes", counts, persistent=False)
         self._pulls: list[Tensor] = []  # sums of the gradient of the scores since the last step
         self._still = StillParameters()

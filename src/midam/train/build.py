@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
@@ -42,13 +44,15 @@ def build_method(
     columns: int = 1,
     pairs: str = "binary",
     coder: CovariateCoder | None = None,
+    sizes: NDArray[np.int64] | None = None,
 ) -> MethodParts:
     """Build the parts of a method for one scorer (``members`` is ignored) and a training set of `num_bags` bags.
 
     The scorer gives a bag `columns` scores; `pairs` is the kind of pairs that labels order, see
-    `midam.functional.pairs`, and `coder` encodes the covariates, if the scorer takes them. Initial weights come from
-    ``config.run.seed``; the global random state does not change. A `ConfigError` refuses incompatible parts, and an
-    encoder that does not fit the instances.
+    `midam.functional.pairs`, and `coder` encodes the covariates, if the scorer takes them. A tracked state
+    remembers less of small bags, if their `sizes` [N] are given. Initial weights come from ``config.run.seed``; the
+    global random state does not change. A `ConfigError` refuses incompatible parts, and an encoder that does not fit
+    the instances.
     """
     config = config.resolve(instance_shape)
     with torch.random.fork_rng(devices=[]):
@@ -58,9 +62,8 @@ def build_method(
         )
         model = build_model(config, instance_shape=instance_shape, columns=columns, coder=coder)
     width, branches, chunk_size = model.pooling.value_size, model.pooling.branches, config.run.chunk_size
-    estimator: Estimator = build_part(
-        ESTIMATORS, config, num_bags=num_bags, value_size=width, branches=branches, chunk_size=chunk_size
-    )
+    offered = {"num_bags": num_bags, "sizes": sizes, "value_size": width, "branches": branches}
+    estimator: Estimator = build_part(ESTIMATORS, config, chunk_size=chunk_size, **offered)
     estimator.check(model)
     _warn_of_batch_statistics(model.encoder, estimator)
     return MethodParts(model, estimator, objective)

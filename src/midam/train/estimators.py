@@ -179,6 +179,8 @@ class VarianceReduced(TrackedStatistic, Estimator):
     state_rate : float or "auto"
         gamma0 in (0, 1], the weight of the new sample; "auto" is `midam.nn.tracked.usual_rate`. It is 1 at the first
         visit of a bag, and when the sample is the whole bag.
+    sizes : int64 array [N], optional
+        Numbers of instances of the training bags: with "auto", less is remembered of small ones.
 
     Examples
     --------

@@ -86,7 +86,13 @@ def build_members(
         seeded = config.replace(seed=member_seed(config.run.seed, number))
         num_positive, num_negative, num_instances = config.training.batch
         method = build_method(
-            seeded, instance_shape=shape, num_bags=len(train), columns=target.count, pairs=target.pairs, coder=coder
+            seeded,
+            instance_shape=shape,
+            num_bags=len(train),
+            columns=target.count,
+            pairs=target.pairs,
+            coder=coder,
+            sizes=train.sizes,
         )
         model, estimator = method.model.to(device), method.estimator.to(device)
         sampler: Sampler = (BagSampler if binary else StrataSampler)(

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -163,8 +163,11 @@ def linear_side(weights: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
 class _Tracked(VarianceReduced):
     """The states of T trainings: their rows of a bag follow each other, as those of branches do."""
 
+    alone: Sequence[VarianceReduced] = ()  # the estimator of each
+
     def _step_rate(self, visits: Tensor, *, drawn: int, ranks: Ranks | None) -> Tensor:  # noqa: ARG002
-        each = usual_rate(drawn, visits.view(-1, self.branches)) if self.usual else torch.ones(self.branches)
+        settled = visits.new_tensor([one.settled_rate(drawn) for one in self.alone])
+        each = usual_rate(visits.view(-1, self.branches), settled) if self.usual else torch.ones(self.branches)
         return (self.state_rate * each).repeat(len(visits) // self.branches).unsqueeze(1)
 
 
@@ -194,6 +197,7 @@ class SideBySide:
         method, self._count = first.config.method, len(trainings)
         counts, size = [len(x.reader.sizes) for x in trainings], first.trained.pooling.value_size
         self._estimator = _Tracked(max(counts), size, branches=self._count, state_rate=method.state_rate)
+        self._estimator.alone = [cast(VarianceReduced, x.estimator) for x in trainings]
         self._states = self._estimator.bag_state.view(max(counts), self._count, -1).unbind(1)  # of each training
         for state, count in zip(self._states, counts):
             state[count:, 0] = torch.inf  # visits of bags that this training does not have
