@@ -45,12 +45,12 @@ Areas = Mapping[tuple[str, int, str], NDArray[np.float64]]
 
 
 RULE = (
-    "Written before this study, when seeds 0 to 9 of the made bags had been seen, and one repeat of real sets that could "
-    "not tell the rules apart. Training is that of the defaults, one scorer, B = 2 and 4. Of the memories that are "
-    "behind 32 instances in no made task by more than 0.010, the one with the highest mean over tasks and B is taken. It "
-    "becomes the default if on the real sets the interval of its difference, the mean over sets and B, does not lie "
-    "below 0, and the demo of the README ranks no worse. A memory that allows for a sample drawn without replacement was "
-    "tried on the made bags too: it is as 32 instances."
+    "Written before this study, when seeds 0 to 9 of the made bags had been seen, and one repeat of real sets that "
+    "could not tell the rules apart. Training is that of the defaults, one scorer, B = 2 and 4. Of the memories that "
+    "are behind 32 instances in no made task by more than 0.010, the one with the highest mean over tasks and B is "
+    "taken. It becomes the default if on the real sets the interval of its difference, the mean over sets and B, does "
+    "not lie below 0, and the demo of the README ranks no worse. A memory that allows for a sample drawn without "
+    "replacement was tried on the made bags too: it is as 32 instances."
 )
 
 
