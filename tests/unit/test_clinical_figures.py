@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_curve
 
 from midam.errors import ConfigError
-from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all
+from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all, roc_points
 from midam.evaluate.calibrate import calibration_interval, reliability_bins
 from midam.evaluate.intervals import auroc_interval, fold_interval
 from midam.evaluate.metrics import summarize, threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, operating_points, proportion
+from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
 
 pytestmark = pytest.mark.drawn
@@ -132,6 +133,26 @@ def test_bands_hold_the_curve_and_narrow_with_bags():
         assert (found.benefit.low <= found.benefit.high).all()
         widths.append(float((found.roc.high - found.roc.low).mean()))
     assert widths[1] < widths[0] / 2
+
+
+def test_the_curve_of_folds_is_the_mean_of_theirs_and_has_their_auroc_as_its_area():
+    labels, scores, _ = sample(200)
+    folds = np.random.default_rng(3).integers(0, 5, 200)
+    scores = np.round(scores, 1) + 3.0 * folds  # ties, and a scale of each fold
+    x, y = roc_points(labels, scores, folds)
+    assert np.trapezoid(y, x) == pytest.approx(auroc(labels, scores, folds=folds), abs=1e-12)
+    assert abs(auroc(labels, scores) - auroc(labels, scores, folds=folds)) > 0.1
+    assert (np.diff(x) >= 0).all()
+    assert (np.diff(y) >= -1e-12).all()
+    assert (x[0], y[0], x[-1], y[-1]) == pytest.approx((0, 0, 1, 1))
+    band = curve_bands(labels, scores, folds=folds, resamples=400).roc
+    np.testing.assert_array_equal([band.x, band.y], [x, y])
+    along = np.interp(band.at, x, y)
+    assert (band.low <= along + 0.05).all()
+    assert (band.high >= along - 0.05).all()
+    np.testing.assert_allclose(
+        roc_points(labels, scores, [7] * 200)[1], roc_curve(labels, scores, drop_intermediate=False)[1]
+    )
 
 
 def test_bands_of_patients_are_wider_than_of_bags():

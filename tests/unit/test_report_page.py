@@ -18,6 +18,7 @@ from tests import quick
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.errors import BagDataError, CheckpointError
+from midam.evaluate.calibrate import one_scale
 from midam.evaluate.proportions import auroc_estimate, operating_points
 from midam.evaluate.ranking import auroc
 from midam.report.page.binary import BinaryPage
@@ -149,12 +150,17 @@ def test_the_other_folds_choose_the_operating_points_of_a_cross_validated_run(cr
     assert "the bags of a fold are called by what the other folds choose" in text
     first, *others = json.loads((run / "summary.json").read_text())["thresholds"]["points"]
     called, by_one = {first["rule"]: rows["class"] == 1}, []
+    # Of the scores as the models of the folds gave them: those of predictions.csv are moved to one threshold.
+    given = pd.Series(np.nan, index=rows.index)
+    for row in map(json.loads, (run / "folds.jsonl").read_text().splitlines()):
+        given[rows["fold"] == row["fold"]] = row["scores"]
+    given[:] = one_scale(given, rows["fold"])
     for point in others:
         of_rule = pd.Series(False, index=rows.index)
         for fold, own in rows.groupby("fold"):
-            chosen = rows[rows["fold"] != fold]
-            (cut,) = operating_points(chosen["label"], chosen["score"], [point["rule"]])
-            of_rule[own.index] = own["score"] >= cut.threshold
+            chosen = rows["fold"] != fold
+            (cut,) = operating_points(rows["label"][chosen], given[chosen], [point["rule"]])
+            of_rule[own.index] = given[own.index] >= cut.threshold
         called[point["rule"]] = of_rule
         by_one.append((of_rule == (rows["score"] >= point["threshold"])).all())
     assert not all(by_one), "one threshold for all folds has other results"

@@ -19,6 +19,7 @@ from midam.evaluate.ranking import (
     check_probabilities,
     check_two_classes,
     class_resamples,
+    part_numbers,
     units_of,
 )
 
@@ -86,6 +87,7 @@ def curve_bands(
     *,
     groups: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
+    folds: ArrayLike | None = None,
     resamples: int = 1000,
 ) -> Bands:
     """Compute ROC, precision-recall and decision curve, with percentile bands from a bootstrap of groups.
@@ -98,6 +100,8 @@ def curve_bands(
         The unit (patient) of each bag; default: each bag is a unit.
     probabilities : array_like, shape [N], optional
         Calibrated probabilities, for the net benefit.
+    folds : array_like, shape [N], optional
+        Folds of cross-validated scores: the ROC curve is the mean of theirs, see `roc_points`; the others pool them.
     resamples : int, default 1000
         At least 200; with more than 20 000 bags, fewer resamples are drawn, but at least 200.
 
@@ -117,20 +121,20 @@ def curve_bands(
     >>> bool(found.roc.low[at] <= found.roc.high[at]), found.benefit is None
     (True, True)
     """
-    y, s = check_bags(labels, scores, groups, probabilities)
+    y, s = check_bags(labels, scores, groups, probabilities, folds)
     check_two_classes(y)
     require_counts(_FEWEST, resamples=resamples)
     count = int(max(_FEWEST, min(resamples, _MOST_ENTRIES // y.size)))
     units, _ = units_of(groups, y.size)
     p = None if probabilities is None else np.asarray(probabilities, dtype=np.float64)
     sensitivity, precision, average, benefit = (
-        np.concatenate(part) for part in zip(*_resampled(y, s, units, p, resamples=count))
+        np.concatenate(part) for part in zip(*_resampled(y, s, units, p, folds=folds, resamples=count))
     )
     true, false = _cumulated(y, s)
     recall = true[0] / true[0, -1]
     low, high = np.quantile(average, [0.025, 0.975]) if np.ptp(average) > _NOTHING else (np.nan, np.nan)
     return Bands(
-        roc=_band(np.append(0.0, false[0] / false[0, -1]), np.append(0.0, recall), _GRID, sensitivity),
+        roc=_band(*roc_points(y, s, folds), _GRID, sensitivity),
         precision=_band(recall, true[0] / (true[0] + false[0]), _GRID, precision),
         auprc=Estimate(auprc(y, s), float(low), float(high), y.size),
         benefit=None if p is None else _band(_PERCENT, net_benefit(y, p, _PERCENT), _PERCENT, benefit),
@@ -139,7 +143,45 @@ def curve_bands(
 
 
 def _band(x: Scores, y: Scores, at: Scores, resampled: Scores) -> Band:
-    return Band(x, y, at, *np.quantile(resampled, [0.025, 0.975], axis=0))
+    return Band(x, y, at, *np.nanquantile(resampled, [0.025, 0.975], axis=0))
+
+
+def roc_points(labels: Labels, scores: Scores, folds: ArrayLike | None = None) -> tuple[Scores, Scores]:
+    """Return 1 - specificity and sensitivity along the ROC curve of bags of both classes.
+
+    With `folds` [N] it is the mean curve of the folds, at equal specificity, weighted by their pairs: the area under it
+    is the AUROC within folds (`midam.evaluate.ranking.auroc`).
+
+    Examples
+    --------
+    >>> x, y = roc_points(np.array([0, 1, 0, 1]), np.array([0.1, 0.4, 0.6, 0.8]), [0, 0, 1, 1])
+    >>> float(np.trapezoid(y, x))
+    1.0
+    """
+    curves = [(pairs.item(), fall[0], recall[0]) for pairs, fall, recall in _curves(labels, scores, None, folds)]
+    if len(curves) == 1:
+        return curves[0][1:]
+    at, total = np.unique(np.concatenate([fall for _, fall, _ in curves])), sum(pairs for pairs, *_ in curves)
+    sides = np.zeros((at.size, 2))  # below and above a step
+    for pairs, fall, recall in curves:
+        first, last = np.searchsorted(fall, at), np.searchsorted(fall, at, side="right") - 1
+        between = np.interp(at, fall, recall)
+        for side, place in enumerate((first, last)):
+            sides[:, side] += pairs / total * np.where(fall[place] == at, recall[place], between)
+    return np.repeat(at, 2), sides.reshape(-1)
+
+
+def _curves(
+    labels: Labels, scores: Scores, weights: Scores | None, folds: ArrayLike | None
+) -> Iterator[tuple[Scores, Scores, Scores]]:
+    """Yield of each fold with both classes its pairs [R], 1 - specificity [R, S] and sensitivity [R, S] from 0 to 1."""
+    fold_of = np.zeros(labels.size) if folds is None else part_numbers(folds, labels.size, kind="fold")
+    for fold in np.unique(fold_of):
+        inside = fold_of == fold
+        if 0 < labels[inside].sum() < inside.sum():
+            true, false = _cumulated(labels[inside], scores[inside], None if weights is None else weights[:, inside])
+            fall, recall = (np.pad(x / np.maximum(x[:, -1:], 1), ((0, 0), (1, 0))) for x in (false, true))
+            yield true[:, -1] * false[:, -1], fall, recall
 
 
 def _cumulated(labels: Labels, scores: Scores, weights: Scores | None = None) -> tuple[Scores, Scores]:
@@ -153,14 +195,24 @@ def _cumulated(labels: Labels, scores: Scores, weights: Scores | None = None) ->
 
 
 def _resampled(
-    labels: Labels, scores: Scores, units: Positions, probabilities: Scores | None, *, resamples: int
+    labels: Labels,
+    scores: Scores,
+    units: Positions,
+    probabilities: Scores | None,
+    *,
+    folds: ArrayLike | None,
+    resamples: int,
 ) -> Iterator[tuple[Scores, Scores, Scores, Scores]]:
     """Yield sensitivity and precision [R, G], average precision [R] and net benefit [R, T] of R resamples at a time."""
     for weights in class_resamples(labels, units, seed=0, resamples=resamples, entries=_CHUNK_ENTRIES):
         true, false = _cumulated(labels, scores, weights)
-        recall, fall = true / true[:, -1:], false / false[:, -1:]
+        recall = true / true[:, -1:]
         share = true / np.maximum(true + false, 1e-12)  # a resample can lack the highest bags
-        sensitivity = np.stack([np.interp(_GRID, np.append(0.0, f), np.append(0.0, r)) for f, r in zip(fall, recall)])
+        weighted, total = np.zeros((len(weights), _GRID.size)), np.zeros((len(weights), 1))
+        for pairs, fall, found in _curves(labels, scores, weights, folds):
+            weighted += pairs[:, None] * np.stack([np.interp(_GRID, *curve) for curve in zip(fall, found)])
+            total += pairs[:, None]
+        sensitivity = weighted / np.where(total > 0, total, np.nan)  # a resample can lack folds with both classes
         at = np.stack([np.minimum(np.searchsorted(r, _GRID - 1e-12), r.size - 1) for r in recall])
         at = np.maximum(at, np.argmax(recall > 0, axis=1)[:, None])
         average = (np.diff(recall, prepend=0.0, axis=1) * share).sum(axis=1)

@@ -155,6 +155,9 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
 class OperatingPoint(Form):
     """A rule, its threshold on the score, and a note if the rule cannot be met or calls all bags the same.
 
+    `by_fold` are the thresholds of cross-validated bags, in the order of the folds: that of a fold is what the others
+    choose.
+
     Examples
     --------
     >>> labels, scores = [0, 0, 1, 0, 1, 1], [0.1, 0.2, 0.4, 0.6, 0.7, 0.9]
@@ -167,6 +170,7 @@ class OperatingPoint(Form):
     rule: str
     threshold: Number
     note: str | None = None
+    by_fold: list[Number] | None = None
 
 
 def operating_points(labels: ArrayLike, scores: ArrayLike, rules: Sequence[str] = RULES) -> list[OperatingPoint]:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_curve
 
 from midam.errors import plural
-from midam.evaluate.bands import Band, Bands
+from midam.evaluate.bands import Band, Bands, roc_points
 from midam.evaluate.calibrate import Bin, Line
 from midam.evaluate.ranking import Labels, Scores
 from midam.evaluate.survival import bags_at_risk, kaplan_meier
@@ -28,21 +28,35 @@ _FALL_OUT = "1 \N{MINUS SIGN} specificity"
 
 
 def plot_roc(
-    labels: Labels, scores: Scores, summary: Mapping[str, Any], baseline: Scores | None = None, band: Band | None = None
+    labels: Labels,
+    scores: Scores,
+    summary: Mapping[str, Any],
+    *,
+    baseline: Scores | None = None,
+    band: Band | None = None,
+    folds: NDArray[Any] | None = None,
 ) -> Figure:
     """Plot the ROC curve of bags of both classes with the AUROC of their summary, and its operating point, if any.
 
-    The curve of a baseline's scores and a 95% band are plotted if they are given.
+    The curve of a baseline's scores and a 95% band are plotted if they are given. Of cross-validated bags, with `folds`
+    [N], it is the mean curve of the folds.
     """
     figure, axes = new_chart(height=3.4)
     _band(axes, band, BLUE)
-    x, up, _ = roc_curve(labels, scores, drop_intermediate=False)
     low, high = summary["auroc_ci95"]
     name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}{_DASH}{high:.3f})"
-    axes.plot(x, up, color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3)
+    axes.plot(
+        *roc_points(labels, scores, folds), color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3
+    )
     if baseline is not None:
-        x, up, _ = roc_curve(labels, baseline, drop_intermediate=False)
-        axes.plot(x, up, color=GREEN, linestyle=(0, (4, 1)), linewidth=1.6, label="Baseline", zorder=2.5)
+        style: dict[str, Any] = {
+            "color": GREEN,
+            "linestyle": (0, (4, 1)),
+            "linewidth": 1.6,
+            "label": "Baseline",
+            "zorder": 2.5,
+        }
+        axes.plot(*roc_points(labels, baseline, folds), **style)
     if "at_threshold" in summary:
         _operating_point(axes, summary["at_threshold"])
     unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")

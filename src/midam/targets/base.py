@@ -343,11 +343,19 @@ class Target:
         parts = [decision.predict(scored.scores[scored.folds == fold]) for fold, decision in by_fold.items()]
         back = np.argsort(np.concatenate([np.flatnonzero(scored.folds == fold) for fold in by_fold]))
         by_others = FoldDecision(final, np.concatenate(parts)[back])
-        return CrossValidated(self.aligned(scored, by_fold, final), final, by_others)
+        return CrossValidated(*self.aligned(scored, by_fold, final), by_others)
 
-    def aligned(self, scored: OutOfFold, by_fold: Mapping[int, Decision], final: Decision) -> Scores:  # noqa: ARG002
-        """Return scores of the folds to which the one decision for new bags applies as the decisions by fold did."""
-        return scored.scores
+    def aligned(
+        self,
+        scored: OutOfFold,
+        by_fold: Mapping[int, Decision],  # noqa: ARG002
+        final: Decision,
+    ) -> tuple[Scores, Decision]:
+        """Return scores of the folds to which the one decision for new bags applies as the decisions by fold did.
+
+        The decision is returned with what the decisions by fold chose in these scores.
+        """
+        return scored.scores, final
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> Decision:
         """Fit a decision, from scores to predictions, on bags that `has_metric` accepts."""

@@ -9,11 +9,11 @@ from scipy.special import expit
 
 from midam.data.bags import Bags, both_classes
 from midam.data.splits import class_counts, most_parts, split_strata, stratified_folds
-from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, one_scale, score_logits
+from midam.evaluate.calibrate import NO_DECISION, BinaryDecision, Thresholds, one_scale, score_logits
 from midam.evaluate.decisions import Decision
 from midam.evaluate.intervals import paired_delong
 from midam.evaluate.metrics import summarize
-from midam.evaluate.proportions import APART, Estimate, auroc_estimate
+from midam.evaluate.proportions import APART, Estimate, auroc_estimate, cut_below
 from midam.evaluate.ranking import FEW_BAGS, auroc
 from midam.targets.base import (
     CardWords,
@@ -167,19 +167,28 @@ class Binary(Target):
         known = made.decision.thresholds.model_copy(update={"out_of_fold": len(scored.values)})
         return made._replace(decision=made.decision.model_copy(update={"thresholds": known}))
 
-    def aligned(self, scored: OutOfFold, by_fold: Mapping[int, Decision], final: Decision) -> Scores:
+    def aligned(
+        self, scored: OutOfFold, by_fold: Mapping[int, Decision], final: Decision
+    ) -> tuple[Scores, BinaryDecision]:
         """Return scores of which the threshold for new bags calls positive what that of each fold did.
 
-        The scores of a fold move together, on the logit.
+        The scores of a fold move together, on the logit, and with them the thresholds of other rules.
         """
-        scores, one = scored.scores.copy(), cast(BinaryDecision, final).threshold
+        decided, scores = cast(BinaryDecision, final), scored.scores.copy()
+        one, known = decided.threshold, cast(Thresholds, decided.thresholds)
+        cuts: dict[str, list[float]] = {point.rule: [] for point in known.points}
         for fold, decision in by_fold.items():
-            inside, cut = scored.folds == fold, cast(BinaryDecision, decision).threshold
+            own = cast(BinaryDecision, decision)
+            inside, cut = scored.folds == fold, own.threshold
             above = scores[inside] >= cut
             moved = expit(score_logits(scores[inside]) + score_logits([one]) - score_logits([cut]))
             low, high = np.nextafter(one - APART * abs(one), -1), one + APART * abs(one)
-            scores[inside] = np.where(above, np.maximum(moved, high), np.minimum(moved, low))
-        return scores
+            before, scores[inside] = scores[inside], np.where(above, np.maximum(moved, high), np.minimum(moved, low))
+            for point in cast(Thresholds, own.thresholds).points:
+                below = int((before < point.threshold).sum())
+                cuts[point.rule].append(cut_below(np.sort(scores[inside]), below))
+        points = [point.model_copy(update={"by_fold": cuts[point.rule]}) for point in known.points]
+        return scores, decided.model_copy(update={"thresholds": known.model_copy(update={"points": points})})
 
     def saved(self, decision: Decided) -> dict[str, Any]:
         """Return the entries of a model file that hold the decision."""

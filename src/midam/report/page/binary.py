@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.errors import plural
 from midam.evaluate import calibrate
 from midam.evaluate.bands import Bands, curve_bands, net_benefit_of_all
-from midam.evaluate.proportions import Estimate, operating_points, proportion
+from midam.evaluate.proportions import Estimate, OperatingPoint, proportion
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
 from midam.report.page.assumption import assumption_part
@@ -32,7 +32,7 @@ class BinaryPage(TargetPage):
     def _bands(self) -> Bands:
         """Bands of the curves, which need bags of both classes."""
         bags = self.tested
-        return curve_bands(bags.values, bags.scores, groups=bags.groups, probabilities=bags.predicted)
+        return curve_bands(bags.values, bags.scores, groups=bags.groups, probabilities=bags.predicted, folds=bags.folds)
 
     @property
     def ranked(self) -> bool:
@@ -58,12 +58,20 @@ class BinaryPage(TargetPage):
     def figures(self) -> list[Figure]:
         """Return the curves with bands, and the scores of both classes."""
         study, tested, bands = self.study, self.tested, self._bands
-        roc = plot_scores.plot_roc(tested.values, tested.scores, self.summary, study.baseline, bands.roc)
+        roc = plot_scores.plot_roc(
+            tested.values,
+            tested.scores,
+            self.summary,
+            baseline=study.baseline,
+            band=bands.roc,
+            folds=tested.folds,
+        )
         precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
         histogram = plot_scores.plot_histogram(tested.values, tested.scores, threshold=study.threshold)
         unit = "groups" if tested.grouped else "bags"
+        mean = "" if tested.folds is None else "Mean over the folds, weighted by their pairs. "
         return [
-            Figure(roc, "ROC curve.", f"Band: {bands.resamples} bootstrap resamples of whole {unit}, point by point."),
+            Figure(roc, "ROC curve.", f"{mean}Band: {bands.resamples} resamples of whole {unit}, point by point."),
             Figure(precision, "Precision and recall."),
             Figure(histogram, "Scores.", "Where they overlap, bags are misclassified."),
         ]
@@ -134,7 +142,7 @@ class BinaryPage(TargetPage):
         for number, point in enumerate(choice.points):
             place, cut = "" if number else "at_threshold", point.threshold
             name = f"{point.rule}{'' if number else ' (the threshold of the run)'}{'' if point.note is None else ' *'}"
-            called = tested.scores >= (cut if number == 0 or tested.folds is None else self._cuts(point.rule))
+            called = tested.scores >= (cut if number == 0 or tested.folds is None else self._cuts(point))
             keys = [f"{place}.{rate}" if place else None for rate in ("threshold", "sensitivity", "specificity")]
             hits = [proportion(called == tested.values, groups=tested.groups, among=tested.values == y) for y in (1, 0)]
             rates = [Number(hit, key=key) for hit, key in zip(hits, keys[1:])]
@@ -158,14 +166,11 @@ class BinaryPage(TargetPage):
             *(Note(f"* {point.note}") for point in choice.points if point.note),
         ]
 
-    def _cuts(self, rule: str) -> NDArray[np.float64]:
-        """Return the threshold [N] of each cross-validated bag, which the other folds choose by a rule."""
-        bags, folds = self.tested, np.asarray(self.tested.folds)
-        cuts = np.empty(len(bags))
-        for fold in np.unique(folds):
-            inside = folds == fold
-            cuts[inside] = operating_points(bags.values[~inside], bags.scores[~inside], [rule])[0].threshold
-        return cuts
+    def _cuts(self, point: OperatingPoint) -> NDArray[np.float64]:
+        """Return the threshold [N] of each cross-validated bag, which the other folds have chosen by the rule."""
+        folds = np.asarray(self.tested.folds)
+        numbers = np.unique(folds if "sites" in self.study.about else folds.astype(int), return_inverse=True)[1]
+        return np.array(point.by_fold)[numbers]
 
     def errors(self) -> list[Part]:
         """Return the bags that are furthest on the wrong side of the threshold."""
