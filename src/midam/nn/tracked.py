@@ -33,7 +33,7 @@ from midam.process_group import Ranks, joined
 
 AUTO: Final = "auto"
 # Chosen on splits and seeds that `python -m studies tracked` does not judge.
-_MEMORY = 32.0  # instances that a state averages over at most
+_MEMORY, _BAGS = 32.0, 2.0  # instances that a state averages over at most, also as a multiple of the median bag
 _VISITS = 3.0  # the share of its visits that a state remembers is at most about 2 / _VISITS
 
 
@@ -57,17 +57,17 @@ def usual_rate(visits: Tensor, settled: float | Tensor) -> Tensor:
 def settled_rate(drawn: int, sizes: NDArray[np.integer[Any]] | None = None) -> float:
     """Return gamma0 of bags that have been visited often, for samples of `drawn` instances; at most 1.
 
-    A state averages over about 32 instances, or as many as the median bag holds of those that are sampled in part, by
-    the `sizes` [N] of all training bags. What a smaller bag remembers beyond its size says less about it than about
-    older weights (`python -m studies small-bags`).
+    A state averages over about 32 instances, or twice as many as the median bag holds of those that are sampled in
+    part, by the `sizes` [N] of all training bags: so much is likely to hold each instance, and what is older says more
+    about old weights than about the bag (`python -m studies small-bags`).
 
     Examples
     --------
-    >>> settled_rate(8), settled_rate(8, np.array([4, 24, 24])), settled_rate(2, np.array([4, 6, 6]))
-    (0.4, 0.5, 0.5)
+    >>> settled_rate(8), settled_rate(8, np.array([4, 12, 12])), settled_rate(2, np.array([2, 5, 5]))
+    (0.4, 0.5, 0.3333333333333333)
     """
     parts = np.empty(0) if sizes is None else sizes[sizes > drawn]
-    memory = min(_MEMORY, float(np.median(parts))) if len(parts) else _MEMORY
+    memory = min(_MEMORY, _BAGS * float(np.median(parts))) if len(parts) else _MEMORY
     return min(1.0, 2 * drawn / (memory + drawn))
 
 

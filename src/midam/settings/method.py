@@ -129,7 +129,7 @@ class MethodSettings(SettingsGroup):
         Further arguments of the estimator, such as `lag` of vrsp-printed.
     state_rate
         gamma0 in (0, 1], the weight of the new sample in the tracked state of vrsp; "auto": a state averages over about
-        32 instances, or those of the median bag, and fewer at first. vrsp-printed takes 0.9 for "auto".
+        32 instances, or two median bags, and fewer at first. vrsp-printed takes 0.9 for "auto".
     objective
         Loss; "auto": "minmax-auc", or "pairwise" (squared hinge) for ordered labels.
     objective_args
