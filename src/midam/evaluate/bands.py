@@ -209,8 +209,8 @@ def _resampled(
         recall = true / true[:, -1:]
         share = true / np.maximum(true + false, 1e-12)  # a resample can lack the highest bags
         weighted, total = np.zeros((len(weights), _GRID.size)), np.zeros((len(weights), 1))
-        for pairs, fall, found in _curves(labels, scores, weights, folds):
-            weighted += pairs[:, None] * np.stack([np.interp(_GRID, *curve) for curve in zip(fall, found)])
+        for pairs, fall, recalled in _curves(labels, scores, weights, folds):
+            weighted += pairs[:, None] * np.stack([np.interp(_GRID, *curve) for curve in zip(fall, recalled)])
             total += pairs[:, None]
         sensitivity = weighted / np.where(total > 0, total, np.nan)  # a resample can lack folds with both classes
         at = np.stack([np.minimum(np.searchsorted(r, _GRID - 1e-12), r.size - 1) for r in recall])
