@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import midam.cli.fit_folds
 from midam.cli import main
 from midam.cli.fit_folds import fold_table, mean_of, mean_words
 from midam.compare.folds import table_folds
@@ -14,7 +16,7 @@ from midam.compare.summary import corrected_interval
 from midam.data.left_out import LeftOut
 from midam.data.sources import read_bags
 from midam.data.sources.split_table import fold_numbers
-from midam.errors import BagDataError, ConfigError, LeakageError
+from midam.errors import BagDataError, ConfigError, LeakageError, Note
 from midam.runs.folder import RunFolder
 
 PATIENTS = [f"P{number}" for number in range(20)]
@@ -70,6 +72,29 @@ def test_every_fold_is_trained_once_and_their_figures_are_averaged(data, splits,
     assert pd.read_csv(data / "runs" / "folds.csv").equals(table)
     assert main([*words, "--seed", "3"]) == 2
     assert "Expected the seed that these folds were started with" in " ".join(capsys.readouterr().err.split())
+
+
+def test_finished_folds_are_read_once_and_repeat_no_notes(data, monkeypatch, capsys):
+    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
+    words += ["--split-file", str(data / "folds.tsv"), "--fold", "all", "--out", str(data / "runs")]
+    assert main(words) == 0
+    read, reads = midam.cli.fit_folds.read_data, []
+
+    def noted(*arguments):
+        reads.append(arguments)
+        warnings.warn("a note on the data", Note, stacklevel=2)
+        return read(*arguments)
+
+    monkeypatch.setattr(midam.cli.fit_folds, "read_data", noted)
+    capsys.readouterr()
+    assert main(words) == 0
+    assert len(reads) == 2
+    printed = capsys.readouterr()
+    assert "fold 1 is done" in printed.err
+    assert "a note on the data" not in printed.err
+    assert "Mean test AUROC" in printed.out
+    assert main([*words, "--out", str(data / "others"), "--label-column", "a"]) == 2
+    assert not (data / "others").exists(), "refused, it leaves nothing"
 
 
 @pytest.mark.parametrize("changed", ["t.csv", "folds.tsv"])

@@ -23,28 +23,33 @@ from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.runs.data import SplitBags, read_data, split_data
 from midam.runs.folder import RunFolder, free_folder
 from midam.runs.result import Result
-from midam.settings import Settings, read_yaml, yaml_text
+from midam.settings import read_yaml, yaml_text
+
+_RECORD = "folds.yaml"  # the call that began the folds
 
 
 def fit_folds(options: Options, console: Console, fit: Callable[[Options], int]) -> int:
     """Train a run for each fold into OUT/fold-K by `fit`; keep finished folds and continue a stopped one."""
     path, folds = folds_of(options)
     settings = options.settings()
+    keep_folder(options, "out")
+    call = {"data": options.data, "method": options.method, "folds": folds, **settings.flat()}
+    root = _root(options, call)
+    folders = {fold: RunFolder(root / f"fold-{fold}") for fold in folds}
 
     def split(fold: int) -> SplitBags:
-        return split_data(read_data(options.data, settings.replace(fold=fold)), settings)
+        parts, folder = split_data(read_data(options.data, settings.replace(fold=fold)), settings), folders[fold]
+        if folder.summary.exists() and Result.read(folder).data["fingerprint"] != parts.bags.fingerprint():
+            raise CheckpointError(
+                f"Expected the bags and splits on which fold {fold} was trained, got others (in {options.data} or "
+                f"{path}); choose another --out, or remove {root} to train all folds again."
+            )
+        return parts
 
     check_folds(path, folds, split)
-    keep_folder(options, "out")
-    root = _root(options, settings, folds)
-    folders = {fold: RunFolder(root / f"fold-{fold}") for fold in folds}
+    write_text(root / _RECORD, yaml_text(call))
     for fold, folder in folders.items():
         if folder.summary.exists():
-            if Result.read(folder).data["fingerprint"] != split(fold).bags.fingerprint():
-                raise CheckpointError(
-                    f"Expected the bags and splits on which fold {fold} was trained, got others (in {options.data} or "
-                    f"{path}); choose another --out, or remove {root} to train all folds again."
-                )
             console.print(f"fold {fold} is done: {escape(str(folder.root))}")
             continue
         console.print(f"fold {fold} of {len(folds)}")
@@ -95,24 +100,19 @@ def check_folds(path: Path, folds: list[int], split: Callable[[int], SplitBags])
             raise type(error)(f"{str(error).removesuffix('.')} (in {path}, fold {fold}).") from None
 
 
-def _root(options: Options, settings: Settings, folds: list[int]) -> Path:
+def _root(options: Options, call: Mapping[str, Any]) -> Path:
     """Return the folder of the runs: a new one, or the one that the same command has begun."""
-    call = {"data": options.data, "method": options.method, "folds": folds, **settings.flat()}
-    name = f"{Path(options.data).stem}-folds"
-    root = free_folder(Path("runs"), name).root if options.out is None else Path(options.out)
-    record = root / "folds.yaml"
-    if record.exists():
-        recorded = read_yaml(record)
-        changed = [name for name, value in call.items() if recorded.get(name) != value]
-        if changed:
-            raise ConfigError(
-                f"Expected the {changed[0]} that these folds were started with, got a different one (in {record}); "
-                "choose another --out, or repeat the command as it was."
-            )
-        return root
-    RunFolder(root).require_free()
-    root.mkdir(parents=True, exist_ok=True)
-    write_text(record, yaml_text(call))
+    root = Path(options.out) if options.out else free_folder(Path("runs"), f"{Path(options.data).stem}-folds").root
+    record = root / _RECORD
+    if not record.exists():
+        RunFolder(root).require_free()
+    recorded = read_yaml(record) if record.exists() else call
+    changed = [name for name, value in call.items() if recorded.get(name) != value]
+    if changed:
+        raise ConfigError(
+            f"Expected the {changed[0]} that these folds were started with, got a different one (in {record}); choose "
+            "another --out, or repeat the command as it was."
+        )
     return root
 
 
