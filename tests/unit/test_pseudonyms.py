@@ -103,12 +103,13 @@ def test_a_page_with_pseudonyms_holds_no_name(trained, target, kind, tmp_path):
     assert "This page names" in texts(plain)
     assert "Anna-Secret-" in texts(plain)
     assert not list(tmp_path.glob("*.csv"))
-    page.with_name("page.pseudonyms.csv").write_text("of an earlier call, for all to read")
+    page.with_name("page.pseudonyms.csv").write_text("kind,name,pseudonym\nbag,of an earlier call,bag-002\n")
     assert main(["report", str(run), *words, "--out", str(page), "--pseudonyms"]) == 0
     require_hidden(page, data)
     key = key_of(page)
     assert {kind for kind, _ in key} >= {"bag", "group", "file"}
     assert len(set(key.values())) == len(key)
+    assert key["bag", "of an earlier call"] == "bag-002", "its page may have been shared"
     text = texts(page)
     assert ("Hospital Hidden 0" in texts(plain)) == (kind == "subgroups") == ("site-001" in text)
     assert ("0 to " in text) == ("0 to " in texts(plain))

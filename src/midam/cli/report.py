@@ -43,15 +43,16 @@ def run(options: Options, console: Console) -> int:
     from midam.report.pseudonyms import Pseudonyms
     from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
 
-    key = Pseudonyms() if options.pseudonyms else None
     table = _table(options)
     out = html_file(options)
     root = Path(options.run)
+    page = out or (root / "report.html" if options.data is None else evaluation_path(root, options.data))
+    key = Pseudonyms(page) if options.pseudonyms else None
     if options.data is None and options.instance_masks is not None:
         raise ConfigError("Expected DATA with --instance-masks, got none; name the images that the masks label.")
     if options.data is not None:
         bags, evaluation, notes = evaluated(options, console)
-        tell_left_out(bags, out or evaluation_path(root, options.data), stdout_console())
+        tell_left_out(bags, page, stdout_console())
         path = write_evaluation_report(
             root, bags, evaluation, out=out, key=key, data=options.data, table=table, notes=notes
         )
@@ -66,7 +67,7 @@ def run(options: Options, console: Console) -> int:
     note_result(report=path)
     say(f"report: {path}")
     if key is not None:
-        say(f"the key of its pseudonyms, not to be shared: {key.write(path)}")
+        say(f"the key of its pseudonyms, not to be shared: {key.write()}")
     return 0
 
 

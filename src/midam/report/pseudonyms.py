@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data.sources.formats.open_file import sound
 from midam.evaluate.subgroups import MISSING
 from midam.files import replacing
-from midam.names import safe_cell
+from midam.names import plain_cell, safe_cell
+from midam.reading import read_text
 from midam.report.page.target_page import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
@@ -31,11 +33,22 @@ PSEUDONYMS = "Names of bags, groups, levels and files are pseudonyms here; the a
 
 
 class Pseudonyms:
-    """Pseudonyms by kind of name, such as ``bag-001``, numbered in the order of the data."""
+    """Pseudonyms by kind of name, such as ``bag-001``, numbered in the order of the data.
 
-    def __init__(self) -> None:
+    Their key, at `path`, is next to the page. If there is one, its names keep their pseudonyms, and the numbers go on:
+    an earlier page may have been shared.
+    """
+
+    def __init__(self, page: Path) -> None:
+        self.path = page.with_name(f"{page.stem}.pseudonyms.csv")
         self._known: dict[tuple[str, str], str] = {}
         self._counts = Counter[str]()
+        if self.path.is_file():
+            with sound("a key of pseudonyms", self.path, advice="restore it, or choose another page"):
+                for row in [*csv.reader(io.StringIO(read_text(self.path), newline=""))][1:]:
+                    kind, name, pseudonym = map(plain_cell, row)
+                    self._known[kind, name] = pseudonym
+                    self._counts[kind] = max(self._counts[kind], int(pseudonym.rpartition("-")[2]))
 
     def of(self, kind: str, name: str) -> str:
         """Return the pseudonym of a name."""
@@ -76,15 +89,14 @@ class Pseudonyms:
         named = {"parts": parts, "columns": columns, "tested": tested, "left_out": left_out, "cautions": cautions}
         return replace(report, **named, about=about, pseudonyms=True)
 
-    def write(self, page: Path) -> Path:
-        """Write the key next to a page, readable only by its owner; returns its path."""
-        path = page.with_name(f"{page.stem}.pseudonyms.csv")
+    def write(self) -> Path:
+        """Write the key, readable only by its owner; returns its path."""
         text = io.StringIO()
         rows = [("kind", "name", "pseudonym"), *((*key, pseudonym) for key, pseudonym in self._known.items())]
         csv.writer(text, lineterminator="\n").writerows(map(safe_cell, row) for row in rows)
-        with replacing(path, mode=0o600) as file:
+        with replacing(self.path, mode=0o600) as file:
             file.write(text.getvalue().encode())
-        return path
+        return self.path
 
     def _bags(self, bags: Any) -> Any:
         groups = None if bags.groups is None else self._names("group", bags.groups)
