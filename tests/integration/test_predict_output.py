@@ -1,8 +1,10 @@
-"""Where `midam predict` writes: links, devices, files of others; and what stands in the columns."""
+"""Where commands write: links, devices, files of others; and what stands in the columns of `midam predict`."""
 
 import os
+import re
 import stat
 import threading
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -42,6 +44,58 @@ def test_a_file_that_holds_no_scores_is_not_written_over(made, tmp_path, capsys)
         assert main(scoring(made, out)) == 2
         assert "Expected a new file or one of scores for --out" in capsys.readouterr().err
     assert notes.read_text() == "bag,remark\nb00,ask again\n"
+
+
+OUTPUTS = {
+    "predict --out p.csv": "p.csv p.left-out.csv",
+    "predict --why --out p.csv": "p.why.csv p.why.html",
+    "evaluate --out e.json": "e.json report-none.html report-none.left-out.csv",
+    "check --out c.html": "c.html",
+    "report --pseudonyms --out r.html": "r.html r.left-out.csv r.pseudonyms.csv",
+}
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_a_file_of_others_is_refused_before_the_data_are_read(words, made, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command, *options = words.split()
+    for name in OUTPUTS[words].split():
+        Path(name).write_text("bag,remark\nb00,ask again\n")
+        assert main([command, str(made[1]), "none.csv", *options]) == 2
+        refused = f"Expected (a new file or .* for --out, got {name}|a key of pseudonyms.*in {name}.*); .*choose"
+        assert re.search(refused, capsys.readouterr().err)
+        assert Path(name).read_text() == "bag,remark\nb00,ask again\n"
+        Path(name).unlink()
+    assert main([command, str(made[1]), "none.csv", *options]) == 2
+    assert "got none (in none.csv)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [*OUTPUTS][1:])
+def test_a_command_replaces_what_it_wrote_before(words, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, *options = words.split()
+    command = [command, str(made[1]), str(made[0]), *options]
+    assert main(command) == 0
+    first = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    wanted = OUTPUTS[words].replace("none", "bags").split()
+    assert {name for name in wanted if "left-out" not in name} <= {*first}
+    assert main(command) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
+
+
+def test_metrics_and_their_page_have_files_of_their_own(made, tmp_path, capsys):
+    for out in ("report-bags.html", "."):
+        assert main(["evaluate", str(made[1]), str(made[0]), "--out", str(tmp_path / out)]) == 2
+        assert "Expected a file" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_metrics_are_printed_where_their_file_cannot_be_written(made, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["evaluate", str(made[1]), str(made[0]), "--out", str(tmp_path / "file/e.json")]) == 2
+    printed = capsys.readouterr()
+    assert "train bags (no test: the model has seen them): AUROC" in printed.out
+    assert "Expected a file that can be read or written" in printed.err
 
 
 @pytest.mark.parametrize("kind", ["pipe", "null", "stdout"])

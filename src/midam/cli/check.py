@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import html_file, keep_data
+from midam.cli.outputs import keep_other
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
 from midam.report.program import note_result, say, stdout_console
@@ -32,8 +32,8 @@ def run(options: Options, console: Console) -> int:
     from midam.runs.assumption import check_run
 
     require_counts(most=options.most)
-    out = html_file(options)
-    keep_data(options)
+    out = None if options.out is None else Path(options.out)
+    keep_other(options, *([] if out is None else [("page", out)]))
     trained, bags = read_inputs(options, console)
     result = check_run(trained, bags, most=options.most)
     note_result(**result)

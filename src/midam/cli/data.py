@@ -82,7 +82,6 @@ def _describe(options: Options, console: Console) -> int:
 def _import(options: Options, console: Console) -> int:
     from midam.data.store import write_store
     from midam.data.store.write import require_free
-    from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress
 
     require_counts(jobs=options.jobs)
@@ -97,11 +96,18 @@ def _import(options: Options, console: Console) -> int:
     bags = with_masks(read_bags_of(options.source, settings, unlabeled=options.unlabeled), options)
     with BagProgress("importing", bags.sizes, console=console) as progress:
         store = write_store(bags, options.out, jobs=options.jobs, on_bag=progress.update)
-    size = format_bytes(stored_bytes(store))
     note_result(store=store, bags=len(bags), instances=bags.num_instances)
-    say(f"store: {options.out} ({plural(len(bags), 'bag')}, {bags.num_instances} instances, {size})")
-    say(f"next: midam {'predict RUN' if bags.labels is None and bags.outcome is None else 'fit'} {options.out}")
+    tell_store(options.out, bags, "instances")
     return 0
+
+
+def tell_store(out: str, bags: Bags, instances: str) -> None:
+    """Print what a new store holds, and what to do with it."""
+    from midam.report.describe import format_bytes, stored_bytes
+
+    size, labeled = format_bytes(stored_bytes(Path(out))), bags.labels is not None or bags.outcome is not None
+    say(f"store: {out} ({plural(len(bags), 'bag')}, {bags.num_instances} {instances}, {size})")
+    say(f"next: midam {'fit' if labeled else 'predict RUN'} {out}")
 
 
 def with_masks(bags: Bags, options: Options) -> Bags:

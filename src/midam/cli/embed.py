@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.data import UNLABELED, read_bags_of
+from midam.cli.data import UNLABELED, read_bags_of, tell_store
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, Options, Parser
 from midam.data.left_out import WHEN_MADE
-from midam.errors import ConfigError, plural
+from midam.errors import ConfigError
 from midam.methods.names import DEFAULT, choose_method, is_shorthand
 from midam.processes import LEADER, Processes
 from midam.registry import BASELINES, FINE_TUNED, NETWORKS
-from midam.report.program import note_result, say
+from midam.report.program import note_result
 from midam.runs.folder import RunFolder
 from midam.settings import Settings
 from midam.settings.group import AUTO
@@ -185,7 +185,6 @@ def run(options: Options, console: Console) -> int:
     from midam.imaging.embedding import described, embed_bags, make_recipe
     from midam.imaging.networks import load_network
     from midam.imaging.pixels import fitting_patch
-    from midam.report.describe import format_bytes, stored_bytes
     from midam.report.terminal import BagProgress
 
     require_free(options.out)
@@ -199,10 +198,6 @@ def run(options: Options, console: Console) -> int:
     console.print(escape(described(make_recipe(bags, network, dtype=options.dtype, size=options.size))))
     with BagProgress("embedding", bags.sizes, console=console) as progress:
         vectors = embed_bags(bags, network, options.out, on_bag=progress.update, **embedding)
-    size = format_bytes(stored_bytes(Path(options.out)))
-    labeled = vectors.labels is not None or vectors.outcome is not None
     note_result(store=options.out, bags=len(vectors), vectors=vectors.num_instances, width=network.width)
-    count = plural(len(vectors), "bag")
-    say(f"store: {options.out} ({count}, {vectors.num_instances} vectors of {network.width}, {size})")
-    say(f"next: midam {'fit' if labeled else 'predict RUN'} {options.out}")
+    tell_store(options.out, vectors, f"vectors of {network.width}")
     return 0

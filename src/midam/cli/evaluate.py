@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from midam.cli.data import MASKS, with_masks
-from midam.cli.outputs import keep_data, tell_left_out
+from midam.cli.outputs import keep_other, tell_left_out
 from midam.cli.parser import Options, Parser, words
 from midam.cli.predict import add_inputs, read_inputs
 from midam.registry import METRICS
@@ -33,28 +33,30 @@ def parser() -> Parser:
 
 def run(options: Options, console: Console) -> int:
     """Test a run; returns the exit code."""
-    from midam.files import write_json
+    from midam.files import is_stream, write_json
     from midam.report.terminal import print_evaluation
     from midam.runs.report import evaluation_path, write_evaluation_report
     from midam.runs.results import thresholds_of
 
+    root, out = Path(options.run), None if options.out is None else Path(options.out)
+    page = evaluation_path(root if out is None or is_stream(out) else out.parent, options.data)
+    earlier = ", instead of an earlier one" if page.is_file() else ""
+    keep_other(options, ("page", page), *([] if out is None else [("metrics", out)]))
     bags, evaluation, notes = evaluated(options, console, metrics=words(options.metrics))
-    if options.out is not None:
-        write_json(Path(options.out), evaluation.result, typed=True)
-    out, root = stdout_console(), Path(options.run)
-    page = evaluation_path(root if options.out is None else Path(options.out).parent, options.data)
     try:
-        tell_left_out(bags, page, out)
-        typed = None if options.out is None else page  # a link is followed only at a path that the user gave
+        tell_left_out(bags, page, stdout_console())
+        typed = None if out is None else page  # a link is followed only at a path that the user gave
         write_evaluation_report(root, bags, evaluation, data=options.data, out=typed, notes=notes)
     except OSError as error:
         # The run folder may be read-only; the metrics are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", stacklevel=2)
     else:
         note_result(report=page)
-        say(f"report: {page}")
+        say(f"report: {page}{earlier}")
     note_result(**evaluation.result)
-    print_evaluation(out, {**evaluation.result, **thresholds_of(evaluation.decision)})
+    print_evaluation(stdout_console(), {**evaluation.result, **thresholds_of(evaluation.decision)})
+    if out is not None:  # last, because it may fail
+        write_json(out, evaluation.result, typed=True)
     return 0
 
 
@@ -66,7 +68,6 @@ def evaluated(
     from midam.runs.apply import evaluate_bags
     from midam.runs.data import noting
 
-    keep_data(options)
     with noting() as notes:
         trained, bags = read_inputs(options, console, labeled=True)
         bags = with_masks(bags, options)

@@ -1,6 +1,7 @@
 """Checks that a command does not write over or among the files that it reads, and the list of left-out files."""
 
 import os
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -9,40 +10,48 @@ from midam.cli.parser import Options
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import source_paths
 from midam.errors import ConfigError
+from midam.files import is_stream
 from midam.report.program import remark
 
+# How the files of midam begin, and what they are in a message.
+_FILES = {
+    "scores": ("one of scores", rb'bag,([^\n]*,)?"?score(?![^_",\s])'),
+    "calls": ("a list of calls", rb"bag(,[^\n]*,rank,|\s*$)"),
+    "metrics": ("one of metrics", rb'\{\n  "(new|test|val|train)": \{'),
+    "page": ("a page of midam", rb'<!doctype html>[^\0]{,99}<meta name="generator" content="midam">'),
+    "left_out": ("a list of left-out files", rb"bag,file,reason,files_kept\s"),
+    "key": ("a key of pseudonyms", rb"kind,name,pseudonym\s"),
+}
 
-def keep_data(options: Options, *, run: str | None = None, path: Path | None = None) -> None:
-    """Refuse to write `path` (--out) over the data, its tables or a file of `run`."""
+
+def keep_other(options: Options, *outputs: tuple[str, Path]) -> None:
+    """Refuse outputs over or among the data, its tables, files of the run or of others, and two in one file.
+
+    `outputs` are paths, each with what it will hold, a key of `_FILES`; lists of left-out files may be beside them. A
+    file that begins as midam's do is replaced. Without --out, a link in a run is replaced, and its target stays.
+    """
     keep_folder(options, "instances")
-    if options.out is None:
-        return
-    run, path = options.run if run is None else run, Path(options.out) if path is None else path
-    data, out = Path(options.data).resolve(), path.resolve()
-    tables = [Path(options.values[name]).resolve() for name in ("labels", "slides") if options.values.get(name)]
-    if (
-        out in (data, *tables)
-        or (data.is_dir() and data in out.parents)
-        or (out.exists() and Path(str(run)).resolve() in out.parents and out.suffix != ".html")
-    ):
-        raise ConfigError(f"Expected a file outside the data and the run for --out, got {path}; choose a new name.")
-
-
-def html_file(options: Options) -> Path | None:
-    """Return the HTML file that --out names, if any."""
-    if options.out is not None and Path(options.out).suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"Expected an .html file for --out, got {options.out}; name one.")
-    return None if options.out is None else Path(options.out)
-
-
-def keep_other(path: Path) -> None:
-    """Refuse to write scores over a file that holds something else."""
-    if path.is_file() and path.stat().st_size:
-        with path.open("rb") as file:
-            columns = file.readline(4096).strip().split(b",")
-        scores = [name for name in columns if name == b"score" or name.startswith((b"score_", b'"score_'))]
-        if columns[:1] != [b"bag"] or not scores:
-            raise ConfigError(f"Expected a new file or one of scores for --out, got {path}; choose a new name.")
+    typed, values = options.out is not None, options.values
+    inputs = [Path(one).resolve() for one in (options.data, values.get("labels"), values.get("slides")) if one]
+    runs = {Path(run).resolve() for run in ([options.run] if isinstance(options.run, str) else options.run)}
+    places = [Path(os.path.realpath(path)) for _, path in outputs]  # unlike `resolve`, it takes a link to itself
+    for (kind, path), place in zip(outputs if typed else (), places):
+        if kind == "page" and path.suffix.lower() not in (".html", ".htm"):
+            raise ConfigError(f"Expected an .html file for --out, got {path}; name one.")
+        among = any(place == one or (one.is_dir() and one in place.parents) for one in inputs)
+        among |= place.exists() and bool(runs & {*place.parents}) and place.suffix != ".html"
+        if among or Path(options.out).is_dir():
+            text = "Expected a file outside the data and the run for --out"
+            raise ConfigError(f"{text}, got {path}; choose a new name.")
+        if places.count(place) > 1:
+            raise ConfigError(f"Expected a file for each output, got {path} for two; choose another --out.")
+    for kind, path in (*outputs, *(("left_out", _listing(path)) for _, path in outputs)):
+        if path.is_file() and not is_stream(path) and (typed or not path.is_symlink()):
+            with path.open("rb") as file:
+                begin = file.read(4096)
+            name, pattern = _FILES[kind]
+            if begin and not re.match(pattern, begin):
+                raise ConfigError(f"Expected a new file or {name} for --out, got {path}; choose a new name.")
 
 
 def keep_folder(options: Options, name: str, *, data: str = "data") -> None:
@@ -58,15 +67,14 @@ def keep_folder(options: Options, name: str, *, data: str = "data") -> None:
         )
 
 
-def keep_sources(bags: Bags, place: str, option: str, *, folder: bool) -> None:
+def keep_sources(bags: Bags, place: str | None, option: str, *, folder: bool) -> None:
     """Refuse to write over a file of the bags, or next to it, where new files could be read as data later.
 
-    `place` is a file or, with `folder`, a folder for files; `option` is its name.
+    `place` is a file or, with `folder`, a folder for files, if one was given; `option` is its name.
     """
+    target = Path(os.path.realpath(place or os.devnull))  # unlike `resolve`, it raises nothing for a link to itself
     files = {path for index in range(len(bags)) for path in source_paths(bags, index)}
-    places = {(file.parent if folder else file).resolve() for file in files}
-    target = Path(os.path.realpath(place))  # unlike `resolve`, it raises nothing for a link to itself
-    if target in places:
+    if target in {(file.parent if folder else file).resolve() for file in files}:
         raise ConfigError(
             f"Expected a place outside the data for {option}, got {place}, but {target} holds the bags; choose another "
             "place."
@@ -77,7 +85,10 @@ def tell_left_out(bags: Bags, out: Path, console: Console) -> None:
     """Write the left-out files and bags to OUT.left-out.csv next to the output, and print a note."""
     from midam.runs.data import left_out_notes, write_left_out
 
-    listing = out.with_name(f"{out.stem}.left-out.csv")
-    write_left_out(bags, listing)
-    for note in left_out_notes(bags, listing.name):
+    write_left_out(bags, _listing(out))
+    for note in left_out_notes(bags, _listing(out).name):
         remark(console, note)
+
+
+def _listing(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.left-out.csv")

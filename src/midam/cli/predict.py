@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_data, keep_other, keep_sources, tell_left_out
+from midam.cli.outputs import keep_other, keep_sources, tell_left_out
 from midam.cli.parser import DATA, Options, Parser
-from midam.errors import ConfigError, RunStoppedError, plural, require_counts
+from midam.errors import ConfigError, RunStoppedError, plural
 from midam.files import Journal, is_stream, require_plain_folder, resolved, write_parts
 from midam.report.program import note_result, remark, stdout_console
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from midam.data.bags import Bags
     from midam.runs.loaded import LoadedRun
 
-CALLED = "called"
 # Settings that replace those of a run.
 TABLES = ("labels", "slides", "bag_column", "label_column", "positive", "sheet", "groups", "missing")
 
@@ -43,7 +42,7 @@ def parser() -> Parser:
         "also say why: for each bag called positive (`all`: for every bag) the instances that did it and what is "
         "unusual about them, in FILE.why.csv and FILE.why.html"
     )
-    why: dict[str, Any] = {"nargs": "?", "const": CALLED, "choices": [CALLED, "all"], "metavar": "called|all"}
+    why: dict[str, Any] = {"nargs": "?", "const": "called", "choices": ["called", "all"], "metavar": "called|all"}
     predict.add_argument("--why", **why, help=text)
     predict.add_argument("--top", type=int, metavar="N", help="with --why: most instances of a bag (default: 3)")
     text = "also write DIR/<bag>.h5 with score, weight and attention of each instance; needs the extra hdf5"
@@ -73,109 +72,99 @@ def read_inputs(
 
 def run(options: Options, console: Console) -> int:
     """Score bags; returns the exit code."""
-    from midam.runs.apply import read_for
-    from midam.runs.kept_scores import journal_of, vectors_beside
-    from midam.runs.loaded import load_run
-
-    outs = _outs(options)
-    runs = [load_run(name) for name in options.run]
-    for name, out in zip(options.run, outs):
-        keep_data(options, run=name, path=out)
-        if options.out is None:  # only in a folder that the user named are links followed
-            require_plain_folder(Path(name), writes=True)
-    lists = [_list_of(options, trained, out) for trained, out in zip(runs, outs)]
-    places = [out if options.out is None or is_stream(out) else resolved(out) for out in outs]
-    for out in outs:
-        keep_other(out)
+    jobs = [_Job(options, console, name, out) for name, out in zip(options.run, _outs(options))]
+    calls = [job.calls for job in jobs if job.calls is not None]
+    of_calls = [output for one in calls for output in (("calls", one.table), ("page", one.page))]
+    keep_other(options, *(("scores", job.out) for job in jobs), *of_calls)
     with ExitStack() as stack:
-        journals = [None if is_stream(place) else stack.enter_context(journal_of(place)) for place in places]
         # What is wrong with a run shows before another one has scored.
-        of_runs = [
-            read_for(trained, options.data, console=console, vectors=vectors_beside(place), **options.values)
-            for trained, place in zip(runs, places)
-        ]
-        for bags, out in zip(of_runs, outs):
-            keep_sources(bags, str(out), "--out", folder=False)
-            if options.instances is not None:
-                keep_sources(bags, options.instances, "--instances", folder=True)
-        scored = zip(runs, of_runs, outs, lists, journals, strict=True)
-        counts = [_score(options, console, *each) for each in scored]
-        for journal in filter(None, journals):
+        for job in jobs:
+            job.read(stack)
+        for job in jobs:
+            job.score()
+        for journal in filter(None, [job.journal for job in jobs]):
             journal.remove()
-    note_result(scores=outs, bags=counts[0])
-    results = [one.tell(count) for one, count in zip(lists, counts) if one is not None]
+    note_result(scores=[job.out for job in jobs], bags=len(jobs[0].part))
+    results = [one.tell(len(jobs[0].part)) for one in calls]
     if results:
         note_result(why=results[0] if len(results) == 1 else results)
     return 0
 
 
-def _score(  # noqa: PLR0917
-    options: Options,
-    console: Console,
-    trained: "LoadedRun",
-    bags: "Bags",
-    out: Path,
-    calls: "CallList | None",
-    journal: Journal | None,
-) -> int:
-    """Write the scores of a run, and say so; returns the number of scored bags."""
-    from midam.runs.results import predictions_parts
+class _Job:
+    """The prediction of one run: what it reads, and what it writes to `out`."""
 
-    part, replaced, stream = _part(options.bags, len(bags)), out.is_file(), is_stream(out)
-    scores = _kept(options, console, trained, bags, part, journal)
-    scored = bags if len(part) == len(bags) else bags.subset(part)
-    content = predictions_parts(scored, trained.target, scores, decision=trained.decision)
-    write_parts(out, content, typed=options.out is not None)
-    if calls is not None:
-        calls.write(bags, part, scores, console)
-    # A stream gets the scores and nothing else.
-    messages = console if stream else stdout_console()
-    if not stream:
-        tell_left_out(bags, out, messages)
-    for note in trained.target.notes(trained.decision):
-        remark(messages, note)
-    _tell_class(trained, messages)
-    earlier = ", instead of earlier scores" if replaced else ""
-    messages.print(f"{plural(len(part), 'bag')} scored: {escape(str(out))}{earlier}")
-    return len(part)
+    calls: "CallList | None" = None
+    journal: Journal | None = None
 
+    def __init__(self, options: Options, console: Console, name: str, out: Path) -> None:
+        from midam.runs.loaded import load_run
 
-def _kept(  # noqa: PLR0917
-    options: Options, console: Console, trained: "LoadedRun", bags: "Bags", part: range, journal: Journal | None
-) -> "NDArray[np.float64]":
-    """Return the scores of the bags at the positions `part`; a stopped call continues from its journal."""
-    from midam.report.terminal import BagProgress
-    from midam.runs.kept_scores import KeptScores
-
-    folder = None if options.instances is None else Path(options.instances)
-    kept = KeptScores(trained, bags, part, instances=folder, journal=journal)
-    if journal is not None and kept.done:
-        console.print(f"{escape(str(journal.path))} holds the scores of {plural(kept.done, 'bag')}: continuing there")
-    try:
-        with BagProgress("scoring", bags.sizes[part.start : part.stop], console=console) as bar:
-            return kept.score(bar.update_all)
-    except KeyboardInterrupt:
-        if journal is None or not kept.done:
-            raise
-        text = f"stopped; {journal.path} holds {kept.done} of {plural(len(part), 'bag')}"
-        raise RunStoppedError(f"{text}. The same command continues from there") from None
-
-
-def _list_of(options: Options, run: "LoadedRun", out: Path) -> "CallList | None":
-    """Return the list that --why asks for, beside the scores in `out`; refuse what it cannot be made of."""
-    if options.why is None:
-        if options.top is not None:
+        self.options, self.console, self.run, self.out = options, console, load_run(name), out
+        self.stream, self.part = is_stream(out), range(0)
+        if options.out is None:  # only in a folder that the user named are links followed
+            require_plain_folder(Path(name), writes=True)
+        if options.why is None and options.top is not None:
             raise ConfigError(f"Expected --why with --top, got --top {options.top} alone; add --why.")
-        return None
-    from midam.cli.why import CallList
-    from midam.explain.calls import TOP, require_called
+        if options.why is not None:
+            from midam.cli.why import CallList
 
-    if is_stream(out):
-        raise ConfigError(f"Expected a file for --out with --why, which writes files beside it, got {out}; name one.")
-    every, top = options.why != CALLED, TOP if options.top is None else options.top
-    require_counts(top=top)
-    require_called(run, every=every)
-    return CallList(options, run, out, every=every, top=top)
+            self.calls = CallList(options, self.run, out)
+
+    def read(self, stack: ExitStack) -> None:
+        """Read the bags, and hold the journal of their scores until the `stack` is closed."""
+        from midam.runs.apply import read_for
+        from midam.runs.kept_scores import journal_of, vectors_beside
+
+        options, vectors = self.options, None
+        if not self.stream:
+            place = self.out if options.out is None else resolved(self.out)
+            vectors = vectors_beside(place)
+            self.journal = stack.enter_context(journal_of(place))
+        self.bags = read_for(self.run, options.data, console=self.console, vectors=vectors, **options.values)
+        keep_sources(self.bags, str(self.out), "--out", folder=False)
+        keep_sources(self.bags, self.options.instances, "--instances", folder=True)
+        self.part = _part(self.options.bags, len(self.bags))
+
+    def score(self) -> None:
+        """Write the scores, and say so."""
+        from midam.runs.results import predictions_parts
+
+        bags, part, out, target = self.bags, self.part, self.out, self.run.target
+        replaced, scores = out.is_file(), self._scores()
+        content = predictions_parts(bags.subset(part), target, scores, decision=self.run.decision)
+        write_parts(out, content, typed=self.options.out is not None)
+        if self.calls is not None:
+            self.calls.write(bags, part, scores, self.console)
+        # A stream gets the scores and nothing else.
+        messages = self.console if self.stream else stdout_console()
+        if not self.stream:
+            tell_left_out(bags, out, messages)
+        for note in target.notes(self.run.decision):
+            remark(messages, note)
+        _tell_class(self.run, messages)
+        earlier = ", instead of earlier scores" if replaced else ""
+        messages.print(f"{plural(len(part), 'bag')} scored: {escape(str(out))}{earlier}")
+
+    def _scores(self) -> "NDArray[np.float64]":
+        """Return the scores of the bags; a stopped call continues from its journal."""
+        from midam.report.terminal import BagProgress
+        from midam.runs.kept_scores import KeptScores
+
+        folder = None if self.options.instances is None else Path(self.options.instances)
+        part, journal, console = self.part, self.journal, self.console
+        kept = KeptScores(self.run, self.bags, part, instances=folder, journal=journal)
+        if journal is not None and kept.done:
+            holds = f"{journal.path} holds the scores of {plural(kept.done, 'bag')}"
+            console.print(escape(f"{holds}: continuing there"))
+        try:
+            with BagProgress("scoring", self.bags.sizes[part.start : part.stop], console=console) as bar:
+                return kept.score(bar.update_all)
+        except KeyboardInterrupt:
+            if journal is None or not kept.done:
+                raise
+            text = f"stopped; {journal.path} holds {kept.done} of {plural(len(part), 'bag')}"
+            raise RunStoppedError(f"{text}. The same command continues from there") from None
 
 
 def _tell_class(trained: "LoadedRun", console: Console) -> None:

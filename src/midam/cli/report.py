@@ -7,7 +7,7 @@ from rich.console import Console
 
 from midam.cli.data import MASKS
 from midam.cli.evaluate import evaluated
-from midam.cli.outputs import html_file, tell_left_out
+from midam.cli.outputs import keep_other, tell_left_out
 from midam.cli.parser import DATA, Options, Parser, words
 from midam.cli.predict import TABLES
 from midam.errors import ConfigError
@@ -44,10 +44,10 @@ def run(options: Options, console: Console) -> int:
     from midam.runs.report import evaluation_path, write_evaluation_report, write_run_report
 
     table = _table(options)
-    out = html_file(options)
-    root = Path(options.run)
+    root, out = Path(options.run), None if options.out is None else Path(options.out)
     page = out or (root / "report.html" if options.data is None else evaluation_path(root, options.data))
     key = Pseudonyms(page) if options.pseudonyms else None
+    keep_other(options, ("page", page), *([] if key is None else [("key", key.path)]))
     if options.data is None and options.instance_masks is not None:
         raise ConfigError("Expected DATA with --instance-masks, got none; name the images that the masks label.")
     if options.data is not None:

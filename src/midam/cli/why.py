@@ -10,12 +10,12 @@ from rich.console import Console
 from midam.cli.parser import Options
 from midam.data.bags import Bags
 from midam.data.sources.inputs import rows_of
-from midam.errors import plural
+from midam.errors import ConfigError, plural, require_counts
 from midam.evaluate.calibrate import BinaryDecision
-from midam.explain.calls import explain_calls
+from midam.explain.calls import TOP, explain_calls, require_called
 from midam.explain.page import calls_csv, calls_page
 from midam.explain.words import calls_lines, splits_text
-from midam.files import write_text
+from midam.files import is_stream, write_text
 from midam.report.program import say
 from midam.report.terminal import BagProgress
 from midam.runs.apply import settings_for
@@ -23,13 +23,18 @@ from midam.runs.loaded import LoadedRun
 
 
 class CallList:
-    """The list of a run: of the bags called positive, or of `every` bag, with at most `top` instances each.
+    """The list of a run: of the bags called positive, or of every bag.
 
     Its files lie beside the scores in `out`: why.csv and why.html beside predictions.csv, FILE.why.csv and
     FILE.why.html beside FILE.csv.
     """
 
-    def __init__(self, options: Options, run: LoadedRun, out: Path, *, every: bool, top: int) -> None:
+    def __init__(self, options: Options, run: LoadedRun, out: Path) -> None:
+        if is_stream(out):
+            raise ConfigError(f"Expected a file for --out with --why, with files beside it, got {out}; name one.")
+        every, top = options.why == "all", TOP if options.top is None else options.top
+        require_counts(top=top)
+        require_called(run, every=every)
         self._options, self._run, self._top = options, run, top
         self._decision = run.decision if isinstance(run.decision, BinaryDecision) and not every else None
         stem = "why" if out.stem == "predictions" else f"{out.stem}.why"

@@ -193,7 +193,7 @@ def explain_bags(
     written = {i: {kind: stems[i] + suffix for kind, suffix in kinds.items()} for i in index}
     call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
     pages = {} if bags.groups is None else page_names([_patient(bags, i) for i in index])
-    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, *pages.values()])
+    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, "index.left-out.csv", *pages.values()])
     require_plain_folder(folder, writes=True)
     sweep(folder)
     try:
