@@ -587,6 +587,66 @@ def test_a_stopped_prediction_embeds_only_what_is_left(images, capsys, monkeypat
     assert scores("out/q.csv") == scores("store.csv")
 
 
+@pytest.fixture
+def embedded_blocks(monkeypatch):
+    """The blocks that pass the network, in order, each by its first instance and its file; `stop` stops at the next."""
+    passed, vectors = [], embed_bags_module.EmbeddedRows._vectors
+
+    def counted(self, low, high, columns):
+        passed.append((low, high))
+        if getattr(counted, "stop", None) == len(passed):
+            raise KeyboardInterrupt
+        return vectors(self, low, high, columns)
+
+    monkeypatch.setattr(embed_bags_module, "_jobs", lambda _: 1)
+    monkeypatch.setattr(embed_bags_module.EmbeddedRows, "_vectors", counted)
+    return passed, counted
+
+
+def test_a_stopped_prediction_keeps_its_vectors_while_others_end(images, embedded_blocks, capsys):
+    passed, stop = embedded_blocks
+    shutil.copytree("images", "other/images")
+    stop.stop = 8
+    assert main(["predict", "run", "images"]) == 130
+    written = {*passed[:4]}
+    stop.stop = None
+    for data, *words in (["other/images"], ["images", "--bags", "10:12"]):
+        assert main(["predict", "run", data, *words]) == 0
+    passed.clear()
+    assert main(["predict", "run", "images"]) == 0
+    assert not written & {*passed}, "blocks of two bags were written"
+    assert [path.name for path in (images / "run/predict-images").iterdir()] == ["predictions.csv"]
+    assert main(["predict", "run", "f.store", "--out", "store.csv"]) == 0
+    assert scores("run/predict-images/predictions.csv") == scores("store.csv")
+
+
+def test_only_the_bags_that_are_scored_are_embedded(images, embedded_blocks, capsys):
+    passed, _ = embedded_blocks
+    assert main(["predict", "run", "images", "--out", "all.csv"]) == 0
+    every = len(passed)
+    passed.clear()
+    capsys.readouterr()
+    assert main(["--json", "predict", "run", "images", "--out", "p.csv", "--bags", "3:5", "--why", "all"]) == 0
+    assert len(passed) == every // 6
+    assert scores("p.csv") == scores("all.csv")[3:5]
+    assert {bag["bag"] for bag in json.loads(capsys.readouterr().out)["why"]["bags"]} == {"i03", "i04"}
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_embedded(images, embedded_blocks, capsys):
+    paths = [f"{path.stem},{path}" for path in sorted(Path("images").iterdir())]
+    Path("manifest.csv").write_text("\n".join(["bag,path", *paths]))
+    before = {path.name for path in images.iterdir()}
+    for words, message in {
+        "predict run manifest.csv --out p.csv --instances images": "Expected a place outside the data for --instances",
+        "predict run images --out p.csv --bags 20:30": "Expected --bags as START:STOP",
+        "explain run manifest.csv --out images": "Expected a place outside the data for --out",
+        "explain run images --bags i33": "Expected one of 12 bags",
+    }.items():
+        assert main(words.split()) == 2
+        assert message in capsys.readouterr().err
+    assert (embedded_blocks[0], {path.name for path in images.iterdir()}) == ([], before)
+
+
 def test_vectors_of_the_training_are_taken_while_their_files_have_not_changed(images, capsys):
     assert embed("g.store", "--groups", "patient", "--patch-size", str(STRIDE)) == 0
     assert fit("g.store", "kept") == 0

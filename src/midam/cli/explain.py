@@ -1,5 +1,6 @@
 """`midam explain`: show which instances decided the score of a bag."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from midam.cli.data import MASKS, with_masks
 from midam.cli.outputs import keep_folder, keep_sources, tell_left_out
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
+from midam.data.bags import Bags
 from midam.data.sources.inputs import rows_of
 from midam.errors import ConfigError, plural, require_counts
 from midam.report.program import note_result, say, stdout_console
@@ -48,10 +50,13 @@ def run(options: Options, console: Console) -> int:
         got = f"{options.image_downsample:g}" + ("" if options.images else " without --images")
         raise ConfigError(f"Expected --image-downsample >= 1 with --images, got {got}; give pixels of level 0 for one.")
     keep_folder(options, "out")
-    trained, bags = read_inputs(options, console, embedded=[] if options.bags is None else options.bags)
-    bags = with_masks(bags, options)
-    if options.out is not None:
+
+    def wanted(bags: Bags) -> Sequence[int]:
         keep_sources(bags, options.out, "--out", folder=True)
+        return sorted(explaining.find_bags(bags, options.bags)) or range(len(bags))
+
+    trained, bags = read_inputs(options, console, chosen=wanted)
+    bags = with_masks(bags, options)
     label, out = getattr(options, "class"), stdout_console()
     if label is not None:
         trained.target.column(label)
@@ -67,17 +72,13 @@ def run(options: Options, console: Console) -> int:
         candidates += ", each by its most probable class" if label is None and trained.target.count > 1 else ""
         candidates += f"; {plural(len(bags) - len(test), 'other bag')} left out" if len(among) < len(bags) else ""
         out.print(f"the highest and the lowest scored of the {candidates}; name others with --bags")
-    call = (Path(options.run), trained, bags, index, chosen)
-    folder = explaining.own_folder(*call) if options.out is None else Path(options.out)
+    call = (trained, bags, index)
+    folder = Path(options.out) if options.out else explaining.own_folder(Path(options.run), *call, chosen)
+    settings = settings_for(trained, options.data, **options.values).data
+    origins = rows_of(options.data, bags.ids[index].tolist(), settings)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
-        entries = explaining.explain_bags(
-            *(trained, bags, index, folder),
-            options=chosen,
-            origins=rows_of(
-                options.data, bags.ids[index].tolist(), settings_for(trained, options.data, **options.values).data
-            ),
-            on_bag=lambda bag: progress.update(index.index(bag)),
-        )
+        more: dict[str, Any] = {"origins": origins, "on_bag": lambda bag: progress.update(index.index(bag))}
+        entries = explaining.explain_bags(*call, folder, options=chosen, **more)
     for entry in entries:
         _print_bag(out, entry)
     tell_left_out(bags, folder / PAGE, out)

@@ -1,7 +1,6 @@
 """`midam predict`: score bags with trained runs."""
 
 import re
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,15 +58,13 @@ def add_inputs(parser: Parser) -> None:
     parser.add_settings(TABLES, of_run=True)
 
 
-def read_inputs(
-    options: Options, console: Console, *, labeled: bool = False, embedded: Sequence[str] = ()
-) -> "tuple[LoadedRun, Bags]":
+def read_inputs(options: Options, console: Console, **more: Any) -> "tuple[LoadedRun, Bags]":
     """Read the run and the bags that the options of `add_inputs` name, see `midam.runs.apply.read_for`."""
     from midam.runs.apply import read_for
     from midam.runs.loaded import load_run
 
     run = load_run(options.run)
-    return run, read_for(run, options.data, labeled=labeled, console=console, embedded=embedded, **options.values)
+    return run, read_for(run, options.data, console=console, **more, **options.values)
 
 
 def run(options: Options, console: Console) -> int:
@@ -119,12 +116,19 @@ class _Job:
         options, vectors = self.options, None
         if not self.stream:
             place = self.out if options.out is None else resolved(self.out)
-            vectors = vectors_beside(place)
-            self.journal = stack.enter_context(journal_of(place))
-        self.bags = read_for(self.run, options.data, console=self.console, vectors=vectors, **options.values)
-        keep_sources(self.bags, str(self.out), "--out", folder=False)
-        keep_sources(self.bags, self.options.instances, "--instances", folder=True)
-        self.part = _part(self.options.bags, len(self.bags))
+            vectors = vectors_beside(place, options.data, options.bags)
+            self.journal = stack.enter_context(journal_of(place, vectors))
+        reading = {"console": self.console, "chosen": self._chosen, "vectors": vectors, **options.values}
+        self.bags = read_for(self.run, options.data, **reading)
+        if len(self.bags) == len(self.part):  # of raw files, only these were embedded
+            self.part = range(len(self.bags))
+
+    def _chosen(self, bags: "Bags") -> range:
+        """Return the positions of the bags to score; refuse outputs among their files."""
+        keep_sources(bags, str(self.out), "--out", folder=False)
+        keep_sources(bags, self.options.instances, "--instances", folder=True)
+        self.part = _part(self.options.bags, len(bags))
+        return self.part
 
     def score(self) -> None:
         """Write the scores, and say so."""

@@ -363,10 +363,10 @@ def embed_like(
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
-    """Embed the bags at positions `only` by the recipe `cut` of a run, into a temporary store or the folder `keep`.
+    """Embed the bags at positions `only` by the recipe `cut` of a run, into a temporary store or one that is kept.
 
     Vectors of files that have not changed since are taken from the store at `place`, on which the run was trained. In
-    the folder `keep`, which the caller removes, a stopped call continues.
+    a store whose path starts with `keep`, which the caller removes, a stopped call continues.
     """
     _require_recipe(cut, run)
     network = load_network(cut["network"])
@@ -381,8 +381,8 @@ def embed_like(
     rest = f"{plural(len(lazy) - count, 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later"
     texts += [rest] if count < len(lazy) else []
     warnings.warn(f"{'; '.join(texts)} (in {bags.source})", Note, stacklevel=3)
-    home = Path(tempfile.mkdtemp(prefix="midam-")) if keep is None else keep
-    store = home / plan_digest(lazy)[:12]
+    home = keep or Path(tempfile.mkdtemp(prefix="midam-")) / "vectors"
+    store = home.with_name(f"{home.name}-{plan_digest(lazy)[:12]}")
     try:
         try:
             stored = open_store(store)
@@ -391,12 +391,12 @@ def embed_like(
             stored = open_store(write_store(lazy, store, jobs=_jobs(lazy), on_bag=on_bag))
     except BaseException as error:
         if keep is None:
-            shutil.rmtree(home, ignore_errors=True)
+            shutil.rmtree(home.parent, ignore_errors=True)
             if isinstance(error, RunStoppedError):
                 raise RunStoppedError("stopped; `midam embed` keeps vectors for later") from None
         raise
     if keep is None:
-        weakref.finalize(stored.instances, shutil.rmtree, home, ignore_errors=True)
+        weakref.finalize(stored.instances, shutil.rmtree, home.parent, ignore_errors=True)
     return stored.replace(source=bags.source)
 
 

@@ -42,7 +42,7 @@ def read_for(
     *,
     labeled: bool = False,
     console: Console | None = None,
-    embedded: Sequence[str] = (),
+    chosen: Callable[[Bags], Sequence[int]] | None = None,
     vectors: Path | None = None,
     **reading: Any,
 ) -> Bags:
@@ -61,11 +61,12 @@ def read_for(
         Refuse unclear or missing labels; by default such bags are read without labels, with a note.
     console : Console, optional
         Where progress is shown, if raw files are embedded for a run on vectors.
-    embedded : sequence of str
-        If raw files are embedded: ids or groups of the bags to embed, if all are in the data; default: all bags.
+    chosen : callable, optional
+        Called with the bags before raw files are embedded; may refuse them. Returns the positions of those to embed,
+        which alone are returned then; default: all.
     vectors : Path, optional
-        If raw files are embedded: folder that keeps the vectors, so that a stopped call continues; the caller removes
-        it. Default: a temporary one.
+        If raw files are embedded: start of the path of a folder that keeps the vectors, so that a stopped call
+        continues; the caller removes it. Default: a temporary one.
     **reading
         Settings of the groups `data` and `cut` that replace those of the run; None keeps the run's value.
 
@@ -76,12 +77,11 @@ def read_for(
     """
     cut: dict[str, Any] | None = run.data.get("cut")
     settings = settings_for(run, data, **reading)
-    classes, names = run.data.get("classes"), run.data.get("feature_names")
+    classes, names, outcome = map(run.data.get, ("classes", "feature_names", "outcome"))
     options: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
     options |= {"classes": None if classes is None else tuple(classes)}
     options |= {"features": list(kinds) or names, "kinds": kinds | covariate_kinds(run.model)}
-    outcome = run.data.get("outcome")
     if outcome is not None:
         options["classes"] = known_names(TargetLabels.of(outcome["target"], [], names=outcome["names"]))
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
@@ -101,8 +101,9 @@ def read_for(
     bags = align_features(encoded(run.model, bags), names, reference=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
+    only = range(len(bags)) if chosen is None else chosen(bags)
     if cut is not None and "network" in cut:
-        bags = _as_embedded(run, cut, bags, console or Console(quiet=True), embedded, keep=vectors)
+        bags = _as_embedded(run, cut, bags, console or Console(quiet=True), only, keep=vectors)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         raise BagDataError(
@@ -141,18 +142,15 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
 
 
 def _as_embedded(
-    run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console, wanted: Sequence[str], *, keep: Path | None
+    run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console, only: Sequence[int], *, keep: Path | None
 ) -> Bags:
     """Return vectors like those of the run: embed raw bags by its recipe, and refuse vectors of another recipe."""
     if "network" in (bags.cut or {}):
         check_recipe(cut, bags.cut or {}, run=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
         options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
-        options |= {"place": run.data["place"], "keep": keep}
-        groups = bags.ids if bags.groups is None else bags.groups
-        indices = [i for i, pair in enumerate(zip(bags.ids.tolist(), groups.tolist())) if {*pair} & {*wanted}]
-        options["only"] = indices if indices and {*wanted} <= {*bags.ids, *groups} else range(len(bags))
-        with BagProgress("embedding", bags.sizes[options["only"]], console=console) as progress:
+        options |= {"place": run.data["place"], "keep": keep, "only": only}
+        with BagProgress("embedding", bags.sizes[only], console=console) as progress:
             return embed_like(bags, cut, **options, on_bag=progress.update)
     else:
         message = f"vectors without the name of a network are read as those of {cut['network']} (in {bags.source})"

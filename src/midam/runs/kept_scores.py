@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import ConfigError, RunExistsError
 from midam.evaluate.predict import bag_groups, covariates_of, predict, prepared
-from midam.files import Journal, is_stream
+from midam.files import Journal, remove_own
 from midam.runs.instance_files import file_names, write_instance_scores
 from midam.runs.loaded import LoadedRun
 from midam.settings import usual_chunk
@@ -109,16 +108,20 @@ class KeptScores:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def vectors_beside(out: Path) -> Path | None:
-    """Return the folder next to OUT that keeps the vectors of raw files until `journal_of` ends; None for a stream."""
-    return None if is_stream(out) else out.with_name(f".{out.name}.vectors")
+def vectors_beside(out: Path, data: str, bags: str | None) -> Path:
+    """Return the start of the paths next to OUT that keep the vectors of raw files for a call.
+
+    The same `data` and --bags make the same call. The vectors stay until its `journal_of` ends.
+    """
+    call = hashlib.sha256(json.dumps([str(Path(data).resolve()), bags]).encode()).hexdigest()[:12]
+    return out.with_name(f".{out.name}.vectors") / call
 
 
 @contextmanager
-def journal_of(out: Path) -> Iterator[Journal]:
+def journal_of(out: Path, vectors: Path | None = None) -> Iterator[Journal]:
     """Hold OUT.part, which keeps the scores of a stopped call; without a row it is removed at the end.
 
-    Without an error, the folder `vectors_beside` OUT is removed too.
+    Without an error, the `vectors` of the call are removed too; those of other stopped calls stay.
 
     Raises a `ConfigError` if another process writes it.
     """
@@ -133,5 +136,8 @@ def journal_of(out: Path) -> Iterator[Journal]:
         finally:
             if not journal.rows and journal.damaged is None:
                 journal.remove()
-    if (vectors := vectors_beside(out)) is not None:
-        shutil.rmtree(vectors, ignore_errors=True)
+    if vectors is not None:
+        with suppress(OSError):
+            for path in vectors.parent.glob(f"*{vectors.name}-*"):
+                remove_own(path)
+            vectors.parent.rmdir()
