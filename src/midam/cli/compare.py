@@ -88,6 +88,7 @@ def run(options: Options, console: Console) -> int:
     settings = options.settings()
     keep_folder(options, "out")
     keep_folder(options, "deploy")
+    keep_folder(options, "deploy", data="out")
     _check_deploy(options, methods or [])
     if network := usual_network(options.data, settings)[0]:
         fit = f"`midam fit` passes them through {network} first: run `midam embed {options.data} --out STORE`"
