@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_272,
+    lines=32_280,
     files=233,
     function=60,
     circles=0,
@@ -113,7 +113,7 @@ PARTS = {
     "imaging": 2154,
     "methods": 1812,
     "nn": 1967,
-    "report": 2520,
+    "report": 2528,
     "runs": 2408,
     "settings": 593,
     "sklearn": 1064,
