@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_curve
 
-from midam.errors import ConfigError
+from midam.errors import ConfigError, OneClassError
 from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all, roc_points
 from midam.evaluate.calibrate import calibration_interval, reliability_bins
 from midam.evaluate.intervals import auroc_interval, fold_interval
@@ -153,6 +153,9 @@ def test_the_curve_of_folds_is_the_mean_of_theirs_and_has_their_auroc_as_its_are
     np.testing.assert_allclose(
         roc_points(labels, scores, [7] * 200)[1], roc_curve(labels, scores, drop_intermediate=False)[1]
     )
+    for call in (roc_points, curve_bands):
+        with pytest.raises(OneClassError, match="a fold with bags of both classes, got none"):
+            call(labels, scores, folds=labels)
 
 
 def test_bands_of_patients_are_wider_than_of_bags():

@@ -1,14 +1,14 @@
 """Curves of scored bags with pointwise bands from one bootstrap of groups or bags, and the net benefit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from midam.data.brief import BriefRepr
 from midam.data.validate import as_array
-from midam.errors import ConfigError, require_counts
+from midam.errors import ConfigError, OneClassError, require_counts
 from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate
 from midam.evaluate.ranking import (
@@ -29,6 +29,7 @@ _FEWEST = 200
 _NOTHING = 1e-12  # range of equal resamples, due to rounding
 _GRID = np.linspace(0, 1, 101)
 _PERCENT = np.arange(100) / 100  # threshold probabilities of the net benefit
+_Parts = Sequence[slice | NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,7 +129,7 @@ def curve_bands(
     units, _ = units_of(groups, y.size)
     p = None if probabilities is None else np.asarray(probabilities, dtype=np.float64)
     sensitivity, precision, average, benefit = (
-        np.concatenate(part) for part in zip(*_resampled(y, s, units, p, folds=folds, resamples=count))
+        np.concatenate(part) for part in zip(*_resampled(y, s, units, p, parts=_parts(y, folds), resamples=count))
     )
     true, false = _cumulated(y, s)
     recall = true[0] / true[0, -1]
@@ -158,9 +159,9 @@ def roc_points(labels: Labels, scores: Scores, folds: ArrayLike | None = None) -
     >>> float(np.trapezoid(y, x))
     1.0
     """
-    curves = [(pairs.item(), fall[0], recall[0]) for pairs, fall, recall in _curves(labels, scores, None, folds)]
+    curves = [[x[0] for x in _curve(*_cumulated(labels[i], scores[i]))] for i in _parts(labels, folds)]
     if len(curves) == 1:
-        return curves[0][1:]
+        return curves[0][1], curves[0][2]
     at, total = np.unique(np.concatenate([fall for _, fall, _ in curves])), sum(pairs for pairs, *_ in curves)
     sides = np.zeros((at.size, 2))  # below and above a step
     for pairs, fall, recall in curves:
@@ -171,17 +172,22 @@ def roc_points(labels: Labels, scores: Scores, folds: ArrayLike | None = None) -
     return np.repeat(at, 2), sides.reshape(-1)
 
 
-def _curves(
-    labels: Labels, scores: Scores, weights: Scores | None, folds: ArrayLike | None
-) -> Iterator[tuple[Scores, Scores, Scores]]:
-    """Yield of each fold with both classes its pairs [R], 1 - specificity [R, S] and sensitivity [R, S] from 0 to 1."""
-    fold_of = np.zeros(labels.size) if folds is None else part_numbers(folds, labels.size, kind="fold")
-    for fold in np.unique(fold_of):
-        inside = fold_of == fold
-        if 0 < labels[inside].sum() < inside.sum():
-            true, false = _cumulated(labels[inside], scores[inside], None if weights is None else weights[:, inside])
-            fall, recall = (np.pad(x / np.maximum(x[:, -1:], 1), ((0, 0), (1, 0))) for x in (false, true))
-            yield true[:, -1] * false[:, -1], fall, recall
+def _parts(labels: Labels, folds: ArrayLike | None) -> _Parts:
+    """Return the bags of each fold with both classes, at least one; without folds, all bags."""
+    if folds is None:
+        return [slice(None)]
+    fold_of = part_numbers(folds, labels.size, kind="fold")
+    masks = (fold_of == fold for fold in range(int(fold_of.max()) + 1))
+    parts = [mask for mask in masks if 0 < labels[mask].sum() < mask.sum()]
+    if not parts:
+        raise OneClassError("Expected a fold with bags of both classes, got none; take fewer folds.")
+    return parts
+
+
+def _curve(true: Scores, false: Scores) -> tuple[Scores, Scores, Scores]:
+    """Return pairs [R], 1 - specificity [R, S] and sensitivity [R, S] from 0 to 1, from cumulated bags [R, S]."""
+    fall, recall = (np.pad(x / np.maximum(x[:, -1:], 1), ((0, 0), (1, 0))) for x in (false, true))
+    return true[:, -1] * false[:, -1], fall, recall
 
 
 def _cumulated(labels: Labels, scores: Scores, weights: Scores | None = None) -> tuple[Scores, Scores]:
@@ -195,13 +201,7 @@ def _cumulated(labels: Labels, scores: Scores, weights: Scores | None = None) ->
 
 
 def _resampled(
-    labels: Labels,
-    scores: Scores,
-    units: Positions,
-    probabilities: Scores | None,
-    *,
-    folds: ArrayLike | None,
-    resamples: int,
+    labels: Labels, scores: Scores, units: Positions, probabilities: Scores | None, *, parts: _Parts, resamples: int
 ) -> Iterator[tuple[Scores, Scores, Scores, Scores]]:
     """Yield sensitivity and precision [R, G], average precision [R] and net benefit [R, T] of R resamples at a time."""
     for weights in class_resamples(labels, units, seed=0, resamples=resamples, entries=_CHUNK_ENTRIES):
@@ -209,8 +209,11 @@ def _resampled(
         recall = true / true[:, -1:]
         share = true / np.maximum(true + false, 1e-12)  # a resample can lack the highest bags
         weighted, total = np.zeros((len(weights), _GRID.size)), np.zeros((len(weights), 1))
-        for pairs, fall, recalled in _curves(labels, scores, weights, folds):
-            weighted += pairs[:, None] * np.stack([np.interp(_GRID, *curve) for curve in zip(fall, recalled)])
+        for part in parts:
+            whole = isinstance(part, slice)
+            summed = (true, false) if whole else _cumulated(labels[part], scores[part], weights[:, part])
+            pairs, *curves = _curve(*summed)
+            weighted += pairs[:, None] * np.stack([np.interp(_GRID, *curve) for curve in zip(*curves)])
             total += pairs[:, None]
         sensitivity = weighted / np.where(total > 0, total, np.nan)  # a resample can lack folds with both classes
         at = np.stack([np.minimum(np.searchsorted(r, _GRID - 1e-12), r.size - 1) for r in recall])

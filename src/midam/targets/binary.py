@@ -178,13 +178,13 @@ class Binary(Target):
         one, known = decided.threshold, cast(Thresholds, decided.thresholds)
         cuts: dict[str, list[float]] = {point.rule: [] for point in known.points}
         for fold, decision in by_fold.items():
-            fitted = cast(BinaryDecision, decision)
-            inside, cut = scored.folds == fold, fitted.threshold
+            of_fold = cast(BinaryDecision, decision)
+            inside, cut = scored.folds == fold, of_fold.threshold
             above = scores[inside] >= cut
             moved = expit(score_logits(scores[inside]) + score_logits([one]) - score_logits([cut]))
             low, high = np.nextafter(one - APART * abs(one), -1), one + APART * abs(one)
             before, scores[inside] = scores[inside], np.where(above, np.maximum(moved, high), np.minimum(moved, low))
-            for point in cast(Thresholds, fitted.thresholds).points:
+            for point in cast(Thresholds, of_fold.thresholds).points:
                 below = int((before < point.threshold).sum())
                 cuts[point.rule].append(cut_below(np.sort(scores[inside]), below))
         points = [point.model_copy(update={"by_fold": cuts[point.rule]}) for point in known.points]
