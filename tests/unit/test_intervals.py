@@ -246,6 +246,11 @@ def test_paired_delong_of_perfect_against_constant_is_no_point():
     assert difference == 0.5
     assert 0 < low < 0.5 < high <= 1
     assert 0 < p < 0.05
+    folds = np.arange(16) % 4  # their models share training bags, as in the interval of each
+    perfect, constant = (auroc_interval(labels, x, folds=folds) for x in (np.arange(16), np.zeros(16)))
+    assert paired_delong(labels, np.arange(16), np.zeros(16), folds=folds)[1:3] == pytest.approx(
+        (0.5 - np.hypot(1 - perfect.low, constant.high - 0.5), min(1, 0.5 + np.hypot(0, 0.5 - constant.low)))
+    )
 
 
 def two_scorers(seed, *, groups, bags, mixed, ties=False, areas=(0.9, 0.8), correlation=0.5):

@@ -198,13 +198,12 @@ def paired_delong(
             law = scipy.stats.t(min(sizes) - 1)
     else:
         _, variance = _delong(d_pos, d_neg)
-    variance *= _shared(folds)
-    areas = float(a_pos.mean()), float(b_pos.mean())
+    areas, shared = (float(a_pos.mean()), float(b_pos.mean())), _shared(folds)
 
     def intervals() -> list[Interval]:
-        return [Interval(*_auroc_bounds(area, *sizes, Z95), "score") for area in areas]
+        return [Interval(*_auroc_bounds(area, sizes[0] / shared, sizes[1] / shared, Z95), "score") for area in areas]
 
-    return paired_difference(areas, (d_pos, d_neg), variance, intervals, law=law)
+    return paired_difference(areas, (d_pos, d_neg), shared * variance, intervals, law=law)
 
 
 def paired_difference(
