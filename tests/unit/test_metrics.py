@@ -219,6 +219,40 @@ def test_one_scale_keeps_the_order_of_each_model_and_removes_what_they_differ_in
     assert np.abs(one_scale(alike, np.arange(1000) % 5) - alike).max() < 0.05, "chance is left"
 
 
+def test_the_chance_between_models_is_that_of_whole_patients():
+    rng, moved = np.random.default_rng(0), {"bags": [], "patients": []}
+    patients = np.repeat(np.arange(20), 10)
+    models = patients % 5  # the model of a fold scores four patients, whose bags are alike
+    for _ in range(20):
+        scores = rng.normal(size=20)[patients] + 0.5 * rng.normal(size=200)
+        moved["bags"].append(np.abs(one_scale(scores, models) - scores).mean())
+        moved["patients"].append(np.abs(one_scale(scores, models, groups=patients) - scores).mean())
+        np.testing.assert_array_equal(one_scale(scores, models, groups=np.arange(200)), one_scale(scores, models))
+    assert np.mean(moved["bags"]) > 3 * np.mean(moved["patients"]), "what the models do not differ in stays"
+    shifted = scores + 9 * models
+    gaps = [
+        np.ptp([np.median(x[models == k]) for k in range(5)])
+        for x in (shifted, one_scale(shifted, models, groups=patients))
+    ]
+    assert gaps[0] > 30
+    assert gaps[1] < 3
+    np.testing.assert_allclose(one_scale(shifted, models, groups=models), shifted)  # one patient tells no scale
+    np.testing.assert_array_equal(one_scale(np.full(200, 0.5), models, groups=patients), 0.5)
+    labels, names = patients // 2 % 2, patients.astype(str)
+    one, by_patients = (
+        target_named(None).cross_decide(OutOfFold(labels, scores + 2 * labels, models, groups))
+        for groups in (None, names)
+    )
+    assert np.abs(one.scores - by_patients.scores).max() > 0.1
+    decisions = [
+        target_named(None).decide(
+            labels[::10], (scores + labels)[::10], out_of_fold=OutOfFold(labels, shifted, models, groups)
+        )
+        for groups in (None, names)
+    ]
+    assert decisions[0].threshold != decisions[1].threshold
+
+
 @pytest.mark.parametrize("scores", [[0.3, 0.3, 0.3, 0.3], [0.0, 1.0, 0.0, 1.0], [-3.0, 5.0, 0.0, 2.0], [0.5] * 4])
 def test_one_scale_takes_scores_that_are_equal_or_at_their_ends(scores):
     for models in ([0, 0, 1, 1], [0, 0, 0, 1], [0, 1, 2, 3]):

@@ -154,7 +154,7 @@ def test_the_other_folds_choose_the_operating_points_of_a_cross_validated_run(cr
     given = pd.Series(np.nan, index=rows.index)
     for row in map(json.loads, (run / "folds.jsonl").read_text().splitlines()):
         given[rows["fold"] == row["fold"]] = row["scores"]
-    given[:] = one_scale(given, rows["fold"])
+    given[:] = one_scale(given, rows["fold"], groups=rows["group"])
     for point in others:
         of_rule = pd.Series(False, index=rows.index)
         for fold, own in rows.groupby("fold"):

@@ -102,6 +102,8 @@ def test_scores_of_folds_are_on_one_scale():
     assert max(spread) < 1.5 * min(spread)
     sites = held_out_scores(replace(parts, by_site=True), tested, score, seed=0)
     np.testing.assert_array_equal(sites, 10.0**folds * truth + folds)
+    alone = replace(parts, bags=parts.bags.replace(groups=folds.astype(str)))  # a patient each: nothing tells the scale
+    np.testing.assert_array_equal(held_out_scores(alone, tested, score, seed=0), sites)
 
 
 def test_the_scores_on_disk_belong_to_just_these_bags(tmp_path):

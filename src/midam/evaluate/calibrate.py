@@ -93,7 +93,7 @@ def score_logits(scores: ArrayLike) -> Scores:
     return bounded_logit(s, eps=SCORE_RESOLUTION).numpy()
 
 
-def one_scale(scores: ArrayLike, models: ArrayLike, *, like: int | None = None) -> Scores:
+def one_scale(scores: ArrayLike, models: ArrayLike, *, like: int | None = None, groups: Any = None) -> Scores:
     """Bring the scores [N] of several models to the scale of the model `like`, or to the mean of their scales.
 
     `models` [N] says which model gave a score; each scored other bags of the same kind, at random, so that mean and
@@ -108,6 +108,8 @@ def one_scale(scores: ArrayLike, models: ArrayLike, *, like: int | None = None) 
         Number of the model.
     like : int, optional
         Number of the model whose scale is taken; its scores stay. With fewer than two bags, the mean scale is taken.
+    groups : array [N], optional
+        Group (patient) of each bag: chance is then that of whole groups, and the scores of a model with one group stay.
 
     Examples
     --------
@@ -121,20 +123,32 @@ def one_scale(scores: ArrayLike, models: ArrayLike, *, like: int | None = None) 
     s, model = as_array(scores, np.float64), np.asarray(models)
     on_logit = s.size > 0 and s.min() >= 0 and s.max() <= 1
     x = score_logits(s) if on_logit else s.copy()
-    numbers = [number for number in np.unique(model).tolist() if (model == number).sum() > 1]
+    units, grouped = units_of(groups, s.size)
+    numbers = [number for number in np.unique(model).tolist() if np.unique(units[model == number]).size > 1]
     if not numbers:
         return s
-    counts = np.array([(model == number).sum() for number in numbers])
-    spread = np.array([x[model == number].std(ddof=1) for number in numbers])
+    parts = [x[model == number] for number in numbers]
+    counts, spread = np.array([part.size for part in parts]), np.array([part.std(ddof=1) for part in parts])
     # Scores that are all equal have no scale of their own.
     spread = np.maximum(spread, max(_LEAST_SPREAD * spread.max(), SMALLEST))
-    scales, usual = _beyond_chance(np.log(spread), 1 / (2 * (counts - 1.0)))
-    means, middle = _beyond_chance(np.array([x[model == n].mean() for n in numbers]), np.exp(2 * scales) / counts)
+    inside = np.isin(model, numbers) & (model != like)
+    effect = _design_effect(x[inside], model[inside], units[inside]) if grouped and inside.any() else 1.0
+    scales, usual = _beyond_chance(np.log(spread), effect / (2 * (counts - 1.0)))
+    means, middle = _beyond_chance(np.array([part.mean() for part in parts]), np.exp(2 * scales) * effect / counts)
     places = {number: (mean, scale) for number, mean, scale in zip(numbers, means.tolist(), scales.tolist())}
     to_mean, to_scale = places.get(like, (middle, usual)) if like is not None else (middle, usual)
     for number, (mean, scale) in places.items():
         x[model == number] = to_mean + np.exp(to_scale - scale) * (x[model == number] - mean)
     return np.asarray(np.where(model == like, s, scipy.special.expit(x) if on_logit else x))
+
+
+def _design_effect(x: Scores, model: NDArray[Any], units: NDArray[np.intp]) -> float:
+    """Return the variance of a model's mean score over whole units, divided by that over bags, at least 1."""
+    part, unit = (np.unique(each, return_inverse=True)[1] for each in (model, model * (units.max() + 1) + units))
+    apart, sums = x - (np.bincount(part, x) / np.bincount(part))[part], list[float]()
+    for at in (np.arange(x.size), unit):
+        sums.append(float((np.bincount(at, apart) ** 2).sum()) / (1 - (part.max() + 1) / (at.max() + 1)))
+    return max(1.0, sums[1] / sums[0]) if sums[0] > 0 else 1.0
 
 
 def _beyond_chance(values: Scores, variances: Scores) -> tuple[Scores, float]:
@@ -319,8 +333,7 @@ def _line(x: Scores, targets: Scores) -> tuple[float, float]:
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=1e9, solver="newton-cholesky", tol=1e-9, max_iter=200)
-    both = np.concatenate([x, x]).reshape(-1, 1)
-    model.fit(both, np.repeat([1, 0], x.size), sample_weight=np.concatenate([targets, 1 - targets]))
+    model.fit(np.tile(x, 2)[:, None], np.repeat([1, 0], x.size), sample_weight=np.concatenate([targets, 1 - targets]))
     return float(model.coef_[0, 0]), float(model.intercept_[0])
 
 
@@ -372,8 +385,7 @@ def calibration_interval(
     (0.62, True)
     """
     y, p = check_probabilities(labels, probabilities, groups)
-    line = calibration_line(y, p)
-    if line is None:
+    if (line := calibration_line(y, p)) is None:
         return None
     slope, intercept = line
     x = np.stack([scipy.special.logit(np.clip(p, SMALLEST, 1 - SMALLEST)), np.ones(y.size)], axis=1)

@@ -238,9 +238,9 @@ class ModelBaseline(Baseline):
         if not trials:
             return None
         held = list(folds.scores(bags, self.held_out))
-        index = np.concatenate([trial.score for trial in trials])
+        part = bags.subset(np.concatenate([trial.score for trial in trials]))
         numbers = np.repeat(np.arange(len(trials)), [len(trial.score) for trial in trials])
-        return OutOfFold(bags.require_labels()[index], np.concatenate(held), numbers)
+        return OutOfFold(part.require_labels(), np.concatenate(held), numbers, part.groups)
 
 
 @contextmanager
@@ -261,7 +261,7 @@ def by_bag(scored: OutOfFold | None, folds: Folds) -> OutOfFold | None:
     if scored is None:
         return None
     back = np.argsort(np.concatenate([trial.score for trial in folds.trials]))
-    return OutOfFold(scored.values[back], scored.scores[back], scored.folds[back])
+    return OutOfFold._make(None if each is None else each[back] for each in scored)
 
 
 class BestWeights:

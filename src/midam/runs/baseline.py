@@ -84,7 +84,7 @@ def held_out_scores(
     for trial, of_trial in zip(trials, of_trials):
         scores[trial.score] = of_trial
     if parts.folds is not None and scores.ndim == 1 and not parts.by_site:
-        scores = one_scale(scores, parts.folds)
+        scores = one_scale(scores, parts.folds, groups=parts.bags.groups)
     return scores[tested]
 
 

@@ -67,7 +67,7 @@ def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, c
             scores = np.empty((len(bags), *of_fold.shape[1:])) if scores is None else scores
             scores[trial.score] = of_fold
             calls.on_bags(trial.score.tolist())
-    return OutOfFold(target_of(bags).values(bags), np.asarray(scores), folds)
+    return OutOfFold(target_of(bags).values(bags), np.asarray(scores), folds, bags.groups)
 
 
 def _score(bags: Bags, config: ResolvedSettings, trial: Trial, fold: int) -> Scores:

@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
 
 class OutOfFold(NamedTuple):
-    """Labels [N] and scores [N] of training bags, each scored by the model of its inner fold, which did not see it.
+    """Labels, scores and groups [N] of training bags, each scored by the model of its fold, which did not see it.
 
     Examples
     --------
@@ -95,6 +95,7 @@ class OutOfFold(NamedTuple):
     values: NDArray[Any]
     scores: Scores
     folds: NDArray[np.int64]
+    groups: Groups = None
 
 
 @dataclass(frozen=True)
@@ -329,7 +330,7 @@ class Target:
         without a fold, are too few.
         """
         if alike and scored.scores.ndim == 1:
-            scored = scored._replace(scores=one_scale(scored.scores, scored.folds))
+            scored = scored._replace(scores=one_scale(scored.scores, scored.folds, groups=scored.groups))
         final, by_fold = self.decide(scored.values, scored.scores, rule=rule), dict[int, Decision]()
         if final is None:
             return CrossValidated(scored.scores, None, None)

@@ -153,8 +153,9 @@ class Binary(Target):
         if out_of_fold is not None and values.sum() < FEW_BAGS:
             more, model = len(out_of_fold.values), int(out_of_fold.folds.max()) + 1
             models = np.append(np.full(len(scores), model), out_of_fold.folds)
-            values = np.append(values, out_of_fold.values)
-            scores = one_scale(np.append(scores, out_of_fold.scores), models, like=model)
+            values, groups = np.append(values, out_of_fold.values), out_of_fold.groups
+            groups = None if groups is None else np.append(np.arange(len(scores)).astype(str), groups)
+            scores = one_scale(np.append(scores, out_of_fold.scores), models, like=model, groups=groups)
         if not self.has_metric(values):
             return None
         return BinaryDecision.fit(scores, values, rule=rule, out_of_fold=more)

@@ -445,7 +445,7 @@ def mix(
     lines = held.lines(final)
     mixture = Mixture(final.weights[taken], [lines[place] for place in taken])
     chosen = [tried[whole[place]].method for place in taken]
-    out_of_fold = OutOfFold(held.labels, np.concatenate(crossed), held.fold)
+    out_of_fold = OutOfFold(held.labels, np.concatenate(crossed), held.fold, held.groups)
     return SearchResult(tried, chosen, mixture, float(figure), len(trials), out_of_fold)
 
 
