@@ -147,7 +147,7 @@ def test_the_page_of_a_cross_validated_run_has_the_numbers_of_its_summary(crosse
 def test_the_other_folds_choose_the_operating_points_of_a_cross_validated_run(crossed):
     run, _ = crossed
     text, rows = " ".join(" ".join(Reader(run / "report.html").text).split()), pd.read_csv(run / "predictions.csv")
-    assert "the bags of a fold are called by what the other folds choose" in text
+    assert "the bags of a fold are called by what the other folds choose, new bags by the threshold shown" in text
     first, *others = json.loads((run / "summary.json").read_text())["thresholds"]["points"]
     called, by_one = {first["rule"]: rows["class"] == 1}, []
     # Of the scores as the models of the folds gave them: those of predictions.csv are moved to one threshold.

@@ -155,7 +155,7 @@ class BinaryPage(TargetPage):
         if self.study.part == "train":
             then = "these are training bags, so the results are no test"
         if tested.folds is not None:
-            then = "the bags of a fold are called by what the other folds choose"
+            then = "the bags of a fold are called by what the other folds choose, new bags by the threshold shown"
         pooled = f"; {choice.out_of_fold} of them are training bags, scored by models of inner folds"
         pooled = pooled if 0 < choice.out_of_fold < choice.bags else ""
         return [
