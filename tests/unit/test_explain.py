@@ -579,6 +579,10 @@ def test_an_image_named_as_files_of_several_bags_is_drawn_for_none_of_them(tmp_p
     made = {"sizes": np.array([30, 30]), "coords": places, "attributes": said}
     bags = make_bags(ids=["a/s1", "b/s1"], sources=["a/s1.h5", "b/s1.h5"], **made)
     (tmp_path / "images" / "b").mkdir(parents=True)
+    for folder in ("why", ".thumbnails"):
+        (tmp_path / "images" / folder / "a").mkdir(parents=True)
+        for drawn in (folder, f"{folder}/a"):
+            Image.new("RGB", (48, 40), "blue").save(tmp_path / "images" / drawn / "s1.png")
     Image.new("RGB", (48, 40), "pink").save(tmp_path / "images" / "s1.png")
     found = [explain_bag(make_scorers("attention"), bags, i) for i in (0, 1)]
     for one in found:

@@ -52,7 +52,7 @@ class ImageFolder:
     Parameters
     ----------
     folder : Path
-        Folder of the images, with its subfolders.
+        Folder of the images; those in a folder in it that is named as that of the data are found too.
     bags : Bags
         All bags. An image whose name several of their files share, as 0.png for a/0 and b/0, is that of none of them.
     downsample : float, optional
@@ -70,7 +70,10 @@ class ImageFolder:
             advice = nearby(folder, otherwise="name the folder of the slides' images.")
             raise ConfigError(f"Expected a folder for --images, got {folder}; {advice}")
         self._folder, self._bags, self._downsample = folder, bags, downsample
-        inside = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
+        # Other folders inside may hold pictures that were drawn of the bags.
+        of_data = {Path(path).parent.name for i, bag in enumerate(bags.ids) for path in (bag, *source_paths(bags, i))}
+        folders = [folder, *(folder / name for name in sorted(of_data) if name and (folder / name).is_dir())]
+        inside = sorted(path for one in folders for path in one.glob("[!.]*") if path.is_file())
         self._paths = [path for path in inside if path.suffix.lower() in _SUFFIXES]
         if not self._paths:
             names = listed([path.name for path in inside]) or "an empty folder"

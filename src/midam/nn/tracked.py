@@ -275,7 +275,7 @@ class TrackedPooling(TrackedStatistic):
             raise ConfigError(f"Expected a smooth pooling, got {pooling.name!r}; use 'smoothed-max'.")
         super().__init__(num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate)
         self.pooling, self.logits, self.relative = pooling, logits, relative
-        known = None if sizes is None else np.asarray(sizes).reshape(-1)
+        known = None if sizes is None else np.asarray(sizes.cpu() if isinstance(sizes, Tensor) else sizes).reshape(-1)
         known = known.astype(np.int64) if known is not None and known.dtype.kind == "u" else known
         counts = None if known is None else torch.as_tensor(known)
         if counts is not None and (len(counts) != num_bags or not bool((counts.round().clamp(min=1) == counts).all())):
