@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import get_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
-from midam import BagClassifier, MIDAMClassifier, MIDAMRanker, MIDAMSurvival
+from midam import BagClassifier, BagStatistics, MIDAMClassifier, MIDAMRanker, MIDAMSurvival
 from midam.data.bags import Bags
 from midam.data.splits import split_bags
 from midam.errors import BagDataError, ConfigError, OneClassError, RunExistsError
@@ -480,6 +480,53 @@ def test_partial_fit_is_an_epoch_from_where_the_last_call_ended(data):
         MIDAMClassifier().partial_fit(first, classes=[2, 0])
     with pytest.raises(ConfigError, match="settings of the model"):
         classifier.set_params(hidden=(3,)).partial_fit(first)
+
+
+def _few(names, *, seed=0):
+    """Return 40 bags of two instances, as a frame of the features `names`."""
+    index = pd.MultiIndex.from_product([range(40), range(2)], names=["bag", "instance"])
+    return pd.DataFrame(np.random.default_rng(seed).normal(size=(80, len(names))), index=index, columns=list(names))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "bad"),
+    [
+        (MIDAMClassifier(epochs=1, **SETTINGS), np.arange(40) % 2, np.zeros(40)),
+        (MIDAMRanker(epochs=1, **SETTINGS), np.arange(40) % 5, np.full(40, np.nan)),
+        (MIDAMSurvival(epochs=1, **SETTINGS), np.c_[1.0 + np.arange(40), np.arange(40) % 2], np.full((40, 2), -1.0)),
+        (BagStatistics(impute="mean"), None, None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_failed_call_leaves_an_estimator_as_it_was(estimator, y, bad):
+    bags, others = _few("abc"), _few("xy").assign(z=np.nan if bad is None else 0.0)
+    estimator = clone(estimator)
+    apply = estimator.transform if bad is None else estimator.bag_scores
+    with pytest.raises((BagDataError, UserWarning)):  # warnings are errors
+        estimator.fit(others, bad)
+    with pytest.raises(NotFittedError):
+        apply(bags)
+    before = apply(estimator.fit(bags, y) and bags)
+    with pytest.raises((BagDataError, UserWarning)):  # warnings are errors
+        estimator.fit(others, bad)
+    with pytest.raises(BagDataError):
+        estimator.fit(bags, y, groups=np.arange(3)) if y is not None else estimator.fit(bags.iloc[:0])
+    np.testing.assert_array_equal(apply(bags), before)
+    assert estimator.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_a_call_that_fails_after_the_training_leaves_the_state_of_the_optimizer(data):
+    train, _ = data
+    classifier = MIDAMClassifier(**SETTINGS).partial_fit(train)
+    twin = copy.deepcopy(classifier)
+    mixed = np.random.default_rng(0).permutation(train.labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="no better than chance"):
+            classifier.partial_fit(train, mixed)
+    assert classifier.history_ == twin.history_
+    one, other = (each.partial_fit(train).bag_scores(train) for each in (classifier, twin))
+    np.testing.assert_array_equal(one, other)
 
 
 def test_progress_is_shown_on_request_alone(data, capsys):

@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -41,6 +42,17 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
     _single: bool
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the estimator as it was before the block, fitted or not, if the block fails or is interrupted."""
+        before = vars(self).copy()
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
     def _learn_features(self, X: Any) -> Bags:
         """Make bags of X, and remember their features."""

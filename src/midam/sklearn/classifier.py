@@ -280,20 +280,21 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     def _fit(
         self, X: Any, y: PerBag, groups: PerBag, settings: Settings, *, going_on: bool, classes: PerBag, weights: PerBag
     ) -> Self:
-        bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
-        labeled = with_classes(bags, per_bag(y, X, "label"), positive=self.positive, estimator=self, before=before)
-        present = labeled.classes
-        known = self.classes_ if going_on else present if classes is None else np.asarray(classes)
-        expected, got = np.unique(known).tolist(), np.unique(present).tolist()
-        if expected != got:
-            raise BagDataError(f"Expected the classes {expected}, got {got}; give bags of each.")
-        if going_on and self.positive_ != labeled.positive:
-            raise ConfigError(
-                f"Expected the positive class {self.positive_!s} as before, got {labeled.positive!s}; set `positive`."
-            )
-        self._train(labeled, X, groups, settings, going_on=going_on, weights=weights)
-        self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
-        self.positive_ = labeled.positive
+        with self._all_or_nothing():
+            bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
+            labeled = with_classes(bags, per_bag(y, X, "label"), positive=self.positive, estimator=self, before=before)
+            present = labeled.classes
+            known = self.classes_ if going_on else present if classes is None else np.asarray(classes)
+            expected, got = np.unique(known).tolist(), np.unique(present).tolist()
+            if expected != got:
+                raise BagDataError(f"Expected the classes {expected}, got {got}; give bags of each.")
+            if going_on and self.positive_ != labeled.positive:
+                raise ConfigError(
+                    f"Expected the positive class {self.positive_!s} as before, got {labeled.positive!s}; set `positive`."
+                )
+            self._train(labeled, X, groups, settings, going_on=going_on, weights=weights)
+            self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
+            self.positive_ = labeled.positive
         return self
 
     def _store_decision(self, decision: Decision | None) -> None:

@@ -64,10 +64,11 @@ class OrderEstimator(TrainedEstimator):
         return self.decision_
 
     def _fit(self, X: Any, y: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> Self:
-        bags = self._match_features(X) if going_on else self._learn_features(X)
-        if len(bags) < 2:
-            raise BagDataError("Expected at least two bags to rank, got one sample; add bags.")
-        self._train(self._labeled(bags, X, y), X, groups, settings, going_on=going_on)
+        with self._all_or_nothing():
+            bags = self._match_features(X) if going_on else self._learn_features(X)
+            if len(bags) < 2:
+                raise BagDataError("Expected at least two bags to rank, got one sample; add bags.")
+            self._train(self._labeled(bags, X, y), X, groups, settings, going_on=going_on)
         return self
 
 

@@ -290,7 +290,8 @@ class TrainedEstimator(SettingsEstimator):
                 same = {name: value for name, value in rest["objective"].items() if value.shape == state[name].shape}
                 member.objective.load_state_dict({**state, **same})
                 groups = member.optimizer.state_dict()["param_groups"]
-                member.optimizer.load_state_dict({"state": rest["optimizer"], "param_groups": groups})
+                # A copy, since an optimizer changes its state in place, and the training may fail.
+                member.optimizer.load_state_dict({"state": copy.deepcopy(rest["optimizer"]), "param_groups": groups})
 
         calls = Callbacks(on_trainer=continue_from)
         if bar is not None:

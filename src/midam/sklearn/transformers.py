@@ -40,7 +40,8 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
         """Store the features, and the names of bags and groups, by which a leak is noticed; y is ignored."""
-        bags = self._learn_features(X)
+        with self._all_or_nothing():
+            bags = self._learn_features(X)
         self._seen: tuple[Any, Any] = ([] if bags.groups is None else np.unique(bags.groups), bags.ids)
         return self
 
