@@ -432,7 +432,7 @@ def test_few_instances_in_other_units_need_several_features(trained, tmp_path):
 
 def test_the_extent_of_several_calls_holds_all_their_bags():
     extents = [[0.0], [1.0], [2.0], [3.0]], [[-1.0], [1.5], [1.8], [4.0]]
-    one, two = ({"splits": {}, "contents": {}, "groups": [], "data": {"extent": extent}} for extent in extents)
+    one, two = ({"splits": {}, "contents": {}, "groups": {}, "data": {"extent": extent}} for extent in extents)
     assert _joined({}, two)["data"]["extent"] == extents[1]
     assert _joined(one, two)["data"]["extent"] == [[-1.0], [1.0], [2.0], [4.0]]
 

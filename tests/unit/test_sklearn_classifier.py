@@ -476,8 +476,9 @@ def test_partial_fit_is_an_epoch_from_where_the_last_call_ended(data):
         classifier.partial_fit(first.subset(first.labels == 1))
     with pytest.raises(BagDataError, match=r"classes \[0, 1\], got \['no', 'yes'\]"):
         classifier.partial_fit(first, np.array(["no", "yes"])[first.labels])
-    with pytest.raises(BagDataError, match=r"classes \[0, 2\], got \[0, 1\]"):
-        MIDAMClassifier().partial_fit(first, classes=[2, 0])
+    for each in (MIDAMClassifier(), classifier):
+        with pytest.raises(BagDataError, match=r"classes \[0, 2\], got \[0, 1\]"):
+            each.partial_fit(first, classes=[2, 0])
     with pytest.raises(ConfigError, match="settings of the model"):
         classifier.set_params(hidden=(3,)).partial_fit(first)
 
@@ -660,11 +661,25 @@ def test_bags_that_an_earlier_call_trained_on_are_held_out_of_no_decision(data):
     classifier.set_params(seed=1).fit(train)
     held = len(train) - len({bag for bag, split in classifier.origin_["splits"].items() if split == "train"} | trained)
     assert 0 < classifier._thresholds.bags == held < 40
-    patients = np.arange(200) // 2  # each with a bag in both halves
-    first, second = np.arange(0, 200, 2), np.arange(1, 200, 2)
-    classifier = MIDAMClassifier(**SETTINGS).partial_fit(train[first], groups=patients[first])
-    with pytest.warns(UserWarning, match="held-out bags were trained on before"):
-        classifier.partial_fit(train[second], groups=patients[second])
+
+
+def test_patients_that_no_call_trained_on_may_be_held_out():
+    rng = np.random.default_rng(0)
+    y, patients = np.arange(80) % 2, np.array([f"p{i}" for i in range(80)])
+    bags, others = (np.stack([rng.normal(label, size=(3, 2)) for label in y]) for _ in range(2))
+    classifier = MIDAMClassifier(num_positive=2, num_negative=2, **SETTINGS).partial_fit(bags, y, groups=patients)
+    held = np.array([classifier.to_run().groups[patient] == "val" for patient in patients])
+    assert held.tolist() == [split == "val" for split in classifier.origin_["splits"].values()]
+    again = copy.deepcopy(classifier).set_params(val_fraction=0.5)
+    # Their new bags were held out by no call and trained on by none.
+    again.partial_fit(others[held], y[held], groups=patients[held])
+    assert again._thresholds.bags == held.sum() / 2
+    for part, of_part in ((others, ~held), (bags, held)):
+        twin = copy.deepcopy(classifier).set_params(val_fraction=0.5)
+        if part is bags:  # held out first, then their patients are trained on
+            twin.set_params(val_fraction=0.0).partial_fit(others, y, groups=patients).set_params(val_fraction=0.5)
+        with pytest.warns(UserWarning, match="held-out bags were trained on before"):
+            twin.partial_fit(part[of_part], y[of_part], groups=patients[of_part])
 
 
 def test_units_are_compared_with_all_earlier_calls():

@@ -257,7 +257,7 @@ def evaluate_bags(
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
     same_id = sum(str(bags.ids[i]) in run.splits for i in new)
     # A patient can be one bag in these data and a group of bags in the run's data, or the reverse.
-    trained = run.groups | {bag for bag, split in run.splits.items() if split != "test"}
+    trained = {*run.groups, *(bag for bag, split in run.splits.items() if split != "test")}
     same_group = sum(bool(_names(bags, i, known=run.splits) & trained) for i in new)
     of_id = "have the ids of bags of the run, with other instances: if they are the same patients,"
     of_group = "belong to groups that the run was trained or validated on, or are such groups:"

@@ -205,7 +205,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
 
     "data" holds source, path, fingerprint and form of the data. "splits" maps the id of each bag to its split, and
     "contents" the digests of its instances, in order and as a set (for equal bags, to the split nearest to training).
-    "groups" lists the groups of the training and validation bags.
+    "groups" maps each group of the training and validation bags to its split, "train" if some of its bags are there.
     """
     from midam.imaging.pixels import pixel_facts, pixel_span
 
@@ -215,7 +215,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     for name in ("test", "val", "train"):
         contents |= {each[i]: name for each in (digests, sets) for i in np.flatnonzero(parts.splits == name)}
     _warn_of_copies(parts, sets, contents)
-    groups = [] if bags.groups is None else sorted(set(bags.groups[parts.splits != "test"].tolist()))
+    members = {} if bags.groups is None else {name: bags.groups[parts.splits == name] for name in ("val", "train")}
     data: dict[str, Any] = {"source": bags.source, "place": str(Path(bags.source).resolve())}
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
     if len(bags.instance_shape) > 1:
@@ -235,7 +235,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
         },
         "splits": {str(bag): str(split) for bag, split in zip(bags.ids, parts.splits)},
         "contents": contents,
-        "groups": groups,
+        "groups": {str(group): name for name, groups in members.items() for group in groups},
     }
 
 

@@ -48,8 +48,8 @@ class LoadedRun:
         did not finish. For two classes, `calibrator` and `threshold` are its parts.
     splits, contents : dict of str to str
         Split of each bag of the run, by bag id and by the digests of its instances.
-    groups : set of str
-        Groups of the training and validation bags.
+    groups : dict of str to str
+        Split of each group of the training and validation bags; "train" if some of its bags are training bags.
     data : dict
         source, place, fingerprint, instance_shape, classes, feature_names, cut, imputed and columns of the run's data.
     source : str
@@ -78,7 +78,7 @@ class LoadedRun:
     decision: Decision | None
     splits: dict[str, str]
     contents: dict[str, str]
-    groups: set[str]
+    groups: dict[str, str]
     data: dict[str, Any]
     source: str = "memory"
     method: str | None = None
@@ -143,7 +143,7 @@ class LoadedRun:
 
     def warn_of_lost_groups(self, bags: Bags) -> None:
         """Warn that intervals count bags, if the run's bags have groups and these neither have nor are such."""
-        if self.groups and bags.groups is None and self.groups.isdisjoint(bags.ids.tolist()):
+        if self.groups and bags.groups is None and self.groups.keys().isdisjoint(bags.ids.tolist()):
             text = f"the bags of {self.source} have groups, such as patients, these have none (in {bags.source})"
             advice = f"intervals count bags; if some are of one group, name its column with {given(groups='COLUMN')}"
             warnings.warn(f"{text}: {advice}", stacklevel=3)
@@ -195,8 +195,7 @@ def load_run(path: str | Path) -> LoadedRun:
         model=model.eval(),
         settings=settings,
         decision=decision,
-        groups=set(content["groups"]),
-        **{name: content[name] for name in ("splits", "contents", "data")},
+        **{name: content[name] for name in ("splits", "contents", "groups", "data")},
         source=str(folder.root),
         method=method,
         parts=content.get("parts"),

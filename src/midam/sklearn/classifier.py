@@ -149,7 +149,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     ) -> Self:
         """Train one epoch on N bags of all classes, continuing from the last call; the bags may be new ones.
 
-        The features are standardized as in the first call; `classes`, if given, are the labels in y. Probabilities and
+        The features are standardized as in the first call; `classes`, if given, are the labels in y of each call. Probabilities and
         operating point come from the bags that this call holds out and no other trained on. The rest is as in `fit`.
         """
         self._require_epochs()
@@ -284,14 +284,13 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
             bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
             labeled = with_classes(bags, per_bag(y, X, "label"), positive=self.positive, estimator=self, before=before)
             present = labeled.classes
-            known = self.classes_ if going_on else present if classes is None else np.asarray(classes)
-            expected, got = np.unique(known).tolist(), np.unique(present).tolist()
-            if expected != got:
-                raise BagDataError(f"Expected the classes {expected}, got {got}; give bags of each.")
+            for known in (self.classes_ if going_on else present, present if classes is None else classes):
+                expected, got = np.unique(np.asarray(known)).tolist(), np.unique(present).tolist()
+                if expected != got:
+                    raise BagDataError(f"Expected the classes {expected}, got {got}; give bags of each.")
             if going_on and self.positive_ != labeled.positive:
-                raise ConfigError(
-                    f"Expected the positive class {self.positive_!s} as before, got {labeled.positive!s}; set `positive`."
-                )
+                wanted = f"the positive class {self.positive_!s} as before"
+                raise ConfigError(f"Expected {wanted}, got {labeled.positive!s}; set `positive`.")
             self._train(labeled, X, groups, settings, going_on=going_on, weights=weights)
             self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
             self.positive_ = labeled.positive

@@ -88,9 +88,8 @@ class TrainedEstimator(SettingsEstimator):
         """Return the fitted estimator as a run in memory, for functions such as `midam.explain.explain_bags`."""
         check_is_fitted(self)
         method, parts = self._fitted
-        origin = {**self.origin_, "groups": set(self.origin_["groups"])}
         fields: dict[str, Any] = {"decision": self._decision(), "method": method, "parts": parts}
-        return LoadedRun(model=self.model_, settings=self.settings_, **origin, **fields)
+        return LoadedRun(model=self.model_, settings=self.settings_, **self.origin_, **fields)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a new run folder for `load` and for `midam predict`, `evaluate`, `explain` and `report`.
@@ -136,7 +135,7 @@ class TrainedEstimator(SettingsEstimator):
         if names is not None:
             estimator.feature_names_in_ = np.array(names, dtype=object)
         estimator.model_, estimator.settings_ = run.model, run.settings
-        known = {"data": run.data, "splits": run.splits, "contents": run.contents, "groups": sorted(run.groups)}
+        known = {name: getattr(run, name) for name in ("data", "splits", "contents", "groups")}
         estimator.origin_, estimator.history_, estimator._rest, estimator._calls = known, [], [], 1
         estimator._single, estimator._fitted = run.data["source"] == ROWS, (run.method, run.parts)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
@@ -256,10 +255,10 @@ class TrainedEstimator(SettingsEstimator):
         self.to_run()  # sets the features of the model
 
     def _without_trained(self, val: Bags) -> Bags:
-        """Return the held-out bags of which no earlier call had the group or trained on; all, if those are alike."""
-        known, groups = self.origin_["contents"], {*self.origin_["groups"]}
+        """Return the held-out bags that no earlier call trained on, nor on others of their group; all, if alike."""
+        contents, groups = self.origin_["contents"], self.origin_["groups"]
         pairs = zip(set_digests(val), val.ids if val.groups is None else val.groups)
-        new = np.array([known.get(digest, "train" if group in groups else "") != "train" for digest, group in pairs])
+        new = np.array(["train" not in (contents.get(digest), groups.get(group)) for digest, group in pairs])
         if len(np.unique(self._target.values(val)[new], axis=0)) > 1:
             return val.subset(new)
         warnings.warn("held-out bags were trained on before: probabilities and threshold are too good", stacklevel=6)
@@ -337,12 +336,12 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
 
 
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Return the splits of the bags of several calls; a bag that any call trained on counts as a training bag."""
+    """Return the splits of bags and groups of several calls; what any call trained on counts as trained on."""
     joined = {**before, **now}
     if before and before["data"].get("extent") and now["data"]["extent"]:
         both = np.array([before["data"]["extent"], now["data"]["extent"]])
         now["data"]["extent"] = [*both[:, :2].min(axis=0).tolist(), *both[:, 2:].max(axis=0).tolist()]
-    for key in ("splits", "contents") if before else ():
+    for key in ("splits", "contents", "groups") if before else ():
         trained = {name: split for name, split in before[key].items() if split == "train"}
         joined[key] = {**before[key], **now[key], **trained}
-    return joined | {"groups": sorted({*before.get("groups", ()), *now["groups"]})}
+    return joined

@@ -126,7 +126,7 @@ class _Origin(Form):
     data: _Data
     splits: _Splits
     contents: _Splits
-    groups: list[str]
+    groups: _Splits
 
 
 class _Part(Form):
