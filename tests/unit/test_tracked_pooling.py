@@ -3,13 +3,14 @@
 import copy
 import io
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.functional import logmean
 from midam.nn import (
     AttentionPooling,
@@ -154,6 +155,37 @@ def test_state_is_saved_and_loaded_and_goes_on_as_if_nothing_had_happened():
     assert loss_fn.dual.item() > 0
     assert torch.equal(pool.bag_state, again.bag_state)
     assert copy.deepcopy(pool).bag_state.sum() == pool.bag_state.sum()
+
+
+@pytest.mark.parametrize(
+    ("saved", "other", "text"),
+    [
+        (make("mean"), make("smoothed-max"), "pooling='smoothed-max', got one with 'mean'"),
+        (make("mean"), make("attention"), "pooling='attention'"),
+        (make(), make(relative=False), "relative=False, got one with True"),
+        (make("smoothed-max"), make("smoothed-max", temperature=0.5), "temperature=0.5, got one with 0.1"),
+        (make("mean"), make("mean", logits=True), "squash=False"),
+        (make("attention", columns=2), make("mean", columns=2), "pooling='mean'"),
+        (make("mean", num_bags=12), make("attention", num_bags=12, columns=1), "pooling='attention'"),
+        (PartialAUCLoss(num_bags=9), PartialAUCLoss(num_bags=9, max_fpr=0.1), "max_fpr=0.1, got one with None"),
+        (MinMaxAUCLoss(dual_domain="real"), MinMaxAUCLoss(), "dual_domain='nonnegative'"),
+        (PairwiseAUCLoss(), BCELoss(), "loss='bce', got one with 'pairwise'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_state_of_other_settings_is_refused(saved, other, text):
+    for model, state in ((other, saved), (torch.nn.ModuleList([other]), torch.nn.ModuleList([saved]))):
+        before = {name: value.clone() for name, value in other.state_dict().items()}
+        with pytest.raises(CheckpointError, match=re.escape(text)):
+            model.load_state_dict(state.state_dict())
+        assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+
+
+def test_a_state_is_loaded_whatever_the_rates_are():
+    pool, loss_fn = make("smoothed-max"), AveragePrecisionLoss(num_bags=10)
+    pool.state_rate, loss_fn.pair_rate = 0.5, 0.1
+    for module, other in ((pool, make("smoothed-max")), (loss_fn, AveragePrecisionLoss(num_bags=10))):
+        assert not other.load_state_dict(module.state_dict()).missing_keys
 
 
 @pytest.mark.parametrize("loss_fn", [MinMaxAUCLoss(), AveragePrecisionLoss(num_bags=10)])

@@ -16,7 +16,7 @@ from midam.errors import ConfigError, require, require_choice, require_counts, r
 from midam.functional import columns as per_column
 from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
-from midam.nn.pooling.base import upcast, wide_enough
+from midam.nn.pooling.base import DescribedState, plain_parameters, upcast, wide_enough
 from midam.nn.scorer import BagOutput, SeenBags
 from midam.process_group import joined
 from midam.registry import OBJECTIVES, NamedPart
@@ -37,7 +37,7 @@ _STILL = 50  # commits in which a parameter with a gradient does not move
 _COLUMNS = frozenset({"binary", "classes", "labels"})
 
 
-class Objective(NamedPart, nn.Module):
+class Objective(NamedPart, DescribedState):
     """Base of the objectives: a call with the scores of K bags and their labels returns the loss [].
 
     Each training step is a forward pass, ``loss.backward()``, ``optimizer.step()`` and `midam.nn.commit`. In evaluation
@@ -102,6 +102,9 @@ class Objective(NamedPart, nn.Module):
         self._checked = self._warned = False
         self.last: list[Tensor] = []  # the loss that waits for `commit`
         self._still = StillParameters()
+
+    def _meaning(self) -> dict[str, Any]:
+        return {"loss": self.name, **plain_parameters(self, but=("num_bags", *self.rates))}
 
     @classmethod
     def check_pairs(cls, pairs: str) -> None:
@@ -182,9 +185,8 @@ class Objective(NamedPart, nn.Module):
                 "with (scores, labels, index)."
             )
         if index is not None:
-            index = (index if self.num_bags is None else checked_index(index, len(scores), self.num_bags)).to(
-                scores.device
-            )
+            index = index if self.num_bags is None else checked_index(index, len(scores), self.num_bags)
+            index = index.to(scores.device)
         ranks = joined(scores.device) if self._trains else None
         if ranks is not None:
             ranks.check_equal(len(scores))

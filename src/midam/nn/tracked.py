@@ -27,7 +27,7 @@ from midam.errors import ConfigError, require_counts, require_positive
 from midam.functional.logmean import track
 from midam.nn.objectives import Objective, StillParameters, checked_index, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling
-from midam.nn.pooling.base import upcast, wide_enough
+from midam.nn.pooling.base import DescribedState, plain_parameters, upcast, wide_enough
 from midam.nn.scorer import BagOutput, each, fold, fold_slots, rows_of
 from midam.process_group import Ranks, joined
 
@@ -202,7 +202,7 @@ class TrackedStatistic(nn.Module):
         return self.state_rate * usual_rate(visits if ranks is None else ranks.least(visits), settled)
 
 
-class TrackedPooling(TrackedStatistic):
+class TrackedPooling(DescribedState, TrackedStatistic):
     """Pool a few instances of each bag to scores of the whole bags, with the gradient of these instances (VRSP).
 
     In training mode the scores have the value of the tracked statistic of each bag and the gradient of its sample
@@ -241,7 +241,7 @@ class TrackedPooling(TrackedStatistic):
     ----------
     bag_state : Tensor [N, 2 + V], float32
         Visits, l and r of each bag, relative to the level of the step that wrote them: a buffer, which moves, saves and
-        loads with the module.
+        loads with the module. The state of another pooling raises a `CheckpointError`.
 
     Examples
     --------
@@ -268,7 +268,7 @@ class TrackedPooling(TrackedStatistic):
         relative: bool = True,
         **options: Any,
     ) -> None:
-        named = isinstance(pooling, str)
+        self._named = isinstance(pooling, str)  # its few parameters are in no network that the user shares
         if isinstance(pooling, str):
             pooling = make_pooling(pooling, 1, squash=not logits, columns=columns, **options).without_layers()
         if not pooling.statistic.trackable:
@@ -289,7 +289,6 @@ class TrackedPooling(TrackedStatistic):
         self.register_buffer("sizes", counts, persistent=False)
         self._pulls: list[Tensor] = []  # sums of the gradient of the scores since the last step
         self._still = StillParameters()
-        self._named = named  # its few parameters are in no network that the user shares among processes
 
     def forward(
         self, z: Tensor, v: Tensor | None = None, index: Tensor | None = None, *, mask: Tensor | None = None
@@ -320,9 +319,7 @@ class TrackedPooling(TrackedStatistic):
         if mask is not None:
             if mask.device.type == "cpu" and not bool(mask.any(dim=1).all()):  # a GPU would have to synchronize
                 empty = int((~mask.any(dim=1)).nonzero()[0])
-                raise ConfigError(
-                    f"Expected an instance in each row of mask, got none (in row {empty}); drop this bag."
-                )
+                raise ConfigError(f"Expected an instance in each row of mask, got none (in row {empty}); drop the bag.")
             mask = mask.to(z.device, torch.bool)
             # An empty slot may hold any value, which must not reach a gradient.
             z, v = _filled(z, mask, 0.0), None if v is None else _filled(v, mask, 0.0)
@@ -375,6 +372,9 @@ class TrackedPooling(TrackedStatistic):
         n, l, r = total.value()  # noqa: E741
         return self._scores(l, r, n).squeeze(0)
 
+    def _meaning(self) -> dict[str, Any]:
+        return {"pooling": self.pooling.name, "relative": self.relative, **plain_parameters(self.pooling)}
+
     def commit(self, loss: Tensor | None = None) -> None:
         """Write the proposed rows, unless the `loss` is not finite; by default, the rows and the gradient of scores."""
         self._still.look(self, name="pool")
@@ -420,13 +420,8 @@ def _mean_gradient(parameter: Tensor) -> None:
         parameter.grad.copy_(ranks.total(parameter.grad.view(1, -1)).view_as(parameter.grad) / ranks.count)
 
 
-def _broadcast(x: Tensor, other: Tensor) -> Tensor:
-    """Return values [K, B] with trailing axes, to broadcast with `other`."""
-    return x.view(*x.shape, *[1] * (other.ndim - 2))
-
-
 def _filled(x: Tensor, mask: Tensor, value: float) -> Tensor:
-    return x.masked_fill(~_broadcast(mask, x), value)
+    return x.masked_fill(~mask.view(*mask.shape, *[1] * (x.ndim - 2)), value)
 
 
 def commit(*modules: nn.Module, loss: Tensor | None = None) -> None:

@@ -149,8 +149,9 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     ) -> Self:
         """Train one epoch on N bags of all classes, continuing from the last call; the bags may be new ones.
 
-        The features are standardized as in the first call; `classes`, if given, are the labels in y of each call. Probabilities and
-        operating point come from the bags that this call holds out and no other trained on. The rest is as in `fit`.
+        The features are standardized as in the first call; `classes`, if given, are the labels in y of each call.
+        Probabilities and operating point come from the bags that this call holds out and no other trained on. The rest
+        is as in `fit`.
         """
         self._require_epochs()
         settings, going_on = self._settings().replace(epochs=1), hasattr(self, "model_")

@@ -89,10 +89,6 @@ class AttentionPooling(Pooling):
         logit = upcast(self.attention(hidden)).squeeze(-1)
         return logit if self.weight_power == 1 else logit * self.weight_power
 
-    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Return the bag scores [K] or [K, C]."""
-        return torch.sigmoid(self.logit(l, r, n))
-
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return the logits of the bag scores [K] or [K, C]."""
         return r.squeeze(-1)

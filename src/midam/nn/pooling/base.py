@@ -1,14 +1,15 @@
 """The statistics of poolings (log-weighted mean and maximum), the base of poolings, and poolings around another."""
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from midam.errors import BagDataError, ConfigError, require_counts, require_positive
+from midam.errors import BagDataError, CheckpointError, ConfigError, require_counts, require_positive
 from midam.functional import logmean, maximum
 from midam.functional import poolings as f
 from midam.functional.logmean import BagStatistic
@@ -238,9 +239,9 @@ class Pooling(NamedPart, nn.Module):
         """Return bag scores in [0, 1], [K], from the statistic l [K], r [K, V] and the counts n [K].
 
         With several columns the scores are [K, C]; with several branches the inputs are l [K, G], r [K, G, V] and
-        n [K, G].
+        n [K, G]. A subclass defines this, or `logit`.
         """
-        raise NotImplementedError
+        return torch.sigmoid(self.logit(l, r, n))
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
         """Return the logits of the bag scores, [K] or [K, C]."""
@@ -326,6 +327,39 @@ def one_a_column(start: Tensor, columns: int) -> Tensor:
     return start if columns == 1 else start.repeat(columns)
 
 
+class DescribedState(nn.Module):
+    """Base of modules that remember bags: a saved state names the settings that give it its meaning.
+
+    The state of other settings raises a `CheckpointError` before anything of the module is loaded.
+    """
+
+    def _meaning(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def get_extra_state(self) -> Tensor:
+        """Return the settings as the bytes of a JSON text, which every format of checkpoints can hold."""
+        return torch.frombuffer(bytearray(json.dumps(self._meaning()).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, _: Tensor) -> None:
+        """Do nothing: the settings were compared, and are not loaded."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        saved, now = state_dict.get(f"{prefix}_extra_state"), self._meaning()
+        for name, value in ({} if saved is None else json.loads(bytes(saved.tolist()))).items():
+            if value != now.get(name):
+                text = (
+                    f"Expected a state of {type(self).__name__} with {name}={now.get(name)!r}, got one with {value!r}"
+                )
+                raise CheckpointError(f"{text}; make it as it was saved.")
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+def plain_parameters(part: nn.Module, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the parameters of the constructor of a part that it holds as plain values under their names."""
+    values = {name: getattr(part, name, ...) for name in inspect.signature(type(part)).parameters if name not in but}
+    return {name: value for name, value in values.items() if isinstance(value, float | int | str | None)}
+
+
 class WrappedPooling(Pooling):
     """Another pooling, with the same name, statistic, z and v; a subclass changes its scores."""
 
@@ -355,10 +389,6 @@ class WrappedPooling(Pooling):
         """Return logits z and values v of the inner pooling, from encodings e [M, D]."""
         z, v = self.inner(e)
         return z, v
-
-    def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Return the bag scores [K] or [K, C]."""
-        return torch.sigmoid(self.logit(l, r, n))
 
     def check_sizes(self, largest: int) -> None:
         """Warn if bags of this many instances harm the inner pooling."""

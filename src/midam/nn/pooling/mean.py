@@ -178,9 +178,7 @@ class NoisyAndPooling(MeanPooling):
         super().__init__(in_features, squash=True, columns=columns)
         require_positive("choose a positive number", slope=slope)
         if not 0 < threshold < 1:
-            raise ConfigError(
-                f"Expected threshold in (0, 1), got {threshold}; choose the fraction of positive instances."
-            )
+            raise ConfigError(f"Expected threshold in (0, 1), got {threshold}; choose a share of positive instances.")
         self.register_buffer("a", torch.tensor(slope))
         self.b_logit = nn.Parameter(one_a_column(torch.logit(torch.tensor(threshold)), columns))
 

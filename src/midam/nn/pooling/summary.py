@@ -162,6 +162,10 @@ def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any], *, is_mean
     return Statistic(sample, reduce, merge, partial(SummaryTotal, reduce=reduce, merge=merge), is_mean=is_mean)
 
 
+def _of_columns(*kinds: str, is_mean: bool = False) -> Statistic:
+    return _statistic(partial(f.reduce_columns, kinds=kinds), partial(f.merge_columns, kinds=kinds), is_mean=is_mean)
+
+
 class SummaryPooling(Pooling):
     """Base: a head scores a bag by its summary, given by `statistic`.
 
@@ -175,21 +179,20 @@ class SummaryPooling(Pooling):
 
     name = "summary"
     blocks: ClassVar[int]  # V / in_features
+    columns_of_row: ClassVar[int] = 0  # W if it is the same for any instances
+
+    def __init_subclass__(cls) -> None:
+        """Do not name the class: all have one name."""
 
     def __init__(self, in_features: int, make_head: Callable[[int], nn.Module]) -> None:
         super().__init__(in_features)
         self.value_size = self.blocks * in_features
-        self.head = make_head(self.width(in_features))
+        self.head = make_head(self.columns_of_row or self.value_size)
 
     @classmethod
     def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
         """Return the encoder of instances of a shape for this summary, and its `in_features`."""
         return Widened(), math.prod(instance_shape)
-
-    @classmethod
-    def width(cls, in_features: int) -> int:
-        """Return the number W of columns in the row of a bag."""
-        return cls.blocks * in_features
 
     def rows(self, r: Tensor) -> Tensor:
         """Return the rows [K, W] for the head, from summaries r [K, V]."""
@@ -210,8 +213,7 @@ class SummaryPooling(Pooling):
 class FeatureSummary(SummaryPooling):
     """Mean, least, largest value and standard deviation of each feature: `midam.data.statistics.bag_statistics`."""
 
-    name = "summary"
-    statistic = _statistic(partial(f.reduce_columns, kinds=f.KINDS), partial(f.merge_columns, kinds=f.KINDS))
+    statistic = _of_columns(*f.KINDS)
     blocks = len(f.KINDS)
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
@@ -232,8 +234,7 @@ class PatchSummary(FeatureSummary):
 class ChannelSummary(SummaryPooling):
     """Mean and standard deviation of each channel over all pixels: `midam.data.statistics.color_statistics`."""
 
-    name = "summary"
-    statistic = _statistic(partial(f.reduce_columns, kinds=_CHANNELS), partial(f.merge_columns, kinds=_CHANNELS))
+    statistic = _of_columns(*_CHANNELS)
     blocks = len(_CHANNELS)
 
     @classmethod
@@ -261,21 +262,13 @@ class FourierSummary(SummaryPooling):
         Number of scales s, whose columns follow each other in a row; more than one while a scale is chosen.
     """
 
-    name = "summary"
-    statistic = _statistic(
-        partial(f.reduce_columns, kinds=("mean",)), partial(f.merge_columns, kinds=("mean",)), is_mean=True
-    )
-    blocks = 1
+    statistic = _of_columns("mean", is_mean=True)
+    blocks, columns_of_row = 1, _COSINES
 
     def __init__(self, in_features: int, make_head: Callable[[int], nn.Module], scales: int = 1) -> None:
         super().__init__(in_features, make_head)
         self.value_size = scales * _COSINES
         self.directions, self.phases, self.scales = _frozen(in_features, _COSINES), _frozen(_COSINES), _frozen(scales)
-
-    @classmethod
-    def width(cls, in_features: int) -> int:  # noqa: ARG003
-        """Return the number of cosines, for any instances."""
-        return _COSINES
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z [M], all 0, and values v [M, S 1024] of instances e [M, D]."""
@@ -290,19 +283,13 @@ class FourierSummary(SummaryPooling):
 class VoxelSummary(SummaryPooling):
     """Number of voxels above the least intensity: `midam.data.statistics.voxel_counts`."""
 
-    name = "summary"
     statistic = _statistic(f.reduce_ground, f.merge_ground)
-    blocks = 3
+    blocks, columns_of_row = 3, 1
 
     @classmethod
     def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:  # noqa: ARG003
         """Return an encoder that keeps all voxels, and 1 feature."""
         return Widened(), 1
-
-    @classmethod
-    def width(cls, in_features: int) -> int:  # noqa: ARG003
-        """Return one column, for any instances."""
-        return 1
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z [M], all 0, and values v [M, 3] of volumes e [M, P]."""
