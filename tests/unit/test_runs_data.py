@@ -152,3 +152,17 @@ def test_digests_of_sets_are_equal_for_equal_sets_alone(width):
     for dtype in (np.int64, np.float64):
         assert set_digests(in_another_order(Bags.from_list(parts), dtype=dtype)) == digests
     assert set_digests(Bags.from_list([np.zeros((3, 2))])) == set_digests(Bags.from_list([np.full((3, 2), -0.0)]))
+
+
+@pytest.mark.parametrize("base", [2**21, 2**30, 1_700_000_000_000])
+def test_digests_tell_large_numbers_apart_that_are_equal_as_float32(base):
+    offsets = np.arange(40).reshape(40, 1, 1) + np.zeros((1, 2, 1))
+    close = base + offsets / (8 if base == 2**21 else 1)
+    assert len(np.unique(close.astype(np.float32))) < 40
+    beside = np.concatenate([close, np.ones((40, 2, 1))], axis=2)
+    for parts in (close, close.astype(np.int64)[:: 8 if base == 2**21 else 1], beside, close + 0.3):
+        assert len(set(set_digests(Bags.from_list(list(parts))))) == len(parts)
+    # Measured values are the same as float32 and as text, whatever their size.
+    measured = [np.random.default_rng(i).uniform(0, 2, size=(3, 2)) * [1, base] for i in range(9)]
+    single = [part.astype(np.float32) for part in measured]
+    assert set_digests(Bags.from_list(measured)) == set_digests(Bags.from_list(single))

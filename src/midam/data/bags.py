@@ -480,9 +480,8 @@ class Bags:
         if not {"sizes", "ids"}.isdisjoint(changed):
             changed = vars(self).keys()
         if not _LAYOUT.isdisjoint(changed):
-            validate.check_rows(
-                self.instances, self.coords, source, sound=isinstance(self.instances, np.ndarray | Rows)
-            )
+            sound = isinstance(self.instances, np.ndarray | Rows)
+            validate.check_rows(self.instances, self.coords, source, sound=sound)
             validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
             if self.instance_labels is not None:
                 validate.check_instance_labels(self.instance_labels, len(self.instances), source)

@@ -511,9 +511,7 @@ class BalancedBags(TorchSampler[list[int]]):
         num_ranks: int = 1,
     ) -> None:
         settings: dict[str, Any] = {"num_positive": num_positive, "num_negative": num_negative, "seed": seed}
-        self._sampler = BagSampler(
-            labels, np.ones(len(binary_labels(labels)), dtype=int), num_instances=None, **settings
-        )
+        self._sampler = BagSampler(labels, np.ones(len(binary_labels(labels)), int), num_instances=None, **settings)
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
         if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
             raise ConfigError(
@@ -537,9 +535,7 @@ class BalancedBags(TorchSampler[list[int]]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state to resume from, at the end of an epoch; warn where batches of the epoch are left."""
         if self._left:
-            text = (
-                f"{self._left} batches of this epoch are left: who resumes from this state goes on with the next epoch"
-            )
+            text = f"{self._left} batches of this epoch are left: who resumes from this state goes on with the next"
             warnings.warn(f"{text}; save at the end of an epoch", stacklevel=2)
         return self._sampler.state_dict()
 

@@ -11,6 +11,7 @@ from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import row_chunks
 
 _AT_ONCE = 1 << 16  # instances that are hashed together
+_LARGE = 2.0**20  # numbers, such as times in seconds, of which float32 keeps no more than eighths
 _MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 
 
@@ -33,13 +34,22 @@ def bag_digests(bags: Content) -> list[str]:
     return bag_digests(bags)
 
 
-def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of each instance, mixed at the end as in SplitMix64, since hashes are added."""
-    x = np.asfortranarray(instances, dtype=np.float32) + np.float32(0)  # which has one zero
-    hashes = np.zeros(len(x), dtype=np.uint64)
+def _joined(hashes: NDArray[np.uint64], x: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """Return hashes [M], each joined with the numbers of a row of x [M, D]."""
     for column in x.view(np.uint32).T:
         hashes = (hashes ^ column) * _MIX[0]
         hashes ^= hashes >> np.uint64(32)
+    return hashes
+
+
+def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of each instance, mixed at the end as in SplitMix64, since hashes are added."""
+    x = np.asfortranarray(instances, dtype=np.float32) + np.float32(0)  # which has one zero
+    hashes = _joined(np.zeros(len(x), dtype=np.uint64), x)
+    if not np.can_cast(instances.dtype, np.float32):
+        lost, exact = instances - x, (np.abs(x) >= _LARGE) | (instances == np.round(instances))
+        rows = np.flatnonzero(lost.any(axis=1) & exact.all(axis=1))
+        hashes[rows] = _joined(hashes[rows], lost[rows].astype(np.float32))
     for shift, factor in ((30, _MIX[1]), (27, _MIX[2])):
         hashes = (hashes ^ (hashes >> np.uint64(shift))) * factor
     return np.asarray(hashes ^ (hashes >> np.uint64(31)))
@@ -48,8 +58,9 @@ def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
 def set_digests(bags: Content) -> list[str]:
     """Return a digest of the content of each bag that depends neither on the order nor on the type of its instances.
 
-    It is the sum of 64-bit hashes of the instances, as the float32 that a model takes. Bags on disk, and images, have
-    their `bag_digests`.
+    It is the sum of 64-bit hashes of the instances as float32, so that a file of float32 and its text are the same. An
+    instance of whole and of large numbers alone is hashed as it is, since float32 could make it equal to others. Bags
+    on disk, and images, have their `bag_digests`.
 
     Examples
     --------

@@ -236,9 +236,8 @@ def _check_applies(reader: BagReader, request: Request) -> None:
         applies = name in (*reader.parameters, *_ANYWHERE) or value == parameter.default
         if not applies and (strict or name in _GIVEN_HERE):
             more = ", or give a table with it as `labels`" if name in reader.with_labels else ""
-            raise ConfigError(
-                f"Expected no `{name}` with {reader.what}, got {str(value)!r} for {source}; leave it out{more}."
-            )
+            wanted = f"no `{name}` with {reader.what}"
+            raise ConfigError(f"Expected {wanted}, got {str(value)!r} for {source}; leave it out{more}.")
     others = [] if "ignore" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
     if strict and others:
         raise ConfigError(

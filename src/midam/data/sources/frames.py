@@ -277,9 +277,8 @@ class Table:
                 f"{self.where}); name another column."
             )
         series = self.frame[column]
-        gaps = series.isna() | series.astype(str).str.strip().isin(
-            ["", *tables.words_for_none(series.dropna().unique())]
-        )
+        none = ["", *tables.words_for_none(series.dropna().unique())]
+        gaps = series.isna() | series.astype(str).str.strip().isin(none)
         words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})
         labels = pd.to_numeric(words, errors="coerce").to_numpy(np.float32, na_value=np.nan)
         advice = "write 1 for an instance that makes its bag positive, 0 for another, nothing if unknown"

@@ -52,9 +52,8 @@ class StoreReader(BagReader):
     def takes(self, request: Request) -> bool:
         """Return whether the folder is a store, or one that lacks its description, which `read` refuses."""
         path = request.path
-        return path.is_dir() and (
-            is_store(path) or all((path / name).exists() for name in (form.INSTANCES, form.TABLE))
-        )
+        parts = (path / form.INSTANCES, path / form.TABLE)
+        return path.is_dir() and (is_store(path) or all(part.exists() for part in parts))
 
     def read(self, request: Request) -> Bags:
         """Open the store."""

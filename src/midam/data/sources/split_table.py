@@ -127,9 +127,8 @@ def _clam_pairs(frame: "pd.DataFrame", columns: dict[str, str], where: str) -> l
 def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, where: str) -> str:
     if folds:
         if fold not in folds:
-            raise ConfigError(
-                f"Expected `fold` as one of {', '.join(map(str, folds))}, got {fold} (in {where}); choose a fold."
-            )
+            known = ", ".join(map(str, folds))
+            raise ConfigError(f"Expected `fold` as one of {known}, got {fold} (in {where}); choose a fold.")
         return lowered[f"fold_{fold}"]
     if "split" not in lowered:
         raise BagDataError(
