@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from midam.data.bags import Bags, both_classes
 from midam.data.covariates import Covariates
 from midam.data.target_labels import TargetLabels
-from midam.errors import BagDataError, OneClassError
+from midam.errors import BagDataError, ConfigError, OneClassError
 
 
 def make(*, scale=1, **changes):
@@ -298,6 +298,19 @@ def test_a_data_frame_is_read_as_a_table_is():
 def test_a_faulty_data_frame_is_refused(frame, how, text):
     with pytest.raises(BagDataError, match=text):
         Bags.from_dataframe(frame, **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"bag_column": 0}, "Expected `bag_column` as text, got 0"),
+        ({"groups": ["site", "patient"]}, r"Expected `groups` as text, got \['site', 'patient'\]"),
+        ({"categories": "tone"}, "Expected `categories` as a list of texts, got 'tone'"),
+    ],
+)
+def test_a_parameter_of_another_type_is_named(how, text):
+    with pytest.raises(ConfigError, match=text):
+        Bags.from_dataframe(table(), **how)
 
 
 def test_masked_entries_are_refused():

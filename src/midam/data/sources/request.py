@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr
+from pydantic.json_schema import SkipJsonSchema
 
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName
@@ -90,7 +91,7 @@ class Request(DataSettings):
     images: ImageOptions = DEFAULTS
     reads: ReadsName = "auto"
     require_labels: bool = True
-    on_file: OnFile | None = None
+    on_file: SkipJsonSchema[OnFile | None] = None  # a function has no schema, by which faults are worded
     named: str = ""  # in messages, instead of the label table or the data
     _left_out: list[LeftOut] = PrivateAttr(default_factory=list)
     _read_as_missing: dict[str, str] = PrivateAttr(default_factory=dict)
