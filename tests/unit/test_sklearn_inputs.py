@@ -201,6 +201,14 @@ def test_labels_are_matched_by_the_names_of_bags(stack):
     ):
         for unnamed in (bags, Bags.from_list(list(X))):
             assert np.array_equal(per_bag(plain, unnamed, "label"), y)
+    # Texts are names, and so are numbers of bags that are not in the order of their numbers.
+    numbered = Bags.from_list(list(X))
+    assert np.array_equal(per_bag(pd.Series(y, index=numbered.ids)[::-1], numbered, "label"), y)
+    order = np.random.default_rng(0).permutation(N)
+    table = pd.DataFrame({"scan": order, "y": y[order]})
+    shuffled = numbered.replace(ids=order)
+    assert np.array_equal(per_bag(table.groupby("scan")["y"].first(), shuffled, "label"), y[order])
+    assert np.array_equal(per_bag(table["y"], shuffled, "label"), y[order])
     # Numbers of patients are names, even if one of them could be a position.
     three = bags.subset(range(3)).replace(ids=["30", "1", "20"])
     for index in (["1", "20", "30"], [1, 20, 30]):

@@ -37,9 +37,8 @@ def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
         array = np.asarray(values, dtype)
         whole = dtype is np.float64 and np.asarray(values).dtype.kind in "iu"
     except (TypeError, ValueError) as error:  # rows of several lengths, or no numbers at all
-        raise BagDataError(
-            f"Expected numbers in rows of equal length, got others ({errors.first_line(error)}); give such rows."
-        ) from None
+        got = f"got others ({errors.first_line(error)})"
+        raise BagDataError(f"Expected numbers in rows of equal length, {got}; give such rows.") from None
     if whole and np.abs(array).max(initial=0) > EXACT:
         raise BagDataError(f"Expected whole numbers up to 2**53, got {np.abs(array).max():.0f}; scale them down.")
     return array
@@ -48,15 +47,18 @@ def as_array(values: Any, dtype: type | None = None) -> NDArray[Any]:
 def in_bag_order(values: Any, ids: Collection[str], kind: str, *, strict: bool = True) -> Any:
     """Return a Series or DataFrame whose index names the bags in the order of their `ids`, and others as they are.
 
-    Numbers in an index may be positions, if none names a bag, and ids of 0 to N - 1 are: they name no bags. Texts that
-    name no bag are refused if `strict`, and else ignored, as scikit-learn does. Messages call a value a `kind`.
+    Numbers in an index may be positions, if none names a bag. They are positions where the ids are those of 0 to N - 1
+    in this order, and, for a RangeIndex and for rows, whose `ids` are no array, in any order. Texts that name no bag
+    are refused if `strict`, and else ignored, as scikit-learn does. Messages call a value a `kind`.
     """
     if not hasattr(values, "iloc") or values.index.nlevels > 1:
         return values
-    named, positions = {*ids}, [*range(len(ids))]
-    shared = named.intersection(map(name_of, values.index))
-    texts = strict and any(isinstance(name, str) for name in values.index)
-    if not (shared or texts) or named == {*map(str, positions)} or ([*values.index] == positions and shared != named):
+    named, positions, numbers = {*ids}, [*range(len(ids))], [*map(str, range(len(ids)))]
+    shared, texts = named.intersection(map(name_of, values.index)), any(isinstance(x, str) for x in values.index)
+    plain = [*ids] == numbers or not isinstance(ids, np.ndarray) or type(values.index).__name__ == "RangeIndex"
+    counted = plain and named == {*numbers} and not (texts and shared == named)
+    counted = counted or ([*values.index] == positions and shared != named)
+    if counted or not (shared or (strict and texts)):
         return values
     return in_order(values, ids, kind)
 
