@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from midam import Bags, BagStatistics, ColorStatistics, VoxelCounts
+from midam import Bags, BagStatistics, ColorStatistics, PerInstance, VoxelCounts
 from midam.data.statistics import bag_statistics, color_statistics
 from midam.errors import BagDataError, ConfigError
 from studies.sets import catalog
@@ -34,6 +34,21 @@ def test_columns_are_named():
     unnamed = BagStatistics().fit([[[1.0, 2.0]]])
     assert unnamed.get_feature_names_out().tolist()[:3] == ["mean_x0", "mean_x1", "min_x0"]
     assert unnamed.get_feature_names_out(["a", "b"]).tolist()[:2] == ["mean_a", "mean_b"]
+    for fitted, names in ((unnamed, ["a"]), (statistics, ["edge", "area"])):
+        with pytest.raises(ValueError, match="input_features"):
+            fitted.get_feature_names_out(names)
+
+
+@pytest.mark.parametrize("columns", [[0, 1], pd.MultiIndex.from_tuples([("area", "mean"), ("area", "sd")])])
+def test_columns_whose_names_are_no_texts_are_no_positions(columns):
+    index = pd.MultiIndex.from_product([range(3), range(2)])
+    frame = pd.DataFrame(np.arange(12.0).reshape(6, 2), index=index, columns=columns)
+    scaled = PerInstance(StandardScaler()).fit(frame)
+    assert scaled.transform(frame).columns.tolist() == [str(name) for name in columns]
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        scaled.transform(frame[frame.columns[::-1]])
+    statistics = BagStatistics().fit(frame)
+    pd.testing.assert_frame_equal(statistics.transform(frame), statistics.transform(frame[frame.columns[::-1]]))
 
 
 def test_rows_of_a_frame_stand_under_its_bags():

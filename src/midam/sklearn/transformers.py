@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
@@ -59,9 +59,7 @@ class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the names of the columns, [K]; `input_features` name the features if X had no names."""
         check_is_fitted(self)
-        given = getattr(self, "feature_names_in_", input_features)
-        known = [f"x{i}" for i in range(self.n_features_in_)] if given is None else [str(name) for name in given]
-        return np.array(self._names(known), dtype=object)
+        return np.array(self._names(_check_feature_names_in(self, input_features).tolist()), dtype=object)
 
     def _rows(self, bags: Bags) -> NDArray[np.float64]:
         """Return the rows of bags with the features of `fit`."""
@@ -130,8 +128,9 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any) -> "tuple[NDArray[Any] | pd.DataFrame, Bags | None]":
         """Return the instances of X as rows, and its bags; None for a DataFrame, whose index holds the bags."""
-        if is_frame(X):
-            return X.reset_index(drop=True), None
+        if is_frame(X):  # scikit-learn ignores names that are no text, and takes columns in another order
+            names = [name if isinstance(name, str) else name_of(name) for name in X.columns]
+            return X.set_axis(names, axis=1).reset_index(drop=True), None
         bags = bags_of(X, estimator=self, missing=True)
         rows = np.asarray(bags.instances[bags.rows()])
         if bags.feature_names is None:
