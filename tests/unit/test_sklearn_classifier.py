@@ -305,6 +305,14 @@ def test_a_negative_word_that_comes_second_is_positive_with_a_warning(words, war
     ]
 
 
+def test_texts_that_look_like_a_class_are_that_class(quick, data):
+    train, test = data
+    y, truth = (np.array(["no ", "yes"])[bags.labels] for bags in data)
+    with pytest.warns(UserWarning, match="'no ' in y is read, and predicted, as 'no'"):
+        classifier = clone(quick).fit(train, y)
+    assert classifier.score(test, truth) == classifier.score(test, truth.tolist()) == quick.score(test, test.labels)
+
+
 def test_the_positive_class_can_be_the_first(data, quick):
     fitted, (train, test) = quick, data
     y, truth = (np.array(["normal", "malignant"])[bags.labels] for bags in data)

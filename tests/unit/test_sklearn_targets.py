@@ -211,6 +211,15 @@ def test_labels_of_a_frame_keep_their_names_and_their_bags():
         clone(found).fit(frame, of_rows)
 
 
+@pytest.mark.parametrize("names", [[7, 3, 5], pd.MultiIndex.from_product([["fat"], ["left", "right", "top"]])])
+def test_labels_are_matched_by_names_that_are_no_texts(names):
+    y = pd.DataFrame(LABELS, columns=names)
+    found = MIDAMClassifier(**HOW).fit(OF_LABELS, y)
+    assert found.classes_.tolist() == [name if isinstance(name, int) else str(name) for name in names]
+    assert found.score(OF_LABELS, y[y.columns[::-1]]) == found.score(OF_LABELS, y)
+    assert found.score(OF_LABELS, LABELS[:, ::-1]) != found.score(OF_LABELS, LABELS) == found.score(OF_LABELS, y)
+
+
 def test_labels_in_lists_and_sparse_are_taken(labeled):
     expected = clone(labeled).fit(OF_LABELS, LABELS).bag_scores(OF_LABELS)
     for y in (LABELS.astype(int).tolist(), scipy.sparse.csr_matrix(LABELS), LABELS.astype(bool)):

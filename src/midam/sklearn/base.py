@@ -122,9 +122,8 @@ def checked_parameters(given: Mapping[str, Any], known: Collection[str]) -> None
     """Refuse parameters of a constructor that are none, and say what is meant."""
     for key in (key for key in given if key not in known):
         if key in _OF_FILES:
-            raise TypeError(
-                f"Expected no parameter {key!r}: it is about files or runs; pass bags, y and groups to fit."
-            )
+            text = "it is about files or runs; pass bags, y and groups to fit"
+            raise TypeError(f"Expected no parameter {key!r}: {text}.")
         raise TypeError(f"Expected a known parameter, got {key!r}; {option_advice(key, known)}")
 
 

@@ -18,7 +18,7 @@ from midam.evaluate.predict import InstanceScores, predict
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import PerBag, per_bag
-from midam.sklearn.labels import in_columns, with_classes
+from midam.sklearn.labels import in_columns, in_form, with_classes
 from midam.sklearn.trained import TrainedEstimator
 from midam.targets import OutOfFold
 
@@ -202,7 +202,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         For the AUC, pass a `scoring` to a search: "roc_auc" for two classes and for labels, "roc_auc_ovr" for classes.
         """
         if self.target_ != "multilabel":
-            return float(super().score(X, per_bag(y, X, "label"), per_bag(sample_weight, X, "weight")))
+            return float(super().score(X, in_form(per_bag(y, X, "label")), per_bag(sample_weight, X, "weight")))
         labels = np.asarray(in_columns(per_bag(y, X, "label"), self._classes), dtype=np.float64)
         right = (np.isnan(labels) | (labels == self.predict(X))).all(axis=1)
         return float(np.average(right, weights=per_bag(sample_weight, X, "weight")))

@@ -111,7 +111,6 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
     if isinstance(X, Bags) or (is_frame(X) and X.index.nlevels == 1 and X.index.is_unique):
         return validate.in_bag_order(values, X.ids if isinstance(X, Bags) else X.index.map(name_of), kind, strict=False)
     indexed = hasattr(values, "iloc") and values.index.nlevels == 1
-    counts = indexed and list(values.index) == list(range(len(values)))
     if not (is_frame(X) and X.index.nlevels == 2) or values is None:
         return values
     codes, level = X.index.get_level_values(0).factorize()
@@ -123,7 +122,8 @@ def per_bag(values: Any, X: Any, kind: str) -> Any:
         for row in np.flatnonzero(_differ(rows, rows[first][again[codes]]))[:1]:
             raise BagDataError(f"Expected one {kind} in a bag, got several (bag {level[codes[row]]}); correct them.")
         return values.iloc[first] if is_frame(values) else rows[first]
-    if not indexed or (counts and not (len(values) == len(bags) and values.index.isin(level).all())):
+    named = indexed and len(values) == len(bags) and values.index.isin(level).all()
+    if not indexed or ([*values.index] == [*range(len(values))] and not named):
         return values
     return validate.in_order(values, bags, kind)
 
@@ -212,9 +212,8 @@ def _stacked(frames: Sequence[Any], names: Sequence[str] | None) -> "pd.DataFram
         columns, first = _names(frame), parts[0].columns if parts else _names(frame)
         if names is None and set(columns) != set(first):
             differ = sorted(set(columns) ^ set(first))[0]
-            raise BagDataError(
-                f"Expected the same columns in all bags, got {differ!r} only in some (bag {number}); add or drop it."
-            )
+            got = f"got {differ!r} only in some (bag {number})"
+            raise BagDataError(f"Expected the same columns in all bags, {got}; add or drop it.")
         part = selected(frame, columns, list(first) if names is None else names, f"bag {number}")
         parts.append(part.reset_index(drop=True))
     return pd.concat(parts, keys=range(len(parts)))
@@ -222,9 +221,8 @@ def _stacked(frames: Sequence[Any], names: Sequence[str] | None) -> "pd.DataFram
 
 def selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
     """Return the columns of a DataFrame with these `names`; `columns` are the normalized names of its columns."""
-    places = (
-        range(len(columns)) if names is None else validate.feature_order(names, columns, reference="fit", where=where)
-    )
+    names = columns if names is None else names
+    places = validate.feature_order(names, columns, reference="fit", where=where)
     return frame.set_axis(list(columns), axis=1)[[columns[place] for place in places]]
 
 

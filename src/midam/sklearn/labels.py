@@ -75,7 +75,9 @@ def with_classes(
         raise BagDataError("Expected a label for each bag, got none for some: y contains NaN; drop these bags.")
     _check_finite(given)
     check_classification_targets(given)
-    given = _in_form(given)
+    plain, given = given.tolist(), in_form(given)
+    if changed := [value for value, name in zip(plain, given.tolist()) if value != name]:
+        warn(f"{changed[0]!r} in y is read, and predicted, as {name_of(changed[0])!r}", stacklevel=5)
     classes = np.unique(given)
     if len(classes) > 2:
         return _of_classes(bags, given, classes, positive, before)
@@ -153,17 +155,18 @@ def times_of(y: Any) -> Any:
     return np.stack([y[name].astype(np.float64) for name in ordered], axis=1)
 
 
-def _in_form(given: NDArray[Any]) -> NDArray[Any]:
-    """Return the values of y, with texts normalized like names."""
-    if given.dtype.kind not in "UO":
-        return given
+def in_form(y: Any) -> Any:
+    """Return labels y [N] with texts normalized like names, as an array; without texts y as it is."""
+    given = np.asarray(y).ravel()
+    if not any(isinstance(value, str) for value in given.tolist()):
+        return y
     named = [name_of(value) if isinstance(value, str) else value for value in given.tolist()]
     return np.array(named, dtype=np.str_ if given.dtype.kind == "U" else object)
 
 
 def in_columns(y: Any, names: NDArray[Any]) -> Any:
     """Return labels y [N, L] with the columns of the labels `names`; those of a DataFrame are matched by name."""
-    if names.dtype.kind in "UO" and is_frame(y):
+    if is_frame(y) and (names.dtype.kind in "UO" or {*y.columns} == {*names.tolist()}):
         y = selected(y, tuple(map(name_of, y.columns)), names.tolist(), "y")
     if np.shape(y)[1:] != names.shape:
         raise BagDataError(f"Expected {len(names)} labels of a bag as in fit, got shape {np.shape(y)}; give all.")
@@ -174,7 +177,8 @@ def _several_labels(bags: Bags, y: Any, positive: object, before: NDArray[Any] |
     """Return bags with several labels, named by the columns of a DataFrame, else by number."""
     y = y if before is None else in_columns(y, before)
     values = np.asarray(y)
-    classes = np.array(list(y.columns)) if is_frame(y) else np.arange(values.shape[1])
+    flat = is_frame(y) and (y.columns if y.columns.nlevels == 1 else y.columns.map(name_of))
+    classes = np.array(list(flat)) if is_frame(y) else np.arange(values.shape[1])
     _check_length(bags, values)
     _refuse_positive(positive, f"{len(classes)} labels")
     names = check_feature_names(list(map(word_of, classes.tolist())), len(classes), "y", kind="labels")
@@ -202,9 +206,8 @@ def _coded(bags: Bags, columns: Mapping[str, NDArray[Any]], classes: Any = (), *
 
 def _refuse_positive(positive: object, got: str) -> None:
     if positive is not None:
-        raise BagDataError(
-            f"Expected two classes in y with `positive`, got {got}; leave `positive` out, or give y == {positive!r}."
-        )
+        advice = f"leave `positive` out, or give y == {positive!r}"
+        raise BagDataError(f"Expected two classes in y with `positive`, got {got}; {advice}.")
 
 
 def _classes_of(bags: Bags, estimator: object) -> Any:

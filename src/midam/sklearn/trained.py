@@ -216,10 +216,9 @@ class TrainedEstimator(SettingsEstimator):
             bags = with_weights(bags, per_bag(weights, X, "weight"))
         target = target_of(bags)
         if going_on and (target.name, labeled.classes.tolist()) != (self.target_, self._classes.tolist()):
-            before, now = ", ".join(map(str, self._classes)), ", ".join(map(str, labeled.classes))
-            raise ConfigError(
-                f"Expected y as before, {self.target_} ({before}), got {target.name} ({now}); set warm_start=False."
-            )
+            before = f"{self.target_} ({', '.join(map(str, self._classes))})"
+            now = f"{target.name} ({', '.join(map(str, labeled.classes))})"
+            raise ConfigError(f"Expected y as before, {before}, got {now}; set warm_start=False.")
         target.check_rule(settings.run.threshold)
         parts = _held_out(bags, settings, target)
         if going_on:
@@ -267,9 +266,8 @@ class TrainedEstimator(SettingsEstimator):
     def _require_epochs(self) -> None:
         """Refuse a method that cannot continue from the last call."""
         if self.method is None or (self.method != DEFAULT and not is_shorthand(self.method)):
-            raise ConfigError(
-                f"Expected method={DEFAULT!r} to continue, got {self.method!r}; call fit with warm_start=False."
-            )
+            wanted = f"method={DEFAULT!r} to continue"
+            raise ConfigError(f"Expected {wanted}, got {self.method!r}; call fit with warm_start=False.")
 
     def _fit_epochs(
         self, settings: ResolvedSettings, train: Bags, val: Bags | None, bar: "FitProgress | None", *, going_on: bool
@@ -301,9 +299,8 @@ class TrainedEstimator(SettingsEstimator):
         except RuntimeError as error:
             if not going_on or trainers:
                 raise
-            raise ConfigError(
-                f"Expected the settings of the model to continue, got others ({error}); set warm_start=False."
-            ) from None
+            wanted = "the settings of the model to continue"
+            raise ConfigError(f"Expected {wanted}, got others ({error}); set warm_start=False.") from None
         self._calls = self._calls + 1 if going_on else 1
         self.history_ = before + [{**row, "epoch": len(before) + row["epoch"]} for row in fitted.history]
         self._rest = [
