@@ -163,6 +163,7 @@ def test_state_is_saved_and_loaded_and_goes_on_as_if_nothing_had_happened():
         (make("mean"), make("smoothed-max"), "pooling='smoothed-max', got one with 'mean'"),
         (make("mean"), make("attention"), "pooling='attention'"),
         (make(), make(relative=False), "relative=False, got one with True"),
+        (make(state_rate=0.5), make(), "state_rate='auto', got one with 'a number'"),
         (make("smoothed-max"), make("smoothed-max", temperature=0.5), "temperature=0.5, got one with 0.1"),
         (make("mean"), make("mean", logits=True), "squash=False"),
         (make("attention", columns=2), make("mean", columns=2), "pooling='mean'"),
@@ -181,11 +182,25 @@ def test_a_state_of_other_settings_is_refused(saved, other, text):
         assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
 
 
-def test_a_state_is_loaded_whatever_the_rates_are():
+def test_rates_that_have_fallen_are_part_of_the_state():
     pool, loss_fn = make("smoothed-max"), AveragePrecisionLoss(num_bags=10)
-    pool.state_rate, loss_fn.pair_rate = 0.5, 0.1
+    pool.state_rate /= 2
+    loss_fn.pair_rate /= 3
     for module, other in ((pool, make("smoothed-max")), (loss_fn, AveragePrecisionLoss(num_bags=10))):
         assert not other.load_state_dict(module.state_dict()).missing_keys
+        assert [getattr(other, rate) for rate in other.rates] == [getattr(module, rate) for rate in module.rates]
+    assert (pool.rates, loss_fn.rates) == (("state_rate",), ("pair_rate",))
+
+
+def test_nothing_that_waited_is_committed_over_a_loaded_state():
+    pool, loss_fn, index = make(), AveragePrecisionLoss(num_bags=10), torch.tensor([0, 4, 2])
+    saved = [copy.deepcopy(module.state_dict()) for module in (pool, loss_fn)]
+    loss_fn(pool(*sample(), index), torch.tensor([1, 0, 1]), index).backward()
+    for module, state in zip((pool, loss_fn), saved, strict=True):
+        module.load_state_dict(state)
+    commit(pool, loss_fn)
+    for module, state in zip((pool, loss_fn), saved, strict=True):
+        assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
 
 
 @pytest.mark.parametrize("loss_fn", [MinMaxAUCLoss(), AveragePrecisionLoss(num_bags=10)])

@@ -91,7 +91,6 @@ class Objective(NamedPart, DescribedState):
     both_classes: ClassVar[bool] = False
     squash: ClassVar[bool] = True
     serves: ClassVar[frozenset[str]] = _BINARY
-    rates: tuple[str, ...] = ()
 
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
         super().__init__()
@@ -530,7 +529,6 @@ class CoxLoss(Objective):
 
     def __init__(self, *, pairs: Pairs = "survival") -> None:
         super().__init__(pairs=pairs)
-        self._warned = False
 
     def column_loss(self, h: Tensor, labels: Tensor, /, **_: Any) -> Proposal:
         """Return the loss [] of log risks h [K, 1] and labels [K, 2], time and event; nothing is proposed."""

@@ -255,6 +255,7 @@ class TrackedPooling(DescribedState, TrackedStatistic):
     """
 
     sizes: Tensor | None
+    rates = ("state_rate",)
 
     def __init__(
         self,
@@ -276,7 +277,7 @@ class TrackedPooling(DescribedState, TrackedStatistic):
         super().__init__(num_bags, pooling.value_size, branches=pooling.branches, state_rate=state_rate)
         self.pooling, self.logits, self.relative = pooling, logits, relative
         known = None if sizes is None else np.asarray(sizes.cpu() if isinstance(sizes, Tensor) else sizes).reshape(-1)
-        known = known.astype(np.int64) if known is not None and known.dtype.kind == "u" else known
+        known = known.astype(np.int64) if known is not None and known.dtype.kind in "ub" else known
         counts = None if known is None else torch.as_tensor(known)
         if counts is not None and (len(counts) != num_bags or not bool((counts.round().clamp(min=1) == counts).all())):
             raise ConfigError(f"Expected a size above 0 of each of {num_bags} bags, got {counts}; pass all sizes.")
@@ -365,7 +366,7 @@ class TrackedPooling(DescribedState, TrackedStatistic):
         """
         total = self.pooling.statistic.total(self.branches)
         for chunk in chunks:
-            z, v = fold(*self._terms(*(chunk if isinstance(chunk, tuple) else (chunk, None))))
+            z, v = fold(*self._terms(*(chunk if isinstance(chunk, tuple | list) else (chunk, None))))
             positions = torch.arange(len(z) // self.branches)
             segment = rows_of(torch.zeros_like(positions, device=z.device), self.branches)
             total.add(each(positions, self.branches), segment, z, v)
@@ -373,7 +374,8 @@ class TrackedPooling(DescribedState, TrackedStatistic):
         return self._scores(l, r, n).squeeze(0)
 
     def _meaning(self) -> dict[str, Any]:
-        return {"pooling": self.pooling.name, "relative": self.relative, **plain_parameters(self.pooling)}
+        kind = {"relative": self.relative, "state_rate": "auto" if self.usual else "a number"}
+        return {"pooling": self.pooling.name, **kind, **plain_parameters(self.pooling)}
 
     def commit(self, loss: Tensor | None = None) -> None:
         """Write the proposed rows, unless the `loss` is not finite; by default, the rows and the gradient of scores."""

@@ -139,8 +139,9 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
             )
         plain = got.layout == torch.strided and not (got.is_complex() or got.is_quantized or got.is_meta)
         if not plain or not torch.isfinite(got).all():
+            got_others = f"got others (in {path})"
             raise ConfigError(
-                f"Expected finite numbers in {name}, got others (in {path}); save the weights again, or use others."
+                f"Expected finite numbers in {name}, {got_others}; save the weights again, or use others."
             )
     module.load_state_dict(saved)
 

@@ -330,27 +330,33 @@ def one_a_column(start: Tensor, columns: int) -> Tensor:
 class DescribedState(nn.Module):
     """Base of modules that remember bags: a saved state names the settings that give it its meaning.
 
-    The state of other settings raises a `CheckpointError` before anything of the module is loaded.
+    The state of other settings raises a `CheckpointError` before anything of the module is loaded. The `rates`, which
+    fall during a training, are saved and loaded, and values that wait for `commit` are dropped by loading.
     """
+
+    rates: tuple[str, ...] = ()
 
     def _meaning(self) -> dict[str, Any]:
         raise NotImplementedError
 
     def get_extra_state(self) -> Tensor:
         """Return the settings as the bytes of a JSON text, which every format of checkpoints can hold."""
-        return torch.frombuffer(bytearray(json.dumps(self._meaning()).encode()), dtype=torch.uint8)
+        held = [self._meaning(), {name: float(getattr(self, name)) for name in self.rates}]
+        return torch.frombuffer(bytearray(json.dumps(held).encode()), dtype=torch.uint8)
 
-    def set_extra_state(self, _: Tensor) -> None:
-        """Do nothing: the settings were compared, and are not loaded."""
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set the rates; the settings were compared before."""
+        vars(self).update(json.loads(bytes(state.tolist()))[1])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         saved, now = state_dict.get(f"{prefix}_extra_state"), self._meaning()
-        for name, value in ({} if saved is None else json.loads(bytes(saved.tolist()))).items():
+        for name, value in ({} if saved is None else json.loads(bytes(saved.tolist()))[0]).items():
             if value != now.get(name):
                 text = (
                     f"Expected a state of {type(self).__name__} with {name}={now.get(name)!r}, got one with {value!r}"
                 )
                 raise CheckpointError(f"{text}; make it as it was saved.")
+        vars(self)["_proposed"].clear()
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
@@ -369,21 +375,12 @@ class WrappedPooling(Pooling):
     def __init__(self, inner: Pooling) -> None:
         super().__init__(inner.in_features)
         self.inner, self.weighted, self.value_size = inner, inner.weighted, inner.value_size
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """Name of the inner pooling."""
-        return self.inner.name
+        vars(self).update(name=inner.name, counts=inner.counts)
 
     @property
     def statistic(self) -> Statistic:  # type: ignore[override]
         """Statistic of the inner pooling."""
         return self.inner.statistic
-
-    @property
-    def counts(self) -> bool:  # type: ignore[override]
-        """Whether the inner pooling counts."""
-        return self.inner.counts
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z and values v of the inner pooling, from encodings e [M, D]."""
