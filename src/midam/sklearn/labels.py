@@ -177,8 +177,8 @@ def _several_labels(bags: Bags, y: Any, positive: object, before: NDArray[Any] |
     """Return bags with several labels, named by the columns of a DataFrame, else by number."""
     y = y if before is None else in_columns(y, before)
     values = np.asarray(y)
-    flat = is_frame(y) and (y.columns if y.columns.nlevels == 1 else y.columns.map(name_of))
-    classes = np.array(list(flat)) if is_frame(y) else np.arange(values.shape[1])
+    columns = y.columns if is_frame(y) else range(values.shape[1])
+    classes = np.array([name_of(name) if isinstance(name, tuple) else name for name in columns])
     _check_length(bags, values)
     _refuse_positive(positive, f"{len(classes)} labels")
     names = check_feature_names(list(map(word_of, classes.tolist())), len(classes), "y", kind="labels")
