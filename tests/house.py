@@ -116,7 +116,7 @@ PARTS = {
     "report": 2528,
     "runs": 2408,
     "settings": 593,
-    "sklearn": 1064,
+    "sklearn": 1071,
     "targets": 895,
     "train": 1640,
 }
