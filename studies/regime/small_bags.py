@@ -19,6 +19,7 @@ from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
 from midam.evaluate.ranking import auroc
 from midam.methods.store import Row
+from midam.nn.tracked import settled_rate
 from midam.registry import ESTIMATORS
 from midam.settings import Settings
 from midam.train.estimators import VarianceReduced
@@ -86,9 +87,7 @@ class Remembering(VarianceReduced):
 
     def settled_rate(self, drawn: int) -> float:
         """Return gamma0 at the end."""
-        parts = np.asarray(self._known_sizes)
-        memory = min(32.0, self._multiple * float(np.median(parts[parts > drawn])))
-        return min(1.0, 2 * drawn / (memory + drawn))
+        return settled_rate(drawn, self._known_sizes, bags=self._multiple)
 
 
 @dataclass(frozen=True)

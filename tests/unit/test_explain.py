@@ -586,7 +586,9 @@ def test_an_image_named_as_files_of_several_bags_is_drawn_for_none_of_them(tmp_p
     Image.new("RGB", (48, 40), "pink").save(tmp_path / "images" / "s1.png")
     found = [explain_bag(make_scorers("attention"), bags, i) for i in (0, 1)]
     for one in found:
-        with pytest.warns(UserWarning, match=r"no image is plotted: no file has this name, or several; .*[ab]/s1"):
+        with pytest.warns(
+            UserWarning, match=r"no image is plotted: no file has this name, or files of several bags do; .*[ab]/s1"
+        ):
             assert maps_of(one, bags, ImageFolder(tmp_path / "images", bags))[0].backdrop is None
     assert maps_of(found[0], bags.subset([0]), ImageFolder(tmp_path / "images", bags.subset([0])))[0].backdrop
     Image.new("RGB", (48, 40), "red").save(tmp_path / "images" / "b" / "s1.png")  # its folder tells

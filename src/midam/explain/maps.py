@@ -111,7 +111,7 @@ class ImageFolder:
         None, with a warning, if there is no image that fits the patches.
         """
         path, backdrop = self.find(bag, patches.file, several=several), None
-        reason = "no file has this name, or several; images may lie in folders named as those of the data"
+        reason = "no file has this name, or files of several bags do; name its folder as that of the data"
         name = patches.file.stem if several and patches.file is not None else bag
         if path is not None:
             name, reason, backdrop = path.name, "", read_backdrop(path)

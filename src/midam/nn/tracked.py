@@ -54,12 +54,12 @@ def usual_rate(visits: Tensor, settled: float | Tensor) -> Tensor:
     return (_VISITS / (1 + visits.amin(dim=0))).clamp(min=settled).clamp(max=1.0)
 
 
-def settled_rate(drawn: int, sizes: NDArray[np.integer[Any]] | None = None) -> float:
+def settled_rate(drawn: int, sizes: NDArray[np.integer[Any]] | None = None, *, bags: float = _BAGS) -> float:
     """Return gamma0 of bags that have been visited often, for samples of `drawn` instances; at most 1.
 
-    A state averages over about 32 instances, or twice as many as the median bag holds of those that are sampled in
-    part, by the `sizes` [N] of all training bags: so much is likely to hold each instance, and what is older says more
-    about old weights than about the bag (`python -m studies small-bags`).
+    A state averages over about 32 instances, or as many as `bags` median bags hold, of those that are sampled in part,
+    by the `sizes` [N] of all training bags. Two bags are likely to hold each instance; what is older says more about
+    old weights than about the bag (`python -m studies small-bags`).
 
     Examples
     --------
@@ -67,7 +67,7 @@ def settled_rate(drawn: int, sizes: NDArray[np.integer[Any]] | None = None) -> f
     (0.4, 0.5, 0.3333333333333333)
     """
     parts = np.empty(0) if sizes is None else sizes[sizes > drawn]
-    memory = min(_MEMORY, _BAGS * float(np.median(parts))) if len(parts) else _MEMORY
+    memory = min(_MEMORY, bags * float(np.median(parts))) if len(parts) else _MEMORY
     return min(1.0, 2 * drawn / (memory + drawn))
 
 
@@ -92,8 +92,8 @@ class TrackedStatistic(nn.Module):
     `bag_state` holds a row per bag, or per branch of a bag: visits, l, r, the last two relative to the level of the
     step that wrote them. The parameters are those of `midam.train.estimators.VarianceReduced`; where `relative` is
     False the state is that of the paper, with absolute l and r. The attribute `state_rate` is gamma0, or with "auto" a
-    factor of `usual_rate`, 1 at first: lower it when the learning rate falls. `sizes`
-    [N] are the numbers of instances of the training bags, if known: see `settled_rate`.
+    factor of `usual_rate`, 1 at first: lower it when the learning rate falls. `sizes` [N] are the numbers
+    of instances of the training bags, if known: see `settled_rate`.
     """
 
     bag_state: Tensor
