@@ -176,7 +176,7 @@ def test_a_fold_never_sees_its_own_bags(tmp_path, table):
         first = fold_trials(folds, seed=0)[0]
         seen = preparing(parts, config)(first).subset(first.train)
         scores.append(seen.instances[seen.rows()])
-        scored = train_folds(parts, config.resolve(parts.bags.instance_shape), folder, Callbacks())
+        scored = train_folds(parts, config.resolve(parts.bags.instance_shape), folder.folds)
         scores.append(scored.scores)
     # What the first fold trains on is filled and coded without the first fold's own values.
     np.testing.assert_array_equal(scores[0], scores[2])

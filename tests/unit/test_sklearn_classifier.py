@@ -427,6 +427,53 @@ def test_a_bag_classifier_chooses_the_method_as_midam_fit_does(tmp_path):
     assert "loss" in several.history_[0]
 
 
+@pytest.mark.parametrize("settings", [{"method": "bag-statistics-logistic"}, {"epochs": 2, "members": 1}], ids=str)
+def test_folds_score_each_bag_as_a_run_does(settings, tmp_path):
+    bags, kind = _two_kinds_of_positives(40)
+    y, groups = kind != "negative", np.repeat(np.arange(20), 2).astype(str)
+    classifier = BagClassifier(folds=3, **settings).fit(bags, y, groups=groups)
+    path = tmp_path / "bags.npz"
+    of_rows = np.repeat(np.arange(40), [len(bag) for bag in bags])
+    np.savez(path, X=np.concatenate(bags), bag=of_rows, y=y.astype(int), group=groups)
+    method = settings.pop("method", None)
+    fit_run(str(path), Settings(folds=3, **settings), RunFolder(tmp_path / "run"), method=method)
+    rows = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    assert classifier.oof_scores_ == pytest.approx(rows["score"], abs=1e-8)
+    assert classifier.threshold_ == pytest.approx(load_run(tmp_path / "run").decision.threshold)
+    of_folds = [roc_auc_score(part["label"], part["score"]) for _, part in rows.groupby("fold")]
+    results = classifier.cv_results_
+    assert [results[f"split{fold}_test_score"][0] for fold in range(3)] == pytest.approx(of_folds)
+    assert results["mean_test_score"][0] == pytest.approx(np.mean(of_folds))
+    assert classifier.settings_.run.folds == 3
+    classifier.save(tmp_path / "saved")
+    again = BagClassifier.load(tmp_path / "saved")
+    assert (again.folds, again.oof_scores_, again.cv_results_) == ("auto", None, None)
+
+
+def test_out_of_fold_scores_follow_the_order_of_classes_and_leave_bags_of_weight_0_out(data):
+    random = np.random.default_rng(0)
+    y = np.array(["b", "c", "a"] * 12)
+    bags = [random.normal(3.0 * np.eye(3)["abc".index(name)], 1.0, (4, 3)) for name in y]
+    settings = {"epochs": 20, "members": 1, "num_instances": 4, "lr": 0.02, "optimizer": "adam", "folds": 2}
+    classifier = MIDAMClassifier(**settings).fit(bags, y)
+    assert roc_auc_score(y == "a", classifier.oof_scores_[:, 0]) > 0.9
+    assert roc_auc_score(y == "c", classifier.oof_scores_[:, 2]) > 0.9
+    weights = np.where(np.arange(36) < 3, 0.0, 1.0)
+    weighted = MIDAMClassifier(**settings | {"epochs": 1}).fit(bags, y == "a", weights)
+    assert np.isnan(weighted.oof_scores_).tolist() == (weights == 0).tolist()
+
+
+def test_a_training_that_goes_on_has_no_folds(data):
+    for classifier in (MIDAMClassifier(folds=3, warm_start=True), MIDAMRanker(folds=3, warm_start=True)):
+        with pytest.raises(ConfigError, match="Expected `folds` 0 for a training that goes on, got 3"):
+            classifier.fit(data[0])
+    with pytest.raises(ConfigError, match="Expected `folds` 0"):
+        MIDAMClassifier(folds=3).partial_fit(data[0])
+    on = BagClassifier(method="midam", **SETTINGS).partial_fit(data[0])
+    assert on.oof_scores_ is None
+    assert on.calibrator_ is not None
+
+
 def test_a_second_fit_goes_on_only_with_warm_start(data):
     train, test = data
     cold = MIDAMClassifier(epochs=3, **SETTINGS).fit(train)

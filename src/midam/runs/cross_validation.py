@@ -4,6 +4,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,11 @@ from midam.data.bags import Bags
 from midam.data.column_codes import prepare
 from midam.errors import CheckpointError, DivergedError
 from midam.evaluate.predict import predict
-from midam.methods.callbacks import Callbacks
+from midam.methods.callbacks import QUIET, Callbacks
+from midam.methods.method import Folds
 from midam.methods.store import Row, TrialStore
 from midam.reading import Form, Share, check_form
 from midam.runs.data import SplitBags
-from midam.runs.folder import RunFolder
 from midam.runs.folds import fold_trials
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import OutOfFold, target_of
@@ -39,6 +40,13 @@ def preparing(parts: SplitBags, settings: Settings) -> Prepare | None:
     return prepared
 
 
+def trials_of(parts: SplitBags, settings: Settings) -> Folds | None:
+    """Return the trainings of the folds of the bags; None if they have none."""
+    if parts.folds is None:
+        return None
+    return Folds(fold_trials(parts.folds, seed=settings.run.seed), preparing(parts, settings))
+
+
 class _Row(Form):
     """A line of folds.jsonl."""
 
@@ -47,15 +55,21 @@ class _Row(Form):
     scores: list[Share] | list[list[Share]]
 
 
-def train_folds(parts: SplitBags, config: ResolvedSettings, folder: RunFolder, calls: Callbacks) -> OutOfFold:
-    """Train a model for each fold on the bags of the others, and score its bags; a second call skips finished folds."""
+def train_folds(
+    parts: SplitBags, config: ResolvedSettings, journal: Path | None = None, calls: Callbacks = QUIET
+) -> OutOfFold:
+    """Train a model for each fold on the bags of the others, and score its bags.
+
+    With a `journal`, a file, a second call skips finished folds.
+    """
     bags, folds = parts.bags, np.asarray(parts.folds)
     trials, prepared = fold_trials(folds, seed=config.run.seed), preparing(parts, config)
     calls.on_stage(f"cross-validation, {len(trials)} folds", len(bags))
     digest = hashlib.sha256(json.dumps([bags.fingerprint(), folds.tolist()]).encode()).hexdigest()
     scores: Scores | None = None
-    with TrialStore(folder.folds) as store:
-        _check_rows(store.rows, trials, folder, digest)
+    with TrialStore(journal) as store:
+        if journal is not None:
+            _check_rows(store.rows, trials, journal, digest)
         for fold, trial in enumerate(trials):
             name = {"fold": fold, "digest": digest}
             (row,) = store.find([name])
@@ -79,14 +93,14 @@ def _score(bags: Bags, config: ResolvedSettings, trial: Trial, fold: int) -> Sco
     return predict(trainer.reported, bags.subset(trial.score), chunk_size=config.run.chunk_size)
 
 
-def _check_rows(rows: Sequence[Row], trials: Sequence[Trial], folder: RunFolder, digest: str) -> None:
+def _check_rows(rows: Sequence[Row], trials: Sequence[Trial], journal: Path, digest: str) -> None:
     """Refuse scores of folds of other bags; `digest` is that of bags and folds."""
     advice = "remove the file to score the folds again"
     sizes = [len(trial.score) for trial in trials]
     for row in rows:
-        check_form(row, _Row, folder.folds, expected="a scored fold", advice=advice)
+        check_form(row, _Row, journal, expected="a scored fold", advice=advice)
         if row["digest"] != digest or sizes[row["fold"] : row["fold"] + 1] != [len(row["scores"])]:
             raise CheckpointError(
-                f"Expected the bags, groups and folds that the run was started with, got others (in {folder.folds}, "
+                f"Expected the bags, groups and folds that the run was started with, got others (in {journal}, "
                 f"fold {row['fold']}); resume with the same data, or {advice}."
             )

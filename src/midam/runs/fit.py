@@ -25,7 +25,6 @@ from midam.methods.names import choose_method, make_method, taken_settings
 from midam.processes import Processes
 from midam.runs.data import Reading, divided, read_data, split_parts, write_left_out
 from midam.runs.folder import RunFolder, read_run_config, require_repeated, require_same_data
-from midam.runs.folds import fold_trials
 from midam.runs.result import Result
 from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
@@ -262,8 +261,7 @@ class _Run:
 
     def _fit_at_once(self, train: Bags, val: Bags | None, config: ResolvedSettings, calls: Callbacks) -> Summary:
         """Fit a method that has no epochs."""
-        from midam.methods.method import Folds
-        from midam.runs.cross_validation import preparing
+        from midam.runs.cross_validation import trials_of
         from midam.runs.results import write_results
 
         parts, folder, name, ready = self.reading.parts, self.folder, self.reading.method, time.monotonic()
@@ -272,9 +270,7 @@ class _Run:
         write_left_out(parts.bags, folder.left_out)
         folder.write_config(self.data, {"method": name, **taken_settings(config)}, budget=self.budget)
         calls.on_start(self.reading.settings, name)
-        trials = None if parts.folds is None else fold_trials(parts.folds, seed=config.run.seed)
-        folds = None if trials is None else Folds(trials, preparing(parts, config))
-        fitted = method.fit(train, val, config, calls, folds)
+        fitted = method.fit(train, val, config, calls, trials_of(parts, config))
         until = math.inf if self.budget is None else ready + self.budget
         took = {"reading": ready - self.opened, "training": time.monotonic() - ready}
         return write_results(folder, fitted, self.reading, calls, data=self.data, took=took, until=until)
@@ -292,7 +288,7 @@ class _Run:
             fitted = kept.method.fit(train, val, config, kept.callbacks(calls))
             took = {"reading": kept.started - self.opened, "training": kept.seconds}
             if reading.parts.folds is not None:
-                fitted.out_of_fold = train_folds(reading.parts, fitted.config, folder, calls)
+                fitted.out_of_fold = train_folds(reading.parts, fitted.config, folder.folds, calls)
             times: dict[str, Any] = {"took": took, "within": kept.within, "ranks": kept.ranks}
             summary = write_results(folder, fitted, reading, calls, data=self.data, **times)
             if kept.tracking is not None:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,9 @@ from midam.sklearn.inputs import ROWS, bags_of
 _FITTED = ("impute", "indicators", "time_features")  # data settings that are fitted on training bags
 _OF_FILES = (
     *(name for name in Settings.names("data", "cut") if name not in _FITTED),
-    *("folds", "test_fraction", "allow_leakage", "logger", "logger_args", "reads", "baseline"),
+    *("test_fraction", "allow_leakage", "logger", "logger_args", "reads", "baseline"),
 )
-_COMMON = {"warm_start": False, "show_progress": False, "random_state": None, "verbose": 0}
+_COMMON = {"folds": 0, "warm_start": False, "show_progress": False, "random_state": None, "verbose": 0}
 
 
 class BagEstimator(BaseEstimator):  # type: ignore[misc]
@@ -141,6 +141,8 @@ class SettingsEstimator(BagEstimator):
     (10, 3, 100)
     """
 
+    _defaults: ClassVar[dict[str, Any]] = {}  # that differ from the settings
+
     def __init__(self, **parameters: Any) -> None:
         known = {name: one.default for name, one in signature(type(self)).parameters.items()}
         checked_parameters(parameters, known)
@@ -152,6 +154,6 @@ class SettingsEstimator(BagEstimator):
         if (init := vars(cls).get("__init__")) is not None:
             instance, *named = signature(init).parameters.values()
             extra = {one.name: one.default for one in named if one.kind is Parameter.KEYWORD_ONLY}
-            defaults = {**setting_defaults(), **extra, **_COMMON}
+            defaults = {**setting_defaults(), **extra, **_COMMON, **cls._defaults}
             keywords = [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in defaults.items()]
             init.__signature__ = Signature([instance, *keywords])

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,6 @@ from midam.settings import Settings
 from midam.sklearn.inputs import PerBag, per_bag
 from midam.sklearn.labels import in_columns, in_form, with_classes
 from midam.sklearn.trained import TrainedEstimator
-from midam.targets import OutOfFold
 
 if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
@@ -38,7 +37,8 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
 
     A share of the bags (`val_fraction`, stratified, disjoint by group) is held out of the training: it calibrates the
     probabilities, chooses the operating point at which `predict` separates two classes, and, with ``select="best"``,
-    the epoch.
+    the epoch. With `folds`, no bag is held out: all train the model, and probabilities and operating point come from
+    scores of models of the other folds.
 
     X, in `fit` and in all other methods, is one of these:
 
@@ -86,6 +86,9 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         The trained scorers, one per member; the score of a bag is their mean.
     history_ : list of dict
         A row per epoch; with ``method="auto"`` a row for each method that was tried.
+    oof_scores_, cv_results_ : array [N] or [N, C], dict of arrays; or None
+        With `folds`, the score of each bag by a model that has not seen it, as `bag_scores` gives it; and the AUROC by
+        fold of the estimator, and with "auto" of each method, as scikit-learn's searches have it.
     calibrator_ : PlattCalibrator or None
         Map from scores of two classes to probabilities; None with ``val_fraction=0``, except for methods without
         epochs.
@@ -154,7 +157,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         is as in `fit`.
         """
         self._require_epochs()
-        settings, going_on = self._settings().replace(epochs=1), hasattr(self, "model_")
+        settings, going_on = self._settings(once=True), hasattr(self, "model_")
         return self._fit(X, y, groups, settings, going_on=going_on, classes=classes, weights=sample_weight)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -293,6 +296,13 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
                 wanted = f"the positive class {self.positive_!s} as before"
                 raise ConfigError(f"Expected {wanted}, got {labeled.positive!s}; set `positive`.")
             self._train(labeled, X, groups, settings, going_on=going_on, weights=weights)
+            columns = self.decision_.columns if isinstance(self.decision_, LabelCalibrator) else []
+            rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
+            if rare:
+                text = f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated"
+                warnings.warn(f"{text} scores", stacklevel=3)
+            if self.oof_scores_ is not None and self.oof_scores_.ndim == 2:
+                self.oof_scores_ = self.oof_scores_[:, self._order]
             self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
             self.positive_ = labeled.positive
         return self
@@ -304,14 +314,6 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         self.calibrator_, self._thresholds = (None, None) if binary is None else (binary.calibrator, binary.thresholds)
         none = 0.5 if self.target_ == "binary" else math.nan
         self.threshold_ = none if binary is None else binary.threshold
-
-    def _decide_on(self, val: Bags | None, out_of_fold: OutOfFold | None) -> None:
-        super()._decide_on(val, out_of_fold)
-        columns = self.decision_.columns if isinstance(self.decision_, LabelCalibrator) else []
-        rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
-        if rare:
-            text = f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated scores"
-            warnings.warn(text, stacklevel=5)
 
     def _decision(self) -> Decision | None:
         if self.calibrator_ is None:
@@ -333,8 +335,9 @@ class BagClassifier(MIDAMClassifier):
     """`MIDAMClassifier` that chooses the method as `midam fit` does: the best known answer without settings.
 
     With ``method=None``, its default, it is "auto" for feature vectors of two classes, and "midam" for images, for more
-    classes, for several labels, and with settings of a training. All else is as in `MIDAMClassifier`, except that only
-    ``method="midam"`` continues from the last call.
+    classes, for several labels, and with settings of a training. As there, ``folds="auto"`` cross-validates up to 500
+    bags, of which none is held out. All else is as in `MIDAMClassifier`, except that only ``method="midam"`` continues
+    from the last call.
 
     Examples
     --------
@@ -346,6 +349,8 @@ class BagClassifier(MIDAMClassifier):
     >>> classifier.history_[0]["method"], classifier.predict(bags).shape
     ('bag-statistics-extratrees', (40,))
     """
+
+    _defaults: ClassVar[dict[str, Any]] = {"folds": "auto"}
 
     def __init__(
         self, *, method: str | None = None, positive: Any = None, **settings: Unpack["SettingParameters"]

@@ -48,6 +48,7 @@ class SettingParameters(TypedDict, total=False):
     scaling: Literal["linear", "blend", "auto"]
     clip: float | None
     seed: int
+    folds: int | str
     val_fraction: float
     threshold: str
     accelerator: Literal["auto", "cpu", "cuda"]

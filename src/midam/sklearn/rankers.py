@@ -49,7 +49,7 @@ class OrderEstimator(TrainedEstimator):
         The features are standardized as in the first call; predictions are fitted on the bags that this call holds
         out. The rest is as in `fit`.
         """
-        return self._fit(X, y, groups, self._settings().replace(epochs=1), going_on=hasattr(self, "model_"))
+        return self._fit(X, y, groups, self._settings(once=True), going_on=hasattr(self, "model_"))
 
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
         """Return the bags with their labels from y."""

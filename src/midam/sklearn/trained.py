@@ -3,6 +3,7 @@
 import copy
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags, warn_of_alike_names
@@ -22,12 +24,15 @@ from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.method import Fitted, Trained
 from midam.methods.names import DEFAULT, choose_method, is_shorthand, make_method, taken_settings, usual_method
 from midam.nn.scorer import BagEnsemble
-from midam.runs.data import SplitBags, describe_origin
+from midam.runs.cross_validation import train_folds, trials_of
+from midam.runs.data import SplitBags, describe_origin, split_data
 from midam.runs.folder import RunFolder
+from midam.runs.folds import choose_folds
 from midam.runs.loaded import LoadedRun, load_run
 from midam.runs.results import model_content, write_model
 from midam.runs.typical import warn_of_units
 from midam.settings import ResolvedSettings, Settings, member_seed
+from midam.settings.group import AUTO
 from midam.sklearn.base import SettingsEstimator, chosen_settings
 from midam.sklearn.inputs import ROWS, PerBag, per_bag, warn_of_groups_for_bags, warn_of_known_groups, with_weights
 from midam.sklearn.labels import MADE_FOR, Labeled
@@ -51,10 +56,18 @@ class TrainedEstimator(SettingsEstimator):
         Targets of `midam.registry.TARGETS` that it supports.
     target_ : str
         The target of y.
+    oof_scores_ : array [N] or [N, C], or None
+        With `folds`, the score of each bag of the last fit by a model that has not seen it, on the scale of
+        `bag_scores`; NaN for a bag of weight 0. None if bags were held out.
+    cv_results_ : dict of str to array, or None
+        With `folds`, the main metric of this estimator on the bags of each fold, and, with "auto", that of each method
+        that was tried: params, split0_test_score, ..., mean_test_score, std_test_score and rank_test_score, as in
+        scikit-learn's searches, and the weight of each method in the model.
     """
 
     targets: ClassVar[tuple[str, ...]]
     method: str | None = DEFAULT
+    folds: int | str
     warm_start: bool
     show_progress: bool
     random_state: int | None
@@ -62,6 +75,8 @@ class TrainedEstimator(SettingsEstimator):
     settings_: ResolvedSettings
     model_: BagEnsemble
     history_: list[dict[str, Any]]
+    oof_scores_: NDArray[np.float64] | None
+    cv_results_: dict[str, Any] | None
     decision_: Decision | None
     origin_: dict[str, Any]
     _calls: int
@@ -126,7 +141,7 @@ class TrainedEstimator(SettingsEstimator):
             )
         # A method that is fitted in one step takes few settings; the others keep their defaults.
         values = run.settings.flat() if run.method is None else taken_settings(run.settings)
-        values = {**values, "method": run.method or DEFAULT}
+        values = {**values, "method": run.method or DEFAULT, "folds": cls().folds}  # it may go on
         estimator, shape, names = cls(), tuple(run.data["instance_shape"]), run.data["feature_names"]
         if run.columns is not None:
             names, shape = list(run.columns.kinds), (len(run.columns.kinds),)
@@ -137,6 +152,7 @@ class TrainedEstimator(SettingsEstimator):
         estimator.model_, estimator.settings_ = run.model, run.settings
         known = {name: getattr(run, name) for name in ("data", "splits", "contents", "groups")}
         estimator.origin_, estimator.history_, estimator._rest, estimator._calls = known, [], [], 1
+        estimator.oof_scores_, estimator.cv_results_ = None, None
         estimator._single, estimator._fitted = run.data["source"] == ROWS, (run.method, run.parts)
         outcome = run.data.get("outcome") or {"names": run.data.get("classes") or [0, 1]}
         estimator._classes = np.array(outcome.get("values", outcome["names"]))
@@ -159,8 +175,15 @@ class TrainedEstimator(SettingsEstimator):
     def _target(self) -> Target:
         return target_named(self.origin_["data"].get("outcome"))
 
-    def _settings(self) -> Settings:
-        return chosen_settings(self.get_params(deep=False))
+    def _settings(self, *, once: bool = False) -> Settings:
+        """Return the settings; `once` those of a single epoch. A training that goes on later has no folds."""
+        settings = chosen_settings(self.get_params(deep=False))
+        if not once and not self.warm_start:
+            return settings
+        if settings.run.folds not in (0, AUTO):
+            text = f"Expected `folds` 0 for a training that goes on, got {settings.run.folds!r}: its models have seen"
+            raise ConfigError(f"{text} the bags of all folds; set folds=0, or call fit with warm_start=False.")
+        return settings.replace(folds=0, **({"epochs": 1} if once else {}))
 
     def _match_fitted(self, X: Any) -> Bags:
         check_is_fitted(self)
@@ -203,55 +226,80 @@ class TrainedEstimator(SettingsEstimator):
         if decision is None and val is not None and target.name != "binary":
             warnings.warn("y orders no two of the bags held out: the scores are not calibrated", stacklevel=5)
 
+    def _cross_decide(self, parts: SplitBags, scored: OutOfFold, counted: NDArray[np.bool_]) -> None:
+        """Fit the decision on bags scored by models of other folds; keep these scores, and their metric by fold."""
+        made = self._target.cross_decide(scored, rule=self.settings_.run.threshold, alike=not parts.by_site)
+        self._store_decision(made.decision)
+        self.oof_scores_ = np.full((len(counted), *made.scores.shape[1:]), np.nan)
+        self.oof_scores_[counted] = made.scores
+        tried = [] if self._fitted[0] is None else self.history_
+        self.cv_results_ = cv_results(self._target, scored, self._fitted[0] or DEFAULT, tried)
+
     def _train(
         self, labeled: Labeled, X: Any, groups: PerBag, settings: Settings, *, going_on: bool, weights: PerBag = None
     ) -> None:
         """Train on labeled bags, from the start or from the last call, and fit the decision."""
         bags, groups = labeled.bags, per_bag(groups, X, "group")
+        counted = np.ones(len(bags), dtype=np.bool_)
         if groups is not None:
             bags = bags.replace(groups=groups)
             warn_of_alike_names(bags)
             warn_of_groups_for_bags(bags)
         if weights is not None:
-            bags = with_weights(bags, per_bag(weights, X, "weight"))
+            bags = with_weights(bags, weights := per_bag(weights, X, "weight"))
+            counted = np.asarray(weights) != 0
         target = target_of(bags)
         if going_on and (target.name, labeled.classes.tolist()) != (self.target_, self._classes.tolist()):
             before = f"{self.target_} ({', '.join(map(str, self._classes))})"
             now = f"{target.name} ({', '.join(map(str, labeled.classes))})"
             raise ConfigError(f"Expected y as before, {before}, got {now}; set warm_start=False.")
         target.check_rule(settings.run.threshold)
-        parts = _held_out(bags, settings, target)
-        if going_on:
-            self._require_epochs()
-            known = {name: self.origin_["data"].get(name) for name in ("imputed", "columns")}
-            parts = SplitBags(prepared(self.model_, parts.bags), parts.splits, **known)
-            warn_of_units(parts.bags, self.origin_["data"], run="the earlier calls")
-        else:
-            made = prepare(parts.bags, settings.data, train=np.flatnonzero(parts.splits == "train"))
-            parts = SplitBags(made.bags, parts.splits, made.imputed, made.gaps, made.columns)
+        name = usual_method(bags, settings) if self.method is None else self.method
+        settings, name = choose_method(name, settings)
+        parts = self._divided(bags, settings, at_once=name is not None, going_on=going_on)
         val = parts.part("val") if "val" in parts.splits else None
         val = self._without_trained(val) if going_on and val is not None else val
-        name = usual_method(parts.bags, settings) if self.method is None else self.method
-        settings, name = choose_method(name, settings)
         config = with_objective(settings, target).resolve(parts.bags.instance_shape)
         with ExitStack() as stack:
             show = self.show_progress or bool(self.verbose)
             bar = stack.enter_context(_progress(1 if name else config.training.epochs)) if show else None
             if name is not None:
                 calls = QUIET if bar is None else Callbacks(on_candidate=bar.candidate)
-                fitted = make_method(name).fit(parts.part("train"), val, config, calls)
+                fitted = make_method(name).fit(parts.part("train"), val, config, calls, trials_of(parts, config))
                 self.history_, self._rest, self._calls = list(fitted.entries.get("auto", {}).get("tried", ())), [], 1
             else:
                 fitted = self._fit_epochs(config, parts.part("train"), val, bar, going_on=going_on)
         self.model_, self._fitted = fitted.model.eval(), (fitted.method, fitted.parts)
-        self.settings_ = fitted.config.replace(seed=settings.run.seed)
+        count = settings.run.site or (0 if parts.folds is None else len(np.unique(parts.folds)))
+        self.settings_ = fitted.config.replace(seed=settings.run.seed, folds=count)
         self._classes = labeled.classes
         origin = describe_origin(parts)
         if "outcome" in origin["data"] and len(labeled.classes):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
         self.origin_ = _joined(self.origin_ if going_on else {}, origin)
-        self._decide_on(val, fitted.out_of_fold)
+        self.oof_scores_ = self.cv_results_ = None
+        if parts.folds is None:
+            self._decide_on(val, fitted.out_of_fold)
+        else:
+            scored = fitted.out_of_fold or train_folds(parts, fitted.config)
+            self._cross_decide(parts, scored, counted)
         self.to_run()  # sets the features of the model
+
+    def _divided(self, bags: Bags, settings: Settings, *, at_once: bool, going_on: bool) -> SplitBags:
+        """Give bags folds or hold some out, as the settings say; a training that goes on prepares them as before."""
+        bags = bags.replace(splits=None)
+        folds = choose_folds(bags, settings, at_once=at_once)
+        if folds is not None:
+            return split_data(bags, settings, folds=folds)
+        parts = _held_out(bags, settings, target_of(bags))
+        if not going_on:
+            made = prepare(parts.bags, settings.data, train=np.flatnonzero(parts.splits == "train"))
+            return SplitBags(made.bags, parts.splits, made.imputed, made.gaps, made.columns)
+        self._require_epochs()
+        known = {name: self.origin_["data"].get(name) for name in ("imputed", "columns")}
+        parts = SplitBags(prepared(self.model_, parts.bags), parts.splits, **known)
+        warn_of_units(parts.bags, self.origin_["data"], run="the earlier calls")
+        return parts
 
     def _without_trained(self, val: Bags) -> Bags:
         """Return the held-out bags that no earlier call trained on, nor on others of their group; all, if alike."""
@@ -330,6 +378,36 @@ def _held_out(bags: Bags, settings: Settings, target: Target) -> SplitBags:
         return SplitBags(bags, np.full(len(bags), "train"))
     seed = settings.run.seed
     return SplitBags(bags, target.split(target.values(bags), groups=bags.groups, fractions=shares, seed=seed))
+
+
+def cv_results(
+    target: Target, scored: OutOfFold, method: str, tried: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the main metric by fold of a method, and of those that it tried, as scikit-learn's searches do.
+
+    Examples
+    --------
+    >>> scored = OutOfFold(np.array([0, 1, 0, 1]), np.array([0.2, 0.7, 0.4, 0.3]), np.array([0, 0, 1, 1]))
+    >>> bags = Bags.from_list([[[0.0]]] * 4, scored.values)
+    >>> tried = [{"method": "midam", "by_fold": [1.0, 0.5], "weight": 1.0}]
+    >>> result = cv_results(target_of(bags), scored, "auto", tried)
+    >>> result["params"], result["mean_test_score"].tolist(), result["rank_test_score"].tolist()
+    ([{'method': 'auto'}, {'method': 'midam'}], [0.5, 0.75], [2, 1])
+    """
+    folds = [scored.folds == fold for fold in np.unique(scored.folds)]
+    areas = [target.metric_value(scored.values[each], scored.scores[each]) for each in folds]
+    rows = [{"method": method, "by_fold": areas, "weight": 1.0}, *tried]
+    by_fold = np.array([row["by_fold"] or [None] * len(folds) for row in rows], dtype=np.float64)
+    masked = np.ma.masked_invalid(by_fold)  # where a fold cannot be ranked, or a method was not tried to the end
+    means = masked.mean(axis=1).filled(np.nan)
+    return {
+        "params": [{"method": row["method"]} for row in rows],
+        "weight": np.array([row["weight"] for row in rows]),
+        **{f"split{fold}_test_score": column for fold, column in enumerate(by_fold.T)},
+        "mean_test_score": means,
+        "std_test_score": masked.std(axis=1).filled(np.nan),
+        "rank_test_score": rankdata(-np.nan_to_num(means, nan=-np.inf), method="min").astype(np.int64),
+    }
 
 
 def _joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

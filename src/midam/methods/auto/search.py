@@ -143,6 +143,8 @@ class Tried:
         Number of epochs that the inner folds chose, for a method that is trained in epochs.
     interval : list of two floats, optional
         95% interval of `auroc`; None if a fold has a single bag of a class.
+    by_fold : list of float, optional
+        AUROC of the held-out bags of each fold.
     """
 
     method: str
@@ -152,6 +154,7 @@ class Tried:
     note: str | None = None
     epochs: int | None = None
     interval: list[float] | None = None
+    by_fold: list[float] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,6 +443,7 @@ def mix(
             weight=float(final.weights[place]),
             epochs=None if after is None else after[at],
             interval=ends and list(ends[:2]),
+            by_fold=held.areas[place][:, at].tolist(),
         )
     taken = np.flatnonzero(final.weights > 0).tolist()
     lines = held.lines(final)
@@ -467,7 +471,7 @@ class _HeldOut:
         labels = bags.require_labels()
         self._bags, self._trials, self._scores = bags, trials, scores
         self._prior, self._lines = prior, dict[tuple[int, int], Line]()
-        self._areas = [areas_of(labels, trials, parts) for parts in scores]
+        self.areas = [areas_of(labels, trials, parts) for parts in scores]
         parts_of = [[np.asarray(part, dtype=np.float64) for part in parts[: len(trials)]] for parts in scores]
         joined = [np.concatenate(parts, axis=1) for parts in parts_of]
         self.logits = [bounded_logit(torch.from_numpy(x)).numpy() for x in joined]
@@ -479,10 +483,10 @@ class _HeldOut:
     def choice(self, folds: NDArray[np.int64]) -> _Choice:
         """Choose epochs and weights on these folds; without folds all epochs and the prior weights."""
         if not len(folds):
-            return _Choice([x.shape[1] - 1 for x in self._areas], [], self._prior)
+            return _Choice([x.shape[1] - 1 for x in self.areas], [], self._prior)
         inside = np.isin(self.fold, folds)
-        epochs = [best_epochs(areas[folds]) for areas in self._areas]
-        areas = [float(each[folds, at].mean()) for each, at in zip(self._areas, epochs)]
+        epochs = [best_epochs(areas[folds]) for areas in self.areas]
+        areas = [float(each[folds, at].mean()) for each, at in zip(self.areas, epochs)]
         logits = [x[[at]][:, inside] for x, at in zip(self.logits, epochs)]
         groups = None if self.groups is None else self.groups[inside]
         return _Choice(epochs, areas, fit_mixture(logits, areas, self.labels[inside], groups, self._prior).weights)
