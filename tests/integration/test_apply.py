@@ -200,8 +200,9 @@ def test_further_metrics_by_name(made, tmp_path, capsys, monkeypatch):
     assert f"called: test {called:.3f}, val " in capsys.readouterr().out
     out.unlink()
     for wrong, words in (("aurok", "did you mean 'auroc'?"), ("ownmetrics.called", "no class path is imported")):
-        assert main(["evaluate", str(run), str(data), "--metrics", wrong, "--out", str(out)]) == 2
-        assert words in capsys.readouterr().err
+        for bags in (str(data), "not read.csv"):
+            assert main(["evaluate", str(run), bags, "--metrics", wrong, "--out", str(out)]) == 2
+            assert words in capsys.readouterr().err
     assert not out.exists()
 
 

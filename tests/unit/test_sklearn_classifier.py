@@ -269,13 +269,17 @@ def test_wrong_labels_are_refused(data):
 NAMED = [("no", "yes"), (False, True), (-1, 1), (1, 2), (0.0, 1.0), ("benign", "malignant")]
 
 
-@pytest.mark.parametrize("dtype", ["category", "string", "boolean", "Int64"])
+@pytest.mark.parametrize("dtype", ["category", "string", "boolean", "Int64", "truth"])
 def test_labels_of_pandas_are_taken(dtype, data, quick):
     train, test = data
     texts = dtype in ("category", "string")
-    y = pd.Series(np.array(["no", "yes"])[train.labels] if texts else train.labels).astype(dtype)
+    y = pd.Series(np.array(["no", "yes"])[train.labels] if texts else train.labels)
+    y = y.astype(bool).astype(object) if dtype == "truth" else y.astype(dtype)
     named = clone(quick).fit(train, y)
-    assert named.classes_.tolist() == {"boolean": [False, True], "Int64": [0, 1]}.get(dtype, ["no", "yes"])
+    assert named.score(train, y) > 0.5
+    assert named.classes_.tolist() == {"boolean": [False, True], "truth": [False, True], "Int64": [0, 1]}.get(
+        dtype, ["no", "yes"]
+    )
     assert np.array_equal(named.bag_scores(test), quick.bag_scores(test))
 
 

@@ -73,9 +73,9 @@ def with_classes(
     _check_length(bags, given)
     if given.dtype.kind == "O" and any(value is None or value != value for value in given):  # noqa: PLR0124
         raise BagDataError("Expected a label for each bag, got none for some: y contains NaN; drop these bags.")
+    plain, given = given.tolist(), in_form(given)
     _check_finite(given)
     check_classification_targets(given)
-    plain, given = given.tolist(), in_form(given)
     if changed := [value for value, name in zip(plain, given.tolist()) if value != name]:
         warn(f"{changed[0]!r} in y is read, and predicted, as {name_of(changed[0])!r}", stacklevel=5)
     classes = np.unique(given)
@@ -156,8 +156,10 @@ def times_of(y: Any) -> Any:
 
 
 def in_form(y: Any) -> Any:
-    """Return labels y [N] with texts normalized like names, as an array; without texts y as it is."""
+    """Return labels y [N] with texts normalized like names, or truth values, as an array; other y as it is."""
     given = np.asarray(y).ravel()
+    if given.dtype.kind == "O" and all(isinstance(value, bool) for value in given.tolist()):
+        return given.astype(np.bool_)
     if not any(isinstance(value, str) for value in given.tolist()):
         return y
     named = [name_of(value) if isinstance(value, str) else value for value in given.tolist()]
