@@ -88,22 +88,22 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_350,
-    files=232,
+    lines=32_199,
+    files=231,
     function=60,
     circles=0,
     against_layers=0,
     parameters=11,
     vague=0,
     pages=29,
-    words=30_579,
+    words=30_552,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1773,
+    "cli": 1622,
     "compare": 1430,
     "data": 7155,
     "evaluate": 2304,

@@ -26,7 +26,7 @@ from midam.report.program import note_result, stdout_console
 from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config, require_repeated
 from midam.settings import Settings, read_yaml, refuse_unknown
 
-AUTO, EVERY = "auto", "all"
+AUTO = "auto"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def parser() -> Parser:
 def complete(options: Options) -> None:
     """Add the settings of --config, and choose the method that these settings mean.
 
-    A network as encoder, which embeds the data first, becomes the option `network`, and the fold "all" `every_fold`.
+    A network as encoder, which embeds the data first, becomes the option `network`.
     Raises a `ConfigError` for settings next to --resume that are not the run's own, and for unknown keys in the file.
     """
     given = dict(options.values)
@@ -74,9 +74,6 @@ def complete(options: Options) -> None:
     options.network = None
     if is_network(str(options.values.get("encoder", ""))):
         options.network = options.values.pop("encoder")
-    options.every_fold = options.values.get("fold") == EVERY
-    if options.every_fold:
-        del options.values["fold"]
     if options.method is not None and given:
         refuse_settings(options.method, {name: given[name] for name in given if name in options.values})
     has_budget = options.config is not None and options.budget is not None
@@ -125,10 +122,6 @@ def run(options: Options, console: Console) -> int:
     if options.resume is None:
         _seconds(options.budget, method=options.method)
     embed_first(options, console)
-    if options.every_fold:
-        from midam.cli.fit_folds import fit_folds
-
-        return fit_folds(options, console, lambda fold_options: run(fold_options, console))
     processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
     with _following(processes, console) if processes.rank else nullcontext():
         return _run(options, console, processes)
