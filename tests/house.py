@@ -88,23 +88,23 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_199,
-    files=231,
+    lines=31_957,
+    files=230,
     function=60,
     circles=0,
     against_layers=0,
-    parameters=11,
+    parameters=10,
     vague=0,
     pages=29,
-    words=30_552,
+    words=30_463,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1622,
-    "compare": 1430,
+    "cli": 1584,
+    "compare": 1228,
     "data": 7155,
     "evaluate": 2304,
     "explain": 2122,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1812,
     "nn": 1982,
     "report": 2546,
-    "runs": 2407,
+    "runs": 2405,
     "settings": 593,
     "sklearn": 1071,
     "targets": 911,

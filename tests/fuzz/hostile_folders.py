@@ -186,7 +186,7 @@ STORE: dict[str, Trick] = {
 COMPARISON: dict[str, Trick] = {
     **_tricks("compare/config.yaml", "compare/trials.jsonl", "compare/trials.jsonl.lock", "compare/trials.csv"),
     **_tricks("compare/summary.csv", "compare/summary.md", "compare/predictions.csv"),
-    **_tricks("compare/report.html", "compare/models"),
+    **_tricks("compare/report.html"),
     "class path as target": _yaml("compare/config.yaml", **_TARGET),
     "class path as method": _yaml("compare/config.yaml", methods=[EVIL, "mi-kernel-svm"]),
 }

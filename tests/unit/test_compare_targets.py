@@ -8,10 +8,9 @@ import pytest
 from tests import judging, quick
 from tests.trainings import bags_with, outcome_bags
 
-import midam
 from midam.cli.compare import _warn_of_unused
 from midam.cli.parser import Options
-from midam.compare import Fold, Grid, corrected_interval, deploy_method, repeated_folds, run_comparison
+from midam.compare import Fold, Grid, corrected_interval, repeated_folds, run_comparison
 from midam.compare.folds import fold_remarks, validation_part
 from midam.compare.methods import usual_methods
 from midam.compare.trials import open_trials
@@ -22,7 +21,6 @@ from midam.evaluate import class_aurocs
 from midam.methods.inner_folds import inner_folds
 from midam.methods.method import Baseline
 from midam.registry import BASELINES
-from midam.runs.loaded import predict_run
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer
@@ -142,7 +140,6 @@ def compared(tmp_path_factory, few_trees):
             folds, out = repeated_folds(bags, repeats=1, folds=2), tmp_path_factory.mktemp(target) / "out"
             trained = "cox+minibatch+mean" if target == "survival" else "pairwise+vrsp+mean"
             how = {"settings": FEW, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
-            how["keep_models"] = target in KEPT
             with quick.drawing():
                 found[target] = bags, folds, run_comparison(bags, ["midam", trained, TREES], folds, out=out, **how), out
         return found[target]
@@ -219,18 +216,6 @@ def test_a_second_call_computes_nothing_and_damage_is_refused(target, compared, 
         path.write_text(json.dumps(row | change) + "\n")
         with pytest.raises(CheckpointError, match=f"{with_article(kind.metric)} in"):
             open_trials(path, metric=kind.metric, columns=kind.count)
-
-
-@pytest.mark.parametrize("target", KEPT)
-def test_kept_models_score_as_their_trial_and_decide(target, compared):
-    bags, folds, comparison, out = compared(target)
-    method = comparison.summary["method"][1]
-    run = midam.load_run(out / "models" / method / "repeat-0-fold-1")
-    part = comparison.predictions.query("method == @method and fold == 1")
-    scores, found = part[target_of(bags).score_columns].to_numpy(), predict_run(run, bags.subset(folds[1].test))[0]
-    np.testing.assert_allclose(found.reshape(scores.shape), scores, rtol=1e-4)
-    assert run.decision is not None
-    assert {run.splits[bag] for bag in part["bag"]} == {"test"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -326,13 +311,6 @@ def test_a_baseline_of_ones_own_says_what_it_serves():
     bags = outcome_bags("ordinal")
     with pytest.raises(ConfigError, match=r"got first-feature; name midam"):
         run_comparison(bags, ["first-feature", TREES], repeated_folds(bags, repeats=1, folds=2))
-
-
-def test_no_method_is_deployed_for_other_targets(compared, tmp_path):
-    bags, _, comparison, _ = compared("ordinal")
-    with pytest.raises(ConfigError, match="Expected bags of two classes to deploy a method, got the target 'ordinal'"):
-        deploy_method(bags, comparison, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_missing_values_are_filled_from_the_training_bags_of_each_fold():

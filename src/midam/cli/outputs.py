@@ -57,12 +57,12 @@ def keep_other(options: Options, *outputs: tuple[str, Path]) -> None:
 def keep_folder(options: Options, name: str, *, data: str = "data") -> None:
     """Refuse an output folder that is the data or lies in it: the next command could read its files as data.
 
-    `name` is the option that names the folder, `data` the option that names the data, or "out" for a comparison.
+    `name` is the option that names the folder, `data` the option that names the data.
     """
     folder, place = getattr(options, name, None), getattr(options, data, None)
     if folder is not None and place is not None and Path(folder).resolve().is_relative_to(Path(place).resolve()):
         raise ConfigError(
-            f"Expected another folder than the {'comparison' if data == 'out' else 'data'} for --{name}, got {folder}, "
+            f"Expected another folder than the data for --{name}, got {folder}, "
             f"which is or lies in {place}; choose a place outside."
         )
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from midam._version import __version__
-from midam.compare import deploy
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
 from midam.compare.memory import peaks_mib
 from midam.compare.methods import check_methods, find_methods
@@ -29,7 +28,7 @@ from midam.settings import DataSettings, Settings, yaml_text
 from midam.targets import target_of
 from midam.train.members import with_objective
 
-OnProgress = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int], None]
 _USUAL, _HERE = Grid(), Workers()
 
 
@@ -43,7 +42,6 @@ def run_comparison(
     out: str | Path | None = None,
     workers: Workers = _HERE,
     measure_memory: bool = True,
-    keep_models: bool = False,
     notes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
 ) -> Comparison:
@@ -75,14 +73,10 @@ def run_comparison(
         "cuda", each task gets its own GPU.
     measure_memory : bool
         Measure the peak memory of one trial of each method in a separate process.
-    keep_models : bool
-        Write the model of each fold of the methods of this library as a run folder for `midam.load_run`,
-        ``out/models/METHOD/repeat-R-fold-F``, see `midam.compare.deploy`.
     notes : sequence of str
         Notes on bags and folds for the summary, such as left-out files.
     on_progress : callable, optional
-        Called with the numbers of finished (candidates count in part) and of all "trials", and this word; then with
-        those of written and of all "models".
+        Called with the numbers of finished (candidates count in part) and of all trials.
 
     Raises
     ------
@@ -103,8 +97,6 @@ def run_comparison(
     compared = find_methods(methods)
     workers = replace(workers, gpu=workers.gpu or (settings or Settings()).run.accelerator == "cuda")
     workers.check()
-    if keep_models and out is None:
-        raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
     target = target_of(bags)
     target.check(bags)
     check_methods(compared, bags)
@@ -132,15 +124,12 @@ def run_comparison(
             run = partial(run_task, bags, data_settings=data_settings)
             compute(missing, run, keep=keeper, workers=workers, on_progress=progress)
             comparison = make_comparison(bags, store.rows, names, checked)
-            remarks = [*notes, *fold_remarks(bags, checked), *(deploy.unkept(compared) if keep_models else [])]
+            remarks = [*notes, *fold_remarks(bags, checked)]
             trained = [method.name for method in compared if method.baseline is None]
             remarks += stopped_early(comparison.summary, trained, base.training.epochs, metric=target.metric)
             comparison = replace(comparison, remarks=tuple(remarks))
             if folder is not None:
                 _write(comparison, folder, record)
-                if keep_models:
-                    keep = partial(deploy.keep_models, data_settings=data_settings, workers=workers)
-                    keep(bags, folder, groups, store, on_progress=on_progress)
     return comparison
 
 
@@ -204,8 +193,8 @@ def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: 
     if report is None:
         return None
     there = total - sum(len(group.names) for group in missing)
-    report(there, total, "trials")
-    return lambda done: report(there + done, total, "trials")
+    report(there, total)
+    return lambda done: report(there + done, total)
 
 
 def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:
