@@ -88,8 +88,8 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=31_957,
-    files=230,
+    lines=31_871,
+    files=229,
     function=60,
     circles=0,
     against_layers=0,
@@ -104,7 +104,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1419,
     "cli": 1584,
-    "compare": 1228,
+    "compare": 1144,
     "data": 7155,
     "evaluate": 2304,
     "explain": 2122,
@@ -113,7 +113,7 @@ PARTS = {
     "imaging": 2154,
     "methods": 1812,
     "nn": 1982,
-    "report": 2546,
+    "report": 2544,
     "runs": 2405,
     "settings": 593,
     "sklearn": 1071,

@@ -39,7 +39,7 @@ def _tree(value: Any) -> bytes:
     return repr(value).encode()
 
 
-_MEASURED = ["seconds", "peak_mib"]
+_MEASURED = ["seconds"]
 
 
 def _trials(path: Path) -> bytes:

@@ -521,7 +521,7 @@ def test_a_comparison_chooses_inside_each_training_part(monkeypatch):
         return real(self, bags, *how)
 
     monkeypatch.setattr(Auto, "fit", watched)
-    found = run_comparison(bags, ["auto", VECTORS[0]], folds, measure_memory=False)
+    found = run_comparison(bags, ["auto", VECTORS[0]], folds)
     assert seen == [bags.ids[fold.train].tolist() for fold in folds]
     model = _choose(bags.subset(folds[0].train), 0).model
     own = found.trials.query("method == 'auto' and fold == 0")["auroc"].iloc[0]

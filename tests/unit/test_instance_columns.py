@@ -408,7 +408,6 @@ def test_a_comparison_takes_raw_columns(tmp_path):
     methods = ["midam", "bag-statistics-logistic"]
     how = {
         "settings": Settings(epochs=1, members=1),
-        "measure_memory": False,
         "grid": Grid([0.1], [1.0], "last"),
     }
     found = run_comparison(bags, methods, folds, **how, out=tmp_path / "c")

@@ -207,7 +207,7 @@ def compared_bags(*, labeled=True):
 
 def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path):
     models = ["bag-statistics-logistic", "instance-logistic-max", "embedding-networks"]
-    methods, options = ["midam-smx", "midam-mean", *models, "mi-kernel-svm"], {"measure_memory": False}
+    methods, options = ["midam-smx", "midam-mean", *models, "mi-kernel-svm"], {}
     options |= {"settings": Settings(epochs=20, members=1, num_positive=4, num_negative=4)}
     options |= {"grid": Grid(lrs=[0.1], margins=[1.0])}
     bags = compared_bags()

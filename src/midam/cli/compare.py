@@ -165,11 +165,11 @@ def print_comparison(console: Console, comparison: Comparison, *, shown: Collect
     """Print the summary as a table, and the notes that are not in `shown`."""
     first, metric = comparison.summary["method"].iloc[0], comparison.metric
     interval = f"{METRIC_NAMES[metric]} [95% interval]"
-    table = Table("method", interval, f"difference to {first}", "folds", "s/trial", "MiB", box=None)
+    table = Table("method", interval, f"difference to {first}", "folds", "s/trial", box=None)
     for row in comparison.summary.to_dict("records"):
         intervals = (format_interval(row, metric), format_interval(row, "difference", sign=True))
-        cost = (format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0))
-        table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
+        seconds = format_number(row["seconds"], digits=2)
+        table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), seconds)
     console.print(table)
     for note in comparison.notes:
         if note not in shown:
