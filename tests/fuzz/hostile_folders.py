@@ -159,7 +159,7 @@ def _origin(**changes: Any) -> Trick:
 _TARGET = {"target": EVIL, "names": ["a", "b"]}
 _NAMES = ("encoder", "pooling", "estimator", "objective", "reader", "logger")
 RUN: dict[str, Trick] = {
-    **_tricks("run/report.html", "run/report-bags.html", "run/log.txt", "run/.lock", "run/model.pt", "run/config.yaml"),
+    **_tricks("run/report.html", "run/report-bags.html", "run/.lock", "run/model.pt", "run/config.yaml"),
     **_tricks(
         "run/summary.json", "run/predictions.csv", "run/metrics.csv", "run/checkpoints", "run/checkpoints/last.pt"
     ),

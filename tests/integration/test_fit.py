@@ -28,7 +28,6 @@ from studies.sets import catalog
 FILES = {
     "baseline.csv",
     "config.yaml",
-    "log.txt",
     "metrics.csv",
     "predictions.csv",
     "report.html",

@@ -132,7 +132,7 @@ def test_a_finished_run_without_its_checkpoints_is_kept(whole, tmp_path, capsys)
         (run / name).write_bytes((done / name).read_bytes())
     assert main(["fit", "--resume", str(run)]) == 2
     assert "Expected a checkpoint, got nothing" in capsys.readouterr().err
-    assert files(run) == ["config.yaml", "log.txt", "model.pt"]
+    assert files(run) == ["config.yaml", "model.pt"]
 
 
 def test_a_comparison_that_was_killed_as_it_began_goes_on(tmp_path):
