@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=31_796,
+    lines=31_769,
     files=229,
     function=60,
     circles=0,
@@ -104,7 +104,7 @@ LIMITS = Limits(
 PARTS = {
     "": 1419,
     "cli": 1555,
-    "compare": 1144,
+    "compare": 1134,
     "data": 7155,
     "evaluate": 2304,
     "explain": 2122,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1812,
     "nn": 1982,
     "report": 2544,
-    "runs": 2359,
+    "runs": 2342,
     "settings": 593,
     "sklearn": 1071,
     "targets": 911,

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,6 @@ from scipy import stats
 from midam.compare.folds import Fold
 from midam.compare.trials import Status, prediction_table, trial_columns
 from midam.data.bags import Bags
-from midam.data.brief import html_table
 from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.methods.store import Row
@@ -158,16 +156,6 @@ class Comparison:
             "train on the rest of the training part; `midam`, baselines train on all of it.",
         ]
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
-
-    def _repr_html_(self) -> str:
-        """Return HTML for notebooks: each method with its intervals, and the notes."""
-        rows = {
-            row["method"]: format_interval(row, self.metric)
-            + ("" if number == 0 else f", difference {format_interval(row, 'difference', sign=True)}")
-            for number, row in enumerate(self.summary.to_dict("records"))
-        }
-        notes = "".join(f"<p>{escape(note)}.</p>" for note in self.notes)
-        return html_table(f"Mean {METRIC_NAMES[self.metric]} over folds [95% interval]", rows, notes)
 
 
 def make_comparison(bags: Bags, rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold]) -> Comparison:
