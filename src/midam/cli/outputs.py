@@ -33,13 +33,13 @@ def keep_other(options: Options, *outputs: tuple[str, Path]) -> None:
     keep_folder(options, "instances")
     typed, values = options.out is not None, options.values
     inputs = [Path(one).resolve() for one in (options.data, values.get("labels"), values.get("slides")) if one]
-    runs = {Path(run).resolve() for run in ([options.run] if isinstance(options.run, str) else options.run)}
+    run = Path(options.run).resolve()
     places = [Path(os.path.realpath(path)) for _, path in outputs]  # unlike `resolve`, it takes a link to itself
     for (kind, path), place in zip(outputs if typed else (), places):
         if kind == "page" and path.suffix.lower() not in (".html", ".htm"):
             raise ConfigError(f"Expected an .html file for --out, got {path}; name one.")
         among = any(place == one or (one.is_dir() and one in place.parents) for one in inputs)
-        among |= place.exists() and bool(runs & {*place.parents}) and place.suffix != ".html"
+        among |= place.exists() and run in place.parents and place.suffix != ".html"
         if among or Path(options.out).is_dir():
             text = "Expected a file outside the data and the run for --out"
             raise ConfigError(f"{text}, got {path}; choose a new name.")
