@@ -118,9 +118,7 @@ def run(options: Options, console: Console) -> int:
     return 0
 
 
-def _score(
-    kept: "KeptScores", bags: "Bags", part: range, path: Path | None, console: Console
-) -> "NDArray[np.float64]":
+def _score(kept: "KeptScores", bags: "Bags", part: range, path: Path | None, console: Console) -> "NDArray[np.float64]":
     """Return the scores of the bags; a stopped call continues from its journal at `path`, if it has one."""
     from midam.report.terminal import BagProgress
 
