@@ -253,9 +253,7 @@ def test_a_candidate_is_chosen_by_validation_bags_alone():
     turned = Bags.from_list([bags[i] for i in range(len(bags))], labels)
     again = [run_task(turned, task)[0][0] for task in tasks]
     assert [(o.validation, o.columns["epoch"]) for o in again] == [(o.validation, o.columns["epoch"]) for o in outcomes]
-    rows = [
-        group_results(b, groups[0], [[o] for o in of], peak=None)[0] for b, of in ((bags, outcomes), (turned, again))
-    ]
+    rows = [group_results(b, groups[0], [[o] for o in of])[0] for b, of in ((bags, outcomes), (turned, again))]
     assert [rows[0][key] for key in ("lr", "epoch")] == [rows[1][key] for key in ("lr", "epoch")]
     assert rows[1]["auroc"] == pytest.approx(1 - rows[0]["auroc"])
 
@@ -380,8 +378,8 @@ def test_a_half_written_trial_is_dropped(tmp_path):
     write_trials(tmp_path / "trials.csv", trials.rows)
     assert (tmp_path / "trials.csv").read_text().splitlines() == [
         ",".join(trial_columns("auroc")),
-        "midam,0,1,0.5,,,,,,,4,2,0,ok",
-        "midam,0,2,0.5,,,,0.1,,,4,2,0,ok",
+        "midam,0,1,0.5,,,,,,4,2,0,ok",
+        "midam,0,2,0.5,,,0.1,,,4,2,0,ok",
     ]
 
 
