@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=31_707,
+    lines=31_679,
     files=229,
     function=60,
     circles=0,
@@ -96,14 +96,14 @@ LIMITS = Limits(
     parameters=10,
     vague=0,
     pages=29,
-    words=30_428,
+    words=30_421,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1514,
+    "cli": 1512,
     "compare": 1134,
     "data": 7155,
     "evaluate": 2304,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1812,
     "nn": 1982,
     "report": 2544,
-    "runs": 2321,
+    "runs": 2295,
     "settings": 593,
     "sklearn": 1071,
     "targets": 911,

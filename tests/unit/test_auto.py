@@ -556,7 +556,7 @@ def test_a_search_that_a_full_disk_ends_is_kept_and_continues(tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("midam.runs.results.save_checkpoint", full)
         assert main(["fit", str(data), "--method", "auto", "--out", str(out)]) == 2
-    assert f"then continue with `midam fit {data} --resume {out}`" in capsys.readouterr().err
+    assert f"Continue with `midam fit {data} --resume {out}`" in capsys.readouterr().err
     kept = (out / "candidates.jsonl").read_bytes()
     assert [json.loads(line)["method"] for line in kept.splitlines()] == list(VECTORS)
     assert main(["fit", str(data), "--resume", str(out)]) == 0
