@@ -234,7 +234,7 @@ def test_a_real_process_trains_and_ends_with_its_result(tmp_path):
     shown = [line for line in error.splitlines() if not re.search(r"% done|: (?!360/)[1-9]\d*/360 bags", line)]
     assert shown[0] == "training attention x vrsp x minmax-auc on digits"
     assert shown[1].startswith("epoch 1/1  loss ")
-    after = ["scoring (last weights): 0/360 bags", "scoring (last weights): 360/360 bags"]  # once: not the best ones
+    after = ["scoring: 0/360 bags", "scoring: 360/360 bags"]  # once: not the best ones
     after += ["training the baseline", "writing results", "evaluating the instances", "changing bags"]
     assert shown[2:] == after
     assert "instead" not in out

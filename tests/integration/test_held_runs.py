@@ -70,7 +70,7 @@ def test_killed_before_its_settings_were_written_the_command_is_given_again(left
     for name in left:
         (run / name).write_text("")
     assert main(["fit", "--resume", str(run)]) == 2
-    advice = f"which holds nothing yet; start the run with `midam fit DATA --out {run}`"
+    advice = f"got nothing in {run}; start it with `midam fit DATA --out {run}`"
     assert advice in capsys.readouterr().err
     assert main(["fit", str(data), *_FIT, "--out", str(run)]) == 0
     assert files(run) == files(done)
@@ -81,7 +81,7 @@ def test_a_folder_that_does_not_exist_is_not_taken_for_another_run(whole, tmp_pa
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "--resume", "kr"]) == 2
     error = capsys.readouterr().err
-    assert "got kr, which does not exist; start the run with `midam fit DATA --out kr`" in error
+    assert "got nothing in kr; start it with `midam fit DATA --out kr`" in error
     assert "kref" not in error
 
 

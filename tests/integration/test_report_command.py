@@ -106,7 +106,7 @@ def test_a_page_that_cannot_be_written_costs_no_figures(made, tmp_path, capsys):
         (["compared", "--subgroups", "site", "--table", "sites.csv"], "Expected no --subgroups for a comparison"),
         (["run", "--subgroups", "sitte", "--table", "sites.csv"], "did you mean 'site'?"),
         (["run", "--subgroups", "site", "--table", "sites.csv"], "or name it with --bag-column"),
-        (["nothing"], "got nothing, which does not exist"),
+        (["nothing"], "Expected a run, got nothing in nothing"),
         (["run", "other.csv", "--out", "own.csv"], "Expected an .html file for --out"),
     ],
 )

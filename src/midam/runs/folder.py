@@ -24,7 +24,7 @@ from midam.files import (
     sweep,
     write_text,
 )
-from midam.names import advice_on, nearby, safe_cell, visible
+from midam.names import advice_on, safe_cell, visible
 from midam.reading import Form, Number, check_form
 from midam.registry import plugin_entry, take_known
 from midam.settings import Settings, read_yaml, yaml_text
@@ -32,7 +32,6 @@ from midam.settings import Settings, read_yaml, yaml_text
 OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
 _RESULTS = 2 << 20  # bytes of page, predictions and summary of most runs
-_SPELLED = 0.85  # similarity of the name of a run that is misspelled
 
 
 class RunFolder:
@@ -68,12 +67,7 @@ class RunFolder:
         self.left_out = root / "left-out.csv"
 
     def require_free(self) -> None:
-        """Raise a `RunExistsError` if the folder is not empty, or cannot be made."""
-        for parent in self.root.absolute().parents:
-            if parent.exists() and not parent.is_dir():
-                raise RunExistsError(
-                    f"Expected a free run folder, got {self.root} below the file {parent}; choose another folder."
-                )
+        """Raise a `RunExistsError` if the folder is not empty."""
         if self.root.exists() and (not self.root.is_dir() or self.contents()):
             why, advice = "which holds files", "choose another folder, or remove it"
             if self.config.exists() and not self.is_saved_model():
@@ -166,11 +160,9 @@ class _Others(Form):
 
 def read_run_config(folder: RunFolder) -> RunConfig:
     """Read config.yaml of a run."""
-    if not folder.root.exists() or (folder.root.is_dir() and not folder.contents()):
-        state = "holds nothing yet" if folder.root.exists() else "does not exist"
-        start = f"start the run with `midam fit DATA --out {shlex.quote(str(folder.root))}`."
-        advice = nearby(folder.root, otherwise=start, alike=_SPELLED)
-        raise CheckpointError(f"Expected a run folder, got {folder.root}, which {state}; {advice}")
+    if not folder.contents():
+        start = f"`midam fit DATA --out {shlex.quote(str(folder.root))}`"
+        raise CheckpointError(f"Expected a run, got nothing in {folder.root}; start it with {start}.")
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
     values = read_yaml(folder.config)
