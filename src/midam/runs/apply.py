@@ -185,7 +185,7 @@ def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None
 
 
 class Evaluation(NamedTuple):
-    """Result of `evaluate_bags`, with part [N], score [N] and, if calibrated, probability [N] of the bags, and warnings.
+    """Result of `evaluate_bags`, with part [N] and score [N] of the bags, and warnings.
 
     For targets other than two classes, scores may be [N, C]. `decision` turns scores into predictions.
     """
@@ -193,7 +193,6 @@ class Evaluation(NamedTuple):
     result: dict[str, Any]
     parts: NDArray[np.str_]
     scores: NDArray[np.float64]
-    probabilities: NDArray[np.float64] | None
     notes: list[str]
     decision: Decision | None = None
 
@@ -235,7 +234,7 @@ def evaluate_bags(
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
         run.warn_of_lost_groups(bags)
-        scores, probabilities = predict_run(run, bags, on_bags=on_bags)
+        scores, _ = predict_run(run, bags, on_bags=on_bags)
     result = summarize_parts(
         bags, run.target, parts, scores, names=("new", *SPLITS), decision=run.decision, metrics=metrics
     )
@@ -244,7 +243,7 @@ def evaluate_bags(
     options: dict[str, Any] = {"decision": run.decision, "chunk_size": run.settings.run.chunk_size}
     if instances := summarize_instances(run.model, bags, run.target, labeled, scores, **options):
         result["instances"] = instances
-    return Evaluation(result, parts, scores, probabilities, notes, run.decision)
+    return Evaluation(result, parts, scores, notes, run.decision)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
