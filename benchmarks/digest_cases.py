@@ -125,12 +125,8 @@ def _commands() -> Iterator[tuple[str, Commands]]:
     trials = ["--cv", "1x3", "--epochs", "3", "--lrs", "0.1,0.01", "--margins", "0.5,1.0"]
     trials += ["--jobs", "1", "--out", "trials"]
     yield "compare", [["compare", "../inputs/bags.csv", "--methods", ",".join(_COMPARED), *trials]]
-    few, once = ",".join((*_AT_ONCE[::-1], "midam-att")), trials[:-2]
-    models = ["--keep-models", "--deploy", "run", "--deploy-method"]
-    for name in ("midam-att", "auto"):
-        listed = f"{few},auto" if name == "auto" else few
-        compared = ["compare", "../inputs/bags.csv", "--methods", listed, *once]
-        yield f"deploy-{name}", [[*compared, *models, name, "--out", "trials"]]
+    listed = ",".join((*_AT_ONCE[::-1], "midam-att", "auto"))
+    yield "compare-at-once", [["compare", "../inputs/bags.csv", "--methods", listed, *trials]]
     for name in (*_AT_ONCE, "auto"):
         held_out = ["fit", "../inputs/bags.csv", "--method", name, "--folds", "0", "--out", "held-out"]
         yield f"method-{name}", [["fit", "../inputs/bags.csv", "--method", name, "--out", "run"], held_out]

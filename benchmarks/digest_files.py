@@ -20,7 +20,6 @@ Column = dict[str, Any]
 NOT_COMPARED = {
     "*:*seconds*": "a time",
     "*summary.json:digest": "over the times of the methods that auto tried, too",
-    "*:peak_mib*": "a memory measured in passing",
     "*:version": "the version of midam",
     "*:*sources*": "places in the temporary folder",
     "*explain.json:run": "a digest of model.pt as a file, with its version and format",

@@ -88,23 +88,23 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_409,
-    files=233,
+    lines=31_645,
+    files=229,
     function=60,
     circles=0,
     against_layers=0,
-    parameters=11,
+    parameters=10,
     vague=0,
     pages=29,
-    words=30_595,
+    words=30_421,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1419,
-    "cli": 1832,
-    "compare": 1430,
+    "cli": 1512,
+    "compare": 1134,
     "data": 7155,
     "evaluate": 2304,
     "explain": 2122,
@@ -113,8 +113,8 @@ PARTS = {
     "imaging": 2154,
     "methods": 1812,
     "nn": 1982,
-    "report": 2546,
-    "runs": 2407,
+    "report": 2544,
+    "runs": 2261,
     "settings": 593,
     "sklearn": 1071,
     "targets": 911,

@@ -2,9 +2,8 @@
 
 A forest stands beside each run, models of folds score its bags, and a run has ten figures: most of what a small one
 costs. A test of the folds themselves has as many as users within `usual_folds`. A test that looks at a
-picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does. A comparison measures the memory of
-its methods in a process that imports torch for seconds: it does so for tests within `measuring` alone. Nothing waits
-for the disk, as tests kill programs, not the machine; but a command that is to be killed keeps the pace that users see.
+picture carries the marker `drawn`; `drawn(False)` excepts one of a file that does. Nothing waits for the disk, as tests
+kill programs, not the machine; but a command that is to be killed keeps the pace that users see.
 """
 
 import functools
@@ -26,7 +25,7 @@ RESAMPLES = 100
 EPOCHS = 10  # of the networks of mean vectors
 DRAWS = 600  # bags drawn in a training that `auto` tries: 15 epochs of 40 bags
 usual: dict[str, Any] = {}  # what users get, by its name, for tests of these values themselves
-_state = {"drawn": True, "measured": False}
+_state = {"drawn": True}
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -124,12 +123,6 @@ def _leave_unmapped(run: Any) -> None:
     run.draw_explanation = drawn
 
 
-def _leave_unmeasured(memory: Any) -> None:
-    """Let comparisons know no memory, as where processes cannot fork, unless `measuring` is on."""
-    peaks_mib = memory.peaks_mib
-    memory.peaks_mib = lambda bags, tasks: peaks_mib(bags, tasks) if _state["measured"] else {}
-
-
 def _ask_versions_once(folder: Any) -> None:
     """Look up the versions of packages, which each run notes twice, once."""
     folder.environment = functools.cache(folder.environment)
@@ -144,7 +137,6 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.runs.folds": _train_few_folds,
     "midam.runs.folder": _ask_versions_once,
     "midam.evaluate.assumption": _draw_few_resamples,
-    "midam.compare.memory": _leave_unmeasured,
     "midam.report.figures": _leave_undrawn,
     "midam.explain.run": _leave_unmapped,
     "midam.report.plot_scores": _leave_unplotted,
@@ -205,16 +197,6 @@ def state() -> dict[str, bool]:
 def restore(state: dict[str, bool]) -> None:
     """Do as another process does."""
     _state.update(state)
-
-
-@contextmanager
-def measuring() -> Iterator[None]:
-    """Comparisons measure the memory of their methods meanwhile."""
-    _state["measured"] = True
-    try:
-        yield
-    finally:
-        _state["measured"] = False
 
 
 @contextmanager

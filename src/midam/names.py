@@ -154,7 +154,7 @@ def missing(path: Path, expected: str) -> str:
 
 
 def advice_on(path: Path) -> str:
-    """Return advice on a missing file of a run: its folder may hold several runs, as from `midam fit --fold all`."""
+    """Return advice on a missing file of a run: its folder may hold several runs."""
     runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
     return f"name one of the runs in it, such as {listed(runs, most=3)}." if runs else nearby(path.parent)
 

@@ -102,7 +102,6 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                     ),
                     out=folder,
                     workers=Workers(options.backend, options.jobs, options.cluster),
-                    measure_memory=False,
                     on_progress=lambda done, total, _: bar.update(done, total),
                 )
         finally:

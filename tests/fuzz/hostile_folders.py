@@ -159,7 +159,7 @@ def _origin(**changes: Any) -> Trick:
 _TARGET = {"target": EVIL, "names": ["a", "b"]}
 _NAMES = ("encoder", "pooling", "estimator", "objective", "reader", "logger")
 RUN: dict[str, Trick] = {
-    **_tricks("run/report.html", "run/report-bags.html", "run/log.txt", "run/.lock", "run/model.pt", "run/config.yaml"),
+    **_tricks("run/report.html", "run/report-bags.html", "run/.lock", "run/model.pt", "run/config.yaml"),
     **_tricks(
         "run/summary.json", "run/predictions.csv", "run/metrics.csv", "run/checkpoints", "run/checkpoints/last.pt"
     ),
@@ -186,7 +186,7 @@ STORE: dict[str, Trick] = {
 COMPARISON: dict[str, Trick] = {
     **_tricks("compare/config.yaml", "compare/trials.jsonl", "compare/trials.jsonl.lock", "compare/trials.csv"),
     **_tricks("compare/summary.csv", "compare/summary.md", "compare/predictions.csv"),
-    **_tricks("compare/report.html", "compare/models"),
+    **_tricks("compare/report.html"),
     "class path as target": _yaml("compare/config.yaml", **_TARGET),
     "class path as method": _yaml("compare/config.yaml", methods=[EVIL, "mi-kernel-svm"]),
 }

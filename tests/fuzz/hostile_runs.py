@@ -232,15 +232,8 @@ def _json_values(folder: Path, rng: Random) -> str:
     return ANY
 
 
-def _fold_values(folder: Path, rng: Random) -> str:
-    """A value of another type in the summary of one of several folds."""
-    path = rng.choice(sorted(folder.glob("folds/fold-*/summary.json")))
-    path.write_text(json.dumps(_strange_tree(json.loads(path.read_text()), rng, plain=True)))
-    return ANY
-
-
 def _record_values(folder: Path, rng: Random) -> str:
-    path = rng.choice(sorted((*folder.glob("*/config.yaml"), *folder.glob("*/folds.yaml"))))
+    path = rng.choice(sorted(folder.glob("*/config.yaml")))
     path.write_text(yaml.safe_dump(_strange_tree(yaml.safe_load(path.read_text()), rng, plain=True)))
     return ANY
 
@@ -281,7 +274,6 @@ HOSTILE_RUNS: dict[str, tuple[Craft, ...]] = {
     "auto": (journal_rows,),
     "saved": (run_types, run_code),
     "finished": (_json_values, _record_values),
-    "folds": (_fold_values, _record_values),
     "report": (_json_values, _json_values, _record_values),
     **{f"report {name}": (_json_values,) for name in ("multiclass", "ordinal", "continuous", "survival")},
     "report data": (_json_values, run_types),

@@ -191,7 +191,7 @@ def _settings() -> str:
 
 def _compare(words: list[str]) -> str:
     _command("compare", "bags.csv", *words, "--out", "compare")
-    rows = pd.read_csv("compare/trials.csv").drop(columns=["seconds", "peak_mib"])
+    rows = pd.read_csv("compare/trials.csv").drop(columns="seconds")
     return str(rows.sort_values(["method", "repeat", "fold"]).to_csv(index=False))
 
 

@@ -236,24 +236,6 @@ def _candidates(folder: Path) -> None:
         try_candidates()
 
 
-@_once
-def _folds(folder: Path) -> None:
-    table(folder / "bags.csv")
-    splits = ["fold_0,fold_1"] + [
-        ",".join(("train", "test", "val")[(bag + k) // 2 % 3] for k in (0, 2)) for bag in range(40)
-    ]
-    names = ["bag", *(f"b{bag:02d}" for bag in range(40))]
-    (folder / "splits.csv").write_text("\n".join(map(",".join, zip(names, splits))) + "\n")
-    with contextlib.chdir(folder):
-        _quietly(["fit", "bags.csv", *FOLDS])
-
-
-FOLDS = [
-    *("--split-file", "splits.csv", "--fold", "all", "--epochs", "1", "--members", "1", "--no-baseline"),
-    *("--out", "folds"),
-]
-
-
 def _subgroups(folder: Path) -> None:
     _run(folder)
     rows = [f"b{bag:02d},{'mf'[bag % 2]},{40 + bag}" for bag in range(40)]
@@ -389,7 +371,7 @@ def _sample(name: str, write: Callable[[Path, int], Any], suffix: str, how: dict
 
 _READ = (  # of a run, by `midam report`
     *("run/summary.json", "run/predictions.csv", "run/baseline.csv", "run/metrics.csv", "run/config.yaml"),
-    *("run/explain/*.json", "run/log.txt", "run/*.png"),
+    *("run/explain/*.json", "run/*.png"),
 )
 _RUN_TEXTS = ("*.json", "*.csv", "*.yaml", "*.txt")
 
@@ -412,7 +394,6 @@ def _written() -> list[Sample]:
     }
     compare = {**report, "words": ["report", "compare", "--out", "page.html"]}
     run, bags = {"do": "command"}, {"text": _RUN_TEXTS}
-    folds = {**run, "words": ["fit", "bags.csv", *FOLDS], "written": ["folds/folds.csv", "folds/folds.md"]}
     finished = {**run, "words": ["fit", "--resume", "run"]}
     subgroups = ["report", "run", "--table", "patients.csv", "--subgroups", "sex,age", "--out", "page.html"]
     weights = ("run/model.pt", "run/config.yaml")
@@ -426,7 +407,6 @@ def _written() -> list[Sample]:
         Sample("exported", _export, ("export/config.json", "export/*.pt2"), {"do": "exported"}, ("*.pt2",), _RUN_TEXTS),
         Sample("report compare", _whole_comparison, compared, compare, text=("*.csv", "*.yaml", "*.md", "*.jsonl")),
         Sample("auto", _candidates, ("candidates.jsonl",), {"do": "candidates"}, text=("*.jsonl",)),
-        Sample("folds", _folds, ("folds/folds.yaml", "folds/fold-*/summary.json"), folds, **bags),
         Sample("stopped folds", _stopped_folds, ("run/folds.jsonl",), finished, text=("*.jsonl",)),
         Sample("finished", _run, ("run/summary.json", "run/config.yaml"), finished, **bags),
         Sample("saved", _run, ("run/model.pt",), {"do": "saved"}, ("*.pt",)),

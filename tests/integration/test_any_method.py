@@ -1,16 +1,13 @@
-"""Any method is a model: `midam fit --method`, and `midam compare --deploy`."""
+"""Any method is a model: `midam fit --method`."""
 
 import json
 
-import numpy as np
 import pytest
 import yaml
 from tests.integration.commands import table
 
 from midam.cli import main, parse
-from midam.compare import Baseline, Grid, ModelBaseline, deploy_method, repeated_folds, run_comparison
-from midam.compare.deploy import best_method
-from midam.data.sources import read_bags
+from midam.compare import ModelBaseline
 from midam.errors import ConfigError
 from midam.export import export_run
 from midam.methods.names import method_settings
@@ -25,15 +22,6 @@ TREES = "bag-statistics-extratrees"
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return table(tmp_path_factory.mktemp("data") / "bags.csv")
-
-
-@pytest.fixture(scope="module")
-def compared(data):
-    bags = read_bags(str(data))
-    methods = ["dam-att", "instance-logistic-max", "bag-statistics-logistic", "mi-kernel-svm"]
-    settings = Settings(epochs=4, members=1)
-    how = {"settings": settings, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
-    return bags, settings, run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=3), **how)
 
 
 def test_a_method_of_the_paper_is_a_shorthand_of_settings(data, tmp_path):
@@ -112,99 +100,6 @@ def test_an_export_holds_the_weights_and_a_card_of_the_method(data, tmp_path):
     assert f"The method is `{TREES}`" in card
     assert "pooled by" not in card
     assert json.loads((tmp_path / "out" / "config.json").read_text())["method"] == TREES
-
-
-def test_the_best_method_is_the_highest_mean_over_the_folds(compared):
-    _, _, comparison = compared
-    table_of = comparison.summary.set_index("method")["auroc"]
-    if table_of.idxmax() != "mi-kernel-svm":
-        assert best_method(comparison) == table_of.idxmax()
-    with pytest.raises(ConfigError, match=r"got 'mi-kernel-svm'.* `deploy_method`"):
-        best_method(comparison, "mi-kernel-svm")
-    with pytest.raises(ConfigError, match=r"Expected a method of the comparison"):
-        best_method(comparison, TREES)
-
-
-def test_a_deployed_model_outlives_a_page_that_cannot_be_written(compared, tmp_path, monkeypatch):
-    bags, settings, comparison = compared
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("midam.compare.deploy.write_run_report", full)
-    with pytest.raises(OSError, match="No space left"):
-        deploy_method(bags, comparison, tmp_path / "run", settings=settings, method="instance-logistic-max")
-    assert load_run(tmp_path / "run").method == "instance-logistic-max"
-
-
-@pytest.mark.parametrize("method", ["dam-att", "bag-statistics-logistic", "instance-logistic-max"])
-def test_a_deployed_method_is_a_run_of_all_bags(compared, tmp_path, method):
-    bags, settings, comparison = compared
-    summary = deploy_method(bags, comparison, tmp_path / "run", settings=settings, method=method)
-    run = load_run(tmp_path / "run")
-    assert set(run.splits.values()) == {"train"}
-    assert set(summary) & {"test", "val", "train"} == {"train"}
-    row = comparison.summary.set_index("method").loc[method]
-    assert summary["deployed"]["auroc"] == row["auroc"]
-    assert f"Cross-validated AUROC of {method}: {row['auroc']:.3f}" in summary["deployed"]["note"]
-    if method == "dam-att":
-        assert (run.calibrator, run.threshold) == (None, None)
-    else:
-        known = run.decision.thresholds
-        assert known.bags == known.out_of_fold == len(bags)
-        assert "Probabilities and threshold come from inner folds" in summary["deployed"]["note"]
-    assert "Cross-validated AUROC" in (tmp_path / "run" / "report.html").read_text()
-    if method == "dam-att":
-        trials = comparison.trials[comparison.trials["method"] == method]
-        chosen = trials[trials["lr"] == trials["lr"].mode()[0]]
-        assert run.settings.training.lr in set(trials["lr"])
-        assert trials["epoch"].min() <= summary["epochs"] <= trials["epoch"].max()
-        assert len(chosen)
-    else:
-        assert run.method == method
-
-
-@pytest.mark.long
-def test_the_command_deploys_the_winner(data, tmp_path, capsys):
-    run, out, scores = tmp_path / "run", tmp_path / "compared", tmp_path / "scores.csv"
-    how = [
-        "--methods",
-        "instance-logistic-max,bag-statistics-logistic",
-        "--cv",
-        "1x3",
-        "--jobs",
-        "1",
-        "--out",
-        str(out),
-    ]
-    assert main(["compare", str(data), *how, "--deploy", str(run)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "the highest of 2 methods on the same folds, which is optimistic" in told
-    assert main(["predict", str(run), str(data), "--out", str(scores)]) == 0
-    assert len(scores.read_text().splitlines()) == 41
-    assert main(["compare", str(data), *how, "--deploy", str(run)]) == 2  # the folder holds a run
-    assert "Expected a free run folder" in capsys.readouterr().err
-    assert main(["compare", str(data), *how, "--deploy-method", "instance-logistic-max"]) == 2
-    assert "without --deploy" in " ".join(capsys.readouterr().err.split())
-    named = ["--deploy", str(tmp_path / "named"), "--deploy-method", "instance-logistic-max"]
-    assert main(["compare", str(data), *how, *named]) == 0
-    assert load_run(tmp_path / "named").method == "instance-logistic-max"
-
-
-def test_what_cannot_be_deployed_is_refused_before_anything_runs(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(BASELINES._added, "first-feature", FirstFeature)
-    how = ["--methods", "mi-kernel-svm,first-feature", "--cv", "1x3"]
-    folders = ["--out", str(tmp_path / "compared"), "--deploy", str(tmp_path / "run")]
-    assert main(["compare", str(data), *how, *folders]) == 2
-    assert "trains and scores in one call" in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "compared").exists()
-
-
-class FirstFeature(Baseline):
-    """A baseline that is no model."""
-
-    def score(self, bags, trial):
-        return np.array([bags[i][:, 0].mean() for i in trial.score])
 
 
 class Doubled(ModelBaseline):

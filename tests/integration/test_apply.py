@@ -12,7 +12,7 @@ from tests.integration.commands import fitted, table
 from midam import Bags, read_bags
 from midam.cli import main
 from midam.registry import METRICS
-from midam.runs.apply import evaluate_run
+from midam.runs.apply import evaluate_bags
 from midam.runs.loaded import load_run
 
 
@@ -246,14 +246,14 @@ def test_a_patient_that_was_a_bag_and_is_a_group_now_is_warned_of(made):
     ).replace(feature_names=bags.feature_names)
     known = 2 * sum(split != "test" for split in trained.splits.values())
     with pytest.warns(UserWarning, match=f"^{known} of 80 new bags .* no test"):
-        evaluate_run(trained, slides)
+        evaluate_bags(trained, slides)
     patients = slides.subset(range(0, 80, 2)).replace(ids=bags.ids, groups=None)
     grouped = dataclasses.replace(trained, groups=dict.fromkeys(bags.ids[:7].tolist(), "train"), splits={})
     with pytest.warns(UserWarning, match="^7 of 40 new bags .* no test"):
-        evaluate_run(grouped, patients)
+        evaluate_bags(grouped, patients)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        evaluate_run(trained, slides.replace(groups=[f"other{i // 2}" for i in range(80)]))
+        evaluate_bags(trained, slides.replace(groups=[f"other{i // 2}" for i in range(80)]))
 
 
 def test_known_bags_among_new_ones_stay_apart_whatever_their_ids(made, tmp_path, capsys):

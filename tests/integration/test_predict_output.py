@@ -90,13 +90,6 @@ def test_metrics_and_their_page_have_files_of_their_own(made, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_comparison_and_its_model_have_folders_of_their_own(tmp_path, capsys):
-    for deploy in ("c", "c/models"):
-        words = ["--methods", "midam,ce-mean", "--out", str(tmp_path / "c"), "--deploy", str(tmp_path / deploy)]
-        assert main(["compare", "none.csv", *words]) == 2
-        assert "Expected another folder than the comparison for --deploy" in capsys.readouterr().err
-
-
 def test_metrics_are_printed_where_their_file_cannot_be_written(made, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["evaluate", str(made[1]), str(made[0]), "--out", str(tmp_path / "file/e.json")]) == 2

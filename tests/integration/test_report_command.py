@@ -36,7 +36,7 @@ def made(tmp_path_factory):
     assert main(["report", str(run), str(other), *subgroups]) == 0
     bags = read_bags(str(data), groups="patient")
     folds, methods = repeated_folds(bags, repeats=1, folds=3), ["instance-logistic-max", "mi-kernel-svm"]
-    run_comparison(bags, methods, folds, out=folder / "compared", measure_memory=False)
+    run_comparison(bags, methods, folds, out=folder / "compared")
     for target in ("multiclass", "survival"):
         data, out = write_npz(folder / f"{target}.npz", target), str(folder / target)
         short = ["--epochs", "2", "--members", "1", "--no-baseline"]
@@ -106,7 +106,7 @@ def test_a_page_that_cannot_be_written_costs_no_figures(made, tmp_path, capsys):
         (["compared", "--subgroups", "site", "--table", "sites.csv"], "Expected no --subgroups for a comparison"),
         (["run", "--subgroups", "sitte", "--table", "sites.csv"], "did you mean 'site'?"),
         (["run", "--subgroups", "site", "--table", "sites.csv"], "or name it with --bag-column"),
-        (["nothing"], "got nothing, which does not exist"),
+        (["nothing"], "Expected a run, got nothing in nothing"),
         (["run", "other.csv", "--out", "own.csv"], "Expected an .html file for --out"),
     ],
 )

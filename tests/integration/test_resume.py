@@ -14,7 +14,7 @@ from midam.cli import main
 from midam.train.checkpoint import load_checkpoint
 
 EPOCHS = dict.fromkeys(("vrsp", "minibatch", "exact", "exact-point"), 6)
-FILES = {"config.yaml", "log.txt", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
+FILES = {"config.yaml", "metrics.csv", "checkpoints", "last.pt", "best.pt"}
 METHODS = {
     "vrsp": ["--optimizer", "sgd", "--members", "2"],
     "minibatch": [
@@ -155,14 +155,14 @@ def table_run(tmp_path_factory):
     return fitted(tmp_path_factory.mktemp("table"), "--epochs", "2")
 
 
-def but_the_log(run):
-    """Content of each file of a run; its log grows by what is refused."""
-    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "log.txt"}
+def content(run):
+    """Content of each file of a run."""
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
 def test_other_data_are_refused(table_run, tmp_path, capsys):
     data, run = table_run
-    before = but_the_log(run)
+    before = content(run)
     other = tmp_path / "other.csv"
     lines = data.read_text().splitlines()
     other.write_text("\n".join([*lines[:-1], lines[-1][:-1] + "9"]) + "\n")
@@ -171,7 +171,7 @@ def test_other_data_are_refused(table_run, tmp_path, capsys):
     assert str(other) in message
     assert str(data) in message
     assert message.count("\n") == 1
-    assert but_the_log(run) == before
+    assert content(run) == before
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,6 @@ def test_a_run_whose_data_were_moved_says_how_to_go_on(table_run, tmp_path, caps
     assert main(["fit", "--resume", str(run)]) == 2
     error = capsys.readouterr().err
     assert f"name moved data: `midam fit DATA --resume {run}`" in error
-    assert "`midam embed IMAGES --out runs/vectors/gone`" in error
     (run / "config.yaml").write_text(text)
 
 
@@ -228,7 +227,7 @@ def test_a_run_from_before_a_setting_goes_on_with_its_default(tmp_path, capsys):
 
 def test_no_run_to_resume(tmp_path, capsys):
     assert main(["fit", "digits", "--resume", str(tmp_path / "none")]) == 2
-    assert "none, which does not exist; start the run" in capsys.readouterr().err
+    assert "Expected a run, got nothing in" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -257,7 +256,7 @@ def test_a_full_disk_later_keeps_what_was_done(tmp_path):
     assert finish(start(*command, str(run), log=log, file_limit=limit)) == 2
     assert f"--resume {run}" in log.read_text()
     assert "last.pt" in log.read_text()
-    assert {p.name for p in run.rglob("*") if p.is_file() and p.name != "log.txt"} == {
+    assert {p.name for p in run.rglob("*") if p.is_file()} == {
         "config.yaml",
         "metrics.csv",
         "best.pt",

@@ -11,7 +11,6 @@ cd "$work"
 "$bin/midam" fit digits --epochs 3 --num-instances 4 --out run
 "$bin/midam" predict run digits --out scores.csv
 test "$(wc -l < scores.csv)" -eq 361
-"$bin/midam" completion bash > midam.bash && bash -n midam.bash
 # The line that errors and pages name: pip adds an extra to the midam that is installed, and looks for it nowhere.
 "$bin/python" -m pip install --quiet "midam[excel]" && "$bin/python" -c 'import openpyxl'
 "$bin/python" - "$wheel" <<'PYTHON'

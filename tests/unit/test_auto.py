@@ -16,7 +16,6 @@ from tests.quick import usual
 from midam import MIDAMClassifier
 from midam.cli import main, parse
 from midam.compare import repeated_folds, run_comparison
-from midam.compare.deploy import deploy_method
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError, DivergedError
 from midam.evaluate.calibrate import PlattCalibrator
@@ -522,26 +521,11 @@ def test_a_comparison_chooses_inside_each_training_part(monkeypatch):
         return real(self, bags, *how)
 
     monkeypatch.setattr(Auto, "fit", watched)
-    found = run_comparison(bags, ["auto", VECTORS[0]], folds, measure_memory=False)
+    found = run_comparison(bags, ["auto", VECTORS[0]], folds)
     assert seen == [bags.ids[fold.train].tolist() for fold in folds]
     model = _choose(bags.subset(folds[0].train), 0).model
     own = found.trials.query("method == 'auto' and fold == 0")["auroc"].iloc[0]
     assert auroc(bags.labels[folds[0].test], predict(model, bags.subset(folds[0].test))) == own
-
-
-@pytest.mark.long
-def test_the_winner_of_a_comparison_is_deployed_as_it_is_fitted(tmp_path):
-    bags = make_bags(42)
-    found = run_comparison(bags, ["auto", VECTORS[0]], repeated_folds(bags, repeats=1, folds=2), measure_memory=False)
-    summary = deploy_method(bags, found, tmp_path / "run", method="auto")
-    wanted = _choose(bags, 0)
-    weights = [[row["weight"] for row in tried["auto"]["tried"]] for tried in (summary, wanted.entries)]
-    assert weights[0] == weights[1]
-    assert summary["deployed"]["method"] == "auto"
-    assert summary["thresholds"]["out_of_fold"] == summary["thresholds"]["bags"] == 42
-    assert "Probabilities and threshold come from inner folds" in summary["deployed"]["note"]
-    assert load_run(tmp_path / "run").calibrator is not None
-    assert predict(load_run(tmp_path / "run").model, bags).tolist() == predict(wanted.model, bags).tolist()
 
 
 def test_bags_of_inner_folds_have_scores_of_mixtures_that_did_not_see_them():
@@ -572,7 +556,7 @@ def test_a_search_that_a_full_disk_ends_is_kept_and_continues(tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("midam.runs.results.save_checkpoint", full)
         assert main(["fit", str(data), "--method", "auto", "--out", str(out)]) == 2
-    assert f"then continue with `midam fit {data} --resume {out}`" in capsys.readouterr().err
+    assert f"Continue with `midam fit {data} --resume {out}`" in capsys.readouterr().err
     kept = (out / "candidates.jsonl").read_bytes()
     assert [json.loads(line)["method"] for line in kept.splitlines()] == list(VECTORS)
     assert main(["fit", str(data), "--resume", str(out)]) == 0

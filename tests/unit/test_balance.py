@@ -223,7 +223,7 @@ def test_a_site_that_sends_most_positive_bags_is_not_what_is_learned():
 def test_a_comparison_trains_on_balanced_batches():
     bags, settings = sited_bags(), Settings(balance="site", epochs=1, members=1)
     folds = repeated_folds(bags, repeats=1, folds=2)
-    how = {"settings": settings, "measure_memory": False}
+    how = {"settings": settings}
     names = ["midam", "instance-logistic-max"]
     found = run_comparison(bags, names, folds, **how).predictions
     plain = run_comparison(bags, names, folds, **{**how, "settings": settings.replace(balance=None)}).predictions

@@ -12,7 +12,6 @@ from midam.compare import Grid, Workers, repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.data.on_disk import _available, _granted, free_memory
 from midam.errors import ConfigError, Note, OneClassError
-from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.train.members import batch_sizes, choose_batch_size
 from midam.train.side import Trial, train_trials
@@ -160,7 +159,14 @@ def test_trials_choose_by_their_own_training_bags():
         np.testing.assert_allclose(result.loss, [row["loss"] for row in alone.history], rtol=1e-5)
 
 
-def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path):
+def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path, monkeypatch):
+    chosen = []
+
+    def noted(config, train):
+        chosen.append(choose_batch_size(config, train))
+        return chosen[-1]
+
+    monkeypatch.setattr("midam.train.trainer.choose_batch_size", noted)
     bags = witness_bags(40, largest=5)
     folds, out = repeated_folds(bags, repeats=1, folds=2), tmp_path / "out"
     # A test bag that is larger than all others; were it looked at, 16 instances would be drawn.
@@ -169,14 +175,9 @@ def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path):
     parts[folds[0].test[0]] = part
     bags = Bags.from_list(parts, bags.labels)
     how = {"settings": Settings(num_instances="auto", epochs=1), "grid": Grid([0.05], [1.0], "last")}
-    found = run_comparison(
-        bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, keep_models=True
-    )
-    kept = [load_run(out / f"models/midam-att/repeat-0-fold-{fold}").settings.training.batch for fold in (0, 1)]
-    assert kept == [(8, 8, 4), (8, 8, 16)]
-    again = run_comparison(
-        bags, ["midam-att", "ce-mean"], folds, **how, out=out, measure_memory=False, workers=Workers(jobs=2)
-    )
+    found = run_comparison(bags, ["midam-att", "ce-mean"], folds, **how, out=out)
+    assert [config.training.batch for config in chosen[:2]] == [(8, 8, 4), (8, 8, 16)]
+    again = run_comparison(bags, ["midam-att", "ce-mean"], folds, **how, out=out, workers=Workers(jobs=2))
     assert again.summary.equals(found.summary)
 
 

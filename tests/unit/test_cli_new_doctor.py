@@ -160,7 +160,6 @@ def test_json_prints_the_result_of_each_command_alone(visits, tmp_path, capsys):
     assert figures == json.loads((tmp_path / "e.json").read_text())
     facts = result("data", "describe", visits, *columns)
     assert facts["facts"]["bags"]
-    assert "complete" in result("completion", "bash")["script"]
     folder = tmp_path / "compared"
     compared = result(
         *("compare", visits, *columns, "--methods", "bag-statistics-logistic,bag-statistics-extratrees"),

@@ -8,10 +8,9 @@ import pytest
 from tests import judging, quick
 from tests.trainings import bags_with, outcome_bags
 
-import midam
 from midam.cli.compare import _warn_of_unused
 from midam.cli.parser import Options
-from midam.compare import Fold, Grid, corrected_interval, deploy_method, repeated_folds, run_comparison
+from midam.compare import Fold, Grid, corrected_interval, repeated_folds, run_comparison
 from midam.compare.folds import fold_remarks, validation_part
 from midam.compare.methods import usual_methods
 from midam.compare.trials import open_trials
@@ -22,7 +21,6 @@ from midam.evaluate import class_aurocs
 from midam.methods.inner_folds import inner_folds
 from midam.methods.method import Baseline
 from midam.registry import BASELINES
-from midam.runs.loaded import predict_run
 from midam.settings import Settings
 from midam.targets import target_of
 from midam.train.trainer import Trainer
@@ -31,7 +29,7 @@ TREES, COX = "bag-statistics-extratrees", "bag-statistics-cox"
 TARGETS = ("multiclass", "multilabel", "ordinal", "continuous", "survival")
 KEPT = ("multiclass", "survival")
 FEW = Settings(epochs=2, members=1)
-ALONE = {"grid": Grid([0.05], [1.0], "last"), "measure_memory": False}
+ALONE = {"grid": Grid([0.05], [1.0], "last")}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,8 +139,7 @@ def compared(tmp_path_factory, few_trees):
             bags = outcome_bags(target, groups=[f"g{i // 2}" for i in range(60)])
             folds, out = repeated_folds(bags, repeats=1, folds=2), tmp_path_factory.mktemp(target) / "out"
             trained = "cox+minibatch+mean" if target == "survival" else "pairwise+vrsp+mean"
-            how = {"settings": FEW, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
-            how["keep_models"] = target in KEPT
+            how = {"settings": FEW, "grid": Grid([0.1, 0.01], [1.0])}
             with quick.drawing():
                 found[target] = bags, folds, run_comparison(bags, ["midam", trained, TREES], folds, out=out, **how), out
         return found[target]
@@ -154,7 +151,7 @@ def compared(tmp_path_factory, few_trees):
 def test_trials_tables_and_scores_name_the_metric_of_the_target(target, compared):
     bags, folds, comparison, out = compared(target)
     kind = target_of(bags)
-    columns = ["method", "repeat", "fold", kind.metric, "seconds", "peak_mib", "lr", "margin", "epoch"]
+    columns = ["method", "repeat", "fold", kind.metric, "seconds", "lr", "margin", "epoch"]
     trials = pd.read_csv(out / "trials.csv")
     assert list(trials) == [*columns, "test_bags", "seed", "status"]
     assert trials["status"].eq("ok").all()
@@ -208,7 +205,7 @@ def test_a_second_call_computes_nothing_and_damage_is_refused(target, compared, 
     copy.mkdir()
     for name in ("trials.jsonl", "config.yaml"):
         (copy / name).write_bytes((out / name).read_bytes())
-    how = {"settings": FEW, "grid": Grid([0.1, 0.01], [1.0]), "measure_memory": False}
+    how = {"settings": FEW, "grid": Grid([0.1, 0.01], [1.0])}
     run_comparison(bags, comparison.summary["method"].tolist(), folds, out=copy, **how)
     lines = (out / "trials.jsonl").read_text()
     assert (copy / "trials.jsonl").read_text() == lines
@@ -219,18 +216,6 @@ def test_a_second_call_computes_nothing_and_damage_is_refused(target, compared, 
         path.write_text(json.dumps(row | change) + "\n")
         with pytest.raises(CheckpointError, match=f"{with_article(kind.metric)} in"):
             open_trials(path, metric=kind.metric, columns=kind.count)
-
-
-@pytest.mark.parametrize("target", KEPT)
-def test_kept_models_score_as_their_trial_and_decide(target, compared):
-    bags, folds, comparison, out = compared(target)
-    method = comparison.summary["method"][1]
-    run = midam.load_run(out / "models" / method / "repeat-0-fold-1")
-    part = comparison.predictions.query("method == @method and fold == 1")
-    scores, found = part[target_of(bags).score_columns].to_numpy(), predict_run(run, bags.subset(folds[1].test))[0]
-    np.testing.assert_allclose(found.reshape(scores.shape), scores, rtol=1e-4)
-    assert run.decision is not None
-    assert {run.splits[bag] for bag in part["bag"]} == {"test"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -251,7 +236,7 @@ def test_the_table_of_classes_has_means_over_the_folds_that_rank_them(tmp_path):
     values[folds[0].test, 1] = np.nan
     bags = Bags.from_list([bags[i] for i in range(60)], outcome=TargetLabels("multilabel", values, ("p", "q")))
     path = "first-feature"
-    found = run_comparison(bags, [path, TREES], folds, measure_memory=False, out=tmp_path / "out")
+    found = run_comparison(bags, [path, TREES], folds, out=tmp_path / "out")
     assert "the macro AUROC of a fold leaves out a label without an AUROC: q (1)" in found.notes
     part = found.predictions[found.predictions["method"] == TREES]
     scores = part[["score_p", "score_q"]].to_numpy().reshape(3, 20, 2)
@@ -266,7 +251,7 @@ def test_the_table_of_classes_has_means_over_the_folds_that_rank_them(tmp_path):
 def test_a_single_fold_has_the_intervals_of_its_test_bags(target, grouped, tmp_path):
     bags = outcome_bags(target, 80, groups=[f"g{i // 2}" for i in range(80)] if grouped else None)
     fold, names = Fold(0, 0, np.arange(40), np.arange(40, 80)), ["first-feature", TREES]
-    found = run_comparison(bags, names, [fold], measure_memory=False, out=tmp_path / "out")
+    found = run_comparison(bags, names, [fold], out=tmp_path / "out")
     kind, groups = target_of(bags), bags.groups[fold.test] if grouped else None
     values, shape = kind.values(bags)[fold.test], (-1,) if kind.count == 1 else (-1, kind.count)
     by_method = found.predictions.groupby("method", sort=False)
@@ -287,21 +272,21 @@ def test_folds_that_rank_or_teach_nothing_are_left_out_and_counted():
     folds.append(Fold(0, 3, np.setdiff1d(np.arange(60), censored[:4]), censored[:4]))
     folds.append(Fold(0, 4, censored, event))
     names = [COX, "first-feature"]
-    found = run_comparison(bags, names, folds, measure_memory=False)
+    found = run_comparison(bags, names, folds)
     assert found.trials["status"].tolist() == (["ok"] * 3 + ["unranked-test", "unfit-train"]) * 2
     assert found.summary[["unranked", "unfit", "no_validation", "diverged"]].values.tolist() == [[1, 1, 0, 0]] * 2
-    alone = run_comparison(bags, names, folds[:3], measure_memory=False)
+    alone = run_comparison(bags, names, folds[:3])
     assert found.summary["c_index"].tolist() == alone.summary["c_index"].tolist()
     assert "1 folds left out, whose test part holds no two bags that their labels order" in found.markdown()
     with pytest.raises(BagDataError, match="Expected a fold with enough training bags"):
-        run_comparison(bags, names, folds[3:], measure_memory=False)
+        run_comparison(bags, names, folds[3:])
 
 
 def test_folds_that_cannot_spare_validation_bags_are_told():
     bags = bags_with("multiclass", [0, 0, 1, 1, 0, 0, 1, 1], ["a", "b"])
     folds = repeated_folds(bags, repeats=1, folds=2)
     with pytest.raises(BagDataError, match=r"enough bags for validation bags, got none of 2.*nothing to choose"):
-        run_comparison(bags, ["ce-mean", "midam-att"], folds, settings=FEW, measure_memory=False)
+        run_comparison(bags, ["ce-mean", "midam-att"], folds, settings=FEW)
 
 
 @pytest.fixture(autouse=True)
@@ -326,13 +311,6 @@ def test_a_baseline_of_ones_own_says_what_it_serves():
     bags = outcome_bags("ordinal")
     with pytest.raises(ConfigError, match=r"got first-feature; name midam"):
         run_comparison(bags, ["first-feature", TREES], repeated_folds(bags, repeats=1, folds=2))
-
-
-def test_no_method_is_deployed_for_other_targets(compared, tmp_path):
-    bags, _, comparison, _ = compared("ordinal")
-    with pytest.raises(ConfigError, match="Expected bags of two classes to deploy a method, got the target 'ordinal'"):
-        deploy_method(bags, comparison, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_missing_values_are_filled_from_the_training_bags_of_each_fold():

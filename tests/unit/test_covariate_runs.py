@@ -15,7 +15,7 @@ from midam.evaluate import Pairs, auroc
 from midam.export import export_run
 from midam.methods.callbacks import Callbacks
 from midam.report.words import covariate_words
-from midam.runs.apply import evaluate_run, read_for
+from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.data import SplitBags
 from midam.runs.fit import fit_run, resume_run
 from midam.runs.folder import RunFolder
@@ -136,7 +136,7 @@ def test_a_run_remembers_its_covariates(run, data, tmp_path):
     scores, _ = predict_run(loaded, bags)
     rows = [line.split(",") for line in (run / "predictions.csv").read_text().splitlines()]
     np.testing.assert_allclose(scores, [float(row[rows[0].index("score")]) for row in rows[1:]], rtol=1e-6)
-    assert evaluate_run(loaded, read_for(loaded, str(data), labeled=True))["test"]["bags"] == 20
+    assert evaluate_bags(loaded, read_for(loaded, str(data), labeled=True)).result["test"]["bags"] == 20
     # site was constant in training: it need not be there.
     parts = dict(np.load(data))
     for name in ("site", "age"):

@@ -18,7 +18,7 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import make_candidate
 from midam.methods.callbacks import Callbacks
-from midam.methods.method import Folds
+from midam.methods.method import Fitted, Folds
 from midam.methods.names import make_method
 from midam.runs import load_run
 from midam.runs.cross_validation import preparing, train_folds
@@ -146,9 +146,10 @@ def test_a_site_with_more_positive_bags_keeps_its_higher_scores():
     folds = choose_folds(bags, Settings(folds="site"), at_once=True)
     parts = SplitBags(bags, np.full(600, "train"), folds=folds, by_site=True)
     scored = OutOfFold(labels, scores, folds)
-    evaluation = RunEvaluation(parts, scores, rule="youden", out_of_fold=scored)
+    config = Settings(threshold="youden").resolve((1,))
+    evaluation = RunEvaluation(Fitted(None, config, out_of_fold=scored), parts, scores)
     share = {name: labels[sites == name].mean() for name in "ABC"}
-    for name, entry in evaluation.by_site(bags).items():
+    for name, entry in evaluation.by_site().items():
         assert abs(entry["called"] / 200 - (0.16 + 0.68 * share[name])) < 0.1, name
     means = [evaluation.decided.predict(scores)[sites == name].mean() for name in "ABC"]
     assert means[0] < means[1] < means[2]

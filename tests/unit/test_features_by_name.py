@@ -26,7 +26,7 @@ from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
 from midam.evaluate.predict import instance_scores
 from midam.explain.explanation import explain_bag
-from midam.runs import evaluate_run, load_run, predict_run, write_instance_scores
+from midam.runs import evaluate_bags, load_run, predict_run, write_instance_scores
 from midam.runs.typical import ordinary_values, warn_of_units
 from midam.sklearn.trained import _joined
 from midam.train.trainer import Trainer
@@ -206,7 +206,7 @@ def test_a_store_in_another_order_is_read_by_name(trained: tuple[Path, pd.DataFr
 
 def test_bags_are_known_by_content_whatever_the_order_of_their_features(trained: tuple[Path, pd.DataFrame]) -> None:
     run, frame = trained
-    found = evaluate_run(load_run(run), bags_of(shuffled(frame)))
+    found = evaluate_bags(load_run(run), bags_of(shuffled(frame))).result
     assert found["headline"] == "test"
 
 

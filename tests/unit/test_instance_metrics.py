@@ -25,7 +25,7 @@ from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
-from midam.runs.apply import evaluate_run
+from midam.runs.apply import evaluate_bags
 from midam.settings import Settings
 from midam.train.side import Trial, train_trial
 
@@ -180,7 +180,7 @@ def test_a_run_reports_how_well_it_finds_the_labeled_instances(labeled_run, caps
     assert "train" in shown
     assert main(["evaluate", str(folder / "run"), str(folder / "rows.csv")]) == 0
     assert "labeled instances: the top instance is positive in" in capsys.readouterr().out
-    assert "instances" not in evaluate_run(run, Bags.from_list([[[0.0]], [[4.0]]], [0, 1], feature_names=["x"]))
+    assert "instances" not in evaluate_bags(run, Bags.from_list([[[0.0]], [[4.0]]], [0, 1], feature_names=["x"])).result
 
 
 @pytest.mark.drawn
@@ -207,7 +207,7 @@ def compared_bags(*, labeled=True):
 
 def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path):
     models = ["bag-statistics-logistic", "instance-logistic-max", "embedding-networks"]
-    methods, options = ["midam-smx", "midam-mean", *models, "mi-kernel-svm"], {"measure_memory": False}
+    methods, options = ["midam-smx", "midam-mean", *models, "mi-kernel-svm"], {}
     options |= {"settings": Settings(epochs=20, members=1, num_positive=4, num_negative=4)}
     options |= {"grid": Grid(lrs=[0.1], margins=[1.0])}
     bags = compared_bags()

@@ -234,7 +234,7 @@ def test_a_target_is_a_known_name_wherever_it_stands(here, target):
 IMPORTS = {
     "load_plugins": {"cli/app.py", "compare/workers.py"},
     "import_module": {
-        *("cli/app.py", "cli/completion.py", "compare/workers.py", "errors.py"),
+        *("cli/app.py", "compare/workers.py", "errors.py"),
         *("export/programs.py", "lazy_imports.py", "registry.py"),
     },
     "find_spec": {"imaging/pixels.py"},

@@ -457,7 +457,7 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     bags = read_bags(str(data), groups="patient")
     folds = repeated_folds(bags, repeats=2, folds=3)
     methods = ["instance-logistic-max", "mi-kernel-svm"]
-    found = run_comparison(bags, methods, folds, out=tmp_path / "out", measure_memory=False)
+    found = run_comparison(bags, methods, folds, out=tmp_path / "out")
     page = Reader(tmp_path / "out/report.html")
     for row in found.summary.to_dict("records"):
         assert page.numbers[f"{row['method']}.auroc"] == pytest.approx(row["auroc"], rel=1e-8)

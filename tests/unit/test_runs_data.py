@@ -8,7 +8,7 @@ from midam.data.bags import Bags
 from midam.data.digests import set_digests
 from midam.errors import BagDataError, ConfigError, LeakageError, OneClassError
 from midam.registry import READERS
-from midam.runs import evaluate_run
+from midam.runs import evaluate_bags
 from midam.runs.data import describe_origin, read_data, split_data
 from midam.settings import Settings
 
@@ -123,8 +123,8 @@ def test_bags_in_another_order_under_other_names_are_those_of_the_run():
     run = MIDAMClassifier(epochs=1, members=1, val_fraction=0.2).fit(data, data.labels).to_run()
     copies = in_another_order(data)
     assert run.known_splits(copies) == run.known_splits(data) == [run.splits[name] for name in data.ids]
-    assert set(evaluate_run(run, copies)) >= {"val", "train"}
-    assert "new" not in evaluate_run(run, copies)
+    assert set(evaluate_bags(run, copies).result) >= {"val", "train"}
+    assert "new" not in evaluate_bags(run, copies).result
     changed = np.array(copies.instances)
     changed[3] += 1
     assert run.known_splits(copies.replace(instances=changed))[0] is None

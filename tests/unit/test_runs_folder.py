@@ -15,8 +15,6 @@ def test_a_free_folder_is_missing_or_empty(tmp_path):
     for used in (tmp_path, tmp_path / "file"):
         with pytest.raises(RunExistsError, match=f"{used}, which holds files; choose another"):
             RunFolder(used).require_free()
-    with pytest.raises(RunExistsError, match="below the file"):
-        RunFolder(tmp_path / "file" / "a" / "run").require_free()
 
 
 def test_folders_are_numbered(tmp_path):

@@ -23,7 +23,7 @@ from midam.evaluate.ranking import auroc
 from midam.explain import ExplainOptions, explain_bags
 from midam.methods.auto.candidates import VECTORS
 from midam.nn.scorer import scorers_of
-from midam.runs.apply import evaluate_run
+from midam.runs.apply import evaluate_bags
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run, predict_run
@@ -623,7 +623,7 @@ def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
     assert np.array_equal(probabilities, classifier.predict_proba(test)[:, ["no", "yes"].index(positive)])
     # The bags that it was made of are no test.
     with pytest.warns(UserWarning, match="intervals count bags"):  # `train` has no groups
-        found = evaluate_run(run, train)
+        found = evaluate_bags(run, train).result
     assert {part: found[part]["bags"] for part in found if part in ("train", "val", "test")} == {
         "train": 160,
         "val": 40,

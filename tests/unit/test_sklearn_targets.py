@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 from midam import Bags, MIDAMClassifier, MIDAMRanker, MIDAMSurvival
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError
-from midam.runs.apply import evaluate_run
+from midam.runs.apply import evaluate_bags
 from midam.runs.loaded import load_run, predict_run
 from midam.sklearn.labels import times_of
 
@@ -393,7 +393,7 @@ def test_a_saved_estimator_is_a_run_and_comes_back(case, request, tmp_path):
         # The bags that it was made of are no test.
         names = fitted.classes_.tolist()
         bags = Bags.from_list(X, outcome=TargetLabels.of("multiclass", np.searchsorted(names, y), names=names))
-        assert set(evaluate_run(run, bags)) >= {"train", "val"}
+        assert set(evaluate_bags(run, bags).result) >= {"train", "val"}
     if case == "graded":
         assert told["grade"] == fitted.predict(X).tolist()
         twin = type(fitted).load(tmp_path / "run").set_params(warm_start=True)

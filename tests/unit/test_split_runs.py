@@ -1,23 +1,15 @@
-"""Folds of a split table: a run for each, their mean, and comparisons on them."""
-
-import json
-import shutil
-import warnings
+"""Folds of a split table, and comparisons on them."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import midam.cli.fit_folds
 from midam.cli import main
-from midam.cli.fit_folds import fold_table, mean_of, mean_words
 from midam.compare.folds import table_folds
-from midam.compare.summary import corrected_interval
 from midam.data.left_out import LeftOut
 from midam.data.sources import read_bags
 from midam.data.sources.split_table import fold_numbers
-from midam.errors import BagDataError, ConfigError, LeakageError, Note
-from midam.runs.folder import RunFolder
+from midam.errors import BagDataError, ConfigError, LeakageError
 
 PATIENTS = [f"P{number}" for number in range(20)]
 GROUPS = ["--groups", "patient"]
@@ -46,99 +38,6 @@ def data(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("splits", ["folds.tsv", "clam"])
-def test_every_fold_is_trained_once_and_their_figures_are_averaged(data, splits, capsys):
-    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
-    words += ["--split-file", str(data / splits), "--fold", "all", "--out", str(data / "runs")]
-    assert main(words) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    table = pd.read_csv(data / "runs" / "folds.csv")
-    assert table.fold.tolist() == [0, 1]
-    assert table.test_bags.tolist() == [12, 12]
-    assert mean_words(table) in said
-    assert "are not pooled" in said
-    assert mean_words(table) in (data / "runs" / "folds.md").read_text()
-    found = mean_of(table)
-    share = (table.test_bags / (table.train_bags + table.val_bags)).mean()
-    assert found == corrected_interval(table.auroc, ratio=share)
-    folders = {fold: RunFolder(data / "runs" / f"fold-{fold}") for fold in (0, 1)}
-    assert fold_table(folders).auroc.tolist() == pytest.approx(table.auroc.tolist(), abs=1e-8)
-    before = folders[0].summary.stat().st_mtime_ns
-    folders[1].summary.unlink()
-    for path in folders[1].root.iterdir():
-        path.unlink()
-    assert main(words) == 0
-    assert folders[0].summary.stat().st_mtime_ns == before
-    assert pd.read_csv(data / "runs" / "folds.csv").equals(table)
-    assert main([*words, "--seed", "3"]) == 2
-    assert "Expected the seed that these folds were started with" in " ".join(capsys.readouterr().err.split())
-
-
-def test_finished_folds_are_read_once_and_repeat_no_notes(data, monkeypatch, capsys):
-    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
-    words += ["--split-file", str(data / "folds.tsv"), "--fold", "all", "--out", str(data / "runs")]
-    assert main(words) == 0
-    read, reads = midam.cli.fit_folds.read_data, []
-
-    def noted(*arguments):
-        reads.append(arguments)
-        warnings.warn("a note on the data", Note, stacklevel=2)
-        return read(*arguments)
-
-    monkeypatch.setattr(midam.cli.fit_folds, "read_data", noted)
-    capsys.readouterr()
-    assert main(words) == 0
-    assert len(reads) == 2
-    printed = capsys.readouterr()
-    assert "fold 1 is done" in printed.err
-    assert "a note on the data" not in printed.err
-    assert "Mean test AUROC" in printed.out
-    assert main([*words, "--out", str(data / "others"), "--label-column", "a"]) == 2
-    assert not (data / "others").exists(), "refused, it leaves nothing"
-
-
-@pytest.mark.parametrize("changed", ["t.csv", "folds.tsv"])
-def test_folds_of_other_bags_or_splits_are_not_averaged_with_new_ones(data, changed, capsys):
-    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
-    words += ["--split-file", str(data / "folds.tsv"), "--fold", "all", "--out", str(data / "runs")]
-    assert main(words) == 0
-    shutil.rmtree(data / "runs" / "fold-1")
-    path, apart = data / changed, "\t" if changed.endswith("tsv") else ","
-    table = pd.read_csv(path, sep=apart)
-    if changed == "t.csv":
-        table.loc[table.patient == "P0", "label"] = 1
-    else:
-        table = table.rename(columns={"fold_0": "fold_1", "fold_1": "fold_0"})
-    table.to_csv(path, sep=apart, index=False)
-    before = (data / "runs" / "folds.csv").read_bytes()
-    assert main(words) == 2
-    error = capsys.readouterr().err
-    assert "Expected the bags and splits on which fold 0 was trained, got others" in error
-    assert f"or remove {data / 'runs'} to train all folds again" in error
-    assert (data / "runs" / "folds.csv").read_bytes() == before
-
-
-@pytest.mark.parametrize("fault", ["no test", "one class", "leak"])
-def test_what_is_wrong_with_a_fold_is_said_before_any_is_trained(data, fault, capsys):
-    parts = {"no test": "val", "one class": "test", "leak": "test"}
-    for fold in range(2):
-        number = np.arange(40)
-        tested = number // 4 % 4 == fold
-        named = {"train": number[~tested], parts[fault] if fold else "test": number[tested]}
-        if fault == "one class" and fold:
-            named["train"] = named["train"][named["train"] // 2 % 2 == 0]
-        if fault == "leak" and fold:
-            named = {"train": number[::2], "test": number[1::2]}
-        columns = {name: pd.Series([f"b{bag}" for bag in bags]) for name, bags in named.items()}
-        pd.DataFrame(columns).to_csv(data / "clam" / f"splits_{fold}.csv")
-    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max", "--out", str(data / "runs")]
-    assert main([*words, "--split-file", str(data / "clam"), "--fold", "all"]) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "clam, fold 1)." in said
-    assert "training" not in said.partition("error:")[0]
-    assert not (data / "runs").exists()
-
-
 def test_a_column_fold_of_numbers_names_the_fold_that_tests_each_row(data):
     bags = read_bags(data / "t.csv", groups="patient")
     table = pd.DataFrame({"patient": PATIENTS, "fold": [float(number % 3) for number in range(19)] + [np.nan]})
@@ -165,27 +64,6 @@ def test_the_folder_above_runs_is_answered_with_their_names(data, command, capsy
         (data / "runs" / "fold-0" / name).touch()
     assert main([command, str(data / "runs"), *([str(data / "t.csv")] if command == "evaluate" else [])]) == 2
     assert "name one of the runs in it, such as" in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.parametrize("change", [{"test": 3}, {"test": {"bags": 4}}, {"test": None, "train": []}])
-def test_a_damaged_summary_of_a_fold_is_refused_by_name(data, change, capsys):
-    words = ["fit", str(data / "t.csv"), *GROUPS, "--method", "instance-logistic-max"]
-    words += ["--split-file", str(data / "folds.tsv"), "--fold", "all", "--out", str(data / "runs")]
-    assert main(words) == 0
-    summary = RunFolder(data / "runs" / "fold-1").summary
-    summary.write_text(json.dumps(json.loads(summary.read_text()) | change))
-    capsys.readouterr()
-    assert main(words) == 2
-    assert "fold-1/summary.json" in "".join(capsys.readouterr().err.split())
-
-
-def test_folds_are_refused_where_there_are_none(data, capsys):
-    words = ["fit", str(data / "t.csv"), *GROUPS, "--fold", "all", "--out", str(data / "runs")]
-    assert main(words) == 2
-    assert "--split-file with --fold all" in capsys.readouterr().err
-    assert main([*words, "--split-file", str(data / "clam" / "splits_0.csv")]) == 2
-    assert "got one split" in " ".join(capsys.readouterr().err.split())
-    assert not (data / "runs").exists()
 
 
 @pytest.mark.long

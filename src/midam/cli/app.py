@@ -53,7 +53,6 @@ COMMANDS = {
     "data": "describe data, import it into a store, verify a store",
     "new": "write a commented settings file for data",
     "doctor": "say what is installed, what the machine has and what is slow",
-    "completion": "print a script that completes these commands in bash, zsh or tcsh",
 }
 
 

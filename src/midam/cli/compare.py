@@ -13,7 +13,6 @@ from rich.table import Table
 
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser, words
-from midam.compare.deploy import best_method, check_target, deploy_method
 from midam.compare.folds import Fold, repeated_folds, table_folds
 from midam.compare.methods import find_method, find_methods, usual_methods
 from midam.compare.plan import LEARNING_RATES, Grid
@@ -23,14 +22,12 @@ from midam.compare.workers import BACKENDS, Workers
 from midam.data.bags import Bags
 from midam.errors import ConfigError
 from midam.imaging.pixels import usual_network
-from midam.methods.callbacks import Callbacks
 from midam.methods.names import is_shorthand
 from midam.registry import BASELINES
 from midam.report.program import note_result, remark, say, stdout_console
-from midam.report.terminal import FitProgress, LiveProgress
+from midam.report.terminal import LiveProgress
 from midam.report.words import METRIC_NAMES
 from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
-from midam.runs.folder import RunFolder
 from midam.settings import DataSettings, Settings
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
@@ -60,11 +57,6 @@ def parser() -> Parser:
     compare.add_argument("--margins", default="0.1,0.5,1.0", help="margins to choose from")
     compare.add_argument("--select", choices=["best", "last"], default="best", help="epoch to test")
     compare.add_text("--out", metavar="DIR", help="folder for the trials; default: runs/compare-DATA-CV")
-    text = "keep the model of each fold as a run folder, OUT/models/METHOD/repeat-R-fold-F, for predict"
-    compare.add_argument("--keep-models", action="store_true", help=text)
-    text = "also train the method with the highest mean AUROC on all bags, as the run folder RUN"
-    compare.add_text("--deploy", metavar="RUN", help=text)
-    compare.add_text("--deploy-method", metavar="NAME", help="with --deploy: the method to train instead")
     text = "tasks at a time; default: one per core, with --accelerator cuda one per GPU, on a cluster one per worker"
     compare.add_argument("--jobs", type=int, metavar="N", help=text)
     text = "where tasks run: processes (loky) or threads of this machine, or the workers of a cluster"
@@ -87,17 +79,12 @@ def run(options: Options, console: Console) -> int:
     grid = Grid(lrs, _numbers("margins", options.margins), options.select)
     settings = options.settings()
     keep_folder(options, "out")
-    keep_folder(options, "deploy")
-    keep_folder(options, "deploy", data="out")
-    _check_deploy(options, methods or [])
     if network := usual_network(options.data, settings)[0]:
         fit = f"`midam fit` passes them through {network} first: run `midam embed {options.data} --out STORE`"
         remark(console, f"methods are compared on the pixels; {fit}, and compare on that")
     with noting() as reading_notes:
         bags = read_data(options.data, settings)
         warn_of_leaks(SplitBags(bags, np.full(len(bags), "train")))
-    if options.deploy is not None:
-        check_target(bags)
     if methods is None:
         if bags.outcome is None:
             raise ConfigError("Expected --methods, got nothing; see --help.")
@@ -107,17 +94,14 @@ def run(options: Options, console: Console) -> int:
     _warn_of_unused(options, methods)
     splits, notes = _folds(options, settings.data, bags, repeats=repeats, folds=folds)
     notes = [*reading_notes, *notes, *_unaware(methods, settings)]
-    more: dict[str, Any] = {"settings": settings, "grid": grid, "notes": notes, "keep_models": options.keep_models}
+    more: dict[str, Any] = {"settings": settings, "grid": grid, "notes": notes, "out": out}
     workers = Workers(options.backend, options.jobs, options.cluster)
     with CompareProgress(console) as bar:
-        comparison = run_comparison(bags, methods, splits, **more, out=out, workers=workers, on_progress=bar.update)
+        comparison = run_comparison(bags, methods, splits, **more, workers=workers, on_progress=bar.update)
     print_comparison(stdout_console(), comparison, shown=reading_notes)
     note_result(comparison=out, metric=comparison.metric, methods=comparison.summary.to_dict("records"))
     note_result(remarks=comparison.remarks)
     say(f"comparison: {out}")
-    if options.deploy is not None:
-        arguments = {"settings": settings, "method": options.deploy_method, "data": options.data}
-        _deploy(Path(options.deploy), console, bags, comparison, {**arguments, "notes": reading_notes})
     return 0
 
 
@@ -146,31 +130,6 @@ def _unaware(methods: list[str], settings: Settings) -> list[str]:
     return [f"{', '.join(names)}: from instances only, without {covariates}"] if names and covariates else []
 
 
-def _check_deploy(options: Options, methods: list[str]) -> None:
-    """Refuse options that --deploy cannot serve, before anything is computed."""
-    name = options.deploy_method
-    if name is not None and (options.deploy is None or name not in methods):
-        got = f"{name!r}" + ("" if options.deploy is not None else " without --deploy")
-        raise ConfigError(f"Expected one of --methods with --deploy-method, got {got}; name one, and --deploy RUN.")
-    if options.deploy is not None and methods:
-        RunFolder(Path(options.deploy)).require_free()
-        reasons = {method: find_method(method).lacks for method in ([name] if name else methods)}
-        if None not in reasons.values():
-            listed = "; ".join(f"{method}: {why}" for method, why in reasons.items())
-            raise ConfigError(f"Expected a method that can be a model for --deploy, got none ({listed}); add another.")
-
-
-def _deploy(out: Path, console: Console, bags: Bags, comparison: Comparison, arguments: dict[str, Any]) -> None:
-    name, epochs = best_method(comparison, arguments["method"]), arguments["settings"].training.epochs
-    console.print(f"training {escape(name)} on all {len(bags)} bags")
-    with FitProgress(epochs if find_method(name).baseline is None else 1, console=console) as bar:
-        calls = Callbacks(on_epoch=lambda row, _: bar.update(row), on_stage=bar.stage, on_bags=bar.scored)
-        summary = deploy_method(bags, comparison, out, **arguments, callbacks=calls)
-    say(summary["deployed"]["note"])
-    note_result(run=out, deployed=summary["deployed"])
-    say(f"run folder: {out}")
-
-
 def parse_cv(text: str) -> tuple[int, int]:
     """Return repeats and folds of a text such as ``"5x10"``."""
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
@@ -194,11 +153,9 @@ class CompareProgress(LiveProgress):
         super().__init__("comparing", console=console)
         self._tenths = -1
 
-    def update(self, done: float, total: int, unit: str) -> None:
-        """Show how many trials are done, or models written."""
-        if unit == "models" and done == 1:
-            self._tenths = -1
-        state = f"{int(done)}/{total} {unit}"
+    def update(self, done: float, total: int) -> None:
+        """Show how many trials are done."""
+        state = f"{int(done)}/{total} trials"
         self._bar.update(self._task, completed=done, total=total, state=state)
         if self._due(done, total):
             self._console.print(state, soft_wrap=True)
@@ -208,11 +165,11 @@ def print_comparison(console: Console, comparison: Comparison, *, shown: Collect
     """Print the summary as a table, and the notes that are not in `shown`."""
     first, metric = comparison.summary["method"].iloc[0], comparison.metric
     interval = f"{METRIC_NAMES[metric]} [95% interval]"
-    table = Table("method", interval, f"difference to {first}", "folds", "s/trial", "MiB", box=None)
+    table = Table("method", interval, f"difference to {first}", "folds", "s/trial", box=None)
     for row in comparison.summary.to_dict("records"):
         intervals = (format_interval(row, metric), format_interval(row, "difference", sign=True))
-        cost = (format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0))
-        table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), *cost)
+        seconds = format_number(row["seconds"], digits=2)
+        table.add_row(row["method"], *map(escape, intervals), str(row["folds"]), seconds)
     console.print(table)
     for note in comparison.notes:
         if note not in shown:

@@ -3,7 +3,7 @@
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,7 +23,6 @@ from midam.settings.group import AUTO
 
 if TYPE_CHECKING:
     from midam.data.bags import Bags
-    from midam.runs.data import SplitBags
 
 _TEXT = """Turn images, patches or slices into vectors by a frozen, pretrained network, once, and keep them in a store,
 on which training takes seconds. To continue a stopped call, repeat the command. A run on the store scores
@@ -75,13 +74,9 @@ def embed_first(options: Options, console: Console) -> None:
             f"Expected one process, which starts the others, with --encoder {name}, which embeds the data first, got "
             "several that were started together; embed it by `midam embed`, and train on its store."
         )
-    if options.every_fold:
-        from midam.cli.fit_folds import folds_of
-
-        folds_of(options)
     _require_vectors_do(options.method, settings, name)
     keep_folder(options, "out")
-    if options.out is not None and not options.every_fold and LEADER not in os.environ:
+    if options.out is not None and LEADER not in os.environ:
         RunFolder(Path(options.out)).require_free()
     console.quiet = console.quiet or LEADER in os.environ  # the leading process has printed the same lines
     _embed_first(options, settings, name, line, console)
@@ -126,7 +121,7 @@ def _embed_first(options: Options, settings: Settings, encoder: str, line: str, 
     patch = fitting_patch(options.data, settings.cut, network)
     reading = settings.replace(covariates=covariates, balance=None, patch_size=patch)
     if data.split_file is not None and data.split is None:
-        reading = reading.replace(split_file=None, fold=None)  # so that all folds share the vectors
+        reading = reading.replace(split_file=None, fold=None)  # the runs of all folds share the vectors
     bags = read_bags_of(options.data, reading, network=network)
     recipe = make_recipe(bags, network)
     _require_trainable(bags, options, settings, network.width)
@@ -156,7 +151,6 @@ def _require_vectors_do(method: str | None, settings: Settings, encoder: str) ->
 
 def _require_trainable(bags: "Bags", options: Options, settings: Settings, width: int) -> None:
     """Refuse labels, splits and settings that training would refuse, before the slow embedding."""
-    from midam.cli.fit_folds import check_folds, folds_of
     from midam.data.sources import split_bags
     from midam.data.sources.request import Request
     from midam.runs.data import divided
@@ -164,16 +158,9 @@ def _require_trainable(bags: "Bags", options: Options, settings: Settings, width
     from midam.train.members import with_objective
 
     data = settings.data
-    table: dict[str, Any] = {"split_file": data.split_file, "groups": data.groups, "missing": data.missing}
-
-    def split(fold: int | None) -> "SplitBags":
-        return divided(split_bags(bags, Request(options.data, fold=fold, **table)), settings, at_once=True)
-
-    if options.every_fold:
-        check_folds(*folds_of(options), split)
-    else:
-        with warnings.catch_warnings(action="ignore"):  # training repeats them
-            split(data.fold)
+    table = Request(options.data, split_file=data.split_file, fold=data.fold, groups=data.groups, missing=data.missing)
+    with warnings.catch_warnings(action="ignore"):  # training repeats them
+        divided(split_bags(bags, table), settings, at_once=True)
     method, baseline = choose_method(options.method, settings)
     if baseline is None:
         with_objective(method, target_of(bags)).resolve((width,))

@@ -1,6 +1,5 @@
 """`midam fit`: train a bag classifier and test it."""
 
-import io
 import re
 import shlex
 import signal
@@ -9,12 +8,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.app import message_text
 from midam.cli.outputs import keep_folder
 from midam.cli.parser import DATA, SETTINGS, Options, Parser
 from midam.errors import ConfigError, MidamError
@@ -23,14 +21,11 @@ from midam.methods.names import DEFAULT, TAKEN, choose_method, method_title, ref
 from midam.processes import Processes, restarted
 from midam.registry import is_network, take_known
 from midam.report.program import note_result, stdout_console
-from midam.runs.folder import RunFolder, RunLog, free_folder, read_run_config, require_repeated
+from midam.runs.folder import RunFolder, free_folder, read_run_config, require_repeated
 from midam.settings import Settings, read_yaml, refuse_unknown
 
-AUTO, EVERY = "auto", "all"
+AUTO = "auto"
 _TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
-
-if TYPE_CHECKING:
-    from midam.report.terminal import FitProgress
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
@@ -61,7 +56,7 @@ def parser() -> Parser:
 def complete(options: Options) -> None:
     """Add the settings of --config, and choose the method that these settings mean.
 
-    A network as encoder, which embeds the data first, becomes the option `network`, and the fold "all" `every_fold`.
+    A network as encoder, which embeds the data first, becomes the option `network`.
     Raises a `ConfigError` for settings next to --resume that are not the run's own, and for unknown keys in the file.
     """
     given = dict(options.values)
@@ -74,9 +69,6 @@ def complete(options: Options) -> None:
     options.network = None
     if is_network(str(options.values.get("encoder", ""))):
         options.network = options.values.pop("encoder")
-    options.every_fold = options.values.get("fold") == EVERY
-    if options.every_fold:
-        del options.values["fold"]
     if options.method is not None and given:
         refuse_settings(options.method, {name: given[name] for name in given if name in options.values})
     has_budget = options.config is not None and options.budget is not None
@@ -125,10 +117,6 @@ def run(options: Options, console: Console) -> int:
     if options.resume is None:
         _seconds(options.budget, method=options.method)
     embed_first(options, console)
-    if options.every_fold:
-        from midam.cli.fit_folds import fit_folds
-
-        return fit_folds(options, console, lambda fold_options: run(fold_options, console))
     processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
     with _following(processes, console) if processes.rank else nullcontext():
         return _run(options, console, processes)
@@ -155,26 +143,22 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
         fit = partial(fit_run, options.data, settings, folder, method=options.method, budget=budget)
-    # Only the leading process, which holds the folder, writes it.
-    log = RunLog(folder, command=f"midam {options.words}", message_of=message_text)
 
     def tell(used: Settings, method: str | None) -> None:
         on = f" in {processes.count} processes" if processes.count > 1 else ""
         why = f"; --method {DEFAULT} trains one model alone" if method == AUTO and options.method is None else ""
         data = getattr(options, "named", options.data)
-        title = f"training {method_title(method, used, sign='x')} on {data}{on}{why}"
-        console.print(escape(title))
-        log.add(f"{title}\n{_in_force(used)}")
+        console.print(escape(f"training {method_title(method, used, sign='x')} on {data}{on}{why}"))
 
-    with log, FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
-        calls = _callbacks(bar, log)
-        if resumes:
-            log.add(f"continues {method_title(method, settings, sign='x')}\n{_in_force(settings)}")
-        else:
-            calls = replace(calls, on_start=tell)
-        summary = fit(processes=processes, callbacks=calls)
+    with FitProgress(settings.training.epochs if method is None else 1, console=console) as bar:
+        calls = Callbacks(
+            on_epoch=lambda row, _: bar.update(row),
+            on_stage=bar.stage,
+            on_bags=bar.scored,
+            on_candidate=bar.candidate,
+        )
+        summary = fit(processes=processes, callbacks=calls if resumes else replace(calls, on_start=tell))
     if not processes.rank:
-        _log_summary(log, summary, folder)
         note_result(run=folder.root, summary=summary)
         print_summary(stdout_console(), summary, run=str(folder.root))
     return 0
@@ -191,42 +175,6 @@ def _following(processes: Processes, console: Console) -> Iterator[None]:
         console.quiet = False
         console.print(f"process {processes.rank} of {processes.count} (from 0):")
         raise
-
-
-def _callbacks(bar: "FitProgress", log: RunLog) -> Callbacks:
-    """Return the callbacks that show the progress of a run and log it."""
-    from midam.report.terminal import epoch_words
-
-    def epoch(row: Mapping[str, Any], trainer: Any) -> None:
-        bar.update(row)
-        log.add(f"epoch {row['epoch']}/{trainer.config.training.epochs}  {epoch_words(row)}")
-
-    def stage(title: str, bags: int) -> None:
-        bar.stage(title, bags)
-        log.add(f"{title}: {bags} bags" if bags else title)
-
-    def candidate(title: str, number: int, count: int) -> None:
-        bar.candidate(title, number, count)
-        log.add(f"{number + 1}/{count} {title}")
-
-    return Callbacks(on_epoch=epoch, on_stage=stage, on_bags=bar.scored, on_candidate=candidate)
-
-
-def _in_force(settings: Settings) -> str:
-    from midam.report.words import flag_words
-
-    return "settings: " + shlex.join(word for pair in settings.flat().items() for word in flag_words(*pair))
-
-
-def _log_summary(log: RunLog, summary: Mapping[str, Any], folder: RunFolder) -> None:
-    """Log the printed results."""
-    from midam.report.terminal import print_summary
-
-    text = io.StringIO()
-    print_summary(Console(file=text, width=120, highlight=False, emoji=False), summary, run=str(folder.root))
-    log.add(text.getvalue())
-    log.add("data: {name}, {bags} bags, {instances} instances, digest {fingerprint}".format_map(summary["data"]))
-    log.add("seconds: " + ", ".join(f"{name} {value:g}" for name, value in summary["seconds"].items()))
 
 
 def _seconds(text: str | None, *, method: str | None) -> float | None:

@@ -33,13 +33,13 @@ def keep_other(options: Options, *outputs: tuple[str, Path]) -> None:
     keep_folder(options, "instances")
     typed, values = options.out is not None, options.values
     inputs = [Path(one).resolve() for one in (options.data, values.get("labels"), values.get("slides")) if one]
-    runs = {Path(run).resolve() for run in ([options.run] if isinstance(options.run, str) else options.run)}
+    run = Path(options.run).resolve()
     places = [Path(os.path.realpath(path)) for _, path in outputs]  # unlike `resolve`, it takes a link to itself
     for (kind, path), place in zip(outputs if typed else (), places):
         if kind == "page" and path.suffix.lower() not in (".html", ".htm"):
             raise ConfigError(f"Expected an .html file for --out, got {path}; name one.")
         among = any(place == one or (one.is_dir() and one in place.parents) for one in inputs)
-        among |= place.exists() and bool(runs & {*place.parents}) and place.suffix != ".html"
+        among |= place.exists() and run in place.parents and place.suffix != ".html"
         if among or Path(options.out).is_dir():
             text = "Expected a file outside the data and the run for --out"
             raise ConfigError(f"{text}, got {path}; choose a new name.")
@@ -57,12 +57,12 @@ def keep_other(options: Options, *outputs: tuple[str, Path]) -> None:
 def keep_folder(options: Options, name: str, *, data: str = "data") -> None:
     """Refuse an output folder that is the data or lies in it: the next command could read its files as data.
 
-    `name` is the option that names the folder, `data` the option that names the data, or "out" for a comparison.
+    `name` is the option that names the folder, `data` the option that names the data.
     """
     folder, place = getattr(options, name, None), getattr(options, data, None)
     if folder is not None and place is not None and Path(folder).resolve().is_relative_to(Path(place).resolve()):
         raise ConfigError(
-            f"Expected another folder than the {'comparison' if data == 'out' else 'data'} for --{name}, got {folder}, "
+            f"Expected another folder than the data for --{name}, got {folder}, "
             f"which is or lies in {place}; choose a place outside."
         )
 

@@ -23,11 +23,6 @@ class ComparedMethod:
     tuned: bool = False  # learning rate, margin and epoch are chosen on validation bags
     baseline: Baseline | None = None
 
-    @property
-    def lacks(self) -> str | None:
-        """Reason why it cannot be a model; None if it can."""
-        return None if self.baseline is None else self.baseline.lacks
-
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     """Return methods of at least two different names, ready to run."""

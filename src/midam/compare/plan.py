@@ -268,10 +268,8 @@ def plan(
     return barred, groups
 
 
-def group_results(
-    bags: Bags, group: Group[Task], outcomes: Sequence[Sequence[Outcome]], *, peak: float | None
-) -> list[Row]:
-    """Return results of a group's folds by the candidate with the best validation metric; the first gets `peak`.
+def group_results(bags: Bags, group: Group[Task], outcomes: Sequence[Sequence[Outcome]]) -> list[Row]:
+    """Return results of a group's folds by the candidate with the best validation metric.
 
     Ties are decided by the best mean over epochs, then by order.
     """
@@ -281,7 +279,7 @@ def group_results(
         usable = [outcome for outcome in of_fold if outcome.columns["status"] == Status.OK]
         best = max(usable, key=lambda outcome: outcome.validation) if usable else of_fold[0]
         seconds = sum(outcome.columns["seconds"] for outcome in of_fold)
-        made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds, "peak_mib": None if i else peak}))
+        made.append(trial_result(bags, fold, **{**best.columns, "seconds": seconds}))
     return made
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from midam._version import __version__
-from midam.compare import deploy
 from midam.compare.folds import Fold, check_folds, fold_remarks, folds_digest
-from midam.compare.memory import peaks_mib
 from midam.compare.methods import check_methods, find_methods
 from midam.compare.plan import Grid, Outcome, Selection, Task, group_results, make_selection, plan, run_task
 from midam.compare.report import write_comparison_report
@@ -19,17 +17,17 @@ from midam.compare.summary import Comparison, make_comparison, stopped_early
 from midam.compare.trials import TABLES, Status, open_trials, read_record, safe_frame, write_trials
 from midam.compare.workers import Group, Workers, compute
 from midam.data.bags import Bags
-from midam.data.column_codes import needs_preparing, note_of_filled, prepare
+from midam.data.column_codes import needs_preparing, note_of_filled
 from midam.errors import BagDataError, ConfigError, RunStoppedError
 from midam.files import LOCK, is_left, require_plain_folder, sweep, write_text
 from midam.methods.store import TrialStore
 from midam.reading import file_digest
 from midam.runs.data import write_left_out
-from midam.settings import DataSettings, Settings, yaml_text
+from midam.settings import Settings, yaml_text
 from midam.targets import target_of
 from midam.train.members import with_objective
 
-OnProgress = Callable[[float, int, str], None]
+OnProgress = Callable[[float, int], None]
 _USUAL, _HERE = Grid(), Workers()
 
 
@@ -42,8 +40,6 @@ def run_comparison(
     grid: Grid = _USUAL,
     out: str | Path | None = None,
     workers: Workers = _HERE,
-    measure_memory: bool = True,
-    keep_models: bool = False,
     notes: Sequence[str] = (),
     on_progress: OnProgress | None = None,
 ) -> Comparison:
@@ -73,16 +69,10 @@ def run_comparison(
     workers : Workers
         Number of parallel tasks and their place; default: one at a time, here. If the settings name the accelerator
         "cuda", each task gets its own GPU.
-    measure_memory : bool
-        Measure the peak memory of one trial of each method in a separate process.
-    keep_models : bool
-        Write the model of each fold of the methods of this library as a run folder for `midam.load_run`,
-        ``out/models/METHOD/repeat-R-fold-F``, see `midam.compare.deploy`.
     notes : sequence of str
         Notes on bags and folds for the summary, such as left-out files.
     on_progress : callable, optional
-        Called with the numbers of finished (candidates count in part) and of all "trials", and this word; then with
-        those of written and of all "models".
+        Called with the numbers of finished (candidates count in part) and of all trials.
 
     Raises
     ------
@@ -96,15 +86,13 @@ def run_comparison(
     >>> import midam
     >>> bags = midam.read_bags("digits")
     >>> folds = repeated_folds(bags, repeats=1, folds=2)
-    >>> comparison = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
+    >>> comparison = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds)
     >>> comparison.summary["auroc"].gt(0.5).all()
     np.True_
     """
     compared = find_methods(methods)
     workers = replace(workers, gpu=workers.gpu or (settings or Settings()).run.accelerator == "cuda")
     workers.check()
-    if keep_models and out is None:
-        raise ConfigError("Expected a folder for the models, got none; name one with `out`.")
     target = target_of(bags)
     target.check(bags)
     check_methods(compared, bags)
@@ -125,22 +113,17 @@ def run_comparison(
     with _open_store(folder, bags, record) as store:
         store.keep([name for name, _ in barred], [result for _, result in barred])
         missing = store.missing(groups)
-        keeper, progress = _Keeper(bags, store, folder, data_settings), _progress(on_progress, missing, total)
+        keeper, progress = _Keeper(bags, store, folder), _progress(on_progress, missing, total)
         with _resumable(folder, store, total):
-            if measure_memory:
-                keeper.measure(missing)
             run = partial(run_task, bags, data_settings=data_settings)
             compute(missing, run, keep=keeper, workers=workers, on_progress=progress)
             comparison = make_comparison(bags, store.rows, names, checked)
-            remarks = [*notes, *fold_remarks(bags, checked), *(deploy.unkept(compared) if keep_models else [])]
+            remarks = [*notes, *fold_remarks(bags, checked)]
             trained = [method.name for method in compared if method.baseline is None]
             remarks += stopped_early(comparison.summary, trained, base.training.epochs, metric=target.metric)
             comparison = replace(comparison, remarks=tuple(remarks))
             if folder is not None:
                 _write(comparison, folder, record)
-                if keep_models:
-                    keep = partial(deploy.keep_models, data_settings=data_settings, workers=workers)
-                    keep(bags, folder, groups, store, on_progress=on_progress)
     return comparison
 
 
@@ -170,29 +153,17 @@ def _write(comparison: Comparison, folder: Path, record: Mapping[str, Any]) -> N
 class _Keeper:
     """Stores the trials of each finished group, and shows each warning once."""
 
-    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None, data_settings: DataSettings | None) -> None:
-        self._bags, self._store, self._folder, self._data_settings = bags, store, folder, data_settings
-        self._peaks: dict[str, float] = {}
+    def __init__(self, bags: Bags, store: TrialStore, folder: Path | None) -> None:
+        self._bags, self._store, self._folder = bags, store, folder
         self._warned: set[str] = set()
         self._write()
-
-    def measure(self, groups: Sequence[Group[Task]]) -> None:
-        """Measure the peak memory of each method without a known one, on bags that are encoded and filled from all."""
-        bags = self._bags
-        if self._data_settings is not None:
-            with warnings.catch_warnings(action="ignore"):
-                bags = prepare(bags, self._data_settings, train=range(len(bags))).bags
-        known = {row["method"] for row in self._store.rows if row["peak_mib"] is not None}
-        first = {group.tasks[0].method.name: group.tasks[0] for group in reversed(groups)}
-        self._peaks = peaks_mib(bags, {name: task for name, task in first.items() if name not in known})
 
     def __call__(self, group: Group[Task], results: Sequence[tuple[list[Outcome], list[str]]]) -> None:
         for message in dict.fromkeys(message for _, messages in results for message in messages):
             if message not in self._warned:
                 self._warned.add(message)
                 warnings.warn(message, stacklevel=4)
-        peak = self._peaks.pop(group.tasks[0].method.name, None)
-        self._store.keep(group.names, group_results(self._bags, group, [outcome for outcome, _ in results], peak=peak))
+        self._store.keep(group.names, group_results(self._bags, group, [outcome for outcome, _ in results]))
         self._write()
 
     def _write(self) -> None:
@@ -204,8 +175,8 @@ def _progress(report: OnProgress | None, missing: Sequence[Group[Task]], total: 
     if report is None:
         return None
     there = total - sum(len(group.names) for group in missing)
-    report(there, total, "trials")
-    return lambda done: report(there + done, total, "trials")
+    report(there, total)
+    return lambda done: report(there + done, total)
 
 
 def _no_fold(bags: Bags, count: int, reasons: Collection[str]) -> BagDataError:

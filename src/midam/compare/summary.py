@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,6 @@ from scipy import stats
 from midam.compare.folds import Fold
 from midam.compare.trials import Status, prediction_table, trial_columns
 from midam.data.bags import Bags
-from midam.data.brief import html_table
 from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.methods.store import Row
@@ -87,7 +85,7 @@ class Comparison:
         A row for each trial, with the columns of `midam.compare.trials`, by method, repeat and fold.
     summary : DataFrame
         A row for each method: number of used `folds`; means of `auroc`, `auprc`, `difference` to the first method
-        (paired by fold) and `seconds` per trial; 95% intervals; `peak_mib`; the number of left-out folds by reason.
+        (paired by fold) and `seconds` per trial; 95% intervals; the number of left-out folds by reason.
         Undefined metrics are NaN. For other targets than two classes, `metric` replaces `auroc` and `auprc`. With
         labels of instances: `auroc_in_bag`, `auprc_in_bag` and `hit_rate` of the methods that are models.
     remarks : tuple of str
@@ -103,7 +101,7 @@ class Comparison:
     >>> from midam.compare import repeated_folds, run_comparison
     >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(12)], [0, 1] * 6)
     >>> methods = ["instance-logistic-max", "bag-statistics-logistic"]
-    >>> comparison = run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=2), measure_memory=False)
+    >>> comparison = run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=2))
     >>> comparison.summary[["method", "folds"]].values.tolist()
     [['instance-logistic-max', 2], ['bag-statistics-logistic', 2]]
     """
@@ -141,7 +139,7 @@ class Comparison:
         """Return table and notes as Markdown."""
         first, metric = self.summary["method"].iloc[0], METRIC_NAMES[self.metric]
         heads = ["method", f"{metric} [95% interval]", f"difference to {first} [95% interval]"]
-        heads += [*(["AUPRC"] if self.metric == "auroc" else []), "folds", "seconds", "MiB"]
+        heads += [*(["AUPRC"] if self.metric == "auroc" else []), "folds", "seconds"]
         of_instances = [name for name in IN_BAG if name in self.summary]
         heads += [f"instances: {INSTANCE_NAMES[name]} [95% interval]" for name in of_instances]
         lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
@@ -149,27 +147,15 @@ class Comparison:
             cells = [row["method"], format_interval(row, self.metric), format_interval(row, "difference", sign=True)]
             folds = row["folds"] + sum(row[reason] for reason in _reasons(self.metric))
             cells += [format_number(row["auprc"])] if self.metric == "auroc" else []
-            cells += [f"{row['folds']} of {folds}"]
-            cells += [format_number(row["seconds"], digits=2), format_number(row["peak_mib"], digits=0)]
+            cells += [f"{row['folds']} of {folds}", format_number(row["seconds"], digits=2)]
             cells += [format_interval(row, name) for name in of_instances]
             lines.append(f"| {' | '.join(cells)} |")
         lines += [
             "",
-            f"{self.basis} Seconds per trial, selection included; peak MiB of one training above libraries and data. "
-            "Methods that choose settings on validation bags train on the rest of the training part; `midam`, "
-            "baselines train on all of it.",
+            f"{self.basis} Seconds per trial, selection included. Methods that choose settings on validation bags "
+            "train on the rest of the training part; `midam`, baselines train on all of it.",
         ]
         return "\n".join([*lines, *([""] if self.notes else []), *(f"- {note}." for note in self.notes)]) + "\n"
-
-    def _repr_html_(self) -> str:
-        """Return HTML for notebooks: each method with its intervals, and the notes."""
-        rows = {
-            row["method"]: format_interval(row, self.metric)
-            + ("" if number == 0 else f", difference {format_interval(row, 'difference', sign=True)}")
-            for number, row in enumerate(self.summary.to_dict("records"))
-        }
-        notes = "".join(f"<p>{escape(note)}.</p>" for note in self.notes)
-        return html_table(f"Mean {METRIC_NAMES[self.metric]} over folds [95% interval]", rows, notes)
 
 
 def make_comparison(bags: Bags, rows: Sequence[Row], methods: Sequence[str], folds: Sequence[Fold]) -> Comparison:
@@ -232,7 +218,6 @@ def _summarize(
     gaps = corrected_interval(list(pairs.values()), ratio=_mean(ratios[key] for key in pairs))
     if tested is not None:
         areas, gaps = _on_test_bags(tested, rows, areas), _on_test_bags(tested, rows, gaps, first)
-    peaks = [row["peak_mib"] for row in rows.values() if row["peak_mib"] is not None]
     statuses = [row["status"] for row in rows.values()]
     return {
         "method": name,
@@ -247,7 +232,6 @@ def _summarize(
         "difference_high": float(np.minimum(gaps.high, 1.0)),
         "paired_folds": gaps.trials,
         "seconds": _mean(rows[key]["seconds"] for key in used),
-        "peak_mib": max(peaks, default=np.nan),
         **{reason: sum(status in _REASONS[reason][0] for status in statuses) for reason in _reasons(metric)},
     }
 

@@ -1,10 +1,9 @@
 """A trial of a comparison, one method on one fold, as a row of `trials.csv`.
 
 `auroc` and `auprc` are metrics of the test bags, None unless the `status` is "ok". `lr`, `margin` and `epoch` belong to
-the tested scorer. `seconds` is the wall time with selection. `peak_mib`, measured in one trial of each method, is the
-memory of a training above libraries and data. `seed` sets validation part, weights and sampling. `trials.jsonl` also
-holds the `scores` of the test bags, in the order of the fold, and in `instances` how well contributions find their
-labeled instances: None without such, or for a method that only scores bags.
+the tested scorer. `seconds` is the wall time with selection. `seed` sets validation part, weights and sampling.
+`trials.jsonl` also holds the `scores` of the test bags, in the order of the fold, and in `instances` how well
+contributions find their labeled instances: None without such, or for a method that only scores bags.
 
 For other targets than two classes, the main metric replaces `auroc` and `auprc`, positive bags are not counted, and
 with several score columns the scores of a bag are a list.
@@ -50,7 +49,7 @@ STATUSES = tuple(text for name, text in vars(Status).items() if name.isupper())
 
 def measured_columns(metric: str) -> tuple[str, ...]:
     """Return the columns of measured metrics; `metric` is the main metric of the `midam.targets.Target`."""
-    return (metric, *(["auprc"] if metric == "auroc" else []), "seconds", "peak_mib", "lr", "margin", "epoch")
+    return (metric, *(["auprc"] if metric == "auroc" else []), "seconds", "lr", "margin", "epoch")
 
 
 def counted_columns(metric: str) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from midam.lazy_imports import exports
 if TYPE_CHECKING:
     from midam.runs.apply import Evaluation as Evaluation
     from midam.runs.apply import evaluate_bags as evaluate_bags
-    from midam.runs.apply import evaluate_run as evaluate_run
     from midam.runs.apply import read_for as read_for
     from midam.runs.assumption import check_run as check_run
     from midam.runs.data import SplitBags as SplitBags

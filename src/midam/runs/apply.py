@@ -184,9 +184,22 @@ def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None
             )
 
 
-def evaluate_run(
+class Evaluation(NamedTuple):
+    """Result of `evaluate_bags`, with part [N] and score [N] of the bags, and warnings.
+
+    For targets other than two classes, scores may be [N, C]. `decision` turns scores into predictions.
+    """
+
+    result: dict[str, Any]
+    parts: NDArray[np.str_]
+    scores: NDArray[np.float64]
+    notes: list[str]
+    decision: Decision | None = None
+
+
+def evaluate_bags(
     run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
-) -> dict[str, Any]:
+) -> Evaluation:
     """Return metrics of a run on labeled bags, separately for each split of the run and for new bags.
 
     A bag of the run is recognized by its content, not by its id or file, and is reported under its split, so that no
@@ -204,37 +217,16 @@ def evaluate_run(
 
     Returns
     -------
-    dict
-        "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and "headline",
-        the name of the part that measures generalization: "new" if there are new bags, else "test". For bags with
-        labels of instances also "instances": `midam.runs.instance_files.summarize_instances`.
+    Evaluation
+        Its `result` holds "test", "val", "train" or "new" with the entries of `midam.evaluate.metrics.summarize`, and
+        "headline", the name of the part that measures generalization: "new" if there are new bags, else "test". For
+        bags with labels of instances also "instances": `midam.runs.instance_files.summarize_instances`.
 
     Raises
     ------
     BagDataError
         If the bags have no labels.
     """
-    return evaluate_bags(run, bags, metrics=metrics, on_bags=on_bags).result
-
-
-class Evaluation(NamedTuple):
-    """Result of `evaluate_run`, with part [N], score [N] and, if calibrated, probability [N] of the bags, and warnings.
-
-    For targets other than two classes, scores may be [N, C]. `decision` turns scores into predictions.
-    """
-
-    result: dict[str, Any]
-    parts: NDArray[np.str_]
-    scores: NDArray[np.float64]
-    probabilities: NDArray[np.float64] | None
-    notes: list[str]
-    decision: Decision | None = None
-
-
-def evaluate_bags(
-    run: LoadedRun, bags: Bags, *, metrics: Sequence[str] = (), on_bags: Callable[[Sequence[int]], None] | None = None
-) -> Evaluation:
-    """Evaluate a run as `evaluate_run` does; returns part, score and probability of each bag too."""
     run.target.values(bags)
     bags = prepared(run.model, bags)
     check_each(metrics, lambda name: check_metric(name, run.target.given, target=run.target.name))
@@ -242,7 +234,7 @@ def evaluate_bags(
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
         run.warn_of_lost_groups(bags)
-        scores, probabilities = predict_run(run, bags, on_bags=on_bags)
+        scores, _ = predict_run(run, bags, on_bags=on_bags)
     result = summarize_parts(
         bags, run.target, parts, scores, names=("new", *SPLITS), decision=run.decision, metrics=metrics
     )
@@ -251,7 +243,7 @@ def evaluate_bags(
     options: dict[str, Any] = {"decision": run.decision, "chunk_size": run.settings.run.chunk_size}
     if instances := summarize_instances(run.model, bags, run.target, labeled, scores, **options):
         result["instances"] = instances
-    return Evaluation(result, parts, scores, probabilities, notes, run.decision)
+    return Evaluation(result, parts, scores, notes, run.decision)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:

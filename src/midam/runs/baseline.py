@@ -6,9 +6,8 @@ event, it is a Cox regression on the statistics of features, which ranks better 
 folds of the training bags choose its ridge penalty.
 """
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from midam.evaluate.calibrate import one_scale
 from midam.files import write_text
 from midam.registry import BASELINES
 from midam.runs.data import SplitBags
-from midam.runs.folder import OUT_OF_FOLD, RunFolder, csv_text
+from midam.runs.folder import OUT_OF_FOLD, csv_text
 from midam.runs.folds import fold_trials
 from midam.settings.method import are_pixels
 from midam.targets import Target, label_columns, target_of
@@ -30,28 +29,6 @@ if TYPE_CHECKING:
 
 COMPARED = ("test", OUT_OF_FOLD, "val")  # the comparison uses the first of these splits that has a main metric
 _FEATURES, _PIXELS, _TIMES = "bag-statistics-extratrees", "rgb-trees", "bag-statistics-cox"
-
-
-@dataclass(frozen=True)
-class BaselineResult:
-    """Result of the baseline.
-
-    Attributes
-    ----------
-    entry : dict, optional
-        Entry of summary.json; None without a baseline.
-    note : str, optional
-        Reason why there is no baseline.
-    scores : array [N] or [N, C], optional
-        Scores of the bags of the split that `entry` names as `part`.
-    seconds : float
-        Duration.
-    """
-
-    entry: dict[str, Any] | None = None
-    note: str | None = None
-    scores: NDArray[np.float64] | None = None
-    seconds: float = 0.0
 
 
 def usual_baseline(instance_shape: tuple[int, ...], target: Target) -> str:
@@ -89,9 +66,18 @@ def held_out_scores(
 
 
 def train_baseline(
-    parts: SplitBags, scores: NDArray[np.float64], prepare: "Prepare | None" = None, *, seed: int
-) -> BaselineResult:
+    parts: SplitBags,
+    scores: NDArray[np.float64],
+    prepare: "Prepare | None" = None,
+    *,
+    seed: int,
+    path: Path | None = None,
+) -> dict[str, Any]:
     """Train the baseline on the training bags, and compare the model's `scores` [N] or [N, C] of all bags with it.
+
+    Returns the entries of summary.json: `baseline`, or `baseline_note`, the reason why there is none. The table at
+    `path` gets a row for each compared bag: bag, label, split and the score of the baseline, named as in
+    predictions.csv.
 
     Bags of folds are scored by baselines of the other folds, on bags that `prepare` returns, if they need it.
 
@@ -100,8 +86,9 @@ def train_baseline(
     """
     bags, target, compared = parts.bags, target_of(parts.bags), compared_part(parts)
     if compared is None:
-        return BaselineResult(note=f"there are no test or validation bags {target.ordered} to compare on")
-    name, started = usual_baseline(bags.instance_shape, target), time.monotonic()
+        note = f"there are no test or validation bags {target.ordered} to compare on"
+        return {"baseline": None, "baseline_note": note}
+    name = usual_baseline(bags.instance_shape, target)
     part, tested = compared
 
     def score(trial: "Trial") -> NDArray[np.float64]:
@@ -109,12 +96,17 @@ def train_baseline(
         return scores
 
     try:
-        baseline_scores = held_out_scores(parts, tested, score, seed=seed)
+        baseline_scores, held = held_out_scores(parts, tested, score, seed=seed), bags.subset(tested)
         compared_scores = scores[tested], baseline_scores
-        entry = {"method": name, "part": part, **compared_auroc(bags.subset(tested), *compared_scores, parts.folds)}
+        entry = {"method": name, "part": part, **compared_auroc(held, *compared_scores, parts.folds)}
     except Exception as error:  # other packages may raise any error
-        return BaselineResult(note=f"{name} failed ({first_line(error)})", seconds=time.monotonic() - started)
-    return BaselineResult(entry, scores=baseline_scores, seconds=time.monotonic() - started)
+        return {"baseline": None, "baseline_note": f"{name} failed ({first_line(error)})"}
+    if path is not None:
+        columns: dict[str, list[Any]] = {"bag": held.ids.tolist(), **label_columns(held), "split": [part] * len(held)}
+        columns |= zip(target.score_columns, baseline_scores.reshape(len(held), -1).T.tolist(), strict=True)
+        rows = (dict(zip(columns, row)) for row in zip(*columns.values(), strict=True))
+        write_text(path, csv_text(list(columns), rows))
+    return {"baseline": entry}
 
 
 def compared_auroc(
@@ -131,15 +123,3 @@ def compared_auroc(
         "difference_ci95": [difference.low, difference.high],
         "difference_method": difference.method,
     }
-
-
-def write_scores(folder: RunFolder, parts: SplitBags, baseline: BaselineResult) -> None:
-    """Write baseline.csv with a row for each compared bag: bag, label, split and score, named as in predictions.csv."""
-    if baseline.entry is None or baseline.scores is None:
-        return
-    part = baseline.entry["part"]
-    bags = parts.part(part)
-    columns: dict[str, list[Any]] = {"bag": bags.ids.tolist(), **label_columns(bags), "split": [part] * len(bags)}
-    columns |= zip(target_of(bags).score_columns, baseline.scores.reshape(len(bags), -1).T.tolist(), strict=True)
-    rows = (dict(zip(columns, row)) for row in zip(*columns.values(), strict=True))
-    write_text(folder.baseline, csv_text(list(columns), rows))

@@ -30,7 +30,7 @@ from midam.methods.names import usual_method
 from midam.names import name_of
 from midam.registry import FINE_TUNED
 from midam.report.words import METRIC_NAMES
-from midam.runs.folder import csv_text, each_warning
+from midam.runs.folder import csv_text
 from midam.runs.folds import choose_folds
 from midam.runs.typical import ordinary_values
 from midam.settings import Settings
@@ -276,7 +276,14 @@ def split_parts(
 def noting() -> Iterator[list[str]]:
     """Yield a list that collects the warnings shown inside the context."""
     notes = list[str]()
-    with each_warning(lambda message: notes.append(str(message))):
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def noted(message: Warning | str, *where: Any, **options: Any) -> None:
+            notes.append(str(message))
+            show(message, *where, **options)
+
+        warnings.showwarning = noted
         yield notes
 
 

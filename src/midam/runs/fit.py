@@ -152,11 +152,7 @@ def resume_run(
             if data is not None or Path(recorded).exists():
                 raise
             moved = f"`midam fit DATA --resume {shlex.quote(str(folder.root))}`"
-            text = f"{error} Resume where the run was started, or name moved data: {moved}."
-            if Path(recorded).parent.name == "vectors":  # which `midam fit` made of images
-                again = f"`midam embed IMAGES --out {shlex.quote(recorded)}`, with the same labels"
-                text += f" If vectors of images are gone, make them again: {again}."
-            raise type(error)(text) from error
+            raise type(error)(f"{error} Resume where the run was started, or name moved data: {moved}.") from error
         data = data or recorded
         if saved is not None:
             require_same_data(saved, reading.origin["data"]["fingerprint"], data, recorded=recorded)
@@ -244,20 +240,11 @@ class _Run:
         config = with_objective(settings, target_of(parts.bags)).resolve(parts.bags.instance_shape)
         val = parts.part("val") if "val" in parts.splits else None
         fit = self._train if self.reading.method is None else self._fit_at_once
-        try:
-            with self._explained():
-                summary = fit(parts.part("train"), val, config, calls)
-                if summary:
-                    write_run_report(self.folder.root)
-            return summary
-        except KeyboardInterrupt:
-            if self.folder.last.exists():
-                state = f"{self.folder.root} holds everything up to the last whole epoch. Continue with {self._command}"
-            elif self.folder.is_worth():
-                state = f"{self.folder.root} holds what was finished. Continue with {self._command}"
-            else:
-                raise
-            raise RunStoppedError(f"stopped; {state}") from None
+        with self._explained():
+            summary = fit(parts.part("train"), val, config, calls)
+            if summary:
+                write_run_report(self.folder.root)
+        return summary
 
     def _fit_at_once(self, train: Bags, val: Bags | None, config: ResolvedSettings, calls: Callbacks) -> Summary:
         """Fit a method that has no epochs."""
@@ -297,26 +284,26 @@ class _Run:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say in errors of a training what the folder holds, and how to go on."""
+        """Say in errors of a fit what the folder holds, and how to go on."""
         folder = self.folder
+        command = f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(folder.root))}`"
+        finished = f"{folder.root} holds what was finished. Continue with {command}"
         try:
             yield
+        except KeyboardInterrupt:
+            if not (folder.last.exists() or folder.is_worth()):
+                raise
+            raise RunStoppedError(f"stopped; {finished}") from None
         except RankLostError as error:
-            state = "nothing was kept" if self.epoch == 0 else f"{folder.root} holds all up to the last whole epoch"
-            way_out = "start it again" if self.epoch == 0 else f"continue with {self._command}"
-            raise RankLostError(f"{error}; {state}: {way_out}, on any number of processes") from error
+            raise RankLostError(f"{error}; {finished if self.epoch else 'start it again'}") from error
         except DivergedError as error:
             if self.epoch == 0 or isinstance(error, StaleStateError):
                 raise
             raise DivergedError(f"{error} {folder.last} holds epoch {self.epoch}, the last good one.") from error
         except OSError as error:
-            if isinstance(error, MidamError) or not (self.epoch or self.folder.is_worth()):
+            if isinstance(error, MidamError) or not (self.epoch or folder.is_worth()):
                 raise
             raise MidamError(
                 f"Expected to write {error.filename or folder.root}, got: {error.strerror or error}; free space or "
-                f"grant access, then continue with {self._command}."
+                f"grant access: {finished}."
             ) from error
-
-    @property
-    def _command(self) -> str:
-        return f"`midam fit {shlex.quote(self.data)} --resume {shlex.quote(str(self.folder.root))}`"

@@ -1,36 +1,30 @@
-"""The folder of a run: names of its files, numbers in CSV, and log.txt."""
+"""The folder of a run: names of its files, and numbers in CSV."""
 
 import csv
 import io
 import json
-import os
 import platform
 import shlex
-import traceback
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from midam._version import __version__
-from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError
+from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.files import (
     held,
     is_left,
-    open_own,
     remove_own,
     require_plain_folder,
     require_space,
     sweep,
     write_text,
 )
-from midam.names import advice_on, nearby, safe_cell, visible
+from midam.names import advice_on, safe_cell, visible
 from midam.reading import Form, Number, check_form
 from midam.registry import plugin_entry, take_known
 from midam.settings import Settings, read_yaml, yaml_text
@@ -38,7 +32,6 @@ from midam.settings import Settings, read_yaml, yaml_text
 OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
 _RESULTS = 2 << 20  # bytes of page, predictions and summary of most runs
-_SPELLED = 0.85  # similarity of the name of a run that is misspelled
 
 
 class RunFolder:
@@ -54,14 +47,10 @@ class RunFolder:
         trained model with everything that is needed to apply it.
     candidates, folds : Path
         Methods that `auto` has tried, and the scores of folds, one per line.
-    log : Path
-        Console output, with the time of each line.
     left_out : Path
         Files and bags of the data that were left out, one per row; missing if none were.
     curves : Path
         Figure of loss and main metric by epoch.
-    was_held : bool
-        Whether this process holds or has held the lock of the folder.
     """
 
     def __init__(self, root: Path) -> None:
@@ -75,17 +64,10 @@ class RunFolder:
         self.last = root / "checkpoints/last.pt"
         self.best = root / "checkpoints/best.pt"
         self.model = root / "model.pt"
-        self.log = root / "log.txt"
         self.left_out = root / "left-out.csv"
-        self.was_held = False
 
     def require_free(self) -> None:
-        """Raise a `RunExistsError` if the folder is not empty, or cannot be made."""
-        for parent in self.root.absolute().parents:
-            if parent.exists() and not parent.is_dir():
-                raise RunExistsError(
-                    f"Expected a free run folder, got {self.root} below the file {parent}; choose another folder."
-                )
+        """Raise a `RunExistsError` if the folder is not empty."""
         if self.root.exists() and (not self.root.is_dir() or self.contents()):
             why, advice = "which holds files", "choose another folder, or remove it"
             if self.config.exists() and not self.is_saved_model():
@@ -143,7 +125,6 @@ class RunFolder:
             with held(self.root, busy=ConfigError(f"{busy}; wait for its end, or choose another folder.")):
                 require_plain_folder(self.root, writes=True)
                 sweep(self.root)
-                self.was_held = True
                 yield
         finally:
             with suppress(OSError):
@@ -179,11 +160,9 @@ class _Others(Form):
 
 def read_run_config(folder: RunFolder) -> RunConfig:
     """Read config.yaml of a run."""
-    if not folder.root.exists() or (folder.root.is_dir() and not folder.contents()):
-        state = "holds nothing yet" if folder.root.exists() else "does not exist"
-        start = f"start the run with `midam fit DATA --out {shlex.quote(str(folder.root))}`."
-        advice = nearby(folder.root, otherwise=start, alike=_SPELLED)
-        raise CheckpointError(f"Expected a run folder, got {folder.root}, which {state}; {advice}")
+    if not folder.contents():
+        start = f"`midam fit DATA --out {shlex.quote(str(folder.root))}`"
+        raise CheckpointError(f"Expected a run, got nothing in {folder.root}; start it with {start}.")
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
     values = read_yaml(folder.config)
@@ -231,75 +210,6 @@ def _field(value: Any) -> Any:
     if isinstance(value, str):
         return safe_cell(value)
     return "" if value is None else f"{value:.9g}" if isinstance(value, float) else value
-
-
-@contextmanager
-def each_warning(call: Callable[[Warning | str], object]) -> Iterator[None]:
-    """Call a function with each warning that is shown inside the context."""
-    with warnings.catch_warnings():
-        show = warnings.showwarning
-
-        def shown(message: Warning | str, *where: Any, **options: Any) -> None:
-            call(message)
-            show(message, *where, **options)
-
-        warnings.showwarning = shown
-        yield
-
-
-class RunLog:
-    """Append lines with the time to log.txt, including the warnings and the error of its `with` block.
-
-    Lines are kept in memory until this process holds the folder and its settings are written: a refused start leaves no
-    log, and never writes to the log of another run. If the file cannot be written, the run continues without it.
-
-    Parameters
-    ----------
-    folder : RunFolder
-        The same object that `fit_run` or `resume_run` gets.
-    command : str, optional
-        Command line, which the first lines of the log show with the folder and the versions.
-    message_of : callable, default str
-        Function that returns the text of a warning or an error as the console shows it.
-    """
-
-    def __init__(self, folder: RunFolder, *, command: str = "", message_of: Callable[[object], str] = str) -> None:
-        self._folder, self._command, self._message_of = folder, command, message_of
-        self._waiting: list[str] = []
-        self._watch = each_warning(self._note)
-
-    def add(self, text: str) -> None:
-        """Add a text with the current time in UTC before each line."""
-        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        self._waiting += [f"{now} {line}".rstrip() + "\n" for line in visible(text).rstrip().splitlines()]
-        if not (self._folder.was_held and self._folder.config.exists()):
-            return
-        try:
-            with open_own(self._folder.log) as file:
-                file.seek(0, os.SEEK_END)
-                file.write("".join(self._waiting).encode())
-        except OSError:
-            return
-        self._waiting = []
-
-    def __enter__(self) -> Self:
-        versions = ", ".join(f"{name} {number}" for name, number in environment().items())
-        typed = f"{self._command}\n" if self._command else ""
-        self.add(f"midam {__version__}: {self._folder.root}\n{typed}{versions}, {os.cpu_count()} cores")
-        self._watch.__enter__()
-        return self
-
-    def _note(self, message: Warning | str) -> None:
-        self.add(f"{'note' if isinstance(message, Note) else 'warning'}: {self._message_of(message)}")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        self._watch.__exit__(None, None, None)
-        if isinstance(error, RunStoppedError | KeyboardInterrupt):
-            self.add(self._message_of(error) or "stopped")
-        elif isinstance(error, MidamError):
-            self.add(f"error: {self._message_of(error)}")
-        elif error is not None:
-            self.add("".join(traceback.format_exception(error)))
 
 
 def environment() -> dict[str, str]:

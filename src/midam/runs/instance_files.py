@@ -243,23 +243,16 @@ def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None
 @contextmanager
 def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
     """Open a file that gets its name when it is complete on the disk; `space` is an upper bound of its bytes."""
-    first: BaseException | None = None
     try:
         with replacing(path) as empty:
             # On a full disk HDF5 fails at the write, again when the file is closed, and when the process ends.
             allocate(empty, space)
             with h5py.File(empty.path, "w", locking=False) as file:  # `replacing` locks the file
-                try:
-                    yield file
-                except BaseException as error:
-                    first = error
-                    raise
-    except (OSError, RuntimeError) as error:
-        if isinstance(first, RuntimeError):  # of the model
-            raise first from None
+                yield file
+    except OSError as error:
         if isinstance(error, MidamError):
             raise
-        reason = getattr(error, "strerror", None) or error
+        reason = error.strerror or error
         raise MidamError(f"Expected to write {path}, got: {reason}; free space or grant access, and repeat.") from error
 
 

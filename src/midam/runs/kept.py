@@ -1,8 +1,7 @@
 """What a run that is trained in epochs keeps on disk after each of them, and how it goes on from there."""
 
 import time
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,21 +19,8 @@ from midam.settings import ResolvedSettings
 from midam.train.checkpoint import BestContent, fitting, load_checkpoint, save_checkpoint
 from midam.train.trainer import Trainer, make_fabric
 
-_WAITED, _TRAINED_S = 0.2, 5.0
 # Sizes of the first checkpoint that follow: one with the optimizer's state and its copy, 3 each, and best weights.
 _CHECKPOINTS = 7
-
-
-def tell_waiting(waited_s: float, trained_s: float) -> bool:
-    """Warn if a training has spent more than a fifth of its time waiting for data; returns whether it has warned."""
-    if trained_s < _TRAINED_S or waited_s <= _WAITED * trained_s:
-        return False
-    warnings.warn(
-        f"{waited_s / trained_s:.0%} of the training time so far was spent waiting for instances; read ahead with more "
-        "`workers`, import the data into a store with `midam data import`, or keep them in memory by `resident=True`",
-        stacklevel=2,
-    )
-    return True
 
 
 @dataclass(eq=False)
@@ -75,7 +61,7 @@ class KeptTraining(BestWeights):
         self.trainer: Trainer | None = None
         before: Mapping[str, float] = self.saved or {"seconds": 0.0, "waited": 0.0}
         self.seconds, self.waited = self._before = before["seconds"], before["waited"]
-        self.started, self._slow = time.monotonic(), False
+        self.started = time.monotonic()
         logger, self.tracking = None, None
         if self.settings.run.logger != "none" and not self.processes.rank:
             from midam.runs.loggers import Tracking, make_logger  # imports Lightning Fabric
@@ -84,6 +70,7 @@ class KeptTraining(BestWeights):
             self.tracking = Tracking(logger)
         self.fabric = make_fabric(self.settings, logger=logger, processes=self.processes)
         self.ranks: Ranks | None = start(self.processes, self.fabric)
+        self.leads = not self.processes.rank  # and so writes the files
 
     def __enter__(self) -> "KeptTraining":
         return self
@@ -93,11 +80,6 @@ class KeptTraining(BestWeights):
             self.tracking.close("success" if kind is None else "failed")
         if self.ranks is not None:
             self.ranks.abandon()
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process leads, and so writes the files."""
-        return self.ranks is None or self.ranks.leads
 
     @property
     def method(self) -> Trained:
@@ -146,21 +128,26 @@ class KeptTraining(BestWeights):
                 calls.on_start(trainer.config, None)
             if self.tracking is not None:
                 self.tracking.start(trainer.config)
-            write_metrics(folder, trainer.history)
+            self._write_metrics(trainer)
         self.started = time.monotonic()
 
     def _keep_epoch(self, trainer: Trainer) -> None:
         self.seconds = self._before[0] + time.monotonic() - self.started
         self.waited = self._before[1] + trainer.waited_s
         if self.leads:
-            self._slow = self._slow or tell_waiting(trainer.waited_s, trainer.trained_s)
             self._save(trainer)
-            write_metrics(self.folder, trainer.history)
+            self._write_metrics(trainer)
 
     def _save(self, trainer: Trainer) -> None:
         content = {"version": __version__, "config": trainer.config.flat(), "trainer": trainer.state_dict()}
         times = {"seconds": self.seconds, "waited": self.waited}
         save_checkpoint(self.folder.last, {**content, **self.reading.origin, **times})
+
+    def _write_metrics(self, trainer: Trainer) -> None:
+        metric = metric_of_history(trainer.history)
+        columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
+        columns += [name for name in (trainer.history or [{}])[-1] if name not in columns]
+        write_text(self.folder.metrics, csv_text(columns, trainer.history))
 
     def keep(self, trainer: Trainer) -> None:
         """Write the weights of the best epoch so far."""
@@ -173,11 +160,3 @@ class KeptTraining(BestWeights):
         best = read() if self.ranks is None else self.ranks.from_lead(read)
         with fitting(self.folder.best):
             trainer.reported.load_state_dict(best["model"])
-
-
-def write_metrics(folder: RunFolder, history: Sequence[Mapping[str, Any]]) -> None:
-    """Write metrics.csv with a row for each epoch."""
-    metric = metric_of_history(history)
-    columns = ["epoch", "lr", "state_rate", "dual_lr", "loss", f"train_{metric}", f"val_{metric}"]
-    columns += [name for name in (history or [{}])[-1] if name not in columns]
-    write_text(folder.metrics, csv_text(columns, history))

@@ -12,20 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.brief import html_table
 from midam.data.column_codes import ColumnCoder
 from midam.data.digests import bag_digests, set_digests
 from midam.errors import CheckpointError, given, path_of
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.predict import inputs_of, predict, prepared, saved_coder
-from midam.methods.names import make_method, method_title
+from midam.methods.names import make_method
 from midam.names import nearby
 from midam.nn.scorer import BagEnsemble, all_weights
-from midam.reading import read_text
 from midam.registry import take_known
-from midam.report.words import METRIC_NAMES
-from midam.runs.folder import SPLITS, RunFolder
+from midam.runs.folder import RunFolder
 from midam.runs.typical import warn_of_units
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
@@ -92,22 +89,6 @@ class LoadedRun:
     def columns(self) -> ColumnCoder | None:
         """Encoder of categories and times; None if all columns were numbers."""
         return None if self.model.inputs is None else self.model.inputs.columns
-
-    def _repr_html_(self) -> str:
-        """Return HTML for notebooks: method and data and, if the run is finished, its metrics."""
-        folder = RunFolder(Path(self.source))
-        rows: dict[str, object] = {"method": method_title(self.method, self.settings), "data": self.data.get("source")}
-        if not folder.summary.is_file():
-            return html_table(self.source, rows)
-        summary = json.loads(read_text(folder.summary, error=CheckpointError))
-        for name in SPLITS:
-            part = summary.get(name) or {}
-            metric, count = self.target.metric, f"{part.get('bags')} bags"
-            if isinstance(part.get(metric), float):
-                ends = part.get(f"{metric}_ci95")
-                interval = "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
-                rows[f"{METRIC_NAMES[metric]}, {name}"] = f"{part[metric]:.3f}{interval}, {count}"
-        return html_table(self.source, rows)
 
     def digest(self) -> str:
         """Return the SHA-256 of weights, calibration, threshold, imputed values and column encoder, as hexadecimal."""

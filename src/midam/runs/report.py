@@ -144,7 +144,6 @@ class _Run:
         about, external = self.summary, tested["part"] == "new"
         # The page itself contains the other warnings of the summary.
         notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
-        notes += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
         if tested["part"] == OUT_OF_FOLD and 0 < len(about["data"].get("features", ())) <= MOST_FEATURES:
             notes.append("Which features matter needs bags that are held out: `--test-fraction 0.2`")
         study = Study(

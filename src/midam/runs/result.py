@@ -37,9 +37,8 @@ class Result(Form):
         Tracked states of training bags next to the values of whole bags.
     baseline, baseline_note : dict or None, str
         The baseline next to the model, or why there is none; neither if the settings leave it out.
-    covariates, importance, auto, deployed : dict
-        Weights of covariates; drop of the metric by feature; methods that `auto` tried; the comparison that chose the
-        method.
+    covariates, importance, auto : dict
+        Weights of covariates; drop of the metric by feature; methods that `auto` tried.
     instances : dict
         For data with labels of instances: the score that was evaluated, and by part its metrics, see
         `midam.evaluate.labeled_instances`.
@@ -78,7 +77,6 @@ class Result(Form):
     covariates: dict[str, Any] | None = None
     importance: dict[str, Any] | None = None
     auto: dict[str, Any] | None = None
-    deployed: dict[str, Any] | None = None
     instances: dict[str, Any] | None = None
     assumption: dict[str, Any] | None = None
     thresholds: dict[str, Any] | None = None

@@ -4,7 +4,8 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.process_group import Ranks
 from midam.report.words import data_options
 from midam.runs import baseline as baselines
-from midam.runs.baseline import BaselineResult, compared_part, train_baseline, write_scores
+from midam.runs.baseline import compared_part, train_baseline
 from midam.runs.cross_validation import preparing
 from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
@@ -48,7 +49,7 @@ _ROWS = 10_000  # of a table that are formatted at a time
 class RunEvaluation:
     """Scores [N] or [N, C] of all bags of a run, and the decision that is fitted on its validation bags.
 
-    If validation bags are few, training bags scored `out_of_fold` are added. `rule` chooses the threshold.
+    If validation bags are few, training bags scored out of fold are added.
 
     Attributes
     ----------
@@ -63,8 +64,10 @@ class RunEvaluation:
         Fold of each bag, if models of folds scored them.
     """
 
-    def __init__(self, parts: SplitBags, scores: Scores, *, rule: str, out_of_fold: OutOfFold | None) -> None:
+    def __init__(self, fitted: Fitted, parts: SplitBags, scores: Scores) -> None:
+        self.model, self.parts, self.chunk_size = fitted.model, parts, fitted.config.run.chunk_size
         self.target, self.folds = target_of(parts.bags), parts.folds
+        rule, out_of_fold = fitted.config.run.threshold, fitted.out_of_fold
         self.decided: Decision | None
         self.splits, self.scores, self.values = parts.splits, scores, self.target.values(parts.bags)
         if parts.folds is not None and out_of_fold is not None:
@@ -76,12 +79,13 @@ class RunEvaluation:
         self.decision = self.target.decide(self.values[held], scores[held], rule=rule, out_of_fold=out_of_fold)
         self.decided = self.decision
 
-    def by_site(self, bags: Bags) -> dict[str, dict[str, Any]]:
+    def by_site(self) -> dict[str, dict[str, Any]]:
         """Return the metrics of each site, which a model of the other sites has scored, at the threshold of those."""
         figures: Mapping[str, Estimator] = {self.target.metric: self.target.estimate}
         called: NDArray[np.int64] | None = None
         if isinstance(self.decision, BinaryDecision):
             called, figures = self.decision.call(self.scores), binary_figures(self.decision.threshold)
+        bags = self.parts.bags
         sites: NDArray[np.str_] = np.asarray(bags.sites)
         entries: dict[str, dict[str, Any]] = {}
         for part in find_subgroups(self.values, self.scores, sites, figures=figures, groups=bags.groups):
@@ -92,6 +96,53 @@ class RunEvaluation:
                 entry |= {name: estimate and estimate.value, f"{name}_ci95": estimate and [estimate.low, estimate.high]}
             entries[part.level] = entry
         return entries
+
+    def instances(self, calls: Callbacks) -> dict[str, Any]:
+        """Return the summary's entry on labeled instances, of training bags only if no others have such."""
+        labeled = labeled_bags(self.parts.bags, self.parts.splits, ("test", "val", "train"))
+        if len(labeled) > 1:
+            labeled.pop("train", None)
+        if not labeled:
+            return {}
+        calls.on_stage("evaluating the instances", 0)
+        options: dict[str, Any] = {"decision": self.decided, "chunk_size": self.chunk_size}
+        entry = summarize_instances(self.model, self.parts.bags, self.target, labeled, self.scores, **options)
+        return {"instances": entry}
+
+    def importance(self, calls: Callbacks, *, until: float) -> dict[str, Any]:
+        """Return the summary's entry on named features of test or else validation bags; empty if it takes too long."""
+        bags, compared = self.parts.bags, compared_part(self.parts)
+        if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
+            return {}
+        part, tested, shuffles = compared[0], bags.subset(compared[1]), len(bags.feature_names) * _SHUFFLES
+        if tested.num_instances * shuffles > _MOST_ROWS:
+            return {}
+        if until < math.inf:
+            started = time.monotonic()
+            predict(self.model, tested)
+            if (now := time.monotonic()) + (now - started) * shuffles > until:
+                text = "the budget leaves no time to shuffle the features: their importance is not known"
+                warnings.warn(text, Note, stacklevel=3)
+                return {}
+        calls.on_stage("shuffling the features", 0)
+        from midam.report.importance import permutation_importance
+
+        columns = None if self.parts.columns is None else ColumnCoder.from_json(self.parts.columns).of_categories
+        importances = permutation_importance(self.model, tested, repeats=_SHUFFLES, columns=columns)
+        features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
+        return {"importance": {"part": part, "features": features}}
+
+    def assumption(self, calls: Callbacks) -> dict[str, Any]:
+        """Return the summary's entry on changed bags, of the reported bags."""
+        compared = compared_part(replace(self.parts, splits=self.splits))
+        if compared is None:
+            return {}
+        calls.on_stage("changing bags", 0)
+        from midam.runs.assumption import check_fit
+
+        part, tested = compared
+        result = check_fit(self.model, self.parts.bags, tested, self.decision, chunk_size=self.chunk_size)
+        return {} if result is None else {"assumption": {"part": part, **result}}
 
 
 def predictions_text(
@@ -201,8 +252,7 @@ def write_results(
     """
     parts, config, model, started = reading.parts, fitted.config, fitted.model, time.monotonic()
     if parts.folds is None:
-        weights = fitted.entries.get("selected", {}).get("weights")
-        calls.on_stage("scoring" if weights is None else f"scoring ({weights} weights)", len(parts.bags))
+        calls.on_stage("scoring", len(parts.bags))
         scores = predict(model, parts.bags, chunk_size=config.run.chunk_size, on_bags=calls.on_bags, ranks=ranks)
     else:
         scores = cast(OutOfFold, fitted.out_of_fold).scores
@@ -210,46 +260,44 @@ def write_results(
         ranks.leave()
         if not ranks.leads:
             return {}
-    evaluation = RunEvaluation(parts, scores, rule=config.run.threshold, out_of_fold=fitted.out_of_fold)
+    evaluation = RunEvaluation(fitted, parts, scores)
     bags, target, decision = parts.bags, evaluation.target, evaluation.decision
     save_checkpoint(folder.model, model_content(fitted, reading.origin, decided=target.saved(decision)))
     scores, shown = evaluation.scores, replace(parts, splits=evaluation.splits)
     options: dict[str, Any] = {"decision": evaluation.decided, "folds": evaluation.folds}
     names = {"splits": shown.splits, "folds": bags.sites if parts.by_site else evaluation.folds}
     write_text(folder.predictions, predictions_text(bags, target, scores, **{**options, **names}))
-    baseline = BaselineResult()
+    baseline: dict[str, Any] = {"baseline": None}
+    began = time.monotonic()
     if config.run.baseline and fitted.method is None:
         calls.on_stage("training the baseline", 0)
-        baseline = train_baseline(shown, scores, preparing(parts, config), seed=config.run.seed)
-        write_scores(folder, shown, baseline)
+        prepare = preparing(parts, config)
+        baseline = train_baseline(shown, scores, prepare, seed=config.run.seed, path=folder.baseline)
+    baseline_seconds = time.monotonic() - began
     calls.on_stage("writing results", 0)
     entries = summarize_parts(bags, target, shown.splits, scores, names=SPLITS, **options)
     if evaluation.folds is not None:
         entries["folds"] = len(np.unique(evaluation.folds))
     if parts.by_site:
-        entries["sites"] = {"column": config.run.site, "by_site": evaluation.by_site(bags)}
-    entries |= {**thresholds_of(decision), **target.description}
-    entries |= _of_method(fitted, target, entries, baseline)
+        entries["sites"] = {"column": config.run.site, "by_site": evaluation.by_site()}
+    entries |= {**thresholds_of(decision), **target.description, **fitted.entries}
+    if fitted.method is None:
+        weights, metric = entries["by_weights"][entries["selected"]["weights"]], target.metric
+        weights |= {f"{name}_{metric}": entries[name][metric] for name in SPLITS if name in entries}
+        entries |= baseline
+    else:
+        entries |= {"method": {"name": fitted.method}, "members": len(scorers_of(model))}
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
-    checks = _Checks(model, parts, shown, evaluation, config.run.chunk_size, calls, until)
-    entries |= {**checks.instances(), **checks.importance(), **checks.assumption()}
+    for check in (evaluation.instances, partial(evaluation.importance, until=until), evaluation.assumption):
+        if time.monotonic() <= until:
+            entries |= check(calls)
     result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
-    evaluated = time.monotonic() - started - baseline.seconds
-    durations = {**took, "evaluation": evaluated, "baseline": baseline.seconds}
+    evaluated = time.monotonic() - started - baseline_seconds
+    durations = {**took, "evaluation": evaluated, "baseline": baseline_seconds}
     durations |= {"total": sum(durations.values()), **within}
     result.seconds = {name: round(value, 3) for name, value in durations.items()}
     return result.write(folder)
-
-
-def _of_method(fitted: Fitted, target: Target, parts: Mapping[str, Any], baseline: BaselineResult) -> dict[str, Any]:
-    """Return the summary's entries about the method; `parts` are those of the parts of the bags."""
-    if fitted.method is not None:
-        return {**fitted.entries, "method": {"name": fitted.method}, "members": len(scorers_of(fitted.model))}
-    weights, metric = fitted.entries["by_weights"][fitted.entries["selected"]["weights"]], target.metric
-    weights |= {f"{name}_{metric}": parts[name][metric] for name in SPLITS if name in parts}
-    noted = {} if baseline.note is None else {"baseline_note": baseline.note}
-    return {**fitted.entries, "baseline": baseline.entry, **noted}
 
 
 def _of_data(
@@ -293,72 +341,6 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
     method = {"method": content["method"]} if "method" in content else {}
     folder.write_config(content["data"]["source"], {**method, **content["config"]})
     save_checkpoint(folder.model, content)
-
-
-@dataclass(frozen=True)
-class _Checks:
-    """Further entries of the summary, which are left out where bags are few or the time is over.
-
-    `shown` are the bags with the parts under which they are reported.
-    """
-
-    model: BagEnsemble
-    parts: SplitBags
-    shown: SplitBags
-    evaluation: RunEvaluation
-    chunk_size: int
-    calls: Callbacks
-    until: float
-
-    def instances(self) -> dict[str, Any]:
-        """Return the entry on labeled instances, of training bags only if no others have such."""
-        bags, splits = self.parts.bags, self.parts.splits
-        labeled = labeled_bags(bags, splits, ("test", "val", "train"))
-        if len(labeled) > 1:
-            labeled.pop("train", None)
-        if not labeled or time.monotonic() > self.until:
-            return {}
-        self.calls.on_stage("evaluating the instances", 0)
-        target, scores = self.evaluation.target, self.evaluation.scores
-        options: dict[str, Any] = {"decision": self.evaluation.decision, "chunk_size": self.chunk_size}
-        return {"instances": summarize_instances(self.model, bags, target, labeled, scores, **options)}
-
-    def importance(self) -> dict[str, Any]:
-        """Return the entry on named features of test or else validation bags; empty if it would take long."""
-        bags, compared = self.parts.bags, compared_part(self.parts)
-        if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
-            return {}
-        part, tested = compared[0], bags.subset(compared[1])
-        if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
-            return {}
-        if self.until < math.inf:
-            started = time.monotonic()
-            predict(self.model, tested)
-            seconds = time.monotonic() - started
-            if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > self.until:
-                text = "the budget leaves no time to shuffle the features: their importance is not known"
-                warnings.warn(text, Note, stacklevel=3)
-                return {}
-        self.calls.on_stage("shuffling the features", 0)
-        from midam.report.importance import permutation_importance
-
-        columns = None if self.parts.columns is None else ColumnCoder.from_json(self.parts.columns).of_categories
-        importances = permutation_importance(self.model, tested, repeats=_SHUFFLES, columns=columns)
-        features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
-        return {"importance": {"part": part, "features": features}}
-
-    def assumption(self) -> dict[str, Any]:
-        """Return the entry on changed bags, of the reported bags."""
-        compared = compared_part(self.shown)
-        if compared is None or time.monotonic() > self.until:
-            return {}
-        self.calls.on_stage("changing bags", 0)
-        from midam.runs.assumption import check_fit
-
-        part, tested = compared
-        decision, bags = self.evaluation.decision, self.parts.bags
-        result = check_fit(self.model, bags, tested, decision, chunk_size=self.chunk_size)
-        return {} if result is None else {"assumption": {"part": part, **result}}
 
 
 def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -> dict[str, Any] | None:

@@ -170,8 +170,7 @@ class DataSettings(SettingsGroup):
         Table of splits: CLAM's splits_K.csv or the folder of them, Patho-Bench's table (columns fold_K), or a table of
         names with a column split.
     fold
-        Number of the split, if `split_file` holds several. With `midam fit`, also "all": a run for each, and their
-        mean.
+        Number of the split, if `split_file` holds several.
     missing
         For table rows whose file is missing, and files that cannot be used: "error", or "skip" them with a warning and
         a list, left-out.csv. Files without instances are always left out.

@@ -99,10 +99,8 @@ def _metrics(study: MethodsStudy) -> list[Any]:
         rows.append([name, area, Number(gap, "+.3f", f"{name}.difference") if rows else "reference"])
         rows[-1] += [Number(method["auprc"])] if metric == "auroc" else []
         rows[-1] += [Number(method[cost], form) for cost, form in (("folds", ".0f"), ("seconds", ".2f"))]
-        rows[-1].append(Number(method["peak_mib"], ".0f"))
     precision_head = ["average precision"] if metric == "auroc" else []
-    costs = ["folds", "seconds a trial", "MiB"]
-    heads = ["method", METRIC_NAMES[metric], f"difference to {first}", *precision_head, *costs]
+    heads = ["method", METRIC_NAMES[metric], f"difference to {first}", *precision_head, "folds", "seconds a trial"]
     differences = plot_forest(gaps, f"Difference to {first}", reference=0.0)
     blocks = [
         Table("Methods on the same folds", heads, rows, sorts=True),
