@@ -181,8 +181,9 @@ def test_all_faults_are_listed_together():
     assert str(caught.value).splitlines() == [
         "Expected valid settings, got 4 that are not; correct them:",
         "- Expected a known pooling, got 'attenton'; did you mean 'attention'?",
-        *("- Expected `epochs` >= 1, got 0", "- Expected `lr` > 0, got -1", "- Expected `seed` >= 0, got -1"),
-        "  for these 3: choose another value.",
+        "- Expected `epochs` >= 1, got 0; choose another value.",
+        "- Expected `lr` > 0, got -1; choose another value.",
+        "- Expected `seed` >= 0, got -1; choose another value.",
     ]
     with pytest.raises(ConfigError, match=r"Expected `epochs` >= 1, got 0; choose another value\.$"):
         TrainingSettings(epochs=0)

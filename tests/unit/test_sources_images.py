@@ -295,7 +295,6 @@ def test_all_unusable_images_are_named_at_once(folder):
         read_bags(images, labels=folder / "labels.csv", images=EIGHT)
     lines = str(caught.value).splitlines()
     assert lines[0] == "Expected files that can be used, got 3 of 6 that cannot:"
-    assert lines.pop(3) == "  for these 2: copy or write the file again."
     for line, name, words in zip(lines[1:], ("case.1", "case.2", "case.4"), ("whole image", "whole image", "27x7")):
         assert name in line
         assert words in line

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from midam.errors import ConfigError, fault_list, nearest, option_advice
+from midam.errors import ConfigError, fault_list, nearest
 from midam.registry import Registry
 
 AUTO: Final = "auto"
@@ -129,7 +129,7 @@ def _faults(group: type[BaseModel], details: ErrorDetails) -> list[str]:
 def _fault(group: type[BaseModel], details: ErrorDetails) -> str:
     name, *place = details["loc"]
     if details["type"] == "extra_forbidden":
-        return f"Expected a known setting, got {name!r}; {option_advice(name, group.model_fields)}"
+        return f"Expected a known setting, got {name!r}; {nearest(name, group.model_fields, count=2)}"
     form, value = group.model_json_schema(ref_template="{model}")["properties"][name], details["input"]
     # The first type is what is meant; the others are None, or a word instead of a number.
     form, *others = form.get("anyOf") or form.get("oneOf") or [form]
