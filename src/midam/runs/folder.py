@@ -14,9 +14,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
-
-from pydantic import Field
+from typing import Any, NamedTuple, Self
 
 from midam._version import __version__
 from midam.errors import CheckpointError, ConfigError, MidamError, Note, RunExistsError, RunStoppedError
@@ -30,15 +28,14 @@ from midam.files import (
     sweep,
     write_text,
 )
-from midam.names import advice_on, nearby, safe_cell, visible
-from midam.reading import Form, Number, check_form
+from midam.names import nearby, safe_cell, visible
+from midam.reading import Form, check_form
 from midam.registry import plugin_entry, take_known
 from midam.settings import Settings, read_yaml, yaml_text
 
 OUT_OF_FOLD = "out_of_fold"  # the part of bags that models of folds scored
 SPLITS = ("test", OUT_OF_FOLD, "val", "train")  # in the order in which they are reported
 _RESULTS = 2 << 20  # bytes of page, predictions and summary of most runs
-_SPELLED = 0.85  # similarity of the name of a run that is misspelled
 
 
 class RunFolder:
@@ -97,10 +94,9 @@ class RunFolder:
         """Refuse a disk without space for the results and for the `needed` bytes of other files."""
         require_space(self.root, needed + _RESULTS, "checkpoints, predictions and report of the run")
 
-    def write_config(self, data: str, values: Mapping[str, Any], *, budget: float | None = None) -> None:
+    def write_config(self, data: str, values: Mapping[str, Any]) -> None:
         """Write the name of the data, the settings of the run and the plug-ins that they need."""
-        limit = {} if budget is None else {"budget": budget}
-        write_text(self.config, yaml_text({"data": data, **limit, **values, **plugin_entry(values)}))
+        write_text(self.config, yaml_text({"data": data, **values, **plugin_entry(values)}))
 
     def contents(self) -> list[Path]:
         """Return the files in the folder, without remains of a killed process."""
@@ -158,15 +154,11 @@ def free_folder(parent: Path, name: str) -> RunFolder:
 
 
 class RunConfig(NamedTuple):
-    """Content of config.yaml: the settings of a run, the name of its data, and of a method without epochs its name.
-
-    `budget` is the time limit of a run of `auto` in seconds; None without a limit.
-    """
+    """Content of config.yaml: the settings of a run, the name of its data, and of a method without epochs its name."""
 
     settings: Settings
     data: str
     method: str | None = None
-    budget: float | None = None
 
 
 class _Others(Form):
@@ -174,7 +166,6 @@ class _Others(Form):
 
     data: str | int | float | bool | None = None
     method: str | None = None
-    budget: Annotated[Number, Field(ge=0)] | None = None
 
 
 def read_run_config(folder: RunFolder) -> RunConfig:
@@ -182,16 +173,16 @@ def read_run_config(folder: RunFolder) -> RunConfig:
     if not folder.root.exists() or (folder.root.is_dir() and not folder.contents()):
         state = "holds nothing yet" if folder.root.exists() else "does not exist"
         start = f"start the run with `midam fit DATA --out {shlex.quote(str(folder.root))}`."
-        advice = nearby(folder.root, otherwise=start, alike=_SPELLED)
+        advice = nearby(folder.root, otherwise=start)
         raise CheckpointError(f"Expected a run folder, got {folder.root}, which {state}; {advice}")
     if not folder.config.exists():
-        raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
+        raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {nearby(folder.root)}")
     values = read_yaml(folder.config)
     check_form(values, _Others, folder.config, error=ConfigError, advice="correct the file")
     values = take_known(values, folder.config)
-    data, method, budget = (values.pop(name, None) for name in _Others.model_fields)
+    data, method = (values.pop(name, None) for name in _Others.model_fields)
     settings = Settings.from_flat(values, source=str(folder.config))
-    return RunConfig(settings, "" if data is None else str(data), method, budget)
+    return RunConfig(settings, "" if data is None else str(data), method)
 
 
 def require_repeated(logger_args: Mapping[str, Any], given: Mapping[str, Any] | None, source: Path) -> None:

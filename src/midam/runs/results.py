@@ -1,6 +1,5 @@
 """Evaluate a run by its target, and write the files of a finished run: model, predictions, summary, figures."""
 
-import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from midam._version import __version__
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, CovariateCoder
 from midam.data.sources.patients import group_origin
-from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
@@ -174,7 +172,6 @@ def write_results(
     took: Mapping[str, float],
     within: Mapping[str, float] = MappingProxyType({}),
     ranks: Ranks | None = None,
-    until: float = math.inf,
 ) -> dict[str, Any]:
     """Score all bags, and write the files of a finished run; returns the summary in the leading process.
 
@@ -196,8 +193,6 @@ def write_results(
         Seconds of the earlier parts of the run, and seconds that are part of these.
     ranks : Ranks, optional
         Processes that score the bags together, and leave then.
-    until : float
-        Time (`time.monotonic`) after which no optional step begins.
     """
     parts, config, model, started = reading.parts, fitted.config, fitted.model, time.monotonic()
     if parts.folds is None:
@@ -232,7 +227,7 @@ def write_results(
     entries |= _of_method(fitted, target, entries, baseline)
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
-    checks = _Checks(model, parts, shown, evaluation, config.run.chunk_size, calls, until)
+    checks = _Checks(model, parts, shown, evaluation, config.run.chunk_size, calls)
     entries |= {**checks.instances(), **checks.importance(), **checks.assumption()}
     result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline.seconds
@@ -297,7 +292,7 @@ def write_model(folder: RunFolder, content: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Checks:
-    """Further entries of the summary, which are left out where bags are few or the time is over.
+    """Further entries of the summary, which are left out where bags are few.
 
     `shown` are the bags with the parts under which they are reported.
     """
@@ -308,7 +303,6 @@ class _Checks:
     evaluation: RunEvaluation
     chunk_size: int
     calls: Callbacks
-    until: float
 
     def instances(self) -> dict[str, Any]:
         """Return the entry on labeled instances, of training bags only if no others have such."""
@@ -316,7 +310,7 @@ class _Checks:
         labeled = labeled_bags(bags, splits, ("test", "val", "train"))
         if len(labeled) > 1:
             labeled.pop("train", None)
-        if not labeled or time.monotonic() > self.until:
+        if not labeled:
             return {}
         self.calls.on_stage("evaluating the instances", 0)
         target, scores = self.evaluation.target, self.evaluation.scores
@@ -331,14 +325,6 @@ class _Checks:
         part, tested = compared[0], bags.subset(compared[1])
         if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
             return {}
-        if self.until < math.inf:
-            started = time.monotonic()
-            predict(self.model, tested)
-            seconds = time.monotonic() - started
-            if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > self.until:
-                text = "the budget leaves no time to shuffle the features: their importance is not known"
-                warnings.warn(text, Note, stacklevel=3)
-                return {}
         self.calls.on_stage("shuffling the features", 0)
         from midam.report.importance import permutation_importance
 
@@ -350,7 +336,7 @@ class _Checks:
     def assumption(self) -> dict[str, Any]:
         """Return the entry on changed bags, of the reported bags."""
         compared = compared_part(self.shown)
-        if compared is None or time.monotonic() > self.until:
+        if compared is None:
             return {}
         self.calls.on_stage("changing bags", 0)
         from midam.runs.assumption import check_fit
