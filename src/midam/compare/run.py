@@ -96,7 +96,7 @@ def run_comparison(
     >>> import midam
     >>> bags = midam.read_bags("digits")
     >>> folds = repeated_folds(bags, repeats=1, folds=2)
-    >>> comparison = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds, measure_memory=False)
+    >>> comparison = run_comparison(bags, ["mean-map-svm", "bag-statistics-logistic"], folds, measure_memory=False)
     >>> comparison.summary["auroc"].gt(0.5).all()
     np.True_
     """
