@@ -55,8 +55,6 @@ class Estimator(NamedPart, nn.Module):
         Whether it supports poolings with several branches.
     rates : tuple of str
         Attributes in (0, 1] that fall with the learning rate.
-    batch_statistics : str
-        Consequence of an encoder that normalizes by the statistics of the batch, for a warning.
 
     Examples
     --------
@@ -81,7 +79,6 @@ class Estimator(NamedPart, nn.Module):
     tables: ClassVar[tuple[str, ...]] = ()
     branched: ClassVar[bool] = False
     rates: ClassVar[tuple[str, ...]] = ()
-    batch_statistics: ClassVar[str] = "training and evaluation differ, most where a batch holds few bags"
 
     def __call__(self, model: BagScorer, batch: SampledBatch | WholeBatch) -> BagOutput:
         """Return the bag output at the point of the estimator, plus the term of covariates, which is exact."""
@@ -202,7 +199,6 @@ class VarianceReduced(TrackedStatistic, Estimator):
     tables = ("bag_state",)
     branched = True
     rates = ("state_rate",)
-    batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Return the bag output at the point of the estimator, with the gradient of the sample."""

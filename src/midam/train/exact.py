@@ -20,8 +20,6 @@ from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer, each, fold, fold_chunk, fold_slots, own_branch, rows_of
 from midam.train.estimators import Estimator
 
-_REFUSED = "whole bags that do not fit one chunk are refused"
-
 
 class Exact(Estimator):
     """The exact full-bag gradient in O(chunk) memory (two passes).
@@ -56,7 +54,6 @@ class Exact(Estimator):
     name = "exact"
     whole = True
     branched = True
-    batch_statistics = _REFUSED
 
     def __init__(self, *, chunk_size: int) -> None:
         super().__init__()
@@ -119,7 +116,6 @@ class ExactPoint(Estimator):
     whole = True
     needs_trackable = True
     branched = True
-    batch_statistics = _REFUSED
 
     def __init__(self, *, num_instances: int, chunk_size: int, seed: int = 0) -> None:
         super().__init__()
