@@ -371,7 +371,7 @@ def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):
 def test_settings_are_checked_and_must_apply(folder):
     for values, words in (
         ({"patch_size": 0}, "`patch_size` >= 1"),
-        ({"tissue": 1.5}, r"`tissue` in \[0, 1\]"),
+        ({"tissue": 1.5}, "`tissue`, got 1.5"),
         ({"axis": 3}, r"`axis` in \[0, 2\]"),
         ({"window": [400, 0]}, "`window` as two ascending"),
         ({"volume_size": [8, 8, 8]}, "volume=True"),
