@@ -635,7 +635,7 @@ def test_a_run_says_what_was_tried(run, capsys):
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"method": "evil.Net"}, ConfigError),
+        ({"method": "evil.Net"}, CheckpointError),
         ({"method": "bag-statistics-cox"}, (CheckpointError, ConfigError)),
         ({"scorers": 5}, CheckpointError),
         ({"scorers": 0}, CheckpointError),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.trainings import train, witness_bags
+from tests.trainings import witness_bags
 
 from midam import MIDAMClassifier
 from midam.compare import Grid, Workers, repeated_folds, run_comparison
@@ -13,8 +13,7 @@ from midam.errors import ConfigError, OneClassError
 from midam.runs.loaded import load_run
 from midam.settings import Settings
 from midam.train.members import choose_batch_size
-from midam.train.side import Trial, train_trials
-from midam.train.trainer import Trainer, build_training
+from midam.train.trainer import build_training
 
 OPEN = {"num_instances": "auto", "num_positive": "auto", "num_negative": "auto"}
 CPU = torch.device("cpu")
@@ -96,19 +95,6 @@ def test_what_a_container_or_a_job_leaves_is_read(tmp_path):
     process.write_text("9:name=systemd:/\n4:cpu,memory:/docker/abc\n3:cpu:/\n")
     limited(mount / "memory", 800, 50, ("memory.limit_in_bytes", "total_rss"))
     assert _granted(process, mount) == 750
-
-
-def test_trials_choose_by_their_own_training_bags():
-    bags = witness_bags(40, largest=17)
-    order = np.argsort(bags.labels, kind="stable")
-    few = np.sort(order[12:25])  # of which 5 are positive
-    trials = [Trial(np.sort(order[::2]), order[1::2], seed=0), Trial(few, order[25:], seed=1)]
-    config = Settings(**OPEN, epochs=2, members=1)
-    choices = [choose(bags.subset(trial.train), epochs=2, members=1) for trial in trials]
-    assert [choice.training.batch for choice in choices] == [(8, 8, 16), (5, 8, 16)]
-    for trial, result in zip(trials, train_trials(config, bags, trials), strict=True):
-        alone = train(Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)))
-        np.testing.assert_allclose(result.loss, [row["loss"] for row in alone.history], rtol=1e-5)
 
 
 def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path):

@@ -60,7 +60,8 @@ class Estimator(NamedPart, nn.Module):
     --------
     A custom estimator, plain autograd through the sample:
 
-    >>> from midam import Bags, BagSampler, InstanceReader, MeanPooling, sampled_batches
+    >>> from midam.data import Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.nn import MeanPooling
     >>> from midam.functional.logmean import reduce
     >>> class Plain(Estimator):
     ...     def forward(self, model, batch):
@@ -124,7 +125,8 @@ class MiniBatch(Estimator):
 
     Examples
     --------
-    >>> from midam import AttentionPooling, Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.data import Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.nn import AttentionPooling
     >>> bags = Bags.from_list([torch.ones(9, 4).numpy(), torch.zeros(5, 4).numpy()], labels=[1, 0])
     >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
     >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0])))
@@ -181,7 +183,8 @@ class VarianceReduced(TrackedStatistic, Estimator):
 
     Examples
     --------
-    >>> from midam import AttentionPooling, Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.data import Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.nn import AttentionPooling
     >>> bags = Bags.from_list([torch.ones(9, 4).numpy(), torch.zeros(5, 4).numpy()], labels=[1, 0])
     >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
     >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0])))

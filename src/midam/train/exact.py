@@ -41,7 +41,8 @@ class Exact(Estimator):
     --------
     Encoding two instances at a time gives the scores of one pass over the whole bags:
 
-    >>> from midam import AttentionPooling, Bags, InstanceReader
+    >>> from midam.data import Bags, InstanceReader
+    >>> from midam.nn import AttentionPooling
     >>> x = torch.randn(7, 4)
     >>> bags = Bags.from_list([x[:5].numpy(), x[5:].numpy()])
     >>> batch = WholeBatch.unlabeled(InstanceReader(bags), torch.tensor([0, 1]))
@@ -102,7 +103,8 @@ class ExactPoint(Estimator):
     --------
     The scores are those of the whole bags; the gradient comes from one instance of each:
 
-    >>> from midam import AttentionPooling, Bags, InstanceReader
+    >>> from midam.data import Bags, InstanceReader
+    >>> from midam.nn import AttentionPooling
     >>> x = torch.randn(7, 4)
     >>> bags = Bags.from_list([x[:5].numpy(), x[5:].numpy()])
     >>> batch = WholeBatch.unlabeled(InstanceReader(bags), torch.tensor([0, 1]))
