@@ -189,7 +189,7 @@ OPTIONS = {
         ["--lr", "abc"],
         ["--lr, got 'abc': input should be a valid number; choose another value."],
     ),
-    "a plane": (["--axis", "axial"], ["Expected --axis as 0 (sagittal), 1 (coronal) or 2 (axial)", "write 2."]),
+    "a plane": (["--axis", "axial"], ["--axis, got 'axial': input should be a valid integer"]),
     "no truth value": (["--resident", "maybe"], ["--resident, got 'maybe': input should be a valid boolean"]),
     "near choice": (["--select", "bset"], ["--select, got 'bset': input should be 'auto', 'last' or 'best'"]),
     "no numbers": (["--decay-at", "x"], ["--decay-at, got 'x'"]),
