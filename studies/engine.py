@@ -94,6 +94,10 @@ class Store(TrialStore):
         self.file = cache / f"{name}.jsonl"
         super().__init__(self.file)
 
+    def select(self, *names: Row) -> list[Row]:
+        """Return all rows that match a name, in the order of the store."""
+        return [row for row in self.rows if any(name.items() <= row.items() for name in names)]
+
     def wall_time(self, section: str | None = None) -> float:
         """Return the seconds of a section (or of all sections), over all calls of a stopped and continued study."""
         return float(sum(row["wall"] for row in self.rows if "wall" in row and section in (None, row["section"])))

@@ -37,10 +37,10 @@ import torch
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler
 from midam.errors import ConfigError, install
-from midam.methods.baselines import standardized_tensors
 from midam.methods.method import Baseline, Scores
 from midam.registry import BASELINES
 from midam.train.side import Trial
+from studies.tabular.instance_methods import standardized_tensors
 
 # Not `libauc`: an installed LibAUC stays reachable. Its files import each other relatively, so any name will do.
 ROOT = "_peer_libauc"

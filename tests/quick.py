@@ -52,11 +52,11 @@ def _train_few_epochs(networks: Any) -> None:
 
 def _try_few_strengths(baselines: Any) -> None:
     """Choose between every third strength of a penalty, and few widths of a kernel."""
-    names = ("_LOGISTIC_C", "_KERNEL_C", "_GAMMAS", "_MAP_GAMMAS")
+    names = ("_LOGISTIC_C", "_KERNEL_C", "_MAP_GAMMAS")
     usual.update({name: getattr(baselines, name) for name in names})
     baselines._LOGISTIC_C = baselines._LOGISTIC_C[1::3]
     baselines._KERNEL_C = baselines._KERNEL_C[1::3]  # with 1, which is taken where nothing is chosen
-    baselines._GAMMAS, baselines._MAP_GAMMAS = baselines._GAMMAS[::3], baselines._MAP_GAMMAS[1::2]
+    baselines._MAP_GAMMAS = baselines._MAP_GAMMAS[1::2]
 
 
 def _draw_few_bags(candidates: Any) -> None:

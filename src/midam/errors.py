@@ -1,49 +1,25 @@
 """All errors that `midam` raises on purpose: each is a `MidamError`, and most also have the fitting built-in type.
 
 The command line turns each of them into one message and exit code 2 (130 for a stopped run). The words of messages are
-here too: near names, lists, and words that others use for the names of settings.
+here too: near names, and lists.
 """
 
 import difflib
 import importlib
 import math
 import re
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-MEANINGS = {
-    "aggregation": ("pooling",),
-    "backbone": ("encoder",),
-    "bag_size": ("num_instances",),
-    "batch_size": ("num_positive", "num_negative"),
-    "checkpoint": ("resume",),
-    "device": ("accelerator",),
-    "early_stopping": ("patience",),
-    "gpus": ("accelerator", "devices"),
-    "label": ("label_column", "labels"),
-    "learning_rate": ("lr", "lrs"),
-    "loss": ("objective",),
-    "max_iter": ("epochs",),
-    "model": ("encoder", "method", "methods"),
-    "n_estimators": ("members",),
-    "n_jobs": ("workers", "jobs", "threads"),
-    "output_dir": ("out",),
-    "patient_id": ("groups",),
-    "random_state": ("seed",),
-    "test_size": ("test_fraction",),
-    "val_size": ("val_fraction",),
-}
 _ID = re.compile(
     r"uu?id|(study|series|instance)uid|mrn|ssn|\w*(barcode|identifier)|(\w*record|accession|serial|specimen)(no|nr|number)?"
 )
+_ALIKE = 0.7  # similarity of two names: one may be meant for the other
 
 
-@lru_cache(maxsize=4096)
-def plain_key(name: str) -> str:
+def plain_key(name: object) -> str:
     """Return a name without case, hyphens and other signs.
 
     Examples
@@ -51,41 +27,13 @@ def plain_key(name: str) -> str:
     >>> plain_key("--Learning-Rate") == plain_key("learning_rate") == plain_key("learningRate")
     True
     """
-    return re.sub(r"[\W_]", "", name.casefold())
-
-
-_BY_KEY = {plain_key(word): names for word, names in MEANINGS.items()}
-
-
-def same_meaning(name: object, known: Iterable[str]) -> list[str]:
-    """Return the `known` names that equal a name up to signs, or that mean the same.
-
-    Examples
-    --------
-    >>> same_meaning("learning-rate", ["epochs", "lr", "pair_rate"])
-    ['lr']
-    """
-    key, names = plain_key(str(name)), list(known)
-    alike = [one for one in names if key and plain_key(one) == key]
-    return alike or [one for ours in _BY_KEY.get(key, ()) for one in names if plain_key(one) == plain_key(ours)]
-
-
-def is_known_word(name: object) -> bool:
-    """Return whether a name has a known meaning elsewhere, so that shared letters with another name are no hint."""
-    return plain_key(str(name)) in _BY_KEY
+    return re.sub(r"[\W_]", "", str(name).casefold())
 
 
 def is_id_like(name: str) -> bool:
     """Return whether a column name is that of an id: id, transaction_id, TransactionID, uuid, MRN, accession_number."""
     called = re.search(r"(^|[^A-Za-z]|[a-z](?=I))(id|ID|Id)$", name) is not None
     return called or _ID.fullmatch(plain_key(name)) is not None
-
-
-_ALIKE = 0.7  # similarity of two names: one may be meant for the other
-_SHORT = 0.66  # similarity of names of three letters with one wrong letter
-CURRENT = threading.local()  # `path`: the data file that a thread is reading
-_DECODERS = {"PIL", "pydicom", "nibabel", "h5py", "zarr", "openslide"}
-FOR_THESE = "  for these"  # start of a line with advice on the lines above
 
 
 class MidamError(Exception):
@@ -160,12 +108,6 @@ class Note(UserWarning):
     """A decision of midam that is reported in a line, such as the choice of the positive label."""
 
 
-def with_file(warning: Warning | str, code: str) -> Warning | str:
-    """Return a warning; if its code file `code` is of a decoding library, add the file that is being read."""
-    path = getattr(CURRENT, "path", None)
-    return warning if path is None or _DECODERS.isdisjoint(Path(code).parts) else f"{warning} (first in {path})"
-
-
 def with_place(error: Exception | str, place: str) -> str:
     """Return the message of an error with a place before its advice.
 
@@ -177,37 +119,22 @@ def with_place(error: Exception | str, place: str) -> str:
     return str(error).replace("; ", f" ({place}); ", 1)
 
 
-def nearest(name: object, known: Iterable[str], *, count: int = 1) -> str:
-    """Return a suggestion for an unknown name: a name with its meaning, else the nearest, else up to eight names.
+def nearest(name: object, known: Iterable[object], *, count: int = 1) -> str:
+    """Return a suggestion for an unknown name: the known names that look like it, else up to eight of all.
 
     Examples
     --------
     >>> nearest("atention", ["attention", "mean"])
     "did you mean 'attention'?"
-    >>> nearest("learning-rate", ["lr", "pair_rate"])
-    "did you mean 'lr'?"
     >>> nearest("x", ["attention", "mean"])
     'known are attention, mean.'
     """
-    names = sorted(known)
-    near = _near(name, names, count=count)
+    names = sorted(map(str, known))
+    plain = {plain_key(one): one for one in names}
+    near = [repr(plain[key]) for key in difflib.get_close_matches(plain_key(name), plain, n=count, cutoff=_ALIKE)]
     if near:
-        return f"did you mean {_either(near)}?"
+        return f"did you mean {' or '.join(near)}?"
     return f"known are {listed(names, most=8)}." if names else "there are none."
-
-
-def option_advice(name: object, known: Iterable[str], *, elsewhere: Iterable[str] = ()) -> str:
-    """Return `nearest` for options; if only an option `elsewhere`, of `midam fit`, has this meaning, return that.
-
-    Examples
-    --------
-    >>> option_advice("learning-rate", ["out"], elsewhere=["lr"])
-    'there is none here: `midam fit` has --lr.'
-    """
-    names = list(known)
-    if not same_meaning(name, names) and (others := same_meaning(name, elsewhere)):
-        return f"there is none here: `midam fit` has --{others[0].replace('_', '-')}."
-    return nearest(name, names, count=2)
 
 
 def with_article(noun: str) -> str:
@@ -219,33 +146,6 @@ def with_article(noun: str) -> str:
     ('an event', 'a label')
     """
     return f"{'an' if noun[:1].lower() in set('aeiou') else 'a'} {noun}"
-
-
-def nearest_columns(lost: Sequence[object], columns: Iterable[object]) -> str:
-    """Return suggestions for columns that a table lacks, and the columns that it has.
-
-    Examples
-    --------
-    >>> nearest_columns(["labels"], ["bag", "channel", "Label"])
-    "did you mean 'Label'? The columns are bag, channel, Label."
-    """
-    names = [str(column) for column in columns]
-    near = {name: _near(name, names, count=3, columns=True) for name in lost}
-    many = len(lost) > 1
-    hints = [f"{_either(similar)}{f' for {name!r}' if many else ''}" for name, similar in near.items() if similar]
-    return (f"did you mean {', '.join(hints)}? " if hints else "") + columns_are(names)
-
-
-def columns_are(columns: Iterable[object]) -> str:
-    """Return a sentence with the first 20 columns of a table.
-
-    Examples
-    --------
-    >>> columns_are(["bag", "label"])
-    'The columns are bag, label.'
-    """
-    names = [str(column) for column in columns]
-    return f"The columns are {listed(names, most=20)}." if names else "There are no columns."
 
 
 def listed(names: Sequence[object], *, most: int = 5, sep: str = ", ") -> str:
@@ -265,61 +165,20 @@ def plural(count: int, one: str) -> str:
     return f"{count:,} {one}" + ("" if count == 1 else "es" if one.endswith("s") else "s")
 
 
-def _near(name: object, names: Sequence[str], *, count: int, columns: bool = False) -> list[str]:
-    """Return names with the meaning of `name`, else names with a similar spelling, else names that begin with it."""
-    known = same_meaning(name, names)[:3]
-    if known or (not columns and is_known_word(name)):  # if the meaning is known, shared letters are no hint
-        return known
-    plain, key = {plain_key(one): one for one in names}, plain_key(str(name))
-    cutoff = _SHORT if len(key) == 3 and not columns else _ALIKE
-    near = difflib.get_close_matches(key, plain, n=count, cutoff=cutoff)
-    if not near and not columns and len(key) > 2:  # a truncated name
-        near = [one for one in plain if one.startswith(key)][:count]
-    return [plain[one] for one in near]
-
-
-def _either(names: Sequence[str]) -> str:
-    return " or ".join(map(repr, names))
-
-
 def fault_list(head: str, faults: Sequence[str], *, most: int = 10) -> str:
-    """Return the message of several faults: a line for each after `head`; shared advice follows once, after its lines.
+    """Return the message of several faults: a line for each after `head`.
 
     Examples
     --------
     >>> print(fault_list("Expected two ages, got none:", ["Expected a, got b; fix it.", "Expected c, got d; fix it."]))
     Expected two ages, got none:
-    - Expected a, got b
-    - Expected c, got d
-      for these 2: fix it.
+    - Expected a, got b; fix it.
+    - Expected c, got d; fix it.
     """
     if len(faults) == 1:
         return faults[0]
-    kinds: dict[str, list[str]] = {}
-    for fault in faults[:most]:
-        text, _, advice = fault.rpartition("; ")
-        kinds.setdefault(advice if text else fault, []).append(text or fault)
-    lines = []
-    for advice, texts in kinds.items():
-        if len(texts) == 1:
-            lines.append(f"- {texts[0]}" if texts[0] == advice else f"- {texts[0]}; {advice}")
-        else:
-            lines += [*(f"- {text}" for text in texts), f"{FOR_THESE} {len(texts)}: {advice}"]
-    rest = len(faults) - most
-    return "\n".join([head, *lines, *([f"- and {rest} more"] if rest > 0 else [])])
-
-
-def check_each(values: Iterable[str], check: Callable[[str], object]) -> None:
-    """Check each value; raise all errors of `check` as one, with a line for each."""
-    errors = list[MidamError]()
-    for value in dict.fromkeys(values):
-        try:
-            check(value)
-        except MidamError as error:
-            errors.append(error)
-    if errors:
-        head = f"Expected known names, got {len(errors)} that are not; correct them:"
-        raise errors[0] if len(errors) == 1 else type(errors[0])(fault_list(head, list(map(str, errors))))
+    rest = [f"and {len(faults) - most} more"] if len(faults) > most else []
+    return "\n- ".join([head, *faults[:most], *rest])
 
 
 def path_of(value: object, kind: str) -> Path:

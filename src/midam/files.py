@@ -8,9 +8,7 @@ import json
 import os
 import re
 import secrets
-import shlex
 import shutil
-import socket
 import stat
 import sys
 import warnings
@@ -279,19 +277,15 @@ def is_stdout(path: Path) -> bool:
     return False
 
 
-def free_room(path: Path) -> int | None:
-    """Return the free bytes on the disk of a path, which need not exist; None if the system does not report them."""
-    with suppress(OSError, AttributeError):  # some systems lack `disk_usage`
-        return int(shutil.disk_usage(_existing(path)).free)
-    return None
-
-
 def require_space(path: Path, needed: int, content: str, *, error: type[MidamError] = MidamError) -> None:
     """Raise an `error` if the disk of a path has no space for the `needed` bytes; `content` names them in the message.
 
-    If the system does not report the free space, nothing is refused.
+    The path need not exist. If the system does not report the free space, nothing is refused.
     """
-    free = free_room(path)
+    free = None
+    with suppress(OSError, AttributeError):  # some systems lack `disk_usage`
+        place = path.absolute()
+        free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.exists())).free
     if free is not None and needed > free:
         raise error(
             f"Expected free space for {size_text(needed)} of {content}, got {size_text(free)} free (in {path}); free "
@@ -311,12 +305,6 @@ def size_text(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} bytes"
-
-
-def _existing(path: Path) -> Path:
-    """Return the path, or the nearest existing folder above it."""
-    place = path.absolute()
-    return next((one for one in (place, *place.parents) if one.exists()), place)
 
 
 def allocate(file: FileIO, size: int) -> None:
@@ -344,9 +332,8 @@ def write_json(path: Path, content: Mapping[str, Any], *, typed: bool = False) -
 def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[None]:
     """Lock a file, whose folder is created, or an existing folder; raise `busy` if another process holds it.
 
-    Meanwhile a file ``PATH.lock`` (in a folder ``.lock``) names the process that holds it; the message of `busy` ends
-    with this name if it can be read. A file that a killed process has left locks nothing. With `is_file`, a link to a
-    folder at `path` is not followed.
+    The lock is a file ``PATH.lock``, in a folder ``.lock``; one that a killed process has left locks nothing. With
+    `is_file`, a link to a folder at `path` is not followed.
     """
     lock_path = path / LOCK if path.is_dir() and not is_file else path.with_name(path.name + LOCK)
     lock_path.parent.mkdir(parents=True, exist_ok=True)
@@ -356,14 +343,8 @@ def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[Non
     try:
         lock.acquire()
     except Timeout:
-        raise _with_owner(busy, lock_path) from None
+        raise busy from None
     try:
-        # On Windows no process can write to a locked file.
-        with suppress(OSError):
-            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            with open_own(lock_path) as file:
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()} ({command})\n".encode())
         yield
     finally:
         # Removed while locked: a waiting process then finds that the file has no name and starts again. Windows does
@@ -374,16 +355,6 @@ def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[Non
         if os.name == "nt":
             with suppress(OSError):
                 lock_path.unlink()
-
-
-def _with_owner(busy: MidamError, lock: Path) -> MidamError:
-    """Return the error, extended by the process that holds a lock, if known."""
-    try:
-        with open_plain(lock) as file:
-            owner = file.read().decode(errors="replace").strip()
-    except OSError:
-        return busy
-    return type(busy)(f"{busy} It is {owner}.") if owner else busy
 
 
 class Journal:

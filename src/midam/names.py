@@ -139,13 +139,11 @@ def _is_formula(text: str) -> bool:
     return False
 
 
-def nearby(path: Path, known: Iterable[str] = (), *, otherwise: str = "check the path.", alike: float = _ALIKE) -> str:
-    """Return advice on a missing path: names in its folder, or `known` names, that are `alike`; else `otherwise`."""
-    names = [] if path.exists() else _listed(path.parent)[:_MOST]
-    plain, wanted = {name.casefold(): name for name in sorted([*names, *known])}, path.name.casefold()
-    near = difflib.get_close_matches(wanted, plain, n=3, cutoff=alike)
-    near = near or [name for name in plain if wanted and alike == _ALIKE and name.startswith(wanted)][:3]
-    return f"did you mean {' or '.join(repr(plain[name]) for name in near)}?" if near else otherwise
+def nearby(path: Path, *, otherwise: str = "check the path.") -> str:
+    """Return advice on a missing path: names in its folder that look like it, else `otherwise`."""
+    names = {} if path.exists() else {name.casefold(): name for name in sorted(_listed(path.parent)[:_MOST])}
+    near = difflib.get_close_matches(path.name.casefold(), names, n=3, cutoff=_ALIKE)
+    return f"did you mean {' or '.join(repr(names[name]) for name in near)}?" if near else otherwise
 
 
 def missing(path: Path, expected: str) -> str:
@@ -157,39 +155,6 @@ def advice_on(path: Path) -> str:
     """Return advice on a missing file of a run: its folder may hold several runs."""
     runs = sorted(str(one.parent) for one in path.parent.glob(f"*/{path.name}"))
     return f"name one of the runs in it, such as {listed(runs, most=3)}." if runs else nearby(path.parent)
-
-
-def on_disk(path: str | Path) -> Path:
-    """Return the path as spelled on the disk, if its names have another form of Unicode, or backslashes.
-
-    A path that exists, or that has no match, is returned unchanged; two matching files are refused.
-    """
-    path = Path(path)
-    if os.path.lexists(path):
-        return path
-    plain = path if os.sep == "\\" else Path(str(path).replace("\\", "/"))
-    existing = Path(plain.anchor)
-    for part in plain.parts[len(existing.parts) :]:
-        if os.path.lexists(existing / part):
-            existing = existing / part
-            continue
-        wanted = _file_key(part)
-        fits = [name for name in _listed(existing) if _file_key(name) == wanted]
-        if len(fits) > 1:
-            raise BagDataError(
-                f"Expected one file of the name {wanted!r}, got {len(fits)} whose names look the same (in {existing}): "
-                f"{', '.join(map(ascii, fits))}; rename all but one."
-            )
-        if not fits:
-            return path
-        existing = existing / fits[0]
-    return existing
-
-
-def _file_key(name: str) -> str:
-    """Return the normal form of a file name; blanks before its suffix count as blanks at the end."""
-    stem, suffix = os.path.splitext(name)
-    return name_of(stem) + name_of(suffix)
 
 
 def _listed(folder: Path) -> list[str]:

@@ -2,10 +2,7 @@
 
 A row is ``name: "package.module.Object"``; an object is imported when it is first needed. A plug-in is a module that
 adds names when it is imported, ``POOLINGS.add("trimmed-mean", TrimmedMean)``: the user imports it in Python, or names
-it with ``--plugin``. A name can also be an entry point ``KIND.NAME`` of an installed package:
-
-    [project.entry-points."midam.plugins"]
-    "pooling.trimmed-mean" = "mypackage.heads:TrimmedMean"
+it with ``--plugin``.
 
 A text from a file or a command line is looked up and never imported.
 """
@@ -14,16 +11,11 @@ import importlib
 import inspect
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar
 
 from midam.errors import ConfigError, MidamError, nearest, require
 
-GROUP = "midam.plugins"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -41,7 +33,7 @@ _ALL: list["Registry"] = []
 
 
 class Registry:
-    """Names of one `kind` of object, as named in messages and entry points; `rows` hold the class paths of midam.
+    """Names of one `kind` of object, as named in messages; `rows` hold the class paths of midam.
 
     All classes must subclass `base`, a class path; without `base`, any callable is accepted. With `functions`,
     functions that return an instance are accepted too.
@@ -70,8 +62,8 @@ class Registry:
         _ALL.append(self)
 
     def names(self) -> list[str]:
-        """Return all names: those of midam, added names, and those of installed packages."""
-        return list(dict.fromkeys([*self._rows, *self._added, *_points(self.kind)]))
+        """Return all names: those of midam, and added names."""
+        return [*self._rows, *self._added]
 
     def add(self, name: str, thing: Any) -> None:
         """Register a class or function under `name` in this process; raise a `ConfigError` if either is unsuitable.
@@ -100,55 +92,18 @@ class Registry:
         if name not in self.names():
             raise self.unknown(name)
 
-    def unknown(
-        self, name: str, source: object = "", *, module: str | None = None, also: Iterable[str] = ()
-    ) -> ConfigError:
-        """Return the error about an unknown name in the file `source`; the plug-in `module` adds it, if that is known.
-
-        Names in `also` are suggested too.
-        """
-        where, known = f" (in {source})" if source else "", f"Expected a known {self.kind}, got"
-        if module is not None:
-            return ConfigError(
-                f"{known} {name!r}{where}, which the plug-in {module} adds; pass --plugin {module}, or import it in "
-                "Python."
-            )
-        added = f"{self.kind.upper()}S"
-        # `midam.data.sources.labels` reads the labels of its own targets alone.
-        if "." in name and self is not TARGETS and globals().get(added) is self:
-            return ConfigError(
-                f"{known} {name!r}{where}, and no class path is imported; add the class under this name in a module, "
-                f"midam.registry.{added}.add({name!r}, ...), and pass --plugin MODULE."
-            )
-        return ConfigError(f"{known} {name!r}{where}; {nearest(name, [*self.names(), *also])}")
+    def unknown(self, name: str, also: Iterable[str] = ()) -> ConfigError:
+        """Return the error about an unknown name; those in `also` are suggested too."""
+        return ConfigError(f"Expected a known {self.kind}, got {name!r}; {nearest(name, [*self.names(), *also])}")
 
     def find(self, name: str) -> Any:
-        """Find the object of a name; raise a `ConfigError` if it is unknown, or an installed package is at fault."""
+        """Find the object of a name; raise a `ConfigError` if it is unknown."""
         self.check(name)
-        if name in self._added:
-            return self._added[name]
-        points = _points(self.kind)
-        if name in self._rows:
-            if name in points:
-                warnings.warn(
-                    f"{name!r} is the {self.kind} of midam, not that of the package {points[name].module!r}, which has "
-                    "the same name; rename that of the package",
-                    stacklevel=2,
-                )
-            return _imported(self._rows[name])
-        try:
-            return self._fitting(points[name].load(), name)
-        except (ImportError, AttributeError) as error:
-            plugin = f"the {self.kind} {name!r} in the package {points[name].module!r}"
-            raise ConfigError(f"Expected {plugin}, got {error}; fix or remove that package.") from None
+        return self._added[name] if name in self._added else _imported(self._rows[name])
 
     def where(self, fits: Callable[[Any], bool]) -> list[str]:
-        """Return the names of the objects that `fits` accepts, without those of a package that cannot be imported."""
-        names = []
-        for name in self.names():
-            with suppress(ConfigError):
-                names += [name] if fits(self.find(name)) else []
-        return names
+        """Return the names of the objects that `fits` accepts."""
+        return [name for name in self.names() if fits(self.find(name))]
 
     def _fitting(self, thing: Any, name: str) -> Any:
         fits, wanted = callable(thing), "something to call"
@@ -238,12 +193,6 @@ def build(make: Callable[..., Any], *, part: str, offered: Mapping[str, Any], ar
     return make(**given)
 
 
-@cache
-def _points(kind: str) -> dict[str, EntryPoint]:
-    points = {point.name: point for point in entry_points(group=GROUP)}
-    return {name.removeprefix(f"{kind}."): point for name, point in points.items() if name.startswith(f"{kind}.")}
-
-
 POOLINGS = Registry(
     "pooling",
     {
@@ -331,12 +280,9 @@ BASELINES = Registry(
         "auto": "midam.methods.auto.method.Auto",
         "bag-statistics-extratrees": "midam.methods.baselines.BagStatisticsTrees",
         "bag-statistics-logistic": "midam.methods.baselines.BagStatisticsLogistic",
-        "bag-statistics-ridge": "midam.methods.baselines.BagStatisticsRidge",
         "bag-statistics-cox": "midam.methods.baselines.BagStatisticsCox",
         "mean-map-svm": "midam.methods.baselines.MeanMapSVM",
         "embedding-networks": "midam.methods.networks.EmbeddingNetworks",
-        "mi-kernel-svm": "midam.methods.baselines.SetKernelSVM",
-        "instance-logistic-max": "midam.methods.baselines.InstanceLogisticMax",
         "witness-search": "midam.methods.witness_search.WitnessSearch",
         "rgb-logistic": "midam.methods.baselines.ColorLogistic",
         "rgb-trees": "midam.methods.baselines.ColorTrees",
@@ -365,40 +311,38 @@ METRICS = Registry(
         "brier": "midam.evaluate.metrics.brier",
     },
 )
-# Settings of a run that hold names; `method` is an entry next to them.
-NAMED = {each.kind: each for each in (POOLINGS, ESTIMATORS, OBJECTIVES, ENCODERS, LOGGERS, READERS)}
+# Entries of a file that hold names of `Registry`: settings of a run, its method, and its network.
+NAMED = ("pooling", "estimator", "objective", "encoder", "encoder_args", "logger", "reader", "method", "network")
 
 
 def take_known(values: Mapping[str, Any], source: object) -> dict[str, Any]:
-    """Return the entries of a file without `plugins`, after a check that each name in them is known.
-
-    Raises a `ConfigError` for a class path, and for a name of a plug-in that is not loaded: `plugins` has its module.
-    """
+    """Return the entries of a file without `plugins`; refuse a plug-in in it that is not loaded."""
     modules = values.get("plugins") or {}
     if not isinstance(modules, dict) or not all(_MODULE.fullmatch(str(module)) for module in modules.values()):
         raise ConfigError(
             f"Expected `plugins` as names and their modules, got {modules!r} (in {source}); leave it out."
         )
-    for registry, name in _names_in(values):
-        if name not in registry.names() and (name in modules or "." in name):
-            raise registry.unknown(name, source, module=modules.get(name))
+    for name, module in modules.items():
+        if not any(name in registry.names() for registry in _ALL):
+            raise ConfigError(
+                f"Expected a known name, got {name!r} (in {source}), which the plug-in {module} adds; pass --plugin "
+                f"{module}, or import it in Python."
+            )
     return {key: value for key, value in values.items() if key != "plugins"}
 
 
 def plugin_entry(values: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the entry `plugins` of a file with these entries: the module of each name in them that a plug-in added."""
-    modules = {name: registry.module(name) for registry, name in _names_in(values)}
-    added = {name: module for name, module in modules.items() if module is not None}
+    names = {part for text in _texts([values.get(entry) for entry in NAMED]) for part in text.split("+")}
+    modules = {name: registry.module(name) for registry in _ALL for name in names if name in registry.names()}
+    added = {name: module for name, module in sorted(modules.items()) if module is not None}
     return {"plugins": added} if added else {}
 
 
-def _names_in(values: Mapping[str, Any]) -> Iterator[tuple[Registry, str]]:
-    """Yield the names in settings, in the entry `method` and in the entry `network`, with their registries."""
-    names: list[tuple[Registry, Any]] = [(registry, values.get(setting)) for setting, registry in NAMED.items()]
-    method, arguments = str(values.get("method") or ""), values.get("encoder_args")
-    parts = zip((OBJECTIVES, ESTIMATORS, POOLINGS), method.split("+"), strict=False)
-    names += parts if "+" in method else [(BASELINES, method)]
-    trained = arguments if values.get("encoder") == FINE_TUNED and isinstance(arguments, dict) else {}
-    for network in (values.get("network"), trained.get("network")):
-        names.append((NETWORKS if network in NETWORKS.names() else ENCODERS, network))
-    yield from ((registry, name) for registry, name in names if isinstance(name, str) and ":" not in name)
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a tree of lists and dictionaries."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(part)

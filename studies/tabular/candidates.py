@@ -25,7 +25,7 @@ from midam.errors import DataNotFoundError
 from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import Candidate, limited
 from midam.methods.auto.search import areas_of, best_epochs
-from midam.methods.baselines import median_gamma, standardized_bags
+from midam.methods.baselines import median_gamma
 from midam.methods.inner_folds import inner_folds
 from midam.methods.networks import EmbeddingNetworks
 from midam.methods.statistics_models import fit_trees, trees_mean
@@ -54,6 +54,7 @@ from studies.tabular.defaults_trials import (
     trials_of,
 )
 from studies.tabular.encoders import GeluMLP
+from studies.tabular.instance_methods import standardized_bags
 from studies.tabular.prior_fitted import PriorFitted, load, predict
 
 Numbers = NDArray[np.float64]

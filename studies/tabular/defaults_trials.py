@@ -176,7 +176,10 @@ def nested_scores(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Tri
         return [[next(scores).tolist() for _ in part] for part in parts]
     paths, labels = candidate.paths(bags, trials), bags.require_labels()
     outer = [part[-1] for part in parts]
-    members = [list(candidate.paths(bags, outer, member=member)) for member in range(1, candidate.members)]
+    members = [
+        list(candidate.paths(bags, outer, member=member))
+        for member in range(1, 1 if candidate.config is None else candidate.config.training.members)
+    ]
     rows: list[list[Any]] = []
     for number, part in enumerate(parts):
         *inner, last = (next(paths) for _ in part)

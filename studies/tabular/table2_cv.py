@@ -27,13 +27,13 @@ from studies.page import table, write_page
 from studies.paper_tables import METHODS
 from studies.peers import PEERS, installed_peers
 from studies.splits import published_folds
+from studies.tabular import instance_methods
 
 NAME, SECTION = "table2-cv", "cv"
 FEATURE_BASELINES = (
     "bag-statistics-extratrees",
     "bag-statistics-logistic",
-    "mi-kernel-svm",
-    "instance-logistic-max",
+    *instance_methods.NAMES,
 )
 FIRST = "midam-printed-att"
 _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling in ("mean", "max", "smx", "att"))

@@ -27,7 +27,7 @@ IMAGES = ("rgb-logistic", "rgb-trees", "patch-statistics-extratrees", "voxel-log
 FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "summary.json"}
 AUTO = pytest.param("auto", marks=pytest.mark.long)  # fits all the others, several times
 # A run is alike for all methods: one of each kind of model has its run tested, all have their scores tested.
-every = pytest.mark.parametrize("method", [AUTO, "bag-statistics-extratrees", "instance-logistic-max", "rgb-logistic"])
+every = pytest.mark.parametrize("method", [AUTO, "bag-statistics-extratrees", "mean-map-svm", "rgb-logistic"])
 alone = pytest.mark.parametrize(
     "method", [name for name in BASELINES.where(lambda method: method.lacks is None) if name != "auto"]
 )
@@ -170,7 +170,7 @@ def test_a_finished_run_says_so_and_a_killed_one_starts_anew(runs, method, tmp_p
     assert (copy / "summary.json").read_bytes() == before
     # How far a run had come is no matter of the method: each stage of a quick one, the earliest of the others.
     names = ["summary.json", "predictions.csv", "model.pt"]
-    for killed in [[name] for name in names] if method in ("auto", "instance-logistic-max") else [names]:
+    for killed in [[name] for name in names] if method in ("auto", "mean-map-svm") else [names]:
         for name in killed:
             (copy / name).unlink()
         assert main(["fit", "--resume", str(copy)]) == 0
@@ -200,7 +200,7 @@ def test_a_planted_pickle_is_not_loaded(runs, method, tmp_path):
 
 
 def test_scoring_needs_no_scikit_learn_model(runs):
-    run = load_run(runs("instance-logistic-max") / "run")
+    run = load_run(runs("mean-map-svm") / "run")
     kinds = [type(module).__module__ for module in run.model.modules()]
     assert any(kind.startswith("midam.") for kind in kinds)
     assert not [kind for kind in kinds if "sklearn" in kind]
@@ -210,9 +210,9 @@ def test_scoring_needs_no_scikit_learn_model(runs):
     "change",
     [
         {"method": "midam-att"},
-        {"method": "mi-kernel-svm"},
+        {"method": "bag-statistics-cox"},
         {"method": "bag-statistics-logistic"},
-        {"method": "instance-logistic-max"},
+        {"method": "mean-map-svm"},
         {"branches": -1},
         {"branches": 10**9},
         {"branches": 0},

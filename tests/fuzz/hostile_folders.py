@@ -26,7 +26,7 @@ SECONDS = 60  # of a command; a pipe that is waited for lasts for ever
 MODULE = "canary_module"
 EVIL = f"{MODULE}.Net"
 _FIT = ("--epochs", "1", "--members", "1", "--num-instances", "2", "--no-baseline")
-_COMPARE = ("--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")
+_COMPARE = ("--methods", "mean-map-svm,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")
 
 Trick = Callable[[Path, Path], None]  # changes a folder; the second is the folder of the canaries
 
@@ -188,7 +188,7 @@ COMPARISON: dict[str, Trick] = {
     **_tricks("compare/summary.csv", "compare/summary.md", "compare/predictions.csv"),
     **_tricks("compare/report.html"),
     "class path as target": _yaml("compare/config.yaml", **_TARGET),
-    "class path as method": _yaml("compare/config.yaml", methods=[EVIL, "mi-kernel-svm"]),
+    "class path as method": _yaml("compare/config.yaml", methods=[EVIL, "mean-map-svm"]),
 }
 EXPORT: dict[str, Trick] = _tricks("export", "export.part", "export.export.lock", "export/config.json")
 COMMANDS: dict[str, list[list[str]]] = {

@@ -35,7 +35,7 @@ from midam.data.store import write_store
 from midam.nn.encoders.mlp import MLP
 
 LABELS = "bag,label\na,0\nb,1\n"
-COMPARE = [*("--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")]
+COMPARE = [*("--methods", "mean-map-svm,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1")]
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,10 @@ def test_a_method_of_the_paper_is_a_shorthand_of_settings(data, tmp_path):
             ["--method", "dam-att", "--estimator", "vrsp"],
             "got 'vrsp'; its name sets --pooling attention, --estimator exact",
         ),
-        (["--method", "mi-kernel-svm"], "to score a bag, it compares its instances"),
-        (["--method", "mi-kernel-svm"], f"choose one of auto, {TREES}, bag-statistics-logistic"),
+        (["--method", "bag-statistics-cox"], "it trains and scores in one call"),
+        (["--method", "bag-statistics-cox"], f"choose one of auto, {TREES}, bag-statistics-logistic"),
         (["--method", "bag-statistics-tree"], "did you mean"),
-        (["--method", "tests.nowhere.Thing"], "got 'tests.nowhere.Thing', and no class path"),
+        (["--method", "tests.nowhere.Thing"], "got 'tests.nowhere.Thing'; known are"),
         (["--method", TREES, "--resume", "run"], "Expected no settings with --resume, got --method"),
     ],
 )
@@ -106,13 +106,13 @@ class Doubled(ModelBaseline):
     """A baseline of somebody's that borrows its model."""
 
     def score(self, bags, trial):
-        return BASELINES.find("instance-logistic-max")().score(bags, trial)
+        return BASELINES.find("mean-map-svm")().score(bags, trial)
 
     def scorer(self, bags, *, seed):
-        return BASELINES.find("instance-logistic-max")().scorer(bags, seed=seed)
+        return BASELINES.find("mean-map-svm")().scorer(bags, seed=seed)
 
     def empty(self, instance_shape, weights):
-        return BASELINES.find("instance-logistic-max")().empty(instance_shape, weights)
+        return BASELINES.find("mean-map-svm")().empty(instance_shape, weights)
 
 
 def test_a_baseline_of_anybody_can_be_a_model(data, tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, 
 
 def test_out_of_fold_scores_are_kept(tmp_path):
     data, out = table(tmp_path / "t.csv", patient=[f"p{bag // 2}" for bag in range(40)]), tmp_path / "out"
-    methods = ["midam-att", "ce-mean", "midam", "instance-logistic-max"]
+    methods = ["midam-att", "ce-mean", "midam", "mean-map-svm"]
     command = ["compare", str(data), "--methods", ",".join(methods), "--cv", "1x2", "--epochs", "3", "--jobs", "1"]
     command += ["--lrs", "0.1", "--margins", "1.0", "--groups", "patient", "--out", str(out)]
     assert main(command) == 0
@@ -97,7 +97,7 @@ BAD = {
     "no methods": ([], "Expected --methods, got nothing"),
     "cv": (["--methods", "midam,ce-att", "--cv", "5"], "REPEATSxFOLDS"),
     "an option that chooses nothing": (["--methods", "midam,ce-att", "--val-every", "2"], "got 'val-every'"),
-    "lr": (["--methods", "midam,ce-att", "--lrs", "0.1,-1"], "lr > 0, got -1"),
+    "lr": (["--methods", "midam,ce-att", "--lrs", "0.1,-1"], "lr, got -1"),
     "no number": (["--methods", "midam,ce-att", "--margins", "big"], "--margins as numbers"),
     "an option of fit": (["--methods", "midam,ce-att", "--lr", "0.1"], "`midam fit` has --lr"),
     "jobs": (["--methods", "midam,ce-att", "--jobs", "0"], "--jobs as a whole number of at least 1, got 0"),
@@ -124,7 +124,7 @@ def test_what_reading_told_and_fewer_folds_than_asked_for_are_said_in_the_summar
     data = table("t.csv")
     frame = pd.read_csv(data)
     frame.assign(label=np.where(frame["label"], "malignant", "benign")).to_csv(data, index=False)
-    command = ["compare", data.name, "--methods", "bag-statistics-logistic,instance-logistic-max", "--cv", "1x21"]
+    command = ["compare", data.name, "--methods", "bag-statistics-logistic,mean-map-svm", "--cv", "1x21"]
     command += ["--jobs", "1", "--epochs", "1"]
     assert main([*command, "--out", "out"]) == 0
     printed = capsys.readouterr()

@@ -30,7 +30,7 @@ def place(tmp_path_factory):
     assert main(["predict", run, data, "--out", str(folder / "p.csv"), "--instances", str(folder / "i")]) == 0
     assert main(["explain", run, data, "--top", "2", "--out", str(folder / "why"), "--bags", _NAMES[0], "=1"]) == 0
     assert main(["export", run, "--out", str(folder / "export"), "--format", "safetensors"]) == 0
-    some = ["--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1"]
+    some = ["--methods", "mean-map-svm,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1"]
     assert main(["compare", data, *some, *_FIT[4:], "--out", str(folder / "compare")]) == 0
     return folder
 

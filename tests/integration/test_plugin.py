@@ -1,4 +1,4 @@
-"""A package outside adds one of each: every surface knows its names if it is installed, or given as a plug-in."""
+"""A package outside adds one of each: every surface knows its names if it is given as a plug-in."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def options(names, *, epochs=3):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """The folder that the example package is installed into, its names with it."""
+    """The folder that the example package is installed into."""
     target = tmp_path_factory.mktemp("site")
     command = ["pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(target), str(EXAMPLE)]
     subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
@@ -104,7 +104,8 @@ def surfaces(installed, bags, tmp_path_factory):
         "near name": ["fit", data, "--pooling", "linear-sofmax"],
         "plain": [*small, "--out", "plain"],
     }
-    codes, printed = run(list(commands.values()), path=installed, cwd=folder)
+    named = [[*words, "--plugin", "midam_example"] for words in commands.values()]
+    codes, printed = run(named, path=installed, cwd=folder)
     return folder, dict(zip(commands, codes, strict=True)), printed
 
 

@@ -35,7 +35,7 @@ def made(tmp_path_factory):
     subgroups = ["--subgroups", "site", "--table", str(folder / "sites.csv")]
     assert main(["report", str(run), str(other), *subgroups]) == 0
     bags = read_bags(str(data), groups="patient")
-    folds, methods = repeated_folds(bags, repeats=1, folds=3), ["instance-logistic-max", "mi-kernel-svm"]
+    folds, methods = repeated_folds(bags, repeats=1, folds=3), ["mean-map-svm", "bag-statistics-logistic"]
     run_comparison(bags, methods, folds, out=folder / "compared")
     for target in ("multiclass", "survival"):
         data, out = write_npz(folder / f"{target}.npz", target), str(folder / target)

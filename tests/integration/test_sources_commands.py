@@ -119,7 +119,7 @@ def test_describe_and_compare_read_folders(study, tmp_path):
     assert "40 (20 positive)" in text
     words = [
         "--methods",
-        "bag-statistics-logistic,instance-logistic-max",
+        "bag-statistics-logistic,mean-map-svm",
         "--cv",
         "1x3",
         "--jobs",
@@ -158,7 +158,7 @@ def test_mistakes_end_in_one_line(study, tmp_path, options, message):
     "command",
     [
         ("fit", "slides"),
-        ("compare", "slides", "--methods", "bag-statistics-logistic,mi-kernel-svm", "--cv", "1x2"),
+        ("compare", "slides", "--methods", "bag-statistics-logistic,mean-map-svm", "--cv", "1x2"),
         ("data", "import", "slides"),
     ],
 )

@@ -157,17 +157,15 @@ def test_a_class_that_is_missing_at_a_site_is_named_once():
         fit = plan_of(bags, members=2)
     (warning,) = told
     assert str(warning.message) == (
-        "balance by site: no training bags of label 0 at C; label 1 at B, D: class and site cannot be balanced there "
+        "balance by site: a class has no training bags from B, C, D, and stays confounded with the site there "
         "(in memory)"
     )
     sites = bags.sites[fit.sampler.epoch().bags.numpy()]
     assert {tuple(sorted(set(row[:3]))) for row in sites} <= {("A", "C")}
     outcome = outcome_bags("survival", 40)
     event = outcome.outcome.values[:, 1] == 1
-    with pytest.warns(UserWarning, match=r"no training bags of event at B: class"):
+    with pytest.warns(UserWarning, match=r"a class has no training bags from B, and"):
         plan_of(outcome.replace(sites=np.where(event, "A", np.resize(["A", "B"], 40)), outcome=few_events(outcome)))
-    with pytest.warns(UserWarning, match="all training bags come from A: there is nothing to balance"):
-        plan_of(sited_bags(sites=("A",)))
 
 
 def few_events(bags):
@@ -224,7 +222,7 @@ def test_a_comparison_trains_on_balanced_batches():
     bags, settings = sited_bags(), Settings(balance="site", epochs=1, members=1)
     folds = repeated_folds(bags, repeats=1, folds=2)
     how = {"settings": settings}
-    names = ["midam", "instance-logistic-max"]
+    names = ["midam", "mean-map-svm"]
     found = run_comparison(bags, names, folds, **how).predictions
     plain = run_comparison(bags, names, folds, **{**how, "settings": settings.replace(balance=None)}).predictions
     scores = [table.loc[table["method"] == "midam", "score"] for table in (found, plain)]

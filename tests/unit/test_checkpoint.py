@@ -50,14 +50,6 @@ def test_a_missing_file(tmp_path):
         load_checkpoint(tmp_path)
 
 
-def test_a_folder_of_runs_names_them(tmp_path):
-    for fold in ("fold-0", "fold-1"):
-        (tmp_path / fold).mkdir()
-        (tmp_path / fold / "model.pt").touch()
-    with pytest.raises(CheckpointError, match=r"name one of the runs in it, such as .*fold-0, .*fold-1\."):
-        load_checkpoint(tmp_path / "model.pt")
-
-
 def test_no_damage_passes_for_a_checkpoint(path):
     # A flipped bit in a weight is the worst: torch.load reads it without a word.
     raw, rng = path.read_bytes(), random.Random(0)

@@ -20,12 +20,13 @@ from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
-from midam.methods.baselines import MeanMapSVM, set_kernels
+from midam.methods.baselines import MeanMapSVM
 from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
 from midam.settings import Settings
 from midam.train.side import Trial, train_trials
 from studies.peers import PEERS, libauc_folder
+from studies.tabular.instance_methods import set_kernels
 
 QUICK = Settings(epochs=2)
 OTHERS = ("rgb", "voxel", "patch", "libauc", "torchmil", "mikit")  # of images, and of other libraries
@@ -73,7 +74,7 @@ def test_a_strange_cv_is_refused(text):
 def test_weights_of_bags_are_refused_because_not_every_method_takes_them():
     bags = witness_bags()
     with pytest.raises(ConfigError, match="without weights"):
-        run_comparison(bags.replace(weights=np.ones(len(bags))), ["midam", "instance-logistic-max"], [])
+        run_comparison(bags.replace(weights=np.ones(len(bags))), ["midam", "mean-map-svm"], [])
 
 
 def test_folds_are_disjoint_by_group_and_each_bag_is_tested_once_a_repeat():
@@ -115,7 +116,7 @@ def test_folds_that_cannot_test_two_positive_groups_are_said(tmp_path):
         folds = repeated_folds(bags, repeats=1, folds=4)
     assert fold_remarks(bags, folds) == ["1 of 2 folds rank a single group above others"]
     options = {"out": tmp_path / "out", "notes": ["4 folds were asked for"]}
-    found = run_comparison(bags, ["bag-statistics-logistic", "instance-logistic-max"], folds, **options)
+    found = run_comparison(bags, ["bag-statistics-logistic", "mean-map-svm"], folds, **options)
     text = (tmp_path / "out" / "summary.md").read_text()
     for note in ("4 folds were asked for", "1 of 2 folds rank a single group above others"):
         assert note in found.notes
@@ -223,7 +224,7 @@ def test_names_are_checked():
     for names, words in (
         (["midam"], "at least two"),
         (["midam", "midam"], "twice"),
-        (["midam", "mi-kernel-swm"], "did you mean 'mi-kernel-svm'"),
+        (["midam", "mean-map-swm"], "did you mean 'mean-map-svm'"),
     ):
         with pytest.raises(ConfigError, match=words):
             find_methods(names)
@@ -292,7 +293,7 @@ def test_one_class_folds_are_reported_and_never_averaged():
         Fold(0, 2, np.setdiff1d(np.arange(60), positive[:5]), positive[:5]),
         Fold(0, 3, negative[5:], np.concatenate([positive[:5], negative[:5]])),
     ]
-    names = ["bag-statistics-logistic", "instance-logistic-max"]
+    names = ["bag-statistics-logistic", "mean-map-svm"]
     found = run_comparison(bags, names, folds)
     alone = run_comparison(bags, names, folds[:2])
     assert found.trials["status"].tolist() == ["ok", "ok", "one-class-test", "one-class-train"] * 2
@@ -305,9 +306,9 @@ def test_one_class_folds_are_reported_and_never_averaged():
 def test_the_summary_is_of_folds_and_pairs():
     bags = witness_bags(shift=1.0)
     folds = repeated_folds(bags, repeats=1, folds=3)
-    found = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds)
+    found = run_comparison(bags, ["mean-map-svm", "bag-statistics-logistic"], folds)
     areas = found.trials.pivot_table(index="fold", columns="method", values="auroc")
-    gaps = (areas["mi-kernel-svm"] - areas["instance-logistic-max"]).tolist()
+    gaps = (areas["bag-statistics-logistic"] - areas["mean-map-svm"]).tolist()
     expected = corrected_interval(gaps, ratio=0.5)
     row = found.summary.iloc[1]
     assert (row["difference"], row["difference_low"], row["paired_folds"]) == pytest.approx((*expected[:2], 3))
@@ -317,7 +318,7 @@ def test_the_summary_is_of_folds_and_pairs():
 
 def test_methods_near_chance_after_few_epochs_are_said_to_be_stopped_early(tmp_path):
     alike = Bags.from_list([np.ones((2, 3))] * 40, [0, 1] * 20)  # all scores are equal, the AUROC is 1/2
-    folds, methods = repeated_folds(alike, repeats=1, folds=2), ["instance-logistic-max", "midam-att", "midam"]
+    folds, methods = repeated_folds(alike, repeats=1, folds=2), ["mean-map-svm", "midam-att", "midam"]
     how = {"grid": Grid([0.1], [1.0], "last")}
     found = run_comparison(alike, methods, folds, settings=Settings(epochs=2, members=1), out=tmp_path / "out", **how)
     said = "near chance after 2 epochs (100 are the default): midam-att, midam; train for longer"
@@ -332,7 +333,7 @@ def test_the_intervals_of_a_single_fold_are_of_its_test_bags(tmp_path, groups):
     bags = witness_bags(shift=1.0, groups=groups)
     train, test = halves(bags)
     train, test = (train[:28], np.concatenate([train[28:], test]))
-    names = ["instance-logistic-max", "mi-kernel-svm"]
+    names = ["mean-map-svm", "bag-statistics-logistic"]
     found = run_comparison(bags, names, [Fold(0, 0, train, test)], out=tmp_path / "out")
     a, b = (part["score"].to_numpy() for _, part in found.predictions.groupby("method", sort=False))
     own = None if groups is None else bags.groups[test]
@@ -418,7 +419,7 @@ def test_a_damaged_trial_is_an_error_with_its_line(tmp_path, line):
 def test_a_folder_is_held_by_one_comparison_at_a_time(tmp_path):
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
-    names = ["bag-statistics-logistic", "instance-logistic-max"]
+    names = ["bag-statistics-logistic", "mean-map-svm"]
     busy = pytest.raises(ConfigError, match=r"no other process that adds to .*trials.jsonl, got one that is running")
     with TrialStore(tmp_path / "out" / "trials.jsonl"), busy:
         run_comparison(bags, names, folds, out=tmp_path / "out")
@@ -442,8 +443,8 @@ def test_a_baseline_of_a_plug_in_is_known_to_the_workers(tmp_path, monkeypatch):
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
     path = "first-feature"
-    found = run_comparison(bags, ["instance-logistic-max", path], folds, workers=Workers(jobs=2))
-    assert found.summary["method"].tolist() == ["instance-logistic-max", path]
+    found = run_comparison(bags, ["mean-map-svm", path], folds, workers=Workers(jobs=2))
+    assert found.summary["method"].tolist() == ["mean-map-svm", path]
     expected = [auroc(bags.labels[f.test], [bags[i][:, 0].max() for i in f.test]) for f in folds]
     assert found.trials.query("method == @path")["auroc"].tolist() == expected
     with pytest.raises(ConfigError, match=r"got 'collections\.OrderedDict', and no class path is imported"):
@@ -464,7 +465,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
     options = {"settings": QUICK, "grid": Grid([0.05]), "out": tmp_path / "out"}
-    first = run_comparison(bags, ["midam", "instance-logistic-max"], folds, **options)
+    first = run_comparison(bags, ["midam", "mean-map-svm"], folds, **options)
     kept = (tmp_path / "out" / "trials.csv").read_text()
     for changes in (
         {"settings": QUICK.replace(epochs=3)},
@@ -472,10 +473,10 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path):
         {"grid": Grid([0.05], select="last")},
     ):
         with pytest.raises(ConfigError, match="choose another folder"):
-            run_comparison(bags, ["midam", "instance-logistic-max"], folds, **{**options, **changes})
+            run_comparison(bags, ["midam", "mean-map-svm"], folds, **{**options, **changes})
     with pytest.raises(ConfigError, match="fingerprint"):
-        run_comparison(witness_bags(seed=9), ["midam", "instance-logistic-max"], folds, **options)
-    more = run_comparison(bags, ["midam", "instance-logistic-max", "mi-kernel-svm"], folds, **options)
+        run_comparison(witness_bags(seed=9), ["midam", "mean-map-svm"], folds, **options)
+    more = run_comparison(bags, ["midam", "mean-map-svm", "bag-statistics-logistic"], folds, **options)
     assert (tmp_path / "out" / "trials.csv").read_text().startswith(kept)
     assert more.trials[:4].equals(first.trials)
 

@@ -102,11 +102,11 @@ def test_a_training_part_that_is_too_small_for_an_inner_one_has_none():
     [
         ("survival", ["midam", "midam-att"], "midam-att, whose objective is minmax-auc; name midam, "),
         ("survival", ["midam-att", "ce-mean"], "ce-mean, whose objective is bce"),
-        ("survival", ["midam", "mi-kernel-svm"], "got mi-kernel-svm; "),
-        ("survival", ["midam", "bag-statistics-ridge"], f"such as pairwise+vrsp+attention, or {TREES}, {COX}"),
+        ("survival", ["midam", "witness-search"], "got witness-search; "),
+        ("survival", ["midam", "bag-statistics-logistic"], f"such as pairwise+vrsp+attention, or {TREES}, {COX}"),
         ("continuous", ["midam", "cox+minibatch+mean"], "cox+minibatch+mean, whose objective is cox"),
         ("multilabel", ["midam", "auto"], "support the target 'multilabel', got auto"),
-        ("multiclass", ["cross-entropy+vrsp+attention", "instance-logistic-max"], "got instance-logistic-max;"),
+        ("multiclass", ["cross-entropy+vrsp+attention", "mean-map-svm"], "got mean-map-svm;"),
     ],
 )
 def test_methods_that_do_not_serve_are_refused_and_those_that_do_are_named(tmp_path, target, methods, words):

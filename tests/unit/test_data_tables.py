@@ -359,16 +359,15 @@ def test_all_faults_of_a_table_are_listed(tmp_path):
     assert "13 such lines: 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 and 3 more" in lines[4]
 
 
-def test_advice_that_several_faults_share_stands_once(tmp_path):
+def test_each_fault_has_its_advice(tmp_path):
     (tmp_path / "t.csv").write_text("bag,label,x,y,z\na,1,u,v,1\nb,0,w,q,nan\n")
     with pytest.raises(BagDataError) as refused:
         read_bags(tmp_path / "t.csv")
     head, *lines = str(refused.value).splitlines()
     assert head.endswith("got 3 kinds of faults (in " + str(tmp_path / "t.csv") + "); correct them:")
-    assert [line[:2] for line in lines] == ["- ", "- ", "  ", "- "]
+    assert [line[:2] for line in lines] == ["- "] * 3
     advice = "name it with `categories=['x', 'y']`, or leave out columns that are not features with "
-    assert lines[2] == f"  for these 2: {advice}`ignore=['x', 'y']`."
-    assert str(refused.value).count("ignore") == 1
+    assert all(line.endswith(f"{advice}`ignore=['x', 'y']`.") for line in lines[:2])
 
 
 def test_no_feature_of_a_run_is_advised_to_be_left_out(tmp_path):
@@ -449,7 +448,6 @@ def test_words_that_are_one_value_in_each_bag_are_offered_as_covariates(tmp_path
         read_bags(tmp_path / "t.csv")
     text = str(error.value)
     assert "name facts about a bag with `covariates=['plan', 'gap']`" in text
-    assert "for these 2" in text
     assert "`groups='patient'`" in text
     assert (
         "column channel, bag a; 6 such lines: 2, 3, 4, 5, 6, 7); name it with `categories=['channel']`, or leave out"

@@ -710,7 +710,6 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
 _REFUSED = {
     "pixels": (["--method", "rgb-trees"], "got rgb-trees, which looks at the pixels; leave out --encoder"),
     "method": (["--method", "rgb-tree"], "Expected a known method, got 'rgb-tree'"),
-    "budget": (["--epochs", "2", "--budget", "5m"], "Expected --budget with --method auto"),
     "label column": (["--label-column", "nope"], "nope"),
     "one class": (["--positive", "nope"], "nope"),
     "fold": (["--fold", "1"], "Expected --split-file with --fold"),
@@ -798,8 +797,7 @@ def scans(tmp_path, monkeypatch):
 
 _SCANS = {
     "default": [],
-    "auto": ["--method", "auto", "--budget", "0.1s"],  # no time for more than one candidate
-    "budget": ["--budget", "0.1s"],
+    "auto": ["--method", "auto"],
     "whole": ["--volume"],
     "encoder": ["--encoder", "resnet20"],
 }
@@ -808,11 +806,11 @@ _SCANS = {
 @pytest.mark.parametrize("way", _SCANS)
 @pytest.mark.usefixtures("scans")
 def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
-    words, embedded = _SCANS[way], way in ("default", "auto", "budget")
+    words, embedded = _SCANS[way], way in ("default", "auto")
     monkeypatch.setattr("midam.imaging.pixels.USUAL_NETWORK", TINY)
     monkeypatch.setattr("midam.imaging.pixels._SMALL", 24)
     usual = ["--labels", "labels.csv", "--out", "run"]
-    usual += [] if way in ("auto", "budget") else ["--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0"]
+    usual += [] if way == "auto" else ["--epochs", "1", "--members", "1", "--no-baseline", "--folds", "0"]
     assert main(["fit", "scans", *usual, *words]) == 0
     assert ("resnet20 learns from random weights instead" in capsys.readouterr().err) == embedded
     assert Path("vectors").exists() == embedded

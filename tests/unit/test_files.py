@@ -232,12 +232,6 @@ def test_a_device_that_somebody_typed_is_meant(tmp_path):
         require_plain(pipe)
 
 
-def test_who_is_refused_hears_who_holds_it(tmp_path):
-    owner = rf"busy It is process {os.getpid()} on \S+ \(.+\)\."
-    with held(tmp_path, busy=BUSY), pytest.raises(ConfigError, match=owner), held(tmp_path, busy=BUSY):
-        pass
-
-
 def test_who_holds_a_folder_holds_it_alone_and_leaves_nothing(tmp_path):
     with held(tmp_path, busy=BUSY), pytest.raises(ConfigError, match="busy"), held(tmp_path, busy=BUSY):
         pass

@@ -317,9 +317,3 @@ def test_baselines_of_images_beat_chance_and_repeat(name, monkeypatch):
     scores = baseline.score(bags, trial)
     assert auroc(bags.labels[24:], scores) > 0.9
     assert scores.tolist() == baseline.score(bags, trial).tolist()
-
-
-def test_baselines_of_instances_refuse_images_that_do_not_fit(monkeypatch):
-    monkeypatch.setattr("midam.methods.baselines._MOST_NUMBERS", 100)
-    with pytest.raises(ConfigError, match=r"rgb-logistic, rgb-trees, patch-statistics-extratrees"):
-        BASELINES.find("instance-logistic-max")().score(image_bags(), Trial(np.arange(24), np.arange(24, 40), 0))

@@ -11,7 +11,7 @@ from tests.trainings import make_scorers
 
 from midam import load_run
 from midam.cli import main
-from midam.compare import Grid, repeated_folds, run_comparison
+from midam.compare import Baseline, Grid, repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.errors import BagDataError
 from midam.evaluate import (
@@ -25,6 +25,7 @@ from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
+from midam.registry import BASELINES
 from midam.runs.apply import evaluate_bags
 from midam.settings import Settings
 from midam.train.side import Trial, train_trial
@@ -205,9 +206,17 @@ def compared_bags(*, labeled=True):
     return bags.replace(instance_labels=truth.reshape(-1)) if labeled else bags
 
 
-def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path):
-    models = ["bag-statistics-logistic", "instance-logistic-max", "embedding-networks"]
-    methods, options = ["midam-smx", "midam-mean", *models, "mi-kernel-svm"], {}
+class BagSize(Baseline):
+    """A baseline that only scores bags."""
+
+    def score(self, bags, trial):
+        return bags.sizes[trial.score].astype(float)
+
+
+def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path, monkeypatch):
+    monkeypatch.setitem(BASELINES._added, "bag-size", BagSize)
+    models = ["bag-statistics-logistic", "mean-map-svm", "embedding-networks"]
+    methods, options = ["midam-smx", "midam-mean", *models, "bag-size"], {}
     options |= {"settings": Settings(epochs=20, members=1, num_positive=4, num_negative=4)}
     options |= {"grid": Grid(lrs=[0.1], margins=[1.0])}
     bags = compared_bags()
@@ -216,7 +225,7 @@ def test_a_comparison_shows_how_well_methods_find_the_labeled_instances(tmp_path
     rows = found.summary.set_index("method")
     assert rows["hit_rate"]["midam-smx"] > 0.6
     assert (rows["hit_rate"][models] > 0.6).all(), "a baseline that is a model has contributions too"
-    assert np.isnan(rows["hit_rate"]["mi-kernel-svm"]), "it only scores bags"
+    assert np.isnan(rows["hit_rate"]["bag-size"]), "it only scores bags"
     assert rows["auroc_in_bag_low"]["midam-smx"] <= rows["auroc_in_bag"]["midam-smx"] <= 1
     assert "instances: hit rate of the top instance" in (tmp_path / "compare/summary.md").read_text()
     assert "Did the right instances decide?" in (tmp_path / "compare/report.html").read_text()

@@ -125,7 +125,7 @@ def test_what_fit_and_explain_write_says_that_it_carries_names(trained):
 @pytest.mark.long
 def test_the_page_of_a_comparison_hides_its_files(trained, tmp_path):
     data, _ = trained("binary")
-    words = ["--methods", "instance-logistic-max,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1"]
+    words = ["--methods", "mean-map-svm,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1"]
     assert main(["compare", str(data), *words, "--groups", "patient", "--out", str(tmp_path / "c")]) == 0
     page = tmp_path / "c" / "report.html"
     assert "Folder-of-Carla" in texts(page)

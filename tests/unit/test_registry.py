@@ -1,12 +1,10 @@
-"""Extension points: names, plug-ins, installed packages, and what is refused."""
+"""Extension points: names, plug-ins, and what is refused."""
 
-import importlib.metadata
 import sys
 
 import pytest
 from torch import nn
 
-from midam import registry
 from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, ENCODERS, POOLINGS, Registry, build, load_plugins, plugin_entry, take_known
 
@@ -28,11 +26,9 @@ def test_an_unknown_name_is_refused_with_the_nearest(layers):
 
 @pytest.mark.parametrize("path", ["torch.nn.Tanh", "no_such_package.Thing", "os.system"])
 def test_a_class_path_is_no_name(layers, path):
-    advice = f"known pooling, got '{path}', and no class path is imported; .* midam.registry.POOLINGS.add"
-    with pytest.raises(ConfigError, match=advice):
-        POOLINGS.find(path)
-    with pytest.raises(ConfigError, match=f"Expected a known layer, got '{path}'; "):  # of a registry elsewhere
-        layers.find(path)
+    for names in (POOLINGS, layers):
+        with pytest.raises(ConfigError, match=f"Expected a known {names.kind}, got '{path}'; known are "):
+            names.find(path)
 
 
 def test_functions_are_admitted_where_that_is_said(layers):
@@ -57,26 +53,6 @@ def test_a_taken_name_and_another_kind_are_refused(layers):
         layers.add("relu", nn.ReLU)
     with pytest.raises(ConfigError, match="Expected a subclass"):
         layers.add("dict", dict)
-
-
-def test_entry_points_of_installed_packages_are_found(layers, monkeypatch):
-    points = [
-        importlib.metadata.EntryPoint("layer.soft", "torch.nn:Softmax", registry.GROUP),
-        importlib.metadata.EntryPoint("layer.lost", "torch.nn:Nowhere", registry.GROUP),
-        importlib.metadata.EntryPoint("other.tanh", "torch.nn:Tanh", registry.GROUP),
-        importlib.metadata.EntryPoint("layer.relu", "torch.nn:Tanh", registry.GROUP),
-    ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
-    registry._points.cache_clear()
-    try:
-        assert layers.names() == ["linear", "relu", "soft", "lost"]
-        assert layers.find("soft") is nn.Softmax
-        with pytest.raises(ConfigError, match="fix or remove that package"):
-            layers.find("lost")
-        with pytest.warns(UserWarning, match="'relu' is the layer of midam, not that of the package 'torch.nn'"):
-            assert layers.find("relu") is nn.ReLU
-    finally:
-        registry._points.cache_clear()
 
 
 @pytest.fixture
@@ -106,7 +82,7 @@ def test_a_file_tells_which_plug_in_adds_its_names(plugin):
     with pytest.raises(ConfigError) as caught:
         take_known({**settings, "plugins": modules}, "c.yaml")
     assert str(caught.value) == (
-        "Expected a known encoder, got 'some-net' (in c.yaml), which the plug-in some_plugin adds; pass --plugin "
+        "Expected a known name, got 'some-net' (in c.yaml), which the plug-in some_plugin adds; pass --plugin "
         "some_plugin, or import it in Python."
     )
 
@@ -125,16 +101,6 @@ def test_a_plug_in_that_cannot_be_imported_is_named(plugin):
     ENCODERS.add("some-net", nn.Tanh)
     with pytest.raises(ConfigError, match="'some-net', which is taken"):
         load_plugins([plugin])
-
-
-def test_a_class_path_may_be_a_name(monkeypatch):
-    """A run that was written with a class path can be read once a plug-in adds the class under that name."""
-    monkeypatch.setattr(POOLINGS, "_added", {})
-    named = {"pooling": "heads.Trimmed"}
-    with pytest.raises(ConfigError, match=r"POOLINGS\.add\('heads\.Trimmed', \.\.\.\), and pass --plugin"):
-        take_known(named, "run/model.pt")
-    POOLINGS.add("heads.Trimmed", POOLINGS.find("mean"))
-    assert take_known(named, "run/model.pt") == named
 
 
 def test_build_gives_what_is_asked_for_by_name():

@@ -400,16 +400,13 @@ def test_methods_that_were_taken_unseen_have_no_figures():
     assert "inner folds but one" not in section
 
 
-def test_what_a_run_has_tried_and_its_budget_stand_on_its_page(made, tmp_path):
+def test_what_a_run_has_tried_stands_on_its_page(made, tmp_path):
     run, _, _ = made
     moved = tmp_path / "moved"
     shutil.copytree(run, moved)
     Result(**{**Result.read(RunFolder(moved)).entries(), "auto": CHOSEN}).write(RunFolder(moved))
-    (moved / "config.yaml").write_text(f"budget: 90.0\n{(moved / 'config.yaml').read_text()}")
     page = Reader(write_run_report(moved))
     assert page.numbers["auto.auroc"] == CHOSEN["auroc"]
-    assert " --budget 90s" in "".join(page.text)
-    assert "--budget" not in "".join(Reader(run / "report.html").text)
 
 
 def test_rows_of_charts_keep_the_end_of_long_names():
@@ -456,13 +453,13 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     _, data, _ = made
     bags = read_bags(str(data), groups="patient")
     folds = repeated_folds(bags, repeats=2, folds=3)
-    methods = ["instance-logistic-max", "mi-kernel-svm"]
+    methods = ["mean-map-svm", "bag-statistics-logistic"]
     found = run_comparison(bags, methods, folds, out=tmp_path / "out")
     page = Reader(tmp_path / "out/report.html")
     for row in found.summary.to_dict("records"):
         assert page.numbers[f"{row['method']}.auroc"] == pytest.approx(row["auroc"], rel=1e-8)
     second = found.summary.iloc[1]
-    assert page.numbers["mi-kernel-svm.difference"] == pytest.approx(second["difference"], rel=1e-8)
+    assert page.numbers["bag-statistics-logistic.difference"] == pytest.approx(second["difference"], rel=1e-8)
     assert "2 repeats of 3 folds" in " ".join(page.text)
     scores = pd.read_csv(tmp_path / "out/predictions.csv")
     assert scores.groupby(["method", "repeat"])["bag"].nunique().eq(len(bags)).all()

@@ -295,7 +295,6 @@ def test_all_unusable_images_are_named_at_once(folder):
         read_bags(images, labels=folder / "labels.csv", images=EIGHT)
     lines = str(caught.value).splitlines()
     assert lines[0] == "Expected files that can be used, got 3 of 6 that cannot:"
-    assert lines.pop(3) == "  for these 2: copy or write the file again."
     for line, name, words in zip(lines[1:], ("case.1", "case.2", "case.4"), ("whole image", "whole image", "27x7")):
         assert name in line
         assert words in line
@@ -372,7 +371,7 @@ def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):
 def test_settings_are_checked_and_must_apply(folder):
     for values, words in (
         ({"patch_size": 0}, "`patch_size` >= 1"),
-        ({"tissue": 1.5}, r"`tissue` in \[0, 1\]"),
+        ({"tissue": 1.5}, "`tissue`, got 1.5"),
         ({"axis": 3}, r"`axis` in \[0, 2\]"),
         ({"window": [400, 0]}, "`window` as two ascending"),
         ({"volume_size": [8, 8, 8]}, "volume=True"),

@@ -68,13 +68,13 @@ def test_the_folder_above_runs_is_answered_with_their_names(data, command, capsy
 
 @pytest.mark.long
 def test_compare_takes_the_folds_of_a_table(data, capsys):
-    methods = ["--methods", "instance-logistic-max,bag-statistics-logistic", "--jobs", "1", "--out", str(data / "c")]
+    methods = ["--methods", "mean-map-svm,bag-statistics-logistic", "--jobs", "1", "--out", str(data / "c")]
     words = ["compare", str(data / "t.csv"), *GROUPS, *methods, "--split-file", str(data / "clam")]
     assert main(words) == 0
     assert "2 folds of" in " ".join(capsys.readouterr().out.split())
     trials = pd.read_csv(data / "c" / "trials.csv")
     assert sorted(zip(trials.method, trials.fold)) == [
-        (name, fold) for name in ("bag-statistics-logistic", "instance-logistic-max") for fold in (0, 1)
+        (name, fold) for name in ("bag-statistics-logistic", "mean-map-svm") for fold in (0, 1)
     ]
     assert main([*words, "--cv", "1x2"]) == 2
     assert "Expected --cv or --split-file, got both" in capsys.readouterr().err

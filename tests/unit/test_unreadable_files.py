@@ -2,7 +2,6 @@
 
 import errno
 import gzip
-import re
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from midam import BagDataError, read_bags
-from midam.cli import main
 from midam.data.covariates import Covariates
 from midam.data.sources.formats.open_file import sound
 
@@ -80,10 +78,3 @@ def test_a_label_table_may_name_its_separator(tmp_path):
 def test_a_covariate_beyond_float32_is_refused_at_the_door(value):
     with pytest.raises(BagDataError, match=r"Expected .* in the covariate 'age', got"):
         Covariates.of({"age": [1, 2, value]}, source="t.csv")
-
-
-def test_a_warning_of_a_decoder_names_the_file_that_it_reads(tmp_path, capsys):
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images/cut.tif").write_bytes(b"II*\0\x08\0\0\0\x05\0")  # the directory of five tags is missing
-    assert main(["data", "describe", str(tmp_path / "images")]) == 2
-    assert re.search(r"warning: Corrupt EXIF data.* \(first in .*cut\.tif\)", capsys.readouterr().err)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from midam.data.bags import Bags
-from midam.errors import ConfigError, Note
+from midam.errors import ConfigError
 from midam.nn import standardizer
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
@@ -25,12 +25,6 @@ def wide_bags(width: int) -> Bags:
 def test_a_network_that_does_not_fit_is_refused_before_it_is_made() -> None:
     with pytest.raises(ConfigError, match=r"networks .* 10000000 x 512.*`hidden=\[128\]`"):
         build_members(Settings(), wide_bags(10_000_000), device=torch.device("cpu"))
-
-
-def test_a_network_that_is_larger_than_the_data_is_noted() -> None:
-    message = r"1 network .* 6000 x 6000 take up to 1\.6 GiB.*`hidden=\[128\]` takes 35\.2 MiB"
-    with pytest.warns(Note, match=message):
-        build_members(Settings(members=1, hidden=(6000,)), wide_bags(6000), device=torch.device("cpu"))
 
 
 def test_parts_of_wide_features_are_standardized_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import explain_bag
 from midam.methods import witness_search
-from midam.methods.witness_search import MOST_MARKS, Layout, Marks, WitnessSearch, next_marks, novel_marks, pooled
+from midam.methods.witness_search import MOST_MARKS, Layout, Marks, WitnessSearch, next_marks, pooled, top_marks
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 
 
@@ -44,7 +44,7 @@ def test_the_mark_of_a_bag_never_decides_its_next_mark(grouped):
     bags, _ = needle_bags(groups=groups)
     search, space = search_of(bags)
     layout, bag = search.layout, 7
-    marks, none = novel_marks(layout, np.arange(len(layout.bag)) % 20 * 1.0), [np.empty(0, np.int64)] * layout.folds
+    marks, none = top_marks(layout, np.arange(len(layout.bag)) % 20 * 1.0), [np.empty(0, np.int64)] * layout.folds
 
     def marked_twice(first: Marks) -> tuple[np.ndarray, Marks]:
         scores, hard = search.one_round(space, first, none)

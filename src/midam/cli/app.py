@@ -25,7 +25,6 @@ from rich.markup import escape
 
 from midam._version import __version__
 from midam.errors import (
-    FOR_THESE,
     ConfigError,
     MidamError,
     RankLostError,
@@ -168,8 +167,8 @@ def _module(command: str) -> ModuleType:
 
 
 def message_text(message: object) -> str:
-    """Return a message as one line, or a line for each fault of a list and for its advice, with parameters as flags."""
-    text = re.sub(rf"\s*\n(?!- |{FOR_THESE})\s*", " ", str(message).strip())
+    """Return a message as one line, or a line for each fault of a list, with parameters as flags."""
+    text = re.sub(r"\s*\n(?!- )\s*", " ", str(message).strip())
     if "`" not in text:
         return text
     from midam.report.words import as_flags

@@ -1,6 +1,5 @@
 """`midam fit`: train a bag classifier and test it."""
 
-import re
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,6 @@ from midam.runs.folder import RunFolder, free_folder, read_run_config, require_r
 from midam.settings import Settings, read_yaml, refuse_unknown
 
 AUTO = "auto"
-_TIME, _UNITS = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smh]?)"), {"": 1, "s": 1, "m": 60, "h": 3600}
 
 _TEXT = """Train a bag classifier that maximizes AUC, and test it. In a table, a row is an instance; one column names
 its bag, one holds the label (0 and 1, or two words), the rest are features. The run folder gets weights, predictions,
@@ -37,8 +35,6 @@ def parser() -> Parser:
     fit = Parser("fit", _TEXT)
     fit.add_argument("data", nargs="?", help=DATA)
     fit.add_text("--method", metavar="NAME", help="a method of midam compare; default: auto, or midam on pixels")
-    text = "time limit of the training, such as 90s, 10m or 1h; uses the method auto"
-    fit.add_hidden(fit.add_argument("--budget", metavar="TIME", help=text))
     fit.add_text("--out", help="run folder; default: a new one in runs/")
     fit.add_text("--resume", metavar="RUN", help="continue this run in place")
     text = "settings as YAML, such as RUN/config.yaml; options override them"
@@ -71,8 +67,7 @@ def complete(options: Options) -> None:
         options.network = options.values.pop("encoder")
     if options.method is not None and given:
         refuse_settings(options.method, {name: given[name] for name in given if name in options.values})
-    has_budget = options.config is not None and options.budget is not None
-    if options.method is None and not has_budget and any(name not in TAKEN for name in options.values):
+    if options.method is None and any(name not in TAKEN for name in options.values):
         options.method = DEFAULT
     if options.config is not None:
         Settings.from_flat(options.values, source=f"{options.config}, or given")
@@ -91,12 +86,12 @@ def _refuse_changes(options: Options, given: Mapping[str, Any]) -> None:
 
 
 def _from_file(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the file; its data, method and budget become options that were not given."""
+    """Return the settings of the file; its data and method become options that were not given."""
     path = Path(options.config)
     values = dict(read_yaml(path))
     if not isinstance(data := values.get("data"), str | None):
         raise ConfigError(f"Expected data as text, got {data!r} (in {path}); name a file, a folder or a known set.")
-    others = ("data", "method", "budget")
+    others = ("data", "method")
     refuse_unknown([key for key in values if key not in (*others, "plugins")], SETTINGS, source=str(path))
     if "logger_args" not in given:
         require_repeated(values.get("logger_args") or {}, None, path)
@@ -112,10 +107,6 @@ def run(options: Options, console: Console) -> int:
     """Train, or continue a run; returns the exit code."""
     from midam.cli.embed import embed_first
 
-    if options.budget is not None and options.method is None:
-        options.method = AUTO
-    if options.resume is None:
-        _seconds(options.budget, method=options.method)
     embed_first(options, console)
     processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
     with _following(processes, console) if processes.rank else nullcontext():
@@ -132,17 +123,16 @@ def _run(options: Options, console: Console, processes: Processes) -> int:
     fit: Callable[..., dict[str, Any]]
     if resumes:
         folder = RunFolder(Path(options.out if again else options.resume))
-        settings, _, method, _ = read_run_config(folder)
+        settings, _, method = read_run_config(folder)
         fit = partial(resume_run, options.data, folder, logger_args=options.values.get("logger_args"))
     else:
         if options.data is None:
             raise ConfigError(f"Expected DATA, got none; give a {DATA}.")
         settings, method = choose_method(options.method, options.settings())
-        budget = _seconds(options.budget, method=method)
         if not processes.rank:
             keep_folder(options, "out")
         folder = _run_folder(options, settings, method)
-        fit = partial(fit_run, options.data, settings, folder, method=options.method, budget=budget)
+        fit = partial(fit_run, options.data, settings, folder, method=options.method)
 
     def tell(used: Settings, method: str | None) -> None:
         on = f" in {processes.count} processes" if processes.count > 1 else ""
@@ -177,17 +167,6 @@ def _following(processes: Processes, console: Console) -> Iterator[None]:
         raise
 
 
-def _seconds(text: str | None, *, method: str | None) -> float | None:
-    """Return the seconds of a time such as 90s, 10m, 1.5h or 90; refuse a time for methods other than `auto`."""
-    if text is None:
-        return None
-    if method != AUTO:
-        raise ConfigError(f"Expected --budget with --method {AUTO}, got it with {method or 'another'}; drop one.")
-    match = _TIME.fullmatch(text.strip())
-    seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
-    if not seconds > 0:
-        raise ConfigError(f"Expected --budget as a time above 0, such as 90s, 10m or 1h, got {text!r}; choose another.")
-    return seconds
 
 
 def _run_folder(options: Options, settings: Settings, method: str | None) -> RunFolder:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.errors import ConfigError, check_each
+from midam.errors import ConfigError
 from midam.methods.method import Baseline
 from midam.methods.names import DEFAULT, check_known, is_shorthand, method_settings
 from midam.registry import BASELINES, OBJECTIVES, build
@@ -26,13 +26,10 @@ class ComparedMethod:
 
 def find_methods(names: Sequence[str]) -> list[ComparedMethod]:
     """Return methods of at least two different names, ready to run."""
-
-    def check(name: str) -> None:
+    for name in names:
         check_known(name)
         if list(names).count(name) > 1:
             raise ConfigError(f"Expected each method once, got {name} twice; drop one.")
-
-    check_each(names, check)
     if len(names) < 2:
         raise ConfigError(f"Expected at least two methods, got {', '.join(names) or 'none'}; name one to compare with.")
     return [find_method(name) for name in names]

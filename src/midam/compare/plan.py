@@ -152,13 +152,14 @@ def _run_baseline(bags: Bags, task: Task, fold: Fold) -> Outcome:
     labeled = target.name == "binary" and labels_of(test) is not None
     with _TURN if baseline.uses_torch or labeled else nullcontext():
         started = time.perf_counter()
-        scores, model = baseline.score_and_model(bags, Trial(fold.train, fold.test, fold.repeat))
+        scores = baseline.score(bags, Trial(fold.train, fold.test, fold.repeat))
         seconds = time.perf_counter() - started
         if not np.isfinite(scores).all():
             return Outcome({"seconds": seconds, "status": Status.DIVERGED})
         tested = _tested(target, target.values(bags)[fold.test], scores)
-        if labeled and model is not None:
-            tested["instances"] = _instances(target, test, model(), tested)
+        if labeled and baseline.lacks is None:
+            model = baseline.trained(bags.subset(fold.train), seed=fold.repeat)
+            tested["instances"] = _instances(target, test, model, tested)
     return Outcome({"seconds": seconds, **tested})
 
 

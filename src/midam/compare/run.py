@@ -86,7 +86,7 @@ def run_comparison(
     >>> import midam
     >>> bags = midam.read_bags("digits")
     >>> folds = repeated_folds(bags, repeats=1, folds=2)
-    >>> comparison = run_comparison(bags, ["instance-logistic-max", "mi-kernel-svm"], folds)
+    >>> comparison = run_comparison(bags, ["mean-map-svm", "bag-statistics-logistic"], folds)
     >>> comparison.summary["auroc"].gt(0.5).all()
     np.True_
     """

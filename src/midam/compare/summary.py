@@ -100,10 +100,10 @@ class Comparison:
     --------
     >>> from midam.compare import repeated_folds, run_comparison
     >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(12)], [0, 1] * 6)
-    >>> methods = ["instance-logistic-max", "bag-statistics-logistic"]
+    >>> methods = ["mean-map-svm", "bag-statistics-logistic"]
     >>> comparison = run_comparison(bags, methods, repeated_folds(bags, repeats=1, folds=2))
     >>> comparison.summary[["method", "folds"]].values.tolist()
-    [['instance-logistic-max', 2], ['bag-statistics-logistic', 2]]
+    [['mean-map-svm', 2], ['bag-statistics-logistic', 2]]
     """
 
     trials: pd.DataFrame

@@ -213,7 +213,7 @@ class SampledBatch:
 
     Examples
     --------
-    >>> from midam import BagSampler
+    >>> from midam.data import BagSampler
     >>> bags = Bags.from_list([np.ones((5, 4)), np.zeros((3, 4)), np.zeros((9, 4))], labels=[1, 0, 0])
     >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
     >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0, 0.0])))

@@ -17,7 +17,7 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests, facts_of
 from midam.data.sources.file_rows import files_of
-from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, check_each, install, nearest
+from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, install, nearest
 from midam.evaluate.predict import predict, prepared
 from midam.evaluate.ranking import Scores
 from midam.explain.calls import bag_facts, explained_columns
@@ -87,14 +87,11 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
         groups.setdefault(_patient(bags, i), []).append(i)
     positions = {EVERY: [*range(len(bags))]} | folders | groups | {str(bag): [i] for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
-
-    def check(name: str) -> None:
+    for name in names:
         if name not in positions:
             advice = nearest(name, positions, count=3)
             kinds = "bags without groups (see --labels, --groups)" if bags.groups is None else "bags or a group of them"
             raise BagDataError(f"Expected one of {len(bags)} {kinds}, got {name!r} (in {bags.source}); {advice}")
-
-    check_each(names, check)
     return list(dict.fromkeys(i for name in names for i in positions[name]))
 
 

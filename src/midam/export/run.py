@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from midam._version import __version__
-from midam.errors import CheckpointError, ExportError, RunExistsError, check_each, nearest, need_package, path_of
+from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, need_package, path_of
 from midam.evaluate.predict import covariate_kinds
 from midam.export.card import card_text
 from midam.export.programs import check_programs, trace, write_programs
@@ -70,7 +70,8 @@ def export_run(
         If a package is missing (extra ``export``).
     """
     path, out = path_of(path, "a run folder"), path_of(out, "a folder")
-    check_each(formats, _check_format)
+    for name in formats:
+        _check_format(name)
     has_summary = _has_summary(path)
     run = load_run(path)
     summary = Result.read(RunFolder(path)).entries() if has_summary else {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from midam.data.covariates import number_of
 from midam.data.sources.formats.open_file import need, sound
-from midam.errors import CURRENT, BagDataError
+from midam.errors import BagDataError
 
 _TEN_FOLD = 10.0  # magnification times micrometers per pixel
 _COARSE = 10.0  # micrometers per pixel beyond a microscope's: 72 dots per inch, often a default, are 353
@@ -105,7 +105,6 @@ def is_pyramid(path: Path) -> bool:
 
     if path.name.lower().endswith((".ome.tif", ".ome.tiff")):
         return True
-    CURRENT.path = path  # for warnings of Pillow
     try:
         with Image.open(path) as image:
             if getattr(image, "n_frames", 1) == 1 and _LEVELS not in getattr(image, "tag_v2", {}):

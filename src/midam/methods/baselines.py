@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from scipy.spatial.distance import cdist, pdist
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -24,7 +24,7 @@ from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from midam.data.bags import Bags
-from midam.data.statistics import bag_statistics, color_statistics, flat_bags, voxel_counts
+from midam.data.statistics import bag_statistics, color_statistics, voxel_counts
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
@@ -36,15 +36,12 @@ from midam.methods.statistics_models import (
     fill_linear,
     fit_trees,
     forest_scorer,
-    logistic_scores,
-    ridge_scores,
     summary_rows,
     summary_scorer,
     tree_offset,
     tree_scores,
     unscaled,
 )
-from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.summary import (
     ChannelSummary,
     FeatureSummary,
@@ -54,7 +51,6 @@ from midam.nn.pooling.summary import (
     PatchSummary,
     SummaryPooling,
     VoxelSummary,
-    Widened,
 )
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
@@ -64,39 +60,12 @@ from midam.train.side import Trial
 
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
 _KERNEL_C = 10.0 ** np.arange(-1, 4)
-_GAMMAS = 2.0 ** np.arange(-2, 5)
 _MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
 _CLIP = 3.0
 MOST_BAGS = 2000  # limit of kernel machines, which compare all pairs
 _MAX_ITERATIONS = 5000
 _LEAST_SPREAD = 1e-6  # of scores; below, they differ by rounding
-_MOST_NUMBERS = 2**27  # 1 GiB as float64
-_CHUNK_ENTRIES = 4_000_000
 _MEDIAN_ROWS = 500
-
-
-def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
-    """Return `standardized_bags` as float32 tensors."""
-    return [[torch.from_numpy(x.astype(np.float32)) for x in part] for part in standardized_bags(bags, trial)]
-
-
-def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
-    """Return training and scored bags as rows, standardized by the training instances."""
-    train, scaler = _standardized(bags, trial.train)
-    return train, [scaler.transform(x) for x in flat_bags(bags, trial.score)]
-
-
-def _standardized(bags: Bags, index: Positions) -> tuple[list[Scores], StandardScaler]:
-    """Return bags as standardized rows, and the scaler for other bags."""
-    if len(bags.instance_shape) > 1 and bags.num_instances * np.prod(bags.instance_shape) > _MOST_NUMBERS:
-        raise ConfigError(
-            f"Expected instances that fit into memory as rows, got {bags.num_instances} of shape "
-            f"{list(bags.instance_shape)} (in {bags.source}); for images use rgb-logistic, rgb-trees, "
-            "patch-statistics-extratrees or voxel-logistic."
-        )
-    rows = list(flat_bags(bags, index))
-    scaler = StandardScaler().fit(np.concatenate(rows))
-    return [scaler.transform(x) for x in rows], scaler
 
 
 class _OfStatistics(ModelBaseline):
@@ -156,12 +125,8 @@ class BagStatisticsTrees(_OfStatistics):
 class BagStatisticsLogistic(_OfStatistics):
     """`bag-statistics-logistic`: logistic regression on `statistics`; C is chosen by inner folds."""
 
-    serves = frozenset({"binary", "classes", "labels"})
-
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of logistic regression."""
-        if target_of(bags).pairs != "binary":
-            return logistic_scores(self.statistics, bags, trial, _LOGISTIC_C)
         fitted = self._fitted(bags, trial.train, self.statistics(bags, trial.train), seed=trial.seed)
         return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
 
@@ -178,21 +143,11 @@ class BagStatisticsLogistic(_OfStatistics):
     def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
         y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
         models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
-        regression, _, spread = _best(models, folds := inner_folds(bags, train, seed=seed), x, y, weights)
+        regression, _, spread = best_model(models, folds := inner_folds(bags, train, seed=seed), x, y, weights)
         fitted = make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
         if folds:
             regression.coef_, regression.intercept_ = regression.coef_ / spread, np.zeros(1)
         return fitted
-
-
-class BagStatisticsRidge(Baseline):
-    """`bag-statistics-ridge`: ridge regression of grade or number on bag statistics; inner folds choose the penalty."""
-
-    serves = frozenset({"order"})
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return predicted grades or numbers."""
-        return ridge_scores(bag_statistics, bags, trial)
 
 
 class BagStatisticsCox(Baseline):
@@ -233,23 +188,6 @@ class VoxelLogistic(BagStatisticsLogistic):
     summary, pixels = VoxelSummary, True
 
 
-class SetKernelSVM(Baseline):
-    """`mi-kernel-svm`: a support vector machine on `set_kernels`; inner folds choose C and gamma."""
-
-    lacks = "to score a bag, it compares its instances with those of all training bags, which it keeps"
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the scores of the machine."""
-        train, score = standardized_bags(bags, trial)
-        y = bags.require_labels()[trial.train]
-        folds, rows = inner_folds(bags, trial.train, seed=trial.seed), len(y)
-        gamma, tried = median_gamma(np.concatenate(train), seed=trial.seed), _GAMMAS if folds else np.median(_GAMMAS)
-        kernels = set_kernels([*train, *score], train, gammas=gamma * tried)
-        searches = [(*_best(_kernel_machines(), folds, each[:rows], y), each) for each in kernels]
-        machine, *_, kernel = max(searches, key=itemgetter(1))
-        return np.asarray(machine.fit(kernel[:rows], y).decision_function(kernel[rows:]))
-
-
 class MeanMapSVM(ModelBaseline):
     """`mean-map-svm`: a support vector machine on the `FourierSummary`.
 
@@ -274,7 +212,7 @@ class MeanMapSVM(ModelBaseline):
         fill(pooling.directions, random.standard_normal(tuple(pooling.directions.shape)))
         fill(pooling.phases, random.uniform(0, 2 * np.pi, len(pooling.phases)))
         searches = [
-            (*_best(_kernel_machines(), folds, rows @ rows.T, y, bags.weights), rows, scale)
+            (*best_model(kernel_machines(), folds, rows @ rows.T, y, bags.weights), rows, scale)
             for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales)
         ]
         machine, _, spread, rows, scale = max(searches, key=itemgetter(1))
@@ -291,7 +229,7 @@ class MeanMapSVM(ModelBaseline):
         return _mean_map(instance_shape, Linear)[0]
 
 
-def _kernel_machines() -> list[SVC]:
+def kernel_machines() -> list[SVC]:
     """Return support vector machines of all strengths, on a kernel."""
     return [SVC(kernel="precomputed", C=strength) for strength in _KERNEL_C]
 
@@ -306,33 +244,7 @@ def _mean_map(
     return BagScorer(encoder, pooling, standardizer=standardizer), pooling
 
 
-class InstanceLogisticMax(ModelBaseline):
-    """`instance-logistic-max`: logistic regression on instances with C = 1; a bag has the maximum score."""
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the largest instance score of each bag."""
-        train, score = standardized_bags(bags, trial)
-        labels = np.repeat(bags.require_labels()[trial.train], bags.sizes[trial.train])
-        model = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(train), labels)
-        return np.array([model.decision_function(x).max() for x in score])
-
-    def scorer(self, bags: Bags, *, seed: int) -> BagScorer:  # noqa: ARG002
-        """Fit the regression as a model: the maximum of instance scores."""
-        rows, scaler = _standardized(bags, np.arange(len(bags)))
-        labels, weights = np.repeat(bags.require_labels(), bags.sizes), None
-        if bags.weights is not None:
-            weights = np.repeat(bags.weights, bags.sizes)
-        fitted = LogisticRegression(max_iter=_MAX_ITERATIONS).fit(np.concatenate(rows), labels, weights)
-        model = self.empty(bags.instance_shape, {})
-        fill_linear(cast(MaxPooling, model.pooling).scorer, *unscaled(fitted, scaler))
-        return model
-
-    def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
-        """Return a model to be filled."""
-        return BagScorer(Widened(), MaxPooling(math.prod(instance_shape), squash=False).double())
-
-
-def _best(
+def best_model(
     models: Sequence[Any], folds: Sequence[Positions], x: Scores, y: NDArray[np.int64], weights: Scores | None = None
 ) -> tuple[Any, float, float]:
     """Return the first model of the best mean AUROC over inner folds, this AUROC, and the spread of its scores.
@@ -365,32 +277,3 @@ def median_gamma(rows: Scores, *, seed: int) -> float:
     distances = pdist(rows[chosen], "sqeuclidean")
     median = float(np.median(distances)) if len(distances) else 0.0
     return 1 / median if median > 0 else 1.0
-
-
-def set_kernels(left: Sequence[Scores], right: Sequence[Scores], *, gammas: ArrayLike) -> Scores:
-    """Return the kernel [G, len(left), len(right)] of each bag in `left` with each in `right`, for G gammas.
-
-    The normalized set kernel (Gartner, Flach, Kowalczyk and Smola 2002, Multi-instance kernels, ICML):
-    `k(X, Z) = sum_x sum_z exp(-gamma |x - z|^2)`, over `sqrt(k(X, X) k(Z, Z))`.
-    """
-    widths = np.atleast_1d(np.asarray(gammas, dtype=np.float64))
-    columns = np.concatenate(right)
-    starts = np.cumsum([0, *(len(bag) for bag in right[:-1])])
-    kernel = np.zeros((len(widths), len(left), len(right)))
-    for i, bag in enumerate(left):
-        for distances in _distances(bag, columns):
-            for g, gamma in enumerate(widths):
-                kernel[g, i] += np.add.reduceat(np.exp(-gamma * distances).sum(axis=0), starts)
-    self_kernels = [np.zeros((len(widths), len(bags))) for bags in (left, right)]
-    for sums, bags in zip(self_kernels, (left, right)):
-        for i, bag in enumerate(bags):
-            for distances in _distances(bag, bag):
-                sums[:, i] += [float(np.exp(-gamma * distances).sum()) for gamma in widths]
-    return np.asarray(kernel / np.sqrt(self_kernels[0][:, :, None] * self_kernels[1][:, None, :]))
-
-
-def _distances(bag: Scores, columns: Scores) -> Iterator[Scores]:
-    """Yield squared distances of chunks of the rows of a bag to the columns."""
-    step = max(1, _CHUNK_ENTRIES // len(columns))
-    for low in range(0, len(bag), step):
-        yield cdist(bag[low : low + step], columns, "sqeuclidean")

@@ -150,9 +150,9 @@ class Baseline(Method, ABC):
         be used.
         """
 
-    def score_and_model(self, bags: Bags, trial: Trial) -> tuple[Scores, Callable[[], BagEnsemble] | None]:
-        """Return the result of `score`, and what gives the model of these training bags, for two classes, if any."""
-        return self.score(bags, trial), None
+    def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
+        """Return the model of all these bags; a method that `lacks` something has none."""
+        raise NotImplementedError(self.lacks)
 
 
 class ModelBaseline(Baseline):
@@ -171,17 +171,11 @@ class ModelBaseline(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the logits of the model that is trained on the training bags."""
-        return logit(predict(self._trained(bags, trial), bags.subset(trial.score)))
+        return logit(predict(self.trained(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
 
-    def score_and_model(self, bags: Bags, trial: Trial) -> tuple[Scores, Callable[[], BagEnsemble] | None]:
-        """Return the result of `score`, and what gives the model, which is trained then if `score` needs none."""
-        if type(self).score is not ModelBaseline.score:
-            return self.score(bags, trial), lambda: self._trained(bags, trial)
-        model = self._trained(bags, trial)
-        return logit(predict(model, bags.subset(trial.score))), lambda: model
-
-    def _trained(self, bags: Bags, trial: Trial) -> BagEnsemble:
-        return BagEnsemble(self.scorers(bags.subset(trial.train), seed=trial.seed))
+    def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
+        """Return the model of all these bags."""
+        return BagEnsemble(self.scorers(bags, seed=seed))
 
     @abstractmethod
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
@@ -229,7 +223,7 @@ class ModelBaseline(Baseline):
             scored = None
             if folds is not None or (few and train.labels is not None):
                 scored = self.out_of_fold(train, folds or Folds(inner_trials(train, np.arange(len(train)), seed=seed)))
-            model = BagEnsemble(self.scorers(train, seed=seed))
+            model = self.trained(train, seed=seed)
         return Fitted(model, settings, self.name, out_of_fold=scored if folds is None else by_bag(scored, folds))
 
     def out_of_fold(self, bags: Bags, folds: Folds) -> OutOfFold | None:

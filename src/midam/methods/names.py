@@ -93,17 +93,8 @@ def is_shorthand(name: str) -> bool:
     return name in method_names() or "+" in name
 
 
-_OF_RUN = (
-    "seed",
-    "folds",
-    "val_fraction",
-    "test_fraction",
-    "threshold",
-    "allow_leakage",
-    "chunk_size",
-    "reads",
-    "threads",
-)
+_OF_RUN = ("seed", "folds", "val_fraction", "test_fraction", "threshold", "allow_leakage")
+_OF_RUN += ("chunk_size", "reads", "threads")
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
 _MOST_NUMBERS = 2**28  # in all instances, or in the statistics of all bags
 
@@ -170,7 +161,7 @@ def refuse_settings(name: str, values: Mapping[str, Any]) -> None:
 def make_method(name: str, **options: Any) -> Any:
     """Return the `midam.methods.method.Method` of a name; raise a `ConfigError` if it cannot be a model.
 
-    `options` are arguments that its constructor takes if it has parameters of these names: `auto` takes `budget` and
+    `options` are arguments that its constructor takes if it has parameters of these names: `auto` takes
     `journal`, see `midam.methods.auto.search.search`.
     """
     check_known(name)

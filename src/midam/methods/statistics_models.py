@@ -1,8 +1,4 @@
-"""Baselines of scikit-learn on statistics of bags for any target, and their form as scorers without a pickle.
-
-They choose hyperparameters by the mean metric of the target over inner folds of the training bags, disjoint by group;
-ties go to the first candidate.
-"""
+"""Trees and Cox regression on statistics of bags for any target, and the form of models as scorers without a pickle."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -12,8 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
+from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import ExtraTreeRegressor as Tree
 from sklearn.utils import check_array
@@ -24,7 +19,7 @@ from midam.data.batch import InstanceReader
 from midam.data.statistics import coarse
 from midam.evaluate import kaplan_meier
 from midam.evaluate.predict import predict
-from midam.methods.inner_folds import Positions, inner_folds
+from midam.methods.inner_folds import Positions
 from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer
 from midam.targets import Target, target_of
@@ -33,11 +28,7 @@ from midam.train.side import Trial
 
 Scores = NDArray[np.float64]
 Statistics = Callable[[Bags, Positions], Scores]
-# (strength, rows and labels of training bags, rows of other bags) -> scores [n] or [n, C] of the other bags.
-Fit = Callable[[float, Scores, Scores, Scores], Scores]
 _TREES = 500
-_RIDGES = 10.0 ** np.arange(4, -4, -1)
-_MAX_ITERATIONS = 5000
 
 
 def summary_scorer(
@@ -174,63 +165,12 @@ def _label_scores(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Sco
     return np.full(len(scored), label[labeled][0] if labeled.any() else 0.0)
 
 
-def logistic_scores(statistics: Statistics, bags: Bags, trial: Trial, strengths: NDArray[Any]) -> Scores:
-    """Return scores [n, C] of logistic regression for all classes or for each label; inner folds choose the strength.
-
-    A class without training bags scores 0, as does a label with one value in training.
-    """
-    target = target_of(bags)
-
-    def of_classes(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
-        fitted, scores = _logistic(strength).fit(x, y[:, 0].astype(np.int64)), np.zeros((len(test), target.count))
-        scores[:, fitted.classes_] = fitted.predict_proba(test)
-        return scores
-
-    def of_labels(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
-        scores = np.zeros((len(test), target.count))
-        for column, label in enumerate(y.T):
-            known = np.isfinite(label)
-            if len(np.unique(label[known])) > 1:
-                scores[:, column] = _logistic(strength).fit(x[known], label[known]).predict_proba(test)[:, 1]
-        return scores
-
-    return _scores_at_best(of_classes if target.pairs == "classes" else of_labels, strengths, statistics, bags, trial)
-
-
-def ridge_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Return grades or numbers [n] predicted by ridge regression."""
-
-    def fit(strength: float, x: Scores, y: Scores, test: Scores) -> Scores:
-        model = make_pipeline(StandardScaler(), Ridge(alpha=strength))
-        return np.asarray(model.fit(x, y[:, 0]).predict(test))
-
-    return _scores_at_best(fit, _RIDGES, statistics, bags, trial)
-
-
 def cox_scores(statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
     """Return log hazards [n] of Cox regression, see `choose_cox`."""
     time, event = target_of(bags).values(bags)[trial.train].T
     groups = None if bags.groups is None else bags.groups[trial.train]
     model = choose_cox(statistics(bags, trial.train), time, event, groups=groups, seed=trial.seed)
     return model.predict(statistics(bags, trial.score))
-
-
-def _logistic(strength: float) -> Any:
-    return make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS))
-
-
-def _scores_at_best(fit: Fit, strengths: NDArray[Any], statistics: Statistics, bags: Bags, trial: Trial) -> Scores:
-    """Return scores with the strength of the best mean metric over inner folds; without folds, the middle strength."""
-    target = target_of(bags)
-    x, y = statistics(bags, trial.train), target.values(bags)[trial.train]
-    metrics: list[list[float | None]] = []
-    for fold in inner_folds(bags, trial.train, seed=trial.seed):
-        rest = np.setdiff1d(np.arange(len(y)), fold)
-        metrics.append(
-            [target.metric_value(y[fold], fit(strength, x[rest], y[rest], x[fold])) for strength in strengths]
-        )
-    best = int(np.argmax(np.mean(np.array(metrics, dtype=np.float64), axis=0))) if metrics else len(strengths) // 2
-    return fit(strengths[best], x, y, statistics(bags, trial.score))
 
 
 def _residuals(values: Scores) -> Scores:

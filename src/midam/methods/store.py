@@ -3,23 +3,12 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
 
 from midam.errors import CheckpointError, ConfigError
 from midam.files import Journal
 
 Row = dict[str, Any]
-
-
-class Named(Protocol):
-    """Trials that are computed together, by their names."""
-
-    @property
-    def names(self) -> Sequence[Row]:
-        """Names of the trials."""
-
-
-Trials = TypeVar("Trials", bound=Named)
 
 
 class TrialStore:
@@ -66,12 +55,8 @@ class TrialStore:
             self._indexes[fields] = {_key(row, fields): row for row in self.rows}
         return self._indexes[fields].get(_key(name, fields))
 
-    def select(self, *names: Row) -> list[Row]:
-        """Return all rows that match a name, in the order of the store."""
-        return [row for row in self.rows if any(name.items() <= row.items() for name in names)]
-
-    def missing(self, groups: Iterable[Trials]) -> list[Trials]:
-        """Return the groups with missing trials."""
+    def missing(self, groups: Iterable[Any]) -> list[Any]:
+        """Return the groups with missing trials; the `names` of a group are those of its trials."""
         return [group for group in groups if None in self.find(group.names)]
 
     def keep(self, names: Sequence[Row], results: Sequence[Row]) -> None:

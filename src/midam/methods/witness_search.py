@@ -60,10 +60,6 @@ class Marks:
     bag: Integers
     weight: Numbers
 
-    def same(self, other: "Marks") -> bool:
-        """Return whether both mark the same instances."""
-        return np.array_equal(self.rows, other.rows)
-
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -97,11 +93,6 @@ class Layout:
     def highest(self, scores: Numbers) -> Numbers:
         """Return the highest score [N] of each bag, from scores [M] of instances."""
         return np.asarray(np.maximum.reduceat(scores, self.first))
-
-
-def novel_marks(layout: Layout, novelty: Numbers) -> Marks:
-    """Return the first marks: the instance of each positive bag with the greatest novelty [M]."""
-    return _top(layout, novelty)
 
 
 def next_marks(layout: Layout, scores: Numbers, novelty: Numbers, *, share: float, several: bool) -> Marks:
@@ -140,7 +131,7 @@ def next_marks(layout: Layout, scores: Numbers, novelty: Numbers, *, share: floa
         negative = highest[(layout.fold == fold) & ~layout.positive]
         if len(negative):
             middle[fold], most[fold] = np.median(negative), negative.max()
-    marks = _top(layout, merit)
+    marks = top_marks(layout, merit)
     trust = np.where(highest < middle[layout.fold], _DOUBT, 1.0)
     if several:
         above = np.flatnonzero(positive & (scores > most[of_instance]))
@@ -149,7 +140,7 @@ def next_marks(layout: Layout, scores: Numbers, novelty: Numbers, *, share: floa
     return Marks(marks.rows, marks.bag, (trust / np.maximum(counts, 1))[marks.bag])
 
 
-def _top(layout: Layout, merit: Numbers) -> Marks:
+def top_marks(layout: Layout, merit: Numbers) -> Marks:
     """Mark the first instance of the highest merit [M] in each positive bag."""
     bag = np.flatnonzero(layout.positive)
     rows = [
@@ -209,9 +200,8 @@ class WitnessSearch(ModelBaseline):
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Search the witnesses, and fit the model to the marks of all bags."""
-        spaces = [
-            _space(bags, seed=seed, shared=shared) for shared in ((False, True) if _has_scales(bags) else (False,))
-        ]
+        scales = len(bags.instance_shape) == 1 and bags.instance_shape[0] > 1  # that features could share
+        spaces = [_space(bags, seed=seed, shared=shared) for shared in ((False, True) if scales else (False,))]
         search = _Search(bags, seed=seed)
         result = search.best(spaces)
         line = search.final(result)
@@ -285,7 +275,7 @@ class _Search:
             return results[0]
         best = _better([self._rounds(result, _LOOK, share=1.0) for result in results])
         best = _better([best, self._rounds(best, _ROUNDS - _LOOK, share=1.0)])
-        novel = replace(best, marks=novel_marks(self.layout, best.novelty))
+        novel = replace(best, marks=top_marks(self.layout, best.novelty))
         best = _better([best, self._rounds(novel, _LOOK, share=0.0)])
         several = self._rounds(best, 1, share=best.share, several=True)
         return several if several.area > best.area + _CLEARLY else best
@@ -302,7 +292,7 @@ class _Search:
     def _first(self, space: _Space) -> _Result:
         """Return marks by novelty."""
         novelty = self._novelty(space)
-        marks = novel_marks(self.layout, novelty)
+        marks = top_marks(self.layout, novelty)
         return _Result(space, marks, novelty, [np.empty(0, np.int64)] * self.layout.folds, -1.0, novelty)
 
     def _rounds(self, start: _Result, count: int, *, share: float, several: bool = False) -> _Result:
@@ -317,7 +307,7 @@ class _Search:
             area = auroc(self._labels, layout.highest(scores))
             if area > best.area:
                 best = _Result(start.space, marked, scores, hard, area, start.novelty, share)
-            if marked.same(marks):
+            if np.array_equal(marked.rows, marks.rows):
                 break
             marks = marked
         return best
@@ -421,11 +411,6 @@ def _folds(bags: Bags, *, seed: int) -> Integers:
     if count < 2:
         return np.zeros(len(bags), dtype=np.int64)
     return target.folds(values, groups=bags.groups, folds=count, seed=seed)
-
-
-def _has_scales(bags: Bags) -> bool:
-    """Return whether features could share a scale."""
-    return len(bags.instance_shape) == 1 and bags.instance_shape[0] > 1
 
 
 def _space(bags: Bags, *, seed: int, shared: bool) -> _Space:

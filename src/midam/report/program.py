@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from midam.errors import Note, with_file
+from midam.errors import Note
 from midam.names import visible
 
 _RESULT: dict[str, Any] = {}
@@ -65,8 +65,8 @@ def program(shorten: Callable[[object], str] = str) -> Iterator[Console]:
     console = stderr_console()
     terminate = signal.signal(signal.SIGTERM, _terminate)
 
-    def show(message: Warning | str, *position: Any, **_: Any) -> None:
-        remark(console, shorten(with_file(message, position[1])), "note" if isinstance(message, Note) else "warning")
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        remark(console, shorten(message), "note" if isinstance(message, Note) else "warning")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

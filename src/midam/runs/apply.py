@@ -18,7 +18,7 @@ from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.target_labels import TargetLabels
-from midam.errors import BagDataError, check_each, listed
+from midam.errors import BagDataError, listed
 from midam.evaluate import Decision
 from midam.evaluate.metrics import check_metric
 from midam.evaluate.predict import covariate_kinds, encoded, prepared
@@ -229,7 +229,8 @@ def evaluate_bags(
     """
     run.target.values(bags)
     bags = prepared(run.model, bags)
-    check_each(metrics, lambda name: check_metric(name, run.target.given, target=run.target.name))
+    for name in metrics:
+        check_metric(name, run.target.given, target=run.target.name)
     parts = np.array([split or "new" for split in run.known_splits(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))

@@ -1,6 +1,5 @@
 """Fit a run on disk: turn data and settings into a folder with weights, scores, metrics and figures."""
 
-import math
 import shlex
 import time
 import warnings
@@ -43,7 +42,6 @@ def fit_run(
     folder: RunFolder,
     *,
     method: str | None = None,
-    budget: float | None = None,
     processes: Processes = _ALONE,
     callbacks: Callbacks = QUIET,
 ) -> Summary:
@@ -58,8 +56,6 @@ def fit_run(
     method : str, optional
         A method name of `midam compare`, which sets or replaces settings. Default: the method of the settings; if no
         setting of training is changed, "auto" for the data that `midam.methods.names.usual_method` describes.
-    budget : float, optional
-        Seconds that the method "auto" may take; default: no limit. Other methods ignore it.
     processes : Processes, optional
         Processes that train the run together; default: only this process. Each process makes the same call; all but the
         leading process write nothing and get an empty summary.
@@ -91,7 +87,7 @@ def fit_run(
             folder.require_free()  # another process may have written a run there meanwhile
         opened = time.monotonic()
         reading = split_parts(data, settings, left_out=folder.left_out.name, **choice)
-        run = _Run(data, folder, reading, processes, opened, budget, callbacks)
+        run = _Run(data, folder, reading, processes, opened, callbacks)
         try:
             return run.fit()
         except BaseException as error:
@@ -132,7 +128,7 @@ def resume_run(
     CheckpointError
         If the run's checkpoint is missing or damaged, or the data hold other bags.
     """
-    settings, recorded, method, budget = read_run_config(folder)
+    settings, recorded, method = read_run_config(folder)
     require_repeated(settings.run.logger_args, logger_args, folder.config)
     settings = _held_out(settings, processes)
     with nullcontext() if processes.rank else folder.held():
@@ -161,7 +157,7 @@ def resume_run(
                     f"Expected the splits that the run was started with, got others (in {data}); resume with the same "
                     "splits, or start a new run."
                 )
-        return _Run(data, folder, reading, processes, opened, budget, callbacks, saved).fit()
+        return _Run(data, folder, reading, processes, opened, callbacks, saved).fit()
 
 
 def _finished(data: str | None, settings: Settings, folder: RunFolder, *, recorded: str) -> Summary:
@@ -218,7 +214,6 @@ class _Run:
     reading: Reading
     processes: Processes
     opened: float  # the time when reading the data began
-    budget: float | None
     callbacks: Callbacks
     saved: Mapping[str, Any] | None = None
     kept: "KeptTraining | None" = None
@@ -252,15 +247,14 @@ class _Run:
         from midam.runs.results import write_results
 
         parts, folder, name, ready = self.reading.parts, self.folder, self.reading.method, time.monotonic()
-        method = make_method(str(name), budget=self.budget, journal=folder.candidates)
+        method = make_method(str(name), journal=folder.candidates)
         folder.require_space()
         write_left_out(parts.bags, folder.left_out)
-        folder.write_config(self.data, {"method": name, **taken_settings(config)}, budget=self.budget)
+        folder.write_config(self.data, {"method": name, **taken_settings(config)})
         calls.on_start(self.reading.settings, name)
         fitted = method.fit(train, val, config, calls, trials_of(parts, config))
-        until = math.inf if self.budget is None else ready + self.budget
         took = {"reading": ready - self.opened, "training": time.monotonic() - ready}
-        return write_results(folder, fitted, self.reading, calls, data=self.data, took=took, until=until)
+        return write_results(folder, fitted, self.reading, calls, data=self.data, took=took)
 
     def _train(self, train: Bags, val: Bags | None, config: ResolvedSettings, calls: Callbacks) -> Summary:
         """Train in epochs, each of which is kept on disk."""

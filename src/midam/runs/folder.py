@@ -79,10 +79,9 @@ class RunFolder:
         """Refuse a disk without space for the results and for the `needed` bytes of other files."""
         require_space(self.root, needed + _RESULTS, "checkpoints, predictions and report of the run")
 
-    def write_config(self, data: str, values: Mapping[str, Any], *, budget: float | None = None) -> None:
+    def write_config(self, data: str, values: Mapping[str, Any]) -> None:
         """Write the name of the data, the settings of the run and the plug-ins that they need."""
-        limit = {} if budget is None else {"budget": budget}
-        write_text(self.config, yaml_text({"data": data, **limit, **values, **plugin_entry(values)}))
+        write_text(self.config, yaml_text({"data": data, **values, **plugin_entry(values)}))
 
     def contents(self) -> list[Path]:
         """Return the files in the folder, without remains of a killed process."""
@@ -139,15 +138,11 @@ def free_folder(parent: Path, name: str) -> RunFolder:
 
 
 class RunConfig(NamedTuple):
-    """Content of config.yaml: the settings of a run, the name of its data, and of a method without epochs its name.
-
-    `budget` is the time limit of a run of `auto` in seconds; None without a limit.
-    """
+    """Content of config.yaml: the settings of a run, the name of its data, and of a method without epochs its name."""
 
     settings: Settings
     data: str
     method: str | None = None
-    budget: float | None = None
 
 
 class _Others(Form):
@@ -155,7 +150,6 @@ class _Others(Form):
 
     data: str | int | float | bool | None = None
     method: str | None = None
-    budget: Annotated[Number, Field(ge=0)] | None = None
 
 
 def read_run_config(folder: RunFolder) -> RunConfig:
@@ -164,13 +158,13 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         start = f"`midam fit DATA --out {shlex.quote(str(folder.root))}`"
         raise CheckpointError(f"Expected a run, got nothing in {folder.root}; start it with {start}.")
     if not folder.config.exists():
-        raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
+        raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {nearby(folder.root)}")
     values = read_yaml(folder.config)
     check_form(values, _Others, folder.config, error=ConfigError, advice="correct the file")
     values = take_known(values, folder.config)
-    data, method, budget = (values.pop(name, None) for name in _Others.model_fields)
+    data, method = (values.pop(name, None) for name in _Others.model_fields)
     settings = Settings.from_flat(values, source=str(folder.config))
-    return RunConfig(settings, "" if data is None else str(data), method, budget)
+    return RunConfig(settings, "" if data is None else str(data), method)
 
 
 def require_repeated(logger_args: Mapping[str, Any], given: Mapping[str, Any] | None, source: Path) -> None:

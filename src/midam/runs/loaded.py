@@ -160,8 +160,6 @@ def load_run(path: str | Path) -> LoadedRun:
         content = load_checkpoint(file, ModelContent)
     method = content.get("method")
     take_known(named_parts(content), file)
-    for part in content.get("parts") or []:
-        take_known({**(part["config"] or {}), "method": part["method"]}, file)
     shape, target = tuple(content["data"]["instance_shape"]), target_named(content["data"].get("outcome"))
     settings = Settings.from_flat(content["config"], source=str(path)).resolve(shape)
     with fitting(file):

@@ -173,7 +173,7 @@ class _Run:
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
         """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
-        (settings, data, method, _), summary = self.config, self.summary
+        (settings, data, method), summary = self.config, self.summary
         flat = settings.flat() if method is None else taken_settings(settings)
         defaults = _defaults(settings, summary, self.target)
         if key is not None:
@@ -194,9 +194,8 @@ class _Run:
 
     def _facts(self, data: str, changed: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return command, seed, hashes and versions."""
-        (settings, _, method, budget), folder, summary = self.config, self.folder, self.summary
+        (settings, _, method), folder, summary = self.config, self.folder, self.summary
         options = [] if method is None else ["--method", method]
-        options += [] if budget is None else ["--budget", f"{budget:g}s"]
         words = [word for name, value in changed.items() for word in flag_words(name, value)]
         command, origin = shlex.join(["midam", "fit", data, *options, *words]), summary.get("data", {})
         facts = [("command", command), ("seed", str(settings.run.seed)), ("data", data)]

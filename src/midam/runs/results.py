@@ -1,6 +1,5 @@
 """Evaluate a run by its target, and write the files of a finished run: model, predictions, summary, figures."""
 
-import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from midam._version import __version__
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, CovariateCoder
 from midam.data.sources.patients import group_origin
-from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
@@ -225,7 +223,6 @@ def write_results(
     took: Mapping[str, float],
     within: Mapping[str, float] = MappingProxyType({}),
     ranks: Ranks | None = None,
-    until: float = math.inf,
 ) -> dict[str, Any]:
     """Score all bags, and write the files of a finished run; returns the summary in the leading process.
 
@@ -247,8 +244,6 @@ def write_results(
         Seconds of the earlier parts of the run, and seconds that are part of these.
     ranks : Ranks, optional
         Processes that score the bags together, and leave then.
-    until : float
-        Time (`time.monotonic`) after which no optional step begins.
     """
     parts, config, model, started = reading.parts, fitted.config, fitted.model, time.monotonic()
     if parts.folds is None:
@@ -289,9 +284,8 @@ def write_results(
         entries |= {"method": {"name": fitted.method}, "members": len(scorers_of(model))}
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
-    for check in (evaluation.instances, partial(evaluation.importance, until=until), evaluation.assumption):
-        if time.monotonic() <= until:
-            entries |= check(calls)
+    for check in (evaluation.instances, evaluation.importance, evaluation.assumption):
+        entries |= check(calls)
     result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline_seconds
     durations = {**took, "evaluation": evaluated, "baseline": baseline_seconds}

@@ -1,9 +1,8 @@
 """How data is read (columns, tables of labels and of splits), and how images are cut into instances."""
 
-import difflib
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from midam.errors import ConfigError
 from midam.names import name_of
@@ -15,21 +14,10 @@ VOLUMES = ("axis", "spacing", "window", "drop_empty", "slice_size", "volume", "v
 
 TimeFeature = Literal["since-first", "until-last", "hour", "weekday", "days"]
 
-_PLANES = ("sagittal", "coronal", "axial")
 _NAMES = (
     *("bag_column", "label_column", "grades", "groups", "split", "instance_label", "coords", "ignore", "categories"),
     *("covariates", "positive", "sheet"),
 )
-
-
-def _by_number(axis: Any) -> Any:
-    if not isinstance(axis, str):
-        return axis
-    near = difflib.get_close_matches(axis.lower(), _PLANES, n=1)
-    raise ConfigError(
-        f"Expected `axis` as 0 (sagittal), 1 (coronal) or 2 (axial), got {axis!r}; "
-        f"{f'write {_PLANES.index(near[0])}' if near else 'choose one of them'}."
-    )
 
 
 def _ascending(window: tuple[float, float]) -> tuple[float, float]:
@@ -83,7 +71,7 @@ class CutSettings(SettingsGroup):
     magnification: Positive | None = None
     tissue: Annotated[float, Field(ge=0, le=1)] | None = None
     series: str | None = None
-    axis: Annotated[int, Field(ge=0, le=2), BeforeValidator(_by_number)] | None = None
+    axis: Annotated[int, Field(ge=0, le=2)] | None = None
     spacing: Positive | None = None
     window: Annotated[tuple[float, float], AfterValidator(_ascending)] | None = None
     drop_empty: bool = True

@@ -1,7 +1,6 @@
 """Base of all groups of settings: strict types, immutable values, and errors of one form."""
 
 import sys
-from collections.abc import Mapping
 from functools import reduce
 from numbers import Integral, Real
 from operator import or_
@@ -21,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
-from midam.errors import ConfigError, fault_list, nearest, option_advice
+from midam.errors import ConfigError, fault_list, nearest
 from midam.registry import Registry
 
 AUTO: Final = "auto"
@@ -40,16 +39,6 @@ def _word_or_number(value: Any) -> str:
 _Auto = Annotated[Literal["auto"], Tag("word")]
 OpenCount = Annotated[Annotated[Count, Tag("number")] | _Auto, Discriminator(_word_or_number)]
 OpenRate = Annotated[Annotated[Rate, Tag("number")] | _Auto, Discriminator(_word_or_number)]
-# Types of JSON schema in words, singular and plural, and its bounds.
-_TYPES = {
-    "integer": ("a whole number", "whole numbers"),
-    "number": ("a number", "numbers"),
-    "string": ("text", "texts"),
-    "boolean": ("true or false", "truth values"),
-    "object": ("a dictionary", "dictionaries"),
-}
-_SIGNS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-_RANGE_FAULTS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
 
 def _plain(value: Any) -> Any:
@@ -129,39 +118,9 @@ def _faults(group: type[BaseModel], details: ErrorDetails) -> list[str]:
 def _fault(group: type[BaseModel], details: ErrorDetails) -> str:
     name, *place = details["loc"]
     if details["type"] == "extra_forbidden":
-        return f"Expected a known setting, got {name!r}; {option_advice(name, group.model_fields)}"
-    form, value = group.model_json_schema(ref_template="{model}")["properties"][name], details["input"]
-    # The first type is what is meant; the others are None, or a word instead of a number.
-    form, *others = form.get("anyOf") or form.get("oneOf") or [form]
-    each = form.get("items") or form.get("prefixItems", [form])[0]
-    words = [other["const"] for other in others if "const" in other]
-    entry = place[0] + 1 if place and isinstance(place[0], int) else 0
-    kind = "" if details["type"] in _RANGE_FAULTS and not entry else f" as {_wanted(form, each)}"
+        return f"Expected a known setting, got {name!r}; {nearest(name, group.model_fields, count=2)}"
+    value = details["input"]
     got = str(list(value)) if isinstance(value, tuple) else repr(value)
-    if entry and not isinstance(value, tuple):
-        got += f" as entry {entry}"
-    advice = "choose another value."
-    if details["type"] == "literal_error" and isinstance(value, str):
-        advice = nearest(value, each.get("enum", words))
-    bounds = _range(each, limits=details["type"].startswith("less_than"))
-    return f"Expected `{name}`{kind}{bounds}{''.join(f', or {word}' for word in words)}, got {got}; {advice}"
-
-
-def _wanted(form: Mapping[str, Any], each: Mapping[str, Any]) -> str:
-    """Return words for the JSON schema of a setting and of each entry, which is the same if it is no list."""
-    if "$ref" in each:  # of a group
-        return str(each["$ref"])
-    several = form is not each
-    wanted = f"one of {', '.join(each['enum'])}" if "enum" in each else _TYPES[each["type"]][several]
-    return f"{form.get('minItems', 'a list of')} {wanted}" if several else wanted
-
-
-def _range(form: Mapping[str, Any], *, limits: bool) -> str:
-    """Return words for the bounds of a setting, such as " >= 1" or " in (0, 1]"; the `limits` of machines if asked."""
-    known = [(sign, form[name]) for name, sign in _SIGNS.items() if name in form]
-    # Bounds of numbers are floats in pydantic 2.7.
-    bounds = [(sign, str(bound).removesuffix(".0")) for sign, bound in known if limits or bound < LARGEST_COUNT]
-    if len(bounds) < 2:
-        return "".join(f" {sign} {bound}" for sign, bound in bounds)
-    (low, least), (high, most) = bounds
-    return f" in {'[' if low == '>=' else '('}{least}, {most}{']' if high == '<=' else ')'}"
+    entry = f" as entry {place[0] + 1}" if place and isinstance(place[0], int) else ""
+    reason = details["msg"][:1].lower() + details["msg"][1:].replace("tuple", "list")
+    return f"Expected a valid `{name}`, got {got}{entry}: {reason}; choose another value."

@@ -12,7 +12,7 @@ from typing import Any, Self
 import yaml
 from pydantic import Field, model_validator
 
-from midam.errors import ConfigError, fault_list, option_advice, same_meaning, with_place
+from midam.errors import ConfigError, fault_list, nearest, with_place
 from midam.names import nearby
 from midam.reading import plain_fault, read_text
 from midam.registry import ENCODERS, POOLINGS, Registry, take_known
@@ -153,10 +153,9 @@ class ResolvedSettings(Settings):
 
 def _unknown(name: object, names: list[str], *, source: str, kept: Collection[str]) -> str:
     """Return the message for an unknown setting, with the known one or other advice; `kept` are those of a run."""
-    if name in kept or (same_meaning(name, kept) and not same_meaning(name, names)):
+    if name in kept:
         return f"Expected no setting of the run itself, got {name!r} (in {source}); leave it out, as the run keeps it."
-    advice = option_advice(name, names, elsewhere=Settings.names())
-    return f"Expected a known setting, got {name!r} (in {source}); {advice}"
+    return f"Expected a known setting, got {name!r} (in {source}); {nearest(name, names, count=2)}"
 
 
 def refuse_unknown(

@@ -84,11 +84,11 @@ class TrainingSettings(SettingsGroup):
         Weight decay of the model, but not of the centers a and b. Default: 1e-4; 0.01 if `select` "auto" means the best
         epoch.
     num_positive
-        Positive bags per batch (S+); "auto": 8, or as many as class and memory allow.
+        Positive bags per batch (S+); "auto": 8.
     num_negative
-        Negative bags per batch (S-); "auto": as for num_positive.
+        Negative bags per batch (S-); "auto": 8.
     num_instances
-        Instances per bag (B) of vrsp, minibatch and exact-point; "auto": 16, or as many as memory allows.
+        Instances per bag (B) of vrsp, minibatch and exact-point; "auto": 16, less for small bags or large instances.
     balance
         Column of the site (hospital, scanner) of a bag, read like `covariates`: batches then take the bags of each
         class from the sites in turn. Default: bags are sampled without regard to sites.

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.errors import BagDataError, option_advice, require
+from midam.errors import BagDataError, nearest, require
 from midam.settings import Settings
 from midam.sklearn.inputs import ROWS, bags_of
 
@@ -124,7 +124,7 @@ def checked_parameters(given: Mapping[str, Any], known: Collection[str]) -> None
         if key in _OF_FILES:
             text = "it is about files or runs; pass bags, y and groups to fit"
             raise TypeError(f"Expected no parameter {key!r}: {text}.")
-        raise TypeError(f"Expected a known parameter, got {key!r}; {option_advice(key, known)}")
+        raise TypeError(f"Expected a known parameter, got {key!r}; {nearest(key, known, count=2)}")
 
 
 class SettingsEstimator(BagEstimator):

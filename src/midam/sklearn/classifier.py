@@ -219,7 +219,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return scores if scores.ndim == 1 else scores[:, self._order]
 
     def instance_scores(self, X: Any, *, label: Any = None) -> list[InstanceScores]:
-        """Return the score, attention logit and weight of every instance, one `midam.InstanceScores` per bag.
+        """Return the score, attention logit and weight of every instance, one `InstanceScores` per bag.
 
         They belong to `label`, one of the classes or labels; with two classes, to the positive class. Default: the most
         probable class or label of each bag.

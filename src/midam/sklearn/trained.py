@@ -90,7 +90,7 @@ class TrainedEstimator(SettingsEstimator):
         return predict(self.model_, self._match_fitted(X), chunk_size=self.settings_.run.chunk_size)
 
     def instance_scores(self, X: Any) -> list[InstanceScores]:
-        """Return the score, attention logit and weight of every instance, one `midam.InstanceScores` per bag."""
+        """Return the score, attention logit and weight of every instance, one `InstanceScores` per bag."""
         bags = self._match_fitted(X)
         return self._instance_scores(bags, [None] * len(bags))
 

@@ -65,7 +65,12 @@ def build_method(
     offered = {"num_bags": num_bags, "sizes": sizes, "value_size": width, "branches": branches}
     estimator: Estimator = build_part(ESTIMATORS, config, chunk_size=chunk_size, **offered)
     estimator.check(model)
-    _warn_of_batch_statistics(model.encoder, estimator)
+    if names := batch_norms(model.encoder):
+        warnings.warn(
+            f"batch normalization (at {names[0]!r}, {len(names)} in all) makes the score of an instance depend on its "
+            f"batch, in training with {estimator.name!r} unlike in evaluation; use group normalization",
+            stacklevel=2,
+        )
     return MethodParts(model, estimator, objective)
 
 
@@ -163,16 +168,6 @@ def build_part(registry: Registry, config: ResolvedSettings, **offered: Any) -> 
 def _given(config: Settings) -> dict[str, Any]:
     # The rule for the threshold must not reach a pooling with a parameter of that name, such as noisy-and.
     return {name: value for name, value in config.flat().items() if value is not None and name != "threshold"}
-
-
-def _warn_of_batch_statistics(encoder: nn.Module, estimator: Estimator) -> None:
-    names = batch_norms(encoder)
-    if names:
-        warnings.warn(
-            f"batch normalization (at {names[0]!r}, {len(names)} in all) makes the score of an instance depend on its "
-            f"batch: with the estimator {estimator.name!r}, {estimator.batch_statistics}; use group normalization",
-            stacklevel=3,
-        )
 
 
 OptimizerName = Literal["sgd", "adam"]

@@ -55,14 +55,13 @@ class Estimator(NamedPart, nn.Module):
         Whether it supports poolings with several branches.
     rates : tuple of str
         Attributes in (0, 1] that fall with the learning rate.
-    batch_statistics : str
-        Consequence of an encoder that normalizes by the statistics of the batch, for a warning.
 
     Examples
     --------
     A custom estimator, plain autograd through the sample:
 
-    >>> from midam import Bags, BagSampler, InstanceReader, MeanPooling, sampled_batches
+    >>> from midam.data import Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.nn import MeanPooling
     >>> from midam.functional.logmean import reduce
     >>> class Plain(Estimator):
     ...     def forward(self, model, batch):
@@ -81,7 +80,6 @@ class Estimator(NamedPart, nn.Module):
     tables: ClassVar[tuple[str, ...]] = ()
     branched: ClassVar[bool] = False
     rates: ClassVar[tuple[str, ...]] = ()
-    batch_statistics: ClassVar[str] = "training and evaluation differ, most where a batch holds few bags"
 
     def __call__(self, model: BagScorer, batch: SampledBatch | WholeBatch) -> BagOutput:
         """Return the bag output at the point of the estimator, plus the term of covariates, which is exact."""
@@ -127,7 +125,8 @@ class MiniBatch(Estimator):
 
     Examples
     --------
-    >>> from midam import AttentionPooling, Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.data import Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.nn import AttentionPooling
     >>> bags = Bags.from_list([torch.ones(9, 4).numpy(), torch.zeros(5, 4).numpy()], labels=[1, 0])
     >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
     >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0])))
@@ -184,7 +183,8 @@ class VarianceReduced(TrackedStatistic, Estimator):
 
     Examples
     --------
-    >>> from midam import AttentionPooling, Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.data import Bags, BagSampler, InstanceReader, sampled_batches
+    >>> from midam.nn import AttentionPooling
     >>> bags = Bags.from_list([torch.ones(9, 4).numpy(), torch.zeros(5, 4).numpy()], labels=[1, 0])
     >>> sampler = BagSampler(bags.labels, bags.sizes, num_positive=1, num_negative=1, num_instances=2)
     >>> batch = next(sampled_batches(InstanceReader(bags), sampler, torch.tensor([1.0, 0.0])))
@@ -202,7 +202,6 @@ class VarianceReduced(TrackedStatistic, Estimator):
     tables = ("bag_state",)
     branched = True
     rates = ("state_rate",)
-    batch_statistics = "the tracked scores of one bag are those of differently normalized batches"
 
     def forward(self, model: BagScorer, batch: SampledBatch) -> BagOutput:
         """Return the bag output at the point of the estimator, with the gradient of the sample."""

@@ -20,8 +20,6 @@ from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer, each, fold, fold_chunk, fold_slots, own_branch, rows_of
 from midam.train.estimators import Estimator
 
-_REFUSED = "whole bags that do not fit one chunk are refused"
-
 
 class Exact(Estimator):
     """The exact full-bag gradient in O(chunk) memory (two passes).
@@ -43,7 +41,8 @@ class Exact(Estimator):
     --------
     Encoding two instances at a time gives the scores of one pass over the whole bags:
 
-    >>> from midam import AttentionPooling, Bags, InstanceReader
+    >>> from midam.data import Bags, InstanceReader
+    >>> from midam.nn import AttentionPooling
     >>> x = torch.randn(7, 4)
     >>> bags = Bags.from_list([x[:5].numpy(), x[5:].numpy()])
     >>> batch = WholeBatch.unlabeled(InstanceReader(bags), torch.tensor([0, 1]))
@@ -56,7 +55,6 @@ class Exact(Estimator):
     name = "exact"
     whole = True
     branched = True
-    batch_statistics = _REFUSED
 
     def __init__(self, *, chunk_size: int) -> None:
         super().__init__()
@@ -105,7 +103,8 @@ class ExactPoint(Estimator):
     --------
     The scores are those of the whole bags; the gradient comes from one instance of each:
 
-    >>> from midam import AttentionPooling, Bags, InstanceReader
+    >>> from midam.data import Bags, InstanceReader
+    >>> from midam.nn import AttentionPooling
     >>> x = torch.randn(7, 4)
     >>> bags = Bags.from_list([x[:5].numpy(), x[5:].numpy()])
     >>> batch = WholeBatch.unlabeled(InstanceReader(bags), torch.tensor([0, 1]))
@@ -119,7 +118,6 @@ class ExactPoint(Estimator):
     whole = True
     needs_trackable = True
     branched = True
-    batch_statistics = _REFUSED
 
     def __init__(self, *, num_instances: int, chunk_size: int, seed: int = 0) -> None:
         super().__init__()

@@ -1,6 +1,5 @@
 """Parts that train one scorer, built from settings and bags: standardizers, instances on the device, steps."""
 
-import inspect
 import math
 import warnings
 from collections.abc import Sequence
@@ -19,14 +18,14 @@ from midam.data.batch import InstanceReader, instance_tensor
 from midam.data.column_codes import CovariateCoder, fit_coder
 from midam.data.on_disk import fits, free_memory, on_disk
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
-from midam.errors import BagDataError, ConfigError, Note, given, listed, plural
+from midam.errors import BagDataError, ConfigError, given, listed
 from midam.files import size_text
 from midam.nn.encoders import batch_norms
 from midam.nn.objectives import Objective
 from midam.nn.pooling import Pooling
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
-from midam.registry import ESTIMATORS, OBJECTIVES
+from midam.registry import OBJECTIVES
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.group import AUTO
 from midam.targets import Target, target_of
@@ -34,11 +33,9 @@ from midam.targets.binary import Binary
 from midam.train.build import build_method
 from midam.train.estimators import Estimator
 
-_TRAINED, _COPIES = 3, 12  # memory of a network in a step, and with all copies, as multiples of its weights
+_TRAINED = 3  # memory of a network in a step, as a multiple of its weights
 _NARROW = 128
-_WORTH_SAYING = 1 << 30  # bytes from which a network causes a note
 CHECKPOINTED_PARTS = 8
-_ENOUGH_STEPS = 2400
 _MOST_NUMBERS = 2**23  # in the instances of a step
 
 
@@ -115,26 +112,18 @@ def build_members(
 
 
 def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> None:
-    """Refuse an mlp that does not fit into memory, before it is built; warn about one that is larger than the data."""
+    """Refuse an mlp that does not fit into memory, before it is built."""
     if config.model.encoder != "mlp":
         return
-    width = math.prod(train.instance_shape)
-    layers, count = [width, *(config.model.hidden or [width])], config.training.members
-    weights = 4 * count * sum(a * b for a, b in pairwise(layers))
-    least, most, free = _TRAINED * weights, _COPIES * weights, free_memory(device)
-    shape = " x ".join(map(str, layers))
-    narrow, advice = 4 * count * width * _NARROW, given(hidden=[_NARROW])
-    networks = f"{count} network{'s' if count > 1 else ''} with layers of {shape}"
+    layers = [math.prod(train.instance_shape), *(config.model.hidden or [math.prod(train.instance_shape)])]
+    count, free = config.training.members, free_memory(device)
+    least = _TRAINED * 4 * count * sum(a * b for a, b in pairwise(layers))
     if least > free:
         raise ConfigError(
-            f"Expected a network that fits into the {size_text(free)} of free memory, got {networks}, whose weights, "
-            f"gradients and momenta take {size_text(least)} (in {train.source}); use fewer features, or a narrower "
-            f"network, such as {advice} ({size_text(_TRAINED * narrow)})."
+            f"Expected networks that fit into the {size_text(free)} of free memory, got {count} with layers of "
+            f"{' x '.join(map(str, layers))}, whose weights, gradients and momenta take {size_text(least)} (in "
+            f"{train.source}); use fewer features, or narrower layers, such as {given(hidden=[_NARROW])}."
         )
-    if most > _WORTH_SAYING and most > 10 * train.num_instances * width * train.instances.itemsize:
-        takes = f"{advice} takes {size_text(_COPIES * narrow)}"
-        message = f"{networks} take up to {size_text(most)} of memory, with their gradients and copies: {takes}"
-        warnings.warn(message, Note, stacklevel=2)
 
 
 def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArray[np.str_] | None:
@@ -150,7 +139,7 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
     Warns
     -----
     UserWarning
-        If a class has no bags from a site, or all bags come from one site: class and site stay confounded there.
+        If a class has no bags from a site: class and site stay confounded there.
     """
     if balance is None:
         return None
@@ -172,24 +161,13 @@ def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArra
             f"Expected several bags of each site in the column {balance!r} of `balance`, got a different site for each "
             f"bag (in {train.source}); name the column of the hospital or scanner."
         )
-    missing = _cannot_balance(train, target, names)
-    if missing:
-        warnings.warn(f"balance by {balance}: {missing} (in {train.source})", stacklevel=2)
-    return sites
-
-
-def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str:
-    """Return a message about classes that are missing at sites; empty if there are none."""
-    if len(names) == 1:
-        return f"all training bags come from {names[0]}: there is nothing to balance"
     strata = target.turns(target.values(train))
-    lost = []
-    for stratum in np.unique(strata):
-        missing = names[~np.isin(names, train.sites[strata == stratum])].tolist()  # type: ignore[index]  # has sites
-        if missing:
-            name = dict(enumerate(target.stratum_names)).get(int(stratum), f"stratum {stratum}")
-            lost.append(f"{name} at {listed(missing)}")
-    return f"no training bags of {'; '.join(lost)}: class and site cannot be balanced there" if lost else ""
+    here = {name: set(strata[sites == name].tolist()) for name in names}
+    lacking = [name for name, some in here.items() if len(some) < len(np.unique(strata))]
+    if lacking:
+        text = f"balance by {balance}: a class has no training bags from {listed(lacking)}"
+        warnings.warn(f"{text}, and stays confounded with the site there (in {train.source})", stacklevel=2)
+    return sites
 
 
 class Checkpointed(nn.Module):
@@ -256,60 +234,15 @@ def refuse_half_volumes(encoder: nn.Module, precision: str, device: torch.device
 
 
 def choose_batch_size(config: ResolvedSettings, train: Bags) -> ResolvedSettings:
-    """Choose the "auto" counts of `config` for these training bags, and name them in a note.
+    """Choose the "auto" counts of `config`: 16 instances, or the largest bag, and 8 bags of each class.
 
-    They are the first of `batch_sizes` whose step holds at most 8 million numbers, such as 55 images of 3 x 224 x 224,
-    else the last. Bags of one class raise a `OneClassError`.
+    They are 4 or 2 bags where a step would hold more than 8 million numbers, such as 55 images of 3 x 224 x 224, and as
+    many instances as fit then, but at least 2.
     """
-    target, largest, draws = target_of(train), int(train.sizes.max()), _draws(config)
-    target.check(train)
-    positives = int(train.require_labels().sum()) if target.name == "binary" else len(train) // 2
-    sizes = batch_sizes(config, largest=largest, counts=(positives, len(train) - positives))
-    width = math.prod(train.instance_shape)
-    held = ((size, (size[0] + size[1]) * min(size[2], largest) * width) for size in sizes)
-    positive, negative, drawn = next((size for size, numbers in held if numbers <= _MOST_NUMBERS), sizes[-1])
-    counts = f"{positive} + {negative} whole bags per step"
-    if draws:
-        counts = f"{plural(drawn, 'instance')} of a bag and {positive} + {negative} bags per step"
-    message = f"{counts}: bags hold up to {plural(largest, 'instance')} of {plural(width, 'number')}"
-    warnings.warn(message, Note, stacklevel=3)
-    return config.replace(num_positive=positive, num_negative=negative, num_instances=drawn)
-
-
-def batch_sizes(config: ResolvedSettings, *, largest: int, counts: tuple[int, int]) -> list[tuple[int, int, int]]:
-    """Return (S+, S-, B) in the order of preference; the last is the smallest possible.
-
-    The first has 16 instances of a bag, or the power of two that holds the `largest` bag, and 8 bags of each class, or
-    all of the `counts` (positive, negative); 4 or 2 bags if bags are larger than that and the epochs would take fewer
-    than 2400 steps. Then come fewer bags, down to 2 + 2 (more steps per epoch, each with as much of a bag), then fewer
-    instances, down to 4, then both.
-    """
-    training = config.training
-    # A single instance has the weight 1, from which nothing is learned, unless the bag's state is tracked.
-    least = 1 if ESTIMATORS.find(config.method.estimator).tracks else 2
-    drawn = [count for count in (16, 8, 4, 2, 1) if least <= count < 2 * max(largest, least)]
-    if training.num_instances != "auto":
-        drawn = [training.num_instances]
-    elif not _draws(config):
-        drawn = drawn[:1]
-
-    def classes(bags: int) -> tuple[int, int]:
-        positive = min(bags, counts[0]) if training.num_positive == "auto" else training.num_positive
-        return positive, min(bags, counts[1]) if training.num_negative == "auto" else training.num_negative
-
-    def enough(bags: int) -> bool:
-        return training.epochs * math.ceil(sum(counts) / sum(classes(bags))) >= _ENOUGH_STEPS
-
-    most = next(bags for bags in (8, 4, 2) if bags == 2 or largest <= drawn[0] or enough(bags))
-    pairs = [(bags, count) for count in drawn for bags in (8, 4, 2, 1) if bags <= most]
-    # One bag of a class comes with at most 4 of its instances, where they can be fewer.
-    return [(*classes(bags), count) for bags, count in pairs if bags > 1 or count <= max(4, drawn[-1])]
-
-
-def _draws(config: ResolvedSettings) -> bool:
-    """Return whether the estimator draws instances."""
-    estimator = ESTIMATORS.find(config.method.estimator)
-    return not estimator.whole or "num_instances" in inspect.signature(estimator).parameters
+    width, drawn = math.prod(train.instance_shape), min(16, int(train.sizes.max()))
+    bags = next((count for count in (8, 4) if 2 * count * drawn * width <= _MOST_NUMBERS), 2)
+    usual = {"num_instances": min(drawn, max(2, _MOST_NUMBERS // (2 * bags * width)))}
+    return config.replace(**{name: usual.get(name, bags) for name in config.training.open})
 
 
 _MOST_READ_ONCE = 2**29  # bytes

@@ -5,7 +5,6 @@ A layer of all of them is one batched product.
 
 import copy
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from midam.data.bags import Bags
-from midam.errors import DivergedError, Note
+from midam.errors import DivergedError
 from midam.evaluate.predict import cpu_threads
 from midam.nn.encoders import MLP
 from midam.nn.objectives import MinMaxAUCLoss
@@ -108,10 +107,7 @@ def train_trial(
     """
     started, config = time.perf_counter(), config.replace(select="last", patience=None)
     after = (config.training.epochs,) if after is None else after
-    with warnings.catch_warnings():
-        if config.training.open:  # no note about the choice in each trial
-            warnings.simplefilter("ignore", Note)
-        trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
+    trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
     scored = bags.subset(trial.score)
     reader = trainer.reader(scored)
     scores: list[NDArray[np.float64]] = []

@@ -377,14 +377,12 @@ def _validation_interval(config: ResolvedSettings, training: TrainingSettings, t
 
 
 def _warn_without_validation(config: Settings, val: Bags | None) -> None:
-    unused = [f"select={config.training.select!r}"] if config.training.select == "best" else []
-    unused += [f"patience={config.training.patience}"] if config.training.patience is not None else []
-    target = None if val is None else target_of(val)
-    if unused and (val is None or target is None or not target.has_metric(target.values(val))):
-        needed = "of both classes" if target is None else target.ordered
+    training = config.training
+    known = val is not None and target_of(val).has_metric(target_of(val).values(val))
+    if not known and (training.select == "best" or training.patience is not None):
         warnings.warn(
-            f"{' and '.join(unused)} needs validation bags {needed}, which are missing: the run trains all epochs and "
-            "reports the last weights",
+            f"select={training.select!r} with patience={training.patience} needs validation bags with a metric, which "
+            "are missing: the run trains all epochs and reports the last weights",
             stacklevel=3,
         )
 

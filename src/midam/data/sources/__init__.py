@@ -221,7 +221,7 @@ def _unknown(request: Request) -> DataNotFoundError:
     if request.path.is_file():
         advice = "save the file in one of these formats, or read it with pandas and call Bags.from_dataframe."
     else:
-        advice = nearby(request.path, DIGITS, otherwise=nearest(source, DIGITS, count=3))
+        advice = nearby(request.path, otherwise=nearest(source, DIGITS, count=3))
     return DataNotFoundError(
         f"Expected a store, a folder of features, a file ({', '.join(suffixes)}) or a set of digits, "
         f"got {source!r}; {advice}"

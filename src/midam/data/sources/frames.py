@@ -18,7 +18,7 @@ from midam.data.sources.table_columns import Faults
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
 from midam.data.validate import feature_order, usable
 from midam.data.validate import wanted as expected_of
-from midam.errors import BagDataError, ConfigError, Note, columns_are, given, with_article
+from midam.errors import BagDataError, ConfigError, Note, given, with_article
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
 
@@ -120,7 +120,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str
         example = given(bag_column=next((name for name in names if name != label), "bag"))
         raise BagDataError(
             f"Expected the bags in the column {bag!r} or in the first of two levels of the index, got neither (in "
-            f"{where}); name the column with {example}, or set the index. {columns_are(names)}"
+            f"{where}); name the column with {example}, or set the index."
         )
     reading = f"read with {given(impute=True)} and " if "bag_column" in columns else ""
     gaps = f"drop it, or {reading}train with {given(impute='median')}"

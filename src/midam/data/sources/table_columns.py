@@ -47,10 +47,9 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
     absent = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
     if absent:
         text = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in absent)
-        near = errors.nearest_columns([name for _, name in absent], present)
+        advice = errors.nearest(absent[0][1], present, count=3)
         raise BagDataError(
-            f"Expected the column{'s' * (len(absent) > 1)} {text}, got none (in {where}); name the right "
-            f"{'ones' if len(absent) > 1 else 'one'}{': ' if near.startswith('did') else '. '}{near}"
+            f"Expected the column{'s' * (len(absent) > 1)} {text}, got none (in {where}); name another: {advice}"
         )
 
 

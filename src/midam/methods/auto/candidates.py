@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from midam.settings.method import are_pixels
 from midam.train.side import Prepare, Trial, fit_side, train_side, train_trial, trains_side
 from midam.train.trainer import Trainer
 
-# In the order of the trials: cheap methods first, because a budget may leave out the rest.
+# In the order of the trials: cheap methods first.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", "embedding-networks", DEFAULT)
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
 # Mean weight of each method over real kinds of data when only inner folds decide (`python -m studies candidates`).
@@ -33,7 +32,6 @@ PRIOR = {
     DEFAULT: 0.13,
 }
 _SLOW_TREES = 10_000  # for more bags, trees are slower than networks, whose draws are limited
-_FEW_EPOCHS = 5
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _MOST_NUMBERS = 2**26  # in the instances of trials that are trained side by side
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
@@ -47,11 +45,6 @@ class Candidate:
     config: ResolvedSettings | None = None
     baseline: ModelBaseline | None = None
 
-    @property
-    def members(self) -> int:
-        """Number M of scorers that are trained from different seeds."""
-        return 1 if self.config is None else self.config.training.members
-
     def held_out(
         self, bags: Bags, trials: Sequence[Trial], *, prepare: Prepare | None = None
     ) -> Iterator[NDArray[np.float64]]:
@@ -61,11 +54,9 @@ class Candidate:
         `prepare` returns the bags with columns that are coded, and gaps that are filled, by the training bags of a
         trial alone; default: `bags` need none of this.
         """
-        method = self.baseline
-        if method is None:
-            yield from self.paths(bags, trials, prepare=prepare)
-        else:
-            yield from map(np.atleast_2d, Folds(trials, prepare).scores(bags, method.held_out))
+        if self.baseline is None:
+            return self.paths(bags, trials, prepare=prepare)
+        return map(np.atleast_2d, Folds(trials, prepare).scores(bags, self.baseline.held_out))
 
     def paths(
         self, bags: Bags, trials: Sequence[Trial], *, member: int = 0, prepare: Prepare | None = None
@@ -99,29 +90,11 @@ class Candidate:
         trainer, side = Trainer(self._settings.replace(seed=seed), bags), trains_side(self._settings, bags)
         return scorers_of((fit_side(trainer, epochs=epochs) if side else trainer.fit(epochs=epochs)).reported)
 
-    def refit(self, folds: int) -> float:
-        """Return an upper bound of the time of `fit` as a share of the time of `held_out` for this number of folds."""
-        return self.members / (folds - 1)
-
     def digest(self, bags: Bags, *, seed: int) -> str:
         """Return the digest of what held-out scores depend on: bags, seed, settings and version of the library."""
         config = None if self.config is None else self.config.flat()
         inputs = json.dumps([__version__, bags.fingerprint(), seed, self.name, config], sort_keys=True)
         return hashlib.sha256(inputs.encode()).hexdigest()
-
-    def seconds(self, bags: Bags, trials: Sequence[Trial]) -> float:
-        """Estimate the seconds of `held_out` and `fit` from a few epochs or one fold."""
-        share = 1.0
-        if self.baseline is None:
-            epochs, every = min(_FEW_EPOCHS, self._settings.training.epochs), self._settings.training.epochs
-            alone, share = self._settings.replace(members=1), epochs / every
-            train_trial(alone.replace(epochs=1), bags, trials[0])  # the first training of a process is slower
-        started = time.perf_counter()
-        if self.baseline is None:
-            train_trial(alone.replace(epochs=epochs), bags, trials[0])
-        else:
-            next(self.held_out(bags, trials[:1]))
-        return (time.perf_counter() - started) / share * len(trials) * (1 + self.refit(len(trials)))
 
     @property
     def _settings(self) -> ResolvedSettings:

@@ -1,6 +1,6 @@
 """`auto` as a method."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,25 +31,23 @@ class Auto(Baseline):
 
     Parameters
     ----------
-    budget, journal
+    journal
         As in `midam.methods.auto.search.search`.
     """
 
     uses_torch = True
     lacks = None
 
-    def __init__(self, *, budget: float | None = None, journal: Path | None = None) -> None:
-        self.budget, self.journal = budget, journal
+    def __init__(self, *, journal: Path | None = None) -> None:
+        self.journal = journal
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the model that is chosen on the training bags."""
-        return self.score_and_model(bags, trial)[0]
+        return predict(self.trained(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
 
-    def score_and_model(self, bags: Bags, trial: Trial) -> tuple[Scores, Callable[[], BagEnsemble] | None]:
-        """Return the scores of the model that is chosen on the training bags, and what gives this model."""
-        settings = Settings(seed=trial.seed).resolve(bags.instance_shape)
-        model = self.fit(bags.subset(trial.train), None, settings).model
-        return predict(model, bags.subset(trial.score)), lambda: model
+    def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
+        """Return the model that is chosen on these bags."""
+        return self.fit(bags, None, Settings(seed=seed).resolve(bags.instance_shape)).model
 
     def fit(
         self,
@@ -73,7 +71,6 @@ class Auto(Baseline):
                 candidates,
                 bags,
                 seed=seed,
-                budget=self.budget,
                 journal=self.journal,
                 on_candidate=callbacks.on_candidate,
                 trials=trials,

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -21,6 +22,7 @@ from midam.evaluate.intervals import fold_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import PRIOR, Candidate
+from midam.methods.callbacks import QUIET
 from midam.methods.inner_folds import MANY, inner_trials
 from midam.methods.store import Row, TrialStore
 from midam.reading import Form, Number, Share, check_form
@@ -113,8 +115,6 @@ def fit_mixture(
     return Mixture(weights / weights.sum(), lines)
 
 
-OnCandidate = Callable[[str, int, int], None]
-OVER, STOPPED = "not tried: the budget leaves no time", "stopped: it takes longer than the budget leaves"
 DIVERGED = "left out: a training diverged"
 SETTLED = "not tried: nothing is left to gain"
 BEHIND = "stopped: behind {} after {} of {} folds (p < {})"
@@ -190,9 +190,8 @@ def search(
     bags: Bags,
     *,
     seed: int,
-    budget: float | None = None,
     journal: Path | None = None,
-    on_candidate: OnCandidate | None = None,
+    on_candidate: Callable[[str, int, int], None] = QUIET.on_candidate,
     trials: Sequence[Trial] | None = None,
     prepare: Prepare | None = None,
 ) -> SearchResult:
@@ -207,9 +206,6 @@ def search(
         Training bags of both classes; the inner folds are stratified and disjoint by group.
     seed : int
         Seed of folds, weights and sampling.
-    budget : float, optional
-        Seconds for search and training. A candidate is skipped if a short trial predicts that it needs more time than
-        is left, and stopped after a fold that shows this. The first candidate is never stopped.
     journal : Path, optional
         File of finished candidates, with which a second call continues.
     on_candidate : callable, optional
@@ -233,17 +229,17 @@ def search(
     rows: list[Row] = []
     with TrialStore(journal) as store:
         for number, candidate in enumerate(candidates):
-            if on_candidate is not None:
-                on_candidate(candidate.name, number, len(candidates))
-            if len(bags) > MANY and any(_is_perfect(bags, trials, row) for row in rows):
-                rows.append({"method": candidate.name, "note": SETTLED, "scores": None, "seconds": 0.0, "spent": 0.0})
+            on_candidate(candidate.name, number, len(candidates))
+            done = [row for row in rows if row["scores"] is not None] if len(bags) > MANY else []
+            areas = [_area(bags, trials, row) for row in done]
+            if max(areas, default=0.0) >= _PERFECT:
+                rows.append({"method": candidate.name, "note": SETTLED, "scores": None, "seconds": 0.0})
                 continue
             name = {"method": candidate.name, "of": candidate.digest(bags, seed=seed)}
             (row,) = store.find([name])
             if row is None:
-                left = None if budget is None or not number else budget - sum(done["spent"] for done in rows)
-                best = None if nested or len(bags) <= MANY else _best_row(bags, trials, rows)
-                row = {**name, **_try_candidate(candidate, bags, every, left=left, prepare=prepare, best=best)}
+                best = None if nested or not done else done[int(np.argmax(areas))]
+                row = {**name, **_try_candidate(candidate, bags, every, prepare=prepare, best=best)}
                 store.add([row])
             elif journal is not None:
                 _check_row(row, every, journal)
@@ -278,40 +274,21 @@ def pair_trials(bags: Bags, trials: Sequence[Trial]) -> list[Pair]:
 
 
 def _try_candidate(
-    candidate: Candidate,
-    bags: Bags,
-    trials: Sequence[Trial],
-    *,
-    left: float | None,
-    prepare: Prepare | None,
-    best: Row | None,
+    candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, prepare: Prepare | None, best: Row | None
 ) -> Row:
-    """Return the row of a candidate: scores of the held-out bags, seconds, and seconds with the fit on all bags."""
-    started = time.perf_counter()
-    nothing: Row = {"scores": None, "seconds": 0.0}
-    held: list[Numbers] = []
-
-    def stopped() -> str | None:
-        each = (time.perf_counter() - begun) / len(held)
-        if left is not None and each * len(trials) * (1 + candidate.refit(len(trials))) > left - (begun - started):
-            return STOPPED
-        if best is not None and len(held) < len(trials) and _is_behind(bags, trials, held, best):
-            return BEHIND.format(best["method"], len(held), len(trials), _FAR_BEHIND)
-        return None
-
+    """Return the row of a candidate: scores of the held-out bags, and seconds."""
+    started, held, note = time.perf_counter(), list[Numbers](), None
     try:
-        if left is not None and (left <= 0 or candidate.seconds(bags, trials) > left):
-            return {"note": OVER, **nothing, "spent": time.perf_counter() - started}
-        begun = time.perf_counter()
         for scores in candidate.held_out(bags, trials, prepare=prepare):
             held.append(scores)
-            if (note := stopped()) is not None:
-                seconds = time.perf_counter() - started
-                return {"note": note, **nothing, "seconds": seconds, "spent": seconds}
+            if best is not None and len(held) < len(trials) and _is_behind(bags, trials, held, best):
+                note = BEHIND.format(best["method"], len(held), len(trials), _FAR_BEHIND)
+                break
     except ConfigError as error:  # data that it does not take, such as too thin volumes
-        return {"note": f"left out: {error}", **nothing, "spent": time.perf_counter() - started}
-    seconds = time.perf_counter() - started
-    row: Row = {"note": None, "scores": None, "seconds": seconds, "spent": seconds * (1 + candidate.refit(len(trials)))}
+        note = f"left out: {error}"
+    row: Row = {"note": note, "scores": None, "seconds": time.perf_counter() - started}
+    if note is not None:
+        return row
     # A training that diverged has no scores after its last epochs.
     known = np.all([np.isfinite(scores).all(axis=1) for scores in held], axis=0)
     if not known.any():
@@ -320,21 +297,10 @@ def _try_candidate(
     return {**row, "after": after, "scores": [scores[known].tolist() for scores in held]}
 
 
-def _is_perfect(bags: Bags, trials: Sequence[Trial], row: Row) -> bool:
-    """Return whether a candidate ranks the held-out bags almost perfectly."""
-    return row["scores"] is not None and _area(bags, trials, row) >= _PERFECT
-
-
 def _area(bags: Bags, trials: Sequence[Trial], row: Row) -> float:
     """Return the mean AUROC of a candidate after the epochs that the folds choose."""
     areas = areas_of(bags.require_labels(), trials, row["scores"])
     return float(areas.mean(axis=0)[best_epochs(areas)])
-
-
-def _best_row(bags: Bags, trials: Sequence[Trial], rows: Sequence[Row]) -> Row | None:
-    """Return the candidate with the highest mean AUROC so far."""
-    tried = [row for row in rows if row["scores"] is not None]
-    return max(tried, key=lambda row: _area(bags, trials, row), default=None)
 
 
 def _is_behind(bags: Bags, trials: Sequence[Trial], scores: Sequence[Numbers], best: Row) -> bool:
@@ -383,7 +349,6 @@ class _Row(Form):
     scores: list[list[list[Share]]] | None
     after: list[Annotated[int, Field(ge=1)]] | None = None
     seconds: Annotated[Number, Field(ge=0)]
-    spent: Annotated[Number, Field(ge=0)]
 
 
 def _check_row(row: Row, trials: Sequence[Trial], journal: Path) -> None:
@@ -470,7 +435,8 @@ class _HeldOut:
     def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Sequence[Any]], prior: Numbers) -> None:
         labels = bags.require_labels()
         self._bags, self._trials, self._scores = bags, trials, scores
-        self._prior, self._lines = prior, dict[tuple[int, int], Line]()
+        self._prior = prior
+        self._line = cache(lambda place, at: fit_line(self.logits[place][[at]], self.labels))
         self.areas = [areas_of(labels, trials, parts) for parts in scores]
         parts_of = [[np.asarray(part, dtype=np.float64) for part in parts[: len(trials)]] for parts in scores]
         joined = [np.concatenate(parts, axis=1) for parts in parts_of]
@@ -514,8 +480,3 @@ class _HeldOut:
         if not choice.areas:
             return [Line()] * len(choice.epochs)
         return [self._line(place, at) for place, at in enumerate(choice.epochs)]
-
-    def _line(self, place: int, at: int) -> Line:
-        if (place, at) not in self._lines:
-            self._lines[place, at] = fit_line(self.logits[place][[at]], self.labels)
-        return self._lines[place, at]

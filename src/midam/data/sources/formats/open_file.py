@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.errors import CURRENT, BagDataError, DataNotFoundError, MidamError, first_line, need_package
+from midam.errors import BagDataError, DataNotFoundError, MidamError, first_line, need_package
 from midam.files import size_text
 from midam.names import missing
 
@@ -168,7 +168,6 @@ def sound(
     expected: str, path: Path, *, advice: str = "copy or write the file again", close: Callable[[], None] | None = None
 ) -> Iterator[None]:
     """Turn any error of a library about a damaged file into a `BagDataError` that names it; then `close` the file."""
-    before, CURRENT.path = getattr(CURRENT, "path", None), path
     try:
         yield
     except Exception as error:  # a decoder of foreign bytes raises any error, from KeyError to MemoryError
@@ -183,8 +182,6 @@ def sound(
             raise BagDataError(f"Expected a file that can be read, got: {text} (in {path}); {advice}.") from error
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
-    finally:
-        CURRENT.path = before if CURRENT.path is path else CURRENT.path  # a waiting generator keeps another
 
 
 def require_file(path: Path, kind: str = "a file") -> None:
