@@ -11,7 +11,6 @@ from midam.cli.data import MASKS, with_masks
 from midam.cli.outputs import keep_other, tell_left_out
 from midam.cli.parser import Options, Parser, words
 from midam.cli.predict import add_inputs, read_inputs
-from midam.errors import check_each
 from midam.registry import METRICS
 from midam.report.program import note_result, say, stdout_console
 
@@ -43,7 +42,8 @@ def run(options: Options, console: Console) -> int:
     page = evaluation_path(root if out is None or is_stream(out) else out.parent, options.data)
     earlier = ", instead of an earlier one" if page.is_file() else ""
     each = words(options.metrics)
-    check_each(each, METRICS.find)  # before bags are read and embedded
+    for name in each:  # before bags are read and embedded
+        METRICS.find(name)
     keep_other(options, ("page", page), *([] if out is None else [("metrics", out)]))
     bags, evaluation, notes = evaluated(options, console, metrics=each)
     try:

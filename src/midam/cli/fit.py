@@ -167,8 +167,6 @@ def _following(processes: Processes, console: Console) -> Iterator[None]:
         raise
 
 
-
-
 def _run_folder(options: Options, settings: Settings, method: str | None) -> RunFolder:
     if options.out is not None:
         return RunFolder(Path(options.out))

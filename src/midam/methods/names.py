@@ -93,8 +93,10 @@ def is_shorthand(name: str) -> bool:
     return name in method_names() or "+" in name
 
 
-_OF_RUN = ("seed", "folds", "val_fraction", "test_fraction", "threshold", "allow_leakage")
-_OF_RUN += ("chunk_size", "reads", "threads")
+_OF_RUN = (
+    *("seed", "folds", "val_fraction", "test_fraction", "threshold"),
+    *("allow_leakage", "chunk_size", "reads", "threads"),
+)
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
 _MOST_NUMBERS = 2**28  # in all instances, or in the statistics of all bags
 

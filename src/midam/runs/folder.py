@@ -10,9 +10,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import Field
+from typing import Any, NamedTuple
 
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.files import (
@@ -25,7 +23,7 @@ from midam.files import (
     write_text,
 )
 from midam.names import advice_on, safe_cell, visible
-from midam.reading import Form, Number, check_form
+from midam.reading import Form, check_form
 from midam.registry import plugin_entry, take_known
 from midam.settings import Settings, read_yaml, yaml_text
 
@@ -158,7 +156,7 @@ def read_run_config(folder: RunFolder) -> RunConfig:
         start = f"`midam fit DATA --out {shlex.quote(str(folder.root))}`"
         raise CheckpointError(f"Expected a run, got nothing in {folder.root}; start it with {start}.")
     if not folder.config.exists():
-        raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {nearby(folder.root)}")
+        raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
     values = read_yaml(folder.config)
     check_form(values, _Others, folder.config, error=ConfigError, advice="correct the file")
     values = take_known(values, folder.config)

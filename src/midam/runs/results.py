@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -103,25 +102,18 @@ class RunEvaluation:
         if not labeled:
             return {}
         calls.on_stage("evaluating the instances", 0)
-        options: dict[str, Any] = {"decision": self.decided, "chunk_size": self.chunk_size}
+        options: dict[str, Any] = {"decision": self.decision, "chunk_size": self.chunk_size}
         entry = summarize_instances(self.model, self.parts.bags, self.target, labeled, self.scores, **options)
         return {"instances": entry}
 
-    def importance(self, calls: Callbacks, *, until: float) -> dict[str, Any]:
-        """Return the summary's entry on named features of test or else validation bags; empty if it takes too long."""
+    def importance(self, calls: Callbacks) -> dict[str, Any]:
+        """Return the summary's entry on named features of test or else validation bags; empty if it takes long."""
         bags, compared = self.parts.bags, compared_part(self.parts)
         if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
             return {}
         part, tested, shuffles = compared[0], bags.subset(compared[1]), len(bags.feature_names) * _SHUFFLES
         if tested.num_instances * shuffles > _MOST_ROWS:
             return {}
-        if until < math.inf:
-            started = time.monotonic()
-            predict(self.model, tested)
-            if (now := time.monotonic()) + (now - started) * shuffles > until:
-                text = "the budget leaves no time to shuffle the features: their importance is not known"
-                warnings.warn(text, Note, stacklevel=3)
-                return {}
         calls.on_stage("shuffling the features", 0)
         from midam.report.importance import permutation_importance
 
