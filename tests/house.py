@@ -88,21 +88,21 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_409,
-    files=233,
+    lines=32_305,
+    files=232,
     function=60,
     circles=0,
     against_layers=0,
     parameters=11,
     vague=0,
     pages=29,
-    words=30_595,
+    words=30_520,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1419,
+    "": 1418,
     "cli": 1832,
     "compare": 1430,
     "data": 7155,
@@ -113,8 +113,8 @@ PARTS = {
     "imaging": 2154,
     "methods": 1812,
     "nn": 1982,
-    "report": 2546,
-    "runs": 2407,
+    "report": 2469,
+    "runs": 2381,
     "settings": 593,
     "sklearn": 1071,
     "targets": 911,

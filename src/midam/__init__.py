@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from midam.nn import SmoothedMaxPooling as SmoothedMaxPooling
     from midam.nn import Standardizer as Standardizer
     from midam.nn import make_pooling as make_pooling
-    from midam.report.importance import permutation_importance as permutation_importance
     from midam.runs.loaded import LoadedRun as LoadedRun
     from midam.runs.loaded import load_run as load_run
     from midam.settings import Settings as Settings

@@ -98,7 +98,6 @@ def test_a_baseline_that_is_clearly_ahead_is_said_to_be(maxima, behind, tmp_path
     assert error.splitlines()[-4:] == [
         "training the baseline",
         "writing results",
-        "shuffling the features",
         "changing bags",
     ]
     assert {name: (behind / name).read_bytes() for name in before} == before

@@ -301,18 +301,6 @@ def test_a_candidate_that_takes_longer_than_its_short_trial_told_is_stopped_afte
     assert found.taken == [VECTORS[0]]
 
 
-def test_without_time_the_features_are_not_shuffled(tmp_path, capsys):
-    rows = [f"b{bag},{bag % 2},{bag % 2 + 0.1 * i},{i}" for bag in range(60) for i in range(3)]
-    (tmp_path / "t.csv").write_text("\n".join(["bag,label,f1,f2", *rows]))
-    for budget, known in (("0.001s", False), ("1h", True)):
-        out = tmp_path / budget
-        assert (
-            main(["fit", str(tmp_path / "t.csv"), "--budget", budget, "--test-fraction", "0.2", "--out", str(out)]) == 0
-        )
-        assert ("importance" in json.loads((out / "summary.json").read_text())) == known
-        assert ("no time to shuffle the features" in capsys.readouterr().err) == (not known)
-
-
 def test_the_time_of_a_candidate_is_told_by_a_short_trial():
     bags = make_bags()
     trials = [Trial(np.setdiff1d(np.arange(40), test), test, 0) for test in inner_folds(bags, np.arange(40), seed=0)]
@@ -666,9 +654,7 @@ def test_a_run_says_what_was_tried(run, capsys):
     assert all((row["interval"] is None) == (row["auroc"] == 1) for row in found["tried"])  # 1 in each fold: no spread
     assert all(row["interval"][0] <= row["auroc"] <= row["interval"][1] for row in found["tried"] if row["interval"])
     names = summary["data"]["features"]
-    assert sorted(row["feature"] for row in summary["importance"]["features"]) == sorted(names)
     report = (run / "report.html").read_text()
-    assert "Features: what the ranking rests on" in report
     assert ", ".join(names) in report
     assert found["note"].startswith("Chosen by the mean AUROC over 5 inner folds")
     assert load_run(run).method == "auto"

@@ -25,7 +25,7 @@ from midam.runs.apply import Evaluation
 from midam.runs.data import SubgroupTable
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunConfig, RunFolder, read_run_config
 from midam.runs.result import Result, described_target
-from midam.runs.results import MOST_FEATURES, thresholds_of
+from midam.runs.results import thresholds_of
 from midam.settings import Settings
 from midam.targets import Target
 from midam.train.members import with_objective
@@ -145,8 +145,6 @@ class _Run:
         # The page itself contains the other warnings of the summary.
         notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
         notes += [about["deployed"]["note"].removesuffix(".")] if "deployed" in about else []
-        if tested["part"] == OUT_OF_FOLD and 0 < len(about["data"].get("features", ())) <= MOST_FEATURES:
-            notes.append("Which features matter needs bags that are held out: `--test-fraction 0.2`")
         study = Study(
             **self._how_made(data, key),
             **tested,

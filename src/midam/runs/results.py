@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.data.column_codes import ColumnCoder, CovariateCoder
+from midam.data.column_codes import CovariateCoder
 from midam.data.sources.patients import group_origin
-from midam.errors import Note
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
 from midam.evaluate.predict import predict
@@ -41,7 +40,6 @@ from midam.train.checkpoint import save_checkpoint
 from midam.train.side import Trial
 
 Scores = NDArray[np.float64]
-MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
 _ROWS = 10_000  # of a table that are formatted at a time
 
 
@@ -233,7 +231,7 @@ def write_results(
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
     checks = _Checks(model, parts, shown, evaluation, config.run.chunk_size, calls, until)
-    entries |= {**checks.instances(), **checks.importance(), **checks.assumption()}
+    entries |= {**checks.instances(), **checks.assumption()}
     result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline.seconds
     durations = {**took, "evaluation": evaluated, "baseline": baseline.seconds}
@@ -322,30 +320,6 @@ class _Checks:
         target, scores = self.evaluation.target, self.evaluation.scores
         options: dict[str, Any] = {"decision": self.evaluation.decision, "chunk_size": self.chunk_size}
         return {"instances": summarize_instances(self.model, bags, target, labeled, scores, **options)}
-
-    def importance(self) -> dict[str, Any]:
-        """Return the entry on named features of test or else validation bags; empty if it would take long."""
-        bags, compared = self.parts.bags, compared_part(self.parts)
-        if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
-            return {}
-        part, tested = compared[0], bags.subset(compared[1])
-        if tested.num_instances * len(bags.feature_names) * _SHUFFLES > _MOST_ROWS:
-            return {}
-        if self.until < math.inf:
-            started = time.monotonic()
-            predict(self.model, tested)
-            seconds = time.monotonic() - started
-            if time.monotonic() + seconds * len(bags.feature_names) * _SHUFFLES > self.until:
-                text = "the budget leaves no time to shuffle the features: their importance is not known"
-                warnings.warn(text, Note, stacklevel=3)
-                return {}
-        self.calls.on_stage("shuffling the features", 0)
-        from midam.report.importance import permutation_importance
-
-        columns = None if self.parts.columns is None else ColumnCoder.from_json(self.parts.columns).of_categories
-        importances = permutation_importance(self.model, tested, repeats=_SHUFFLES, columns=columns)
-        features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
-        return {"importance": {"part": part, "features": features}}
 
     def assumption(self) -> dict[str, Any]:
         """Return the entry on changed bags, of the reported bags."""

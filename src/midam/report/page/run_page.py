@@ -157,14 +157,14 @@ def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
 
 
 def _cautions(study: Study, page: TargetPage) -> list[Any]:
-    """Return warnings, the checks of the target, subgroups, and what the ranking rests on."""
+    """Return warnings, the checks of the target, and subgroups."""
     blocks: list[Any] = [Box("Limits of these results", _limits(study, page))]
     if page.ranked:
         blocks += page.checks()
         blocks += [_subgroup(study, page, name, levels) for name, levels in study.columns.items()]
         if not study.columns:
             blocks.append(Note("`--subgroups COLUMN --table FILE` of `midam report` shows subgroups of any table."))
-    return blocks + ([_features(study)] if "importance" in study.about else [])
+    return blocks
 
 
 def _limits(study: Study, page: TargetPage) -> list[str]:
@@ -207,21 +207,6 @@ def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_
         note += " Some groups have bags in several levels, so the levels are not independent."
     figure = Figure(forest, f"{metric} by {name}.", "The dashed line is that of all bags.")
     return Part(f"Subgroups: by {name}", [figure, table, Note(note)])
-
-
-def _features(study: Study) -> Part:
-    """Return the importance of the features for the run's bags."""
-    importance, metric, rows = study.about["importance"], words.METRIC_NAMES[study.metric], list[list[Any]]()
-    for at, row in enumerate(importance["features"]):
-        drop = Estimate(row["drop"], row["low"], row["high"], 0)
-        rows.append([row["feature"], Number(drop, "+.3f", f"importance.features.{at}.drop")])
-    part = words.PART_NAMES[importance["part"]]
-    table = Table(f"Mean of three shuffles of the {part} bags", ["feature", f"drop of the {metric}"], rows, sorts=True)
-    text = (
-        f"The {metric} minus the {metric} with the values of a feature shuffled over all instances. Features with the "
-        "same information replace each other."
-    )
-    return Part("Features: what the ranking rests on", [text, table])
 
 
 def _bags(study: Study, page: TargetPage) -> list[Any]:
