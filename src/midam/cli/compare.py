@@ -198,10 +198,7 @@ class CompareProgress(LiveProgress):
         """Show how many trials are done, or models written."""
         if unit == "models" and done == 1:
             self._tenths = -1
-        state = f"{int(done)}/{total} {unit}"
-        self._bar.update(self._task, completed=done, total=total, state=state)
-        if self._due(done, total):
-            self._console.print(state, soft_wrap=True)
+        self.show(done, total, f"{int(done)}/{total} {unit}")
 
 
 def print_comparison(console: Console, comparison: Comparison, *, shown: Collection[str] = ()) -> None:

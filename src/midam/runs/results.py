@@ -26,7 +26,6 @@ from midam.methods.method import Fitted
 from midam.methods.names import taken_settings
 from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.process_group import Ranks
-from midam.report.words import data_options
 from midam.runs import baseline as baselines
 from midam.runs.baseline import BaselineResult, compared_part, train_baseline, write_scores
 from midam.runs.cross_validation import preparing
@@ -34,7 +33,6 @@ from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
 from midam.runs.instance_files import labeled_bags, summarize_instances
 from midam.runs.result import Result
-from midam.settings import ResolvedSettings
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
 from midam.train.side import Trial
@@ -232,7 +230,7 @@ def write_results(
         entries["covariates"] = covariates
     checks = _Checks(model, parts, shown, evaluation, config.run.chunk_size, calls, until)
     entries |= {**checks.instances(), **checks.assumption()}
-    result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
+    result = Result(**entries, data=_of_data(parts, data, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline.seconds
     durations = {**took, "evaluation": evaluated, "baseline": baseline.seconds}
     durations |= {"total": sum(durations.values()), **within}
@@ -250,14 +248,10 @@ def _of_method(fitted: Fitted, target: Target, parts: Mapping[str, Any], baselin
     return {**fitted.entries, "baseline": baseline.entry, **noted}
 
 
-def _of_data(
-    parts: SplitBags, name: str, config: ResolvedSettings, origin: Mapping[str, Any], notes: Sequence[str]
-) -> dict[str, Any]:
+def _of_data(parts: SplitBags, name: str, origin: Mapping[str, Any], notes: Sequence[str]) -> dict[str, Any]:
     """Return the summary's entry about the data."""
-    options = data_options(config.data)
     return {
         "name": name,
-        **({"options": options} if options else {}),
         "bags": len(parts.bags),
         "instances": parts.bags.num_instances,
         **{key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")},
