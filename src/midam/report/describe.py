@@ -1,6 +1,6 @@
 """Facts about bags, and warnings of problems in the data that spoil a result before training begins."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,13 +152,13 @@ def _label_warnings(bags: Bags) -> Iterator[str]:
     if isinstance(target, Survival):
         events = int(values[:, 1].sum())
         if events < FEW_BAGS:
-            few = f"few events: {events}; intervals will be wide"
-            yield few if events else "no events: nothing can be trained or tested"
+            wide = f"few events: {events}; intervals will be wide"
+            yield wide if events else "no events: nothing can be trained or tested"
     elif isinstance(target, Binary) or target.name in PLURALS:
         columns = _columns(target, values)
         with_it, without = (columns == 1).sum(axis=0), (columns == 0).sum(axis=0)
         counts = np.minimum(with_it, without) if isinstance(target, Multilabel) else with_it
-        names = ("negative", "positive") if isinstance(target, Binary) else target.names
+        names: Sequence[Any] = ("negative", "positive") if isinstance(target, Binary) else target.names
         none = [str(name) for name, count in zip(names, counts) if count == 0]
         few = [f"{name} ({count})" for name, count in zip(names, counts) if 0 < count < FEW_BAGS]
         if none:

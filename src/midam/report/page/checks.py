@@ -17,7 +17,7 @@ from midam.report.page.render import Figure, Note, Number, Pair, Part, Table
 from midam.report.page.study import UNDECIDED, Study
 from midam.report.words import form_apart
 from midam.targets.binary import Binary
-from midam.targets.columns import ColumnTarget, Multiclass, Multilabel
+from midam.targets.columns import ColumnTarget, Multiclass
 from midam.targets.ranked import Continuous
 
 _BENEFIT = (
@@ -45,34 +45,35 @@ def _calibration(study: Study) -> list[Any]:
     if isinstance(target, Continuous):
         half, most = np.quantile(np.abs(p - tested.values[:, 0]), (0.5, 0.9)).tolist()
         return [f"Half of the bags are off by at most {half:.4g}, nine of ten by at most {most:.4g}."]
-    line, names = None, target.names if isinstance(target, ColumnTarget) else ("positive",)
-    labels = target.table(tested.values) if isinstance(target, ColumnTarget) else tested.values[:, None]
-    for name, truth, share in zip(names, labels.T, p.reshape(labels.shape).T):
-        known = np.isfinite(truth) & np.isfinite(share)
-        rows.append([name, *(Number(float(x[known].mean()) if known.any() else None) for x in (share, truth))])
-    tables = [Table(f"Calibration of {tested.counted()}", ["", "mean probability", "share of bags"], rows, sorts=True)]
-    across, up, groups = "Predicted probability", "Observed share", tested.groups
-    if isinstance(target, Multiclass):
-        labels, p = (p.argmax(axis=1) == tested.codes).astype(np.float64), p.max(axis=1)
-        across, up = "Largest probability", "Share classified correctly"
-    elif isinstance(target, Multilabel):  # the labels of a bag are one unit of the intervals
-        known, units = np.isfinite(labels) & np.isfinite(p), tested.ids if groups is None else groups
-        labels, p, groups = labels[known], p[known], np.repeat(units[:, None], p.shape[1], axis=1)[known]
+    across, up, line, groups = "Predicted probability", "Observed share", None, tested.groups
+    caption, heads = f"Calibration of {tested.counted()}", ["", "mean probability", "share of bags"]
+    if isinstance(target, ColumnTarget):
+        labels = target.table(tested.values)
+        for name, truth, share in zip(target.names, labels.T, p.T):
+            known = np.isfinite(truth) & np.isfinite(share)
+            rows.append([name, *(Number(float(x[known].mean()) if known.any() else None) for x in (share, truth))])
+        if isinstance(target, Multiclass):
+            labels, p = (p.argmax(axis=1) == tested.codes).astype(np.float64), p.max(axis=1)
+            across, up = "Largest probability", "Share classified correctly"
+        else:  # the labels of a bag are one unit of the intervals
+            known, units = np.isfinite(labels) & np.isfinite(p), tested.ids if groups is None else groups
+            labels, p, groups = labels[known], p[known], np.repeat(units[:, None], target.count, axis=1)[known]
     else:
         labels, line = tested.values, calibrate.calibration_interval(tested.values, p, groups=groups)
-        rows = []
-        perfect = {"slope": "1 is perfect, below: too extreme", "intercept": "0 is perfect"}
+        heads, perfect = [], {"slope": "1 is perfect, below: too extreme", "intercept": "0 is perfect"}
+        rows += [["Mean probability", Number(float(p.mean()))]]
+        rows += [["Share of positive bags", proportion(labels == 1, groups=groups)]]
         for (name, text), estimate in zip(perfect.items(), line or (None, None)):
             # Of the summary; predictions.csv, from which the interval is computed, holds rounded scores.
             value = estimate and estimate._replace(value=study.summary[f"calibration_{name}"])
             rows.append([f"Calibration {name} ({text})", Number(value, ".2f", f"calibration_{name}")])
-        tables.append(Table("Recalibration line", (), rows))
     bins = calibrate.reliability_bins(labels, p, groups=groups)
     curve = plot_scores.plot_reliability(bins, across, up, line)
     figure = Figure(curve, "Reliability.", f"{plural(len(bins), 'bin')} of equal numbers of bags.")
     kind = "validation" if study.thresholds is None else study.thresholds.kind
     on = f"the {kind} bags" if tested.folds is None else "the other folds"
-    return [Pair([figure, *tables]), Note(f"Probabilities were fitted on {on}, and apply to their shares.")]
+    note = f"Probabilities were fitted on {on}, and apply where each label is as frequent as there."
+    return [Pair([figure, Table(caption, heads, rows, sorts=bool(heads))]), Note(note)]
 
 
 def _usefulness(study: Study) -> list[Any]:

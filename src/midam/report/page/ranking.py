@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import plural
 from midam.evaluate.labeled_instances import FIGURES
-from midam.evaluate.proportions import Estimate, estimate_of, proportion
+from midam.evaluate.proportions import estimate_of, proportion
 from midam.report import plot_scores
 from midam.report.page.render import Figure, Note, Number, Part, Table, interval
 from midam.report.page.study import UNDECIDED, Study
@@ -42,7 +42,7 @@ def figures(study: Study) -> list[Figure]:
     tested, names = study.tested, study.target.names
     match study.target:
         case Binary():
-            bands, shown = study.bands, {"baseline": study.baseline, "folds": tested.folds}
+            bands, shown = study.bands, dict[str, Any](baseline=study.baseline, folds=tested.folds)
             roc = plot_scores.plot_roc(tested.values, tested.scores, study.summary, band=bands.roc, **shown)
             precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
             histogram = plot_scores.plot_histogram(tested.values, tested.scores, threshold=study.threshold)
@@ -65,7 +65,8 @@ def figures(study: Study) -> list[Figure]:
             return [Figure(dots, "Score and number.", "A dot is a bag.")]
         case Survival() if tested.predicted is not None:
             known = np.isfinite(tested.predicted)
-            curves = plot_scores.plot_survival(*tested.values[known].T, tested.predicted[known].astype(np.int64))
+            time, event = tested.values[known].T
+            curves = plot_scores.plot_survival(time, event, tested.predicted[known].astype(np.int64))
             caution = "; they take bags for independent" if tested.grouped else ""
             text = f"Bands are pointwise 95% intervals (Greenwood){caution}; ticks are censored bags."
             if (p := study.summary.get("log_rank_p")) is not None:
@@ -145,7 +146,7 @@ def instances_parts(study: Study) -> list[Part]:
     rows: list[list[Any]] = []
     for name in known:
         value, chance = Number(entry[name]), Number(entry["chance"][name])
-        bounds = interval(Estimate(entry[name], *entry[f"{name}_ci95"], 0))
+        bounds = interval(estimate_of(entry[name], entry[f"{name}_ci95"], 0))
         rows.append([capitalized(INSTANCE_NAMES[name]), value, bounds, chance, entry[f"{name}_bags"]])
     counts = f"{entry['instances']} labeled instances, {entry['positives']} positive, of {entry['bags']}"
     caption = f"Contributions of {counts} {PART_NAMES[part]} bags"
@@ -219,9 +220,9 @@ def _wrong(study: Study) -> Iterator[tuple[str, NDArray[np.float64], dict[str, A
         yield f"No event at {risks[int(high)]} risk, the longest time first", np.where(late, time, np.nan), columns
     elif isinstance(target, Continuous | Ordinal):
         true = tested.values[:, 0]
-        gap, shown = true - predicted, [_numbers(numbers, ".4g") for numbers in (true, predicted)]
+        gap, columns = true - predicted, {"true": _numbers(true, ".4g"), "predicted": _numbers(predicted, ".4g")}
         if isinstance(target, Ordinal):
-            shown = [names[tested.codes], names[predicted.astype(np.int64)]]
-        columns = {"true": shown[0], "predicted": shown[1], "score": _numbers(tested.scores)}
+            columns = {"true": names[tested.codes], "predicted": names[predicted.astype(np.int64)]}
+        columns |= {"score": _numbers(tested.scores)}
         yield "Predicted too low", np.where(gap > 0, gap, np.nan), columns
         yield "Predicted too high", np.where(gap < 0, -gap, np.nan), columns
