@@ -70,7 +70,7 @@ def _answer(study: Study) -> list[Any]:
         pairs += " within a fold" if study.folds and isinstance(study.target, Binary) else ""
         share = Markup("<strong>{:.1%}</strong> of all {} {}").format(estimate.value, pairs, interval(estimate, ".1%"))
         blocks.append(Markup("On {}, {}{} in {}.").format(tested.counted(), _ROLES[study.part], claim, share))
-    if at is not None and study.thresholds is not None:
+    if estimate is not None and at is not None and study.thresholds is not None:
         positives, negatives = tested.positives, len(tested) - tested.positives
         detected, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
         blocks.append(
