@@ -27,7 +27,7 @@ from mkdocs.structure.pages import Page
 
 from midam.cli.app import COMMANDS
 from midam.cli.predict import TABLES
-from midam.report.label_facts import PLURALS, UNITS
+from midam.report.describe import PLURALS
 from midam.settings.settings import Description, describe_settings, groups
 
 _EXPORTED = re.compile(r"^<!-- exported: ([\w.]+)( table only)? -->$", re.MULTILINE)
@@ -174,8 +174,8 @@ def catalog(*, images: bool) -> str:
 
 def _label_words(target: str, names: list[str], counts: list[int]) -> str:
     """Return the kind of labels in two words; for survival, `counts` begins with the number of events."""
-    if target in UNITS:
-        return f"{len(names)} {PLURALS[UNITS[target]]}"
+    if target in PLURALS:
+        return f"{len(names)} {PLURALS[target]}"
     return f"{counts[0]} events" if target == "survival" else "numbers"
 
 

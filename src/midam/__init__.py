@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from midam.imaging import load_network as load_network
     from midam.nn import BagScorer as BagScorer
     from midam.nn import ResNet20 as ResNet20
-    from midam.report.importance import permutation_importance as permutation_importance
     from midam.runs.loaded import LoadedRun as LoadedRun
     from midam.runs.loaded import load_run as load_run
     from midam.settings import Settings as Settings

@@ -163,7 +163,7 @@ def test_a_table_that_goes_on_shows_it_at_its_edge(made, browser, scheme):
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     page = context.new_page()
     page.goto((made / PAGES["evaluation"]).as_uri())
-    wide = page.locator(".scroll", has_text="own test bags").first
+    wide = page.locator(".scroll", has_text="Metrics by site").first
     narrow = page.locator(".scroll", has_text="Settings that differ from the defaults")
 
     def shaded(part):

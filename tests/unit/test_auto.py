@@ -605,9 +605,7 @@ def test_a_run_says_what_was_tried(run, capsys):
     assert all((row["interval"] is None) == (row["auroc"] == 1) for row in found["tried"])  # 1 in each fold: no spread
     assert all(row["interval"][0] <= row["auroc"] <= row["interval"][1] for row in found["tried"] if row["interval"])
     names = summary["data"]["features"]
-    assert sorted(row["feature"] for row in summary["importance"]["features"]) == sorted(names)
     report = (run / "report.html").read_text()
-    assert "Features: what the ranking rests on" in report
     assert ", ".join(names) in report
     assert found["note"].startswith("Chosen by the mean AUROC over 5 inner folds")
     assert load_run(run).method == "auto"

@@ -180,7 +180,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_with_the_same_covariates_alone(ru
 
 
 def test_what_cannot_carry_covariates_refuses_them(run, data, tmp_path):
-    with pytest.raises(ExportError, match=r"a model without covariates to export, .* age, sex"):
+    with pytest.raises(ExportError, match=r"takes covariates or encodes columns: .*age, sex"):
         export_run(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     for method in ("bag-statistics-extratrees", "auto"):

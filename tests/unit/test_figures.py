@@ -8,7 +8,7 @@ import pytest
 
 from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import operating_points
-from midam.report.figures import learning_panels, new_figure, plot_learning, save_figure, write_figure
+from midam.report.figures import learning_curves, new_figure, save_figure, write_figure
 from midam.report.plot_scores import plot_roc
 
 pytestmark = pytest.mark.drawn
@@ -63,16 +63,17 @@ def test_roc_of_perfect_and_reversed_scores(tmp_path, ends):
 @pytest.mark.parametrize("epochs", [1, 2, 100])
 def test_curves_of_any_length(tmp_path, epochs):
     rows = history(epochs)
-    loss, auroc = (plot_learning(rows, panel, best_epoch=epochs) for panel in learning_panels(rows))
+    loss, auroc = learning_curves(rows, best_epoch=epochs).values()
     assert pixels(tmp_path, loss, BLUE) > 0
     assert pixels(tmp_path, auroc, ORANGE) > 0
 
 
 def test_curves_leave_out_what_was_not_measured(tmp_path):
     rows = [{"epoch": 1, "loss": 0.5, "val_auroc": None}, {"epoch": 2, "loss": 0.4, "train_auroc": None}]
-    loss, auroc = (plot_learning(rows, panel) for panel in learning_panels(rows))
-    assert pixels(tmp_path, loss, BLUE) > 0
-    assert pixels(tmp_path, loss, ORANGE) == pixels(tmp_path, auroc, ORANGE) == 0
+    curves = learning_curves(rows)
+    assert list(curves) == ["Loss"]
+    assert pixels(tmp_path, curves["Loss"], BLUE) > 0
+    assert pixels(tmp_path, curves["Loss"], ORANGE) == 0
 
 
 def test_figures_are_replaced_in_one_step(tmp_path):
@@ -101,5 +102,5 @@ def test_same_input_same_bytes(tmp_path, sample):
 
 def test_pyplot_is_not_used():
     before = "matplotlib.pyplot" in sys.modules
-    plot_learning(history(3), learning_panels(history(3))[0])
+    learning_curves(history(3))
     assert ("matplotlib.pyplot" in sys.modules) == before

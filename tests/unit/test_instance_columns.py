@@ -382,7 +382,7 @@ def test_columns_that_do_not_fit_a_model_are_refused(run, tmp_path):
         save_checkpoint(tmp_path / "model.pt", {key: value for key, value in content.items() if key != "format"})
         with pytest.raises(CheckpointError):
             load_run(tmp_path)
-    with pytest.raises(ExportError, match="got one that encodes merchant, time"):
+    with pytest.raises(ExportError, match="takes covariates or encodes columns: merchant, time"):
         export_run(run[2], tmp_path / "export")
 
 

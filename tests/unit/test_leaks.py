@@ -11,7 +11,7 @@ from midam.cli.app import main
 from midam.data import Bags, read_bags
 from midam.data.target_labels import TargetLabels
 from midam.report import describe_bags
-from midam.report.label_facts import feature_warnings
+from midam.report.leaks import feature_warnings
 
 COUNT = 120
 OUTCOMES = {

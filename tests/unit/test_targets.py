@@ -12,9 +12,7 @@ from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.functional.pairs import comparable
 from midam.registry import OBJECTIVES, TARGETS
-from midam.report.label_facts import size_warnings
-from midam.report.page.run_page import page_class
-from midam.report.page.target_page import TargetPage
+from midam.report.leaks import size_warnings
 from midam.settings import Settings
 from midam.targets import target_named, target_of
 from midam.train.trainer import build_training
@@ -32,18 +30,12 @@ def test_the_objectives_of_a_target_serve_it(name):
     assert target_named({"target": name, "names": ["a", "b"]}).name == name
 
 
-@pytest.mark.parametrize("name", TARGETS.own)
-def test_a_target_has_a_page(name):
-    assert page_class(TARGETS.find(name)(("a", "b"))) is not TargetPage
-
-
-def test_a_subclass_of_a_target_has_its_page_and_a_warning_of_sizes():
+def test_a_subclass_of_a_target_has_a_warning_of_sizes():
     TARGETS.add("count", type("Count", (TARGETS.find("continuous"),), {"name": "count"}))
     try:
         sizes = list(range(1, 41))
         outcome = TargetLabels.of("count", sizes, names=["cells"])
         bags = Bags.from_list([[[0.0]] * size for size in sizes], outcome=outcome)
-        assert page_class(target_of(bags)).of_target == "continuous"
         assert "the bag size predicts the label: its C-index" in next(size_warnings(bags))
     finally:
         TARGETS.remove("count")

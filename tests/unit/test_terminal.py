@@ -1,7 +1,6 @@
 import io
 import re
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -148,8 +147,7 @@ def screen(text, *, width):
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("echo", ["", "^C"])
-def test_no_bar_is_left_behind_by_an_error(width, echo):
+def test_no_bar_is_left_behind_by_an_error(width):
     console = Console(file=io.StringIO(), width=width, force_terminal=True)
 
     def stopped():
@@ -158,7 +156,6 @@ def test_no_bar_is_left_behind_by_an_error(width, echo):
             console.print("[yellow]warning:[/] one")
             progress.update({"epoch": 2, "loss": 0.5, "val_auroc": 0.5})
             progress._bar.refresh()
-            console.file.write(echo)  # what the terminal itself shows of the key
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -218,16 +215,3 @@ def test_letters_that_the_output_lacks_are_escaped(monkeypatch):
     say("Zoë, \udce9.png")
     sys.stdout.flush()
     assert raw.getvalue() == rb"Zo\xeb, \udce9.png" + b"\n"
-
-
-def test_a_file_of_output_gets_a_line_at_least_every_half_minute_whatever_the_work_does(monkeypatch):
-    monkeypatch.setattr(terminal, "_EVERY_SECONDS", 0.1)
-    text = io.StringIO()
-    with terminal.BagProgress("scoring", np.array([5, 5]), console=Console(file=text, width=80)) as progress:
-        time.sleep(0.5)
-        progress.update(0)
-        time.sleep(0.5)
-    lines = text.getvalue().splitlines()
-    assert len(lines) >= 4
-    assert any("50% done" in line for line in lines)
-    assert lines[0] == "scoring, 0% done"

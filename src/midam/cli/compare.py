@@ -155,10 +155,7 @@ class CompareProgress(LiveProgress):
 
     def update(self, done: float, total: int) -> None:
         """Show how many trials are done."""
-        state = f"{int(done)}/{total} trials"
-        self._bar.update(self._task, completed=done, total=total, state=state)
-        if self._due(done, total):
-            self._console.print(state, soft_wrap=True)
+        self.show(done, total, f"{int(done)}/{total} trials")
 
 
 def print_comparison(console: Console, comparison: Comparison, *, shown: Collection[str] = ()) -> None:

@@ -103,9 +103,11 @@ def _import(options: Options, console: Console) -> int:
 
 def tell_store(out: str, bags: Bags, instances: str) -> None:
     """Print what a new store holds, and what to do with it."""
-    from midam.report.describe import format_bytes, stored_bytes
+    from rich.filesize import decimal
 
-    size, labeled = format_bytes(stored_bytes(Path(out))), bags.labels is not None or bags.outcome is not None
+    from midam.report.describe import stored_bytes
+
+    size, labeled = decimal(stored_bytes(Path(out))), bags.labels is not None or bags.outcome is not None
     say(f"store: {out} ({plural(len(bags), 'bag')}, {bags.num_instances} {instances}, {size})")
     say(f"next: midam {'fit' if labeled else 'predict RUN'} {out}")
 

@@ -336,7 +336,7 @@ class Bags:
         """Raise a `TypeError`: bags of different sizes are no array."""
         raise TypeError(
             "Expected an array, got bags, whose sizes may differ; take one bag, bags[i], or all instances, "
-            "bags.instances. For permutation importance: midam.permutation_importance(model.to_run(), bags)."
+            "bags.instances."
         )
 
     def __repr__(self) -> str:

@@ -3,13 +3,14 @@
 import math
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from midam.errors import listed
 from midam.evaluate.decisions import RISKS
 from midam.methods.names import DEFAULT
 from midam.names import visible
@@ -27,12 +28,6 @@ _REFERENCE = (
 _MARKS = re.compile(r"[\\\[\]*!]")
 _NAMED = 20  # most names in a sentence
 _SCALED = ("mae", "mae_constant", "median_follow_up")  # figures in the unit of the labels
-_FACTS = ("events", "positives", "median_follow_up", "mae_constant")  # figures that are no metrics of the hub
-# Names of the hub for the figures that it knows.
-_OF_HUB = {
-    **{"auroc": "roc_auc", "auroc_macro": "roc_auc", "auprc": "average_precision", "brier": "brier_score"},
-    **{"accuracy": "accuracy", "mae": "mae", "spearman": "spearmanr"},
-}
 
 
 def card_text(
@@ -47,12 +42,13 @@ def card_text(
     metric, tried = run.target.metric, summary.get("auto", {}).get("tried", ())
     # The part that measures generalization best.
     split = next((name for name in ("test", "out_of_fold", "val") if parts.get(name, {}).get(metric) is not None), None)
-    front = {} if license is None else {"license": license}
+    front: dict[str, Any] = {} if license is None else {"license": license}
+    front |= {"library_name": "midam", "tags": ["midam", "multiple-instance-learning", "auc-maximization", *formats]}
     card = _environment().get_template("card.md.jinja")
     text = card.render(
         **{"run": run, "config": config, "summary": summary, "formats": formats, "parts": parts, "split": split},
         name=name,
-        front=yaml_text(front | _front(run, name, config, summary, split=split, formats=formats)),
+        front=yaml_text(front),
         mean=mean_words(summary or {"members": len(run.model.members)}),
         methods=[part[f"{metric}_method"] for part in parts.values() if part.get(f"{metric}_method")],
         taken={row["method"]: row["weight"] for row in tried if row["weight"] > 0},
@@ -63,36 +59,12 @@ def card_text(
     return visible(re.sub(r"\n{3,}", "\n\n", text.lstrip()).replace("<", "&lt;"))
 
 
-def _front(
-    run: LoadedRun, name: str, config: dict[str, Any], summary: dict[str, Any], *, split: str | None, formats: list[str]
-) -> dict[str, Any]:
-    shape = config["instance_shape"]
-    kind = f"{'image' if len(shape) > 1 else 'tabular'}-{run.target.card.task}"
-    kind = "other" if kind == "image-regression" else kind
-    front: dict[str, Any] = {"library_name": "midam", "pipeline_tag": kind}
-    front["tags"] = ["midam", "multiple-instance-learning", "auc-maximization", *formats]
-    if split is not None:
-        part, main = summary[split], run.target.metric
-        figures = [(METRIC_NAMES.get(main, main), main), *run.target.card.figures]
-        metrics = [
-            {"type": _OF_HUB.get(key, key), "name": title, "value": round(float(part[key]), 4)}
-            for title, key in figures
-            if key not in _FACTS and part.get(key) is not None
-        ]
-        data = config["data"]["name"]
-        dataset = {"name": data, "type": data, "split": PART_NAMES[split]}
-        task = {"type": kind, "name": f"{run.target.card.task} of bags"}
-        front["metrics"] = [metrics[0]["type"]]
-        front["model-index"] = [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}]
-    return front
-
-
 @cache
 def _environment() -> Environment:
     templates = PackageLoader("midam.export")
     made = Environment(loader=templates, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update({"plain": plain, "prose": prose, "code": code, "names": _names, "number": number})
-    made.filters["figure"] = with_interval
+    made.filters.update({"plain": plain, "prose": prose, "code": code, "number": number, "figure": with_interval})
+    made.filters["names"] = lambda names: listed([*map(code, names)], most=_NAMED)
     made.globals.update({"metric_names": METRIC_NAMES, "part_names": PART_NAMES, "risks": RISKS, "default": DEFAULT})
     made.globals.update({"reference": _REFERENCE, "python": platform.python_version(), "torch": torch.__version__})
     return made
@@ -128,8 +100,3 @@ def prose(text: object) -> str:
 def code(text: object) -> str:
     """Return a name of the data as code."""
     return f"`{plain(text)}`"
-
-
-def _names(names: Sequence[object]) -> str:
-    more = f" and {len(names) - _NAMED} more, see config.json" if len(names) > _NAMED else ""
-    return ", ".join(map(code, names[:_NAMED])) + more

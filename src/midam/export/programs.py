@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -38,7 +37,6 @@ from midam.functional.logmean import BagStatistic
 from midam.functional.poolings import SCORE_RESOLUTION, bounded_logit
 from midam.nn.pooling.base import LOG_MEAN, MAXIMUM, Pooling
 from midam.nn.scorer import BagScorer, scorers_of, weights_of
-from midam.nn.standardizer import standardized_alike
 from midam.runs.loaded import LoadedRun
 
 # Largest differences of scores from those of the run; both are rounded to float32, and ONNX has other kernels.
@@ -68,9 +66,6 @@ def trace(run: LoadedRun, config: dict[str, Any]) -> dict[str, ExportedProgram]:
     members, imputed = scorers_of(copy.deepcopy(run.model).eval()), config["data"]["imputed"]
     x = torch.zeros(3, *config["instance_shape"], dtype=getattr(torch, config["dtype"]))
     filling = None if imputed is None else torch.tensor(imputed["values"], dtype=x.dtype)
-    for one, other in pairwise(members):
-        if standardized_alike(one.standardizer, other.standardizer):
-            other.standardizer = one.standardizer  # to standardize once
     unknown = [m.pooling.name for m in members if m.pooling.statistic not in (LOG_MEAN, MAXIMUM)]
     unknown += [] if isinstance(run.decision, _DECISIONS) else [type(run.decision).__name__]
     if unknown:
@@ -188,13 +183,11 @@ class Chunk(nn.Module):
         """Return the statistic of a chunk."""
         if self.filling is not None:
             x = torch.where(torch.isnan(x), self.filling, x)
-        vector, before, u = list[Tensor](), None, x
+        vector = list[Tensor]()
         for member, part in zip(cast(list[BagScorer], self.members), self.parts):
-            if before is None or member.standardizer is not before.standardizer:
-                u = member.standardized(x)
-            z, v = member.encoded(u)
+            z, v = member.instances(x)
             z, v = (z.unsqueeze(1), v.unsqueeze(1)) if z.ndim == 1 else (z, v)
-            logits, before = z.double().T, member
+            logits = z.double().T
             # The mask makes the graph count the instances, so that it takes any number of them.
             whole = torch.ones_like(logits, dtype=torch.bool)
             n, level, r = part.kind.reduce(logits, v.double().transpose(0, 1), mask=whole)

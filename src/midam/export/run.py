@@ -3,11 +3,10 @@
 It is made to be passed on, so ids of bags, groups and paths are left out.
 """
 
-import json
-import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from midam.errors import CheckpointError, ExportError, RunExistsError, nearest, 
 from midam.evaluate.predict import covariate_kinds
 from midam.export.card import card_text
 from midam.export.programs import check_programs, trace, write_programs
-from midam.files import held, remove_own, write_bytes, write_json, write_text
+from midam.files import write_bytes, write_json, write_text
 from midam.methods.names import taken_settings
-from midam.names import nearby
 from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.nn.standardizer import Standardizer
 from midam.report.pseudonyms import PATHS
@@ -71,25 +69,21 @@ def export_run(
     """
     path, out = path_of(path, "a run folder"), path_of(out, "a folder")
     for name in formats:
-        _check_format(name)
-    has_summary = _has_summary(path)
-    run = load_run(path)
-    summary = Result.read(RunFolder(path)).entries() if has_summary else {}
+        if name not in FORMATS:
+            raise ExportError(f"Expected a format among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
+    folder = RunFolder(path)
+    if not folder.is_saved_model() and not (folder.summary.exists() and folder.model.exists()):
+        way = f"if it was stopped, finish it with `midam fit --resume {path}`"
+        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; {way}.")
+    run, summary = load_run(path), Result.read(folder).entries() if folder.summary.exists() else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
-    part = out.with_name(f".{out.name}.midam-part")  # no name that a user's folder has
-    with held(
-        out.with_name(f"{out.name}.export"),
-        busy=RunExistsError(f"Expected one export to {out} at a time, got two; wait for the first."),
-    ):
-        remove_own(part)  # left by a killed call
-        try:
-            done = write_export(run, summary, part, formats=formats, license=license)
-            if out.exists():
-                out.rmdir()
-            part.rename(out)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
+        done = write_export(run, summary, Path(place) / "export", formats=formats, license=license)
+        if out.exists():
+            out.rmdir()
+        (Path(place) / "export").rename(out)
     return done
 
 
@@ -105,7 +99,9 @@ def write_export(
     for name in formats or FORMATS:
         try:
             if name == "safetensors":
-                write_bytes(folder / "model.safetensors", _weights(run, config))
+                weights = {name: value.contiguous().clone() for name, value in run.model.state_dict().items()}
+                save = need_package("safetensors.torch", "to export", extra="export").save
+                write_bytes(folder / "model.safetensors", save(weights, {"format": "pt"}))
             else:
                 programs = programs or trace(run, config)
                 _write_checked(programs, name, run, folder, config)
@@ -123,7 +119,7 @@ def write_export(
 def _write_checked(programs: dict[str, Any], form: str, run: LoadedRun, folder: Path, config: dict[str, Any]) -> None:
     """Write programs in a form, with their reader, and check them; what fails is removed."""
     for package in ("onnx", "onnxscript", "onnxruntime") if form == "onnx" else ():
-        _need(package)
+        need_package(package, "to export", extra="export")
     config["programs"][form] = write_programs(programs, form, folder)
     write_json(folder / "config.json", config)
     write_bytes(folder / "reader.py", Path(__file__).with_name("reader.py").read_bytes())
@@ -133,44 +129,6 @@ def _write_checked(programs: dict[str, Any], form: str, run: LoadedRun, folder: 
         for name in config["programs"].pop(form):
             (folder / name).unlink()
         raise
-
-
-def _weights(run: LoadedRun, config: dict[str, Any]) -> bytes:
-    save = _need("safetensors.torch").save
-    weights = {name: value.contiguous().clone() for name, value in run.model.state_dict().items()}
-    known = {"format": "pt", "digest": config["digest"]}
-    if config["data"]["imputed"] is not None:
-        known["imputed"] = json.dumps(config["data"]["imputed"])
-    content = save(weights, metadata=known)
-    size = int.from_bytes(content[:8], "little")
-    # safetensors orders its metadata at random.
-    head = json.loads(content[8 : 8 + size]) | {"__metadata__": known}
-    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
-    return content[:8] + text + content[8 + size :]
-
-
-def _need(module: str) -> Any:
-    return need_package(module, "to export", extra="export")
-
-
-def _check_format(name: str) -> None:
-    if name not in FORMATS:
-        raise ExportError(f"Expected a format among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
-
-
-def _has_summary(path: Path) -> bool:
-    """Return whether a run has a summary.json; raise a `CheckpointError` if it must have one."""
-    folder = RunFolder(path)
-    if folder.is_saved_model():
-        return False
-    if folder.config.exists() and not (folder.summary.exists() and folder.model.exists()):
-        raise CheckpointError(
-            f"Expected a finished run, got one that was stopped (in {path}); finish it with `midam fit --resume "
-            f"{path}`."
-        )
-    if not folder.summary.exists():
-        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; {nearby(path)}")
-    return True
 
 
 def describe(run: LoadedRun) -> dict[str, Any]:
@@ -192,7 +150,6 @@ def describe(run: LoadedRun) -> dict[str, Any]:
         **({} if run.method is None else {"method": run.method}),
         "target": target.name,
         "names": list(target.names),
-        "poolings": [scorer.pooling.name for scorer in scorers_of(run.model)],
         "decision": None if run.decision is None else run.decision.to_dict(),
         "programs": {},
         "instance_shape": shape,
@@ -206,7 +163,6 @@ def describe(run: LoadedRun) -> dict[str, Any]:
             "fingerprint": data["fingerprint"],
             "feature_names": data["feature_names"],
             "classes": data.get("classes"),
-            "bag_column": run.settings.data.bag_column,
             "cut": data.get("cut"),
             # Values that replace missing ones, in the shape of an instance.
             "imputed": None if imputed is None else {key: imputed[key] for key in ("how", "values")},
@@ -217,17 +173,11 @@ def describe(run: LoadedRun) -> dict[str, Any]:
 
 def refuse_covariates(run: LoadedRun) -> None:
     """Raise an `ExportError` for a run with covariates or encoded columns, which no format can hold."""
-    names = covariate_kinds(run.model)
-    if names:
+    coded = [] if run.columns is None else [n for n, kind in run.columns.kinds.items() if kind != "number"] or ["gaps"]
+    if names := [*covariate_kinds(run.model), *coded]:
         raise ExportError(
-            f"Expected a model without covariates to export, got one with {', '.join(names)}; score bags with `midam "
-            "predict`, or train without `covariates`."
-        )
-    if run.columns is not None:
-        coded = [name for name, kind in run.columns.kinds.items() if kind != "number"] or ["gaps"]
-        raise ExportError(
-            f"Expected a model of numeric features to export, got one that encodes {', '.join(coded)}; score bags with "
-            "`midam predict`, or train without these columns."
+            "Expected a model of numeric features to export, got one that takes covariates or encodes columns: "
+            f"{', '.join(names)}; score bags with `midam predict`, or train without them."
         )
 
 

@@ -7,7 +7,5 @@ from midam.lazy_imports import exports
 if TYPE_CHECKING:
     from midam.report.describe import BagDescription as BagDescription
     from midam.report.describe import describe_bags as describe_bags
-    from midam.report.importance import Importance as Importance
-    from midam.report.importance import permutation_importance as permutation_importance
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -1,26 +1,34 @@
 """Facts about bags, and warnings of problems in the data that spoil a result before training begins."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.filesize import decimal
 
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder, missing_text
-from midam.data.digests import set_digests
 from midam.data.instance_labels import label_counts
 from midam.data.missing import marked_missing
 from midam.data.sources.patients import group_origin
 from midam.data.splits import check_disjoint
-from midam.data.validate import SPLITS, row_chunks
-from midam.errors import LeakageError, given, listed, plural
-from midam.report import label_facts
+from midam.data.validate import SPLITS
+from midam.errors import LeakageError, given, listed
+from midam.evaluate.classes import one_against_rest
+from midam.evaluate.ranking import FEW_BAGS
+from midam.evaluate.survival import median_follow_up
+from midam.report.leaks import duplicate_warnings, feature_warnings, size_warnings
 from midam.settings import DataSettings
-from midam.targets import target_of
+from midam.targets import Target, target_of
+from midam.targets.binary import Binary
+from midam.targets.columns import ColumnTarget, Multilabel
+from midam.targets.ranked import Continuous
+from midam.targets.survival import Survival
 
+PLURALS = {"multiclass": "classes", "ordinal": "grades", "multilabel": "labels"}
 _EXACT_BYTES = 1 << 28  # of instances, up to which all are read
 _SHOWN = 30  # limit of listed classes
 
@@ -60,13 +68,13 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     text = missing_text(bags, f"need {given(impute='median')} to train")
     bags = bags if coder is None else coder.encode(bags)
     notes = [text] if text else []
-    traps = [*label_facts.label_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
+    traps = [*_label_warnings(bags), *_size_warnings(bags), *_group_warnings(bags)]
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
-        traps += label_facts.feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)
+        traps += feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
-        traps += _duplicate_warnings(bags)
+        traps += duplicate_warnings(bags)
     else:
         notes.append("duplicate bags were not searched: import the data into a store to find them")
     if len(bags.instance_shape) == 1 and exact:
@@ -75,21 +83,6 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
         notes.append("constant features were not searched: the instances are larger than 256 MiB")
     traps += [line] if (line := marked_missing(bags)) else []
     return BagDescription(bag_facts(name, bags), traps, notes)
-
-
-def leaks(
-    bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None, columns: Mapping[str, str] | None
-) -> list[str]:
-    """Return at most three lines on features, bag sizes and duplicate bags that reveal the label, by quick checks.
-
-    Single features, covariates and bag sizes are checked in the `training` bags [N], duplicates among all bags, but
-    only if the bags have digests. `gaps` and `columns` are as in `feature_warnings`.
-    """
-    train = bags.subset(training).replace(groups=None)
-    sizes = label_facts.size_warnings(train) if len(train) <= label_facts.MANY_BAGS else ()
-    copies = _duplicate_warnings(bags) if bags.digests is not None else ()
-    single = label_facts.feature_warnings(train, None if gaps is None else gaps[training], columns)
-    return ["; ".join(lines) for part in (single, sizes, copies) if (lines := list(part))]
 
 
 def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
@@ -122,18 +115,58 @@ def bag_facts(name: str, bags: Bags) -> dict[str, Any]:
         facts["cut"] = ", ".join(f"{key} {value}" for key, value in bags.cut.items() if value is not None)
     place = Path(name)
     if place.exists():
-        facts["on disk"] = format_bytes(stored_bytes(place))
+        facts["on disk"] = decimal(stored_bytes(place))
     return facts
 
 
 def _label_facts(bags: Bags) -> dict[str, str]:
-    """Return the facts about labels in words: counts of classes in one line, and other facts one by one."""
-    target = target_of(bags)
-    facts = label_facts.label_facts(target, target.values(bags))
-    texts = {name: "not reached" if fact is None else f"{fact:.4g}" for name, fact in facts.items()}
-    if (unit := label_facts.UNITS.get(target.name)) is None:
-        return texts
-    return {label_facts.PLURALS[unit]: listed([f"{name} {text}" for name, text in texts.items()], most=_SHOWN)}
+    """Return the number of bags of each class, grade or label in one line, or facts about numbers or times."""
+    target, values = target_of(bags), target_of(bags).values(bags)
+    if isinstance(target, Survival):
+        median = median_follow_up(*values.T)  # by the reverse Kaplan-Meier estimator
+        follow_up = "not reached" if median is None else f"{median:.4g}"
+        return {"events": f"{int(values[:, 1].sum())}", "median follow-up": follow_up}
+    if isinstance(target, Continuous):
+        low, median, high = np.quantile(values, (0, 0.5, 1))
+        return {"numbers": f"{low:.4g} to {high:.4g}, median {median:.4g}"}
+    if target.name not in PLURALS:  # of a plug-in
+        return {}
+    counts = [f"{name} {count}" for name, count in zip(target.names, (_columns(target, values) == 1).sum(axis=0))]
+    unknown = int(np.isnan(values).sum())
+    counts += [f"entries unknown {unknown}"] if unknown else []
+    return {PLURALS[target.name]: listed(counts, most=_SHOWN)}
+
+
+def _columns(target: Target, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return classes, grades or labels as columns [N, C] of 1 and 0, with NaN if unknown."""
+    if isinstance(target, ColumnTarget):
+        return target.table(values)
+    return one_against_rest(values.reshape(len(values), -1)[:, 0], len(target.names or (0, 1)))
+
+
+def _label_warnings(bags: Bags) -> Iterator[str]:
+    """Yield warnings of missing or rare classes, labels or events."""
+    if bags.outcome is None and bags.labels is None:
+        return
+    target, values = target_of(bags), target_of(bags).values(bags)
+    if isinstance(target, Survival):
+        events = int(values[:, 1].sum())
+        if events < FEW_BAGS:
+            wide = f"few events: {events}; intervals will be wide"
+            yield wide if events else "no events: nothing can be trained or tested"
+    elif isinstance(target, Binary) or target.name in PLURALS:
+        columns = _columns(target, values)
+        with_it, without = (columns == 1).sum(axis=0), (columns == 0).sum(axis=0)
+        counts = np.minimum(with_it, without) if isinstance(target, Multilabel) else with_it
+        names: Sequence[Any] = ("negative", "positive") if isinstance(target, Binary) else target.names
+        none = [str(name) for name, count in zip(names, counts) if count == 0]
+        few = [f"{name} ({count})" for name, count in zip(names, counts) if 0 < count < FEW_BAGS]
+        if none:
+            yield f"no bags of {listed(none)}, or no others: nothing can be trained or tested of it"
+        if few:
+            yield f"few bags of a class: {listed(few)}; intervals will be wide"
+    elif len(np.unique(values)) == 1:
+        yield "one number alone: nothing can be trained or tested"
 
 
 def stored_bytes(path: Path) -> int:
@@ -141,18 +174,6 @@ def stored_bytes(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
-def format_bytes(count: int) -> str:
-    """Format a number of bytes.
-
-    Examples
-    --------
-    >>> format_bytes(512), format_bytes(1_500_000)
-    ('512 B', '1.5 MB')
-    """
-    power = min(4, (len(str(count)) - 1) // 3)
-    return f"{count / 1000**power:.1f} {'kMGT'[power - 1]}B" if power else f"{count} B"
 
 
 def _positives(labels: NDArray[np.int64] | None) -> str:
@@ -172,7 +193,7 @@ def _size_warnings(bags: Bags) -> Iterator[str]:
         most = int(bags.sizes[small].max())
         median_text = f"where the median is {median:g} ({listed(bags.ids[small].tolist(), most=3)})"
         yield f"near-empty bags: {len(small)} of at most {most} instances, {median_text}"
-    yield from label_facts.size_warnings(bags)
+    yield from size_warnings(bags)
 
 
 def _group_warnings(bags: Bags) -> Iterator[str]:
@@ -184,30 +205,9 @@ def _group_warnings(bags: Bags) -> Iterator[str]:
         yield f"groups that cross splits: {str(error).removeprefix('Expected each group in one split, got ')}"
 
 
-def _duplicate_warnings(bags: Bags) -> Iterator[str]:
-    digests, kinds, counts = np.unique(set_digests(bags), return_inverse=True, return_counts=True)
-    repeated = np.flatnonzero(counts > 1)
-    if not len(repeated):
-        return
-    first = bags.ids[kinds == repeated[0]]
-    yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {listed(first, most=3)}"
-    for name, column in (("differ in label", label_facts.label_codes(bags)), ("are in several splits", bags.splits)):
-        if column is None:
-            continue
-        _, codes = np.unique(column, return_inverse=True)
-        pairs = np.unique(np.stack([kinds, codes]), axis=1)
-        mixed = np.flatnonzero(np.bincount(pairs[0], minlength=len(digests)) > 1)
-        if len(mixed):
-            names = listed(bags.ids[kinds == mixed[0]], most=3)
-            yield f"duplicate bags that {name}: {plural(len(mixed), 'set')}, such as {names}"
-
-
 def _constant_warnings(bags: Bags) -> Iterator[str]:
-    order = np.argsort(bags.starts, kind="stable")
-    spans = row_chunks(bags.instances, bags.starts[order], bags.sizes[order])
-    chunks = (np.asarray(bags.instances[low:high]) for low, high in spans)
-    lows, highs = zip(*((np.fmin.reduce(chunk), np.fmax.reduce(chunk)) for chunk in chunks))
-    constant = ~(np.fmin.reduce(lows) < np.fmax.reduce(highs))  # also without any value
+    rows = np.concatenate([np.asarray(bags[at]) for at in range(len(bags))])
+    constant = ~(np.fmin.reduce(rows) < np.fmax.reduce(rows))  # also without any value
     names = np.array(bags.feature_names or range(len(constant)), dtype=np.str_)
     coded = {name.partition("=")[0] for name in names.tolist() if "=" in name}
     # `color other` is for categories to come: it is constant where all are frequent.

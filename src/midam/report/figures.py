@@ -6,7 +6,6 @@ fits light mode, dark mode and print.
 
 import math
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
 from io import BytesIO, StringIO
@@ -111,7 +110,7 @@ def write_figure(figure: Figure, path: Path, *, dpi: int = _DPI) -> None:
 def svg_text(figure: Figure, description: str) -> str:
     """Return the figure as SVG for a page; screen readers read `description`."""
     content = StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "midam", **_NO_MATH}):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": description, **_NO_MATH}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(content, format="svg", transparent=True, metadata=nothing)
     text = content.getvalue()
@@ -124,7 +123,8 @@ def svg_text(figure: Figure, description: str) -> str:
     inside = re.sub(r"#[0-9a-f]{6}\b", lambda color: _VARIABLES.get(color[0].upper(), color[0]), inside)
     inside = re.sub(r'( (?:d|x|y|transform)=")([^"]+)"', lambda part: f'{part[1]}{_brief(part[2])}"', inside)
     start = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(description)}">'
-    return start + _own_ids(inside, f"f{zlib.crc32((description + inside).encode()):08x}-") + "</svg>"
+    # Names of groups are dropped; ids that are referred to are hashes that differ between the figures of a page.
+    return start + re.sub(r' id="[\w.]*_\d{1,4}"', "", inside).replace("xlink:href", "href") + "</svg>"
 
 
 def unit_axes(axes: Axes, across: str, up: str, *, diagonal: str = "") -> None:
@@ -171,15 +171,7 @@ def _brief(numbers: str) -> str:
     return re.sub(r"-?\d+\.\d+", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), numbers).strip()
 
 
-def _own_ids(text: str, prefix: str) -> str:
-    """Make ids unique on the page by a prefix, and drop ids without references."""
-    text = text.replace("xlink:href", "href")
-    used = set(re.findall(r'(?:url\(|href=")#([\w-]+)', text))
-    text = re.sub(r' id="([^"]*)"', lambda match: f' id="{prefix}{match[1]}"' if match[1] in used else "", text)
-    return re.sub(r'(url\(|href=")#', rf"\g<1>#{prefix}", text)
-
-
-_LINES = {"Training": (BLUE, "o", (0, ())), "Validation": (ORANGE, "s", (0, (4, 1)))}
+_LINES = (("Training", BLUE, "o", (0, ())), ("Validation", ORANGE, "s", (0, (4, 1))))
 _MANY_EPOCHS = 25
 _WIDEST, _NAME_LETTER = 2.3, 0.08  # in inches: most width for names of rows, and width of a letter
 
@@ -195,22 +187,21 @@ class Row(NamedTuple):
     color: str = BLUE
 
 
-def learning_panels(history: History) -> list[tuple[str, dict[str, str]]]:
-    """Return the panels of the learning curves: a title, and the line name of each column."""
+def learning_curves(history: History, *, best_epoch: int | None = None) -> dict[str, Figure]:
+    """Plot loss and main metric along the epochs, each by its name if it was measured."""
     metric = metric_of_history(history)
-    return [
-        ("Loss", {"loss": "Training", "val_loss": "Validation"}),
-        (METRIC_NAMES[metric], {f"train_{metric}": "Training", f"val_{metric}": "Validation"}),
-    ]
+    panels = {"Loss": ("loss", "val_loss"), METRIC_NAMES[metric]: (f"train_{metric}", f"val_{metric}")}
+    curves = {title: [_column(history, key) for key in keys] for title, keys in panels.items()}
+    measured = {title: lines for title, lines in curves.items() if np.isfinite(lines).any()}
+    return {title: plot_curves(history, title, lines, best_epoch) for title, lines in measured.items()}
 
 
-def plot_learning(history: History, panel: tuple[str, dict[str, str]], *, best_epoch: int | None = None) -> Figure:
-    """Plot one of `learning_panels`."""
+def plot_curves(history: History, title: str, lines: list[NDArray[np.float64]], best_epoch: int | None) -> Figure:
+    """Plot the curve of the training and of the validation bags [epochs], NaN where it was not measured."""
     figure, axes = new_chart()
-    axes.set_ylabel(panel[0])
+    axes.set_ylabel(title)
     epochs = _column(history, "epoch")
-    for key, name in panel[1].items():
-        values, (color, marker, dashes) = _column(history, key), _LINES[name]
+    for values, (name, color, marker, dashes) in zip(lines, _LINES):
         finite = np.isfinite(values)
         if finite.any():
             (line,) = axes.plot(epochs[finite], values[finite], linestyle=dashes, color=color, label=name, zorder=3)

@@ -8,7 +8,7 @@ import scipy
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
 from midam.errors import plural
@@ -146,16 +146,6 @@ def plot_class_rocs(names: Sequence[str], labels: Scores, scores: Scores, summar
             style: dict[str, Any] = {"color": COLORS[column % len(COLORS)], "linestyle": DASHES[column % len(DASHES)]}
             axes.plot(across, up, **style, linewidth=1.8, label=title, solid_joinstyle="miter", zorder=3)
     unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
-    return finish(figure)
-
-
-def plot_mean_rocs(curves: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> Figure:
-    """Plot the ROC curve of each method."""
-    figure, axes = new_chart(height=3.3)
-    unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")
-    for at, (name, (x, y)) in enumerate(curves.items()):
-        dash = ("-", "--", ":", "-.")[at % 4]
-        axes.plot(x, y, color=COLORS[at % len(COLORS)], linestyle=dash, linewidth=1.8, label=name, zorder=3)
     return finish(figure)
 
 

@@ -17,7 +17,7 @@ from midam.evaluate.subgroups import MISSING
 from midam.files import replacing
 from midam.names import plain_cell, safe_cell
 from midam.reading import read_text
-from midam.report.page.target_page import BY_GROUP, BY_SIZE, Study
+from midam.report.page.study import BY_GROUP, BY_SIZE, Study
 
 PATHS = ("labels", "slides", "split_file", "encoder_weights")  # settings that name a file
 _ABOUT = {"auto", "data", "baseline_note"}  # entries of summary.json whose texts may name files

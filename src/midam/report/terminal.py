@@ -1,17 +1,13 @@
 """Output of the command line: progress, results, data descriptions."""
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from rich import progress
-from rich.console import Console, RenderableType
-from rich.constrain import Constrain
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -25,7 +21,6 @@ from midam.report.program import remark
 _LINES = 10
 _EVERY_SECONDS = 30.0
 _WHOLE = Column(no_wrap=True)
-_SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
 _SIZE_BINS, _BAR = 8, 40
 # Figures of a part of a summary, for all targets; the page and the card show those of `CardWords` of the target.
 _FIGURES = {
@@ -38,10 +33,9 @@ _FIGURES = {
 
 
 class LiveProgress:
-    """Context manager of a progress bar of `total` work, with `columns` and a state, shown only on a terminal.
+    """Context manager of a progress bar with `columns` and a state, shown only on a terminal; an error removes it.
 
-    Without a terminal, plain lines are due after each tenth of the work, and at least every half minute, whatever the
-    work does. An error removes the bar.
+    Without a terminal, plain lines are printed after each tenth of the work, and at least every half minute.
     """
 
     def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
@@ -49,57 +43,31 @@ class LiveProgress:
         bar_columns = ("{task.description}", progress.BarColumn(), *columns, "{task.fields[state]}")
         # On a narrow terminal, the bar shrinks first.
         times = (progress.TimeElapsedColumn(table_column=_WHOLE), progress.TimeRemainingColumn(table_column=_WHOLE))
-        self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
+        self._bar = progress.Progress(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
-        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         self._bar.start()
-        if not self._console.is_terminal:
-            threading.Thread(target=self._say_that_it_runs, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._over.set()
         if self._bar.disable:
             return  # rich 14 would print an empty line
         self._bar.live.transient = kind is not None
         self._bar.stop()
 
-    def _print(self, line: str) -> None:
-        """Print a plain line if there is no terminal."""
-        if not self._console.is_terminal:
-            self._shown_at = time.monotonic()
-            self._console.print(line, soft_wrap=True)
-
-    def _say_that_it_runs(self) -> None:
-        while not self._over.wait(_EVERY_SECONDS / 10):
-            if time.monotonic() - self._shown_at >= _EVERY_SECONDS:
-                task = self._bar.tasks[self._task]
-                done = f", {task.completed / task.total:.0%} done" if task.total else ""
-                with suppress(OSError, ValueError):  # a stream that has been closed
-                    title = f"{task.description} {escape(task.fields['state'])}".rstrip()
-                    self._print(f"{title}{done}{self._left()}")
-
-    def _left(self) -> str:
-        """Return the time left at the present pace; "" if it is unknown."""
-        seconds = self._bar.tasks[self._task].time_remaining
-        return f", {timedelta(seconds=seconds)} left" if seconds else ""
-
-    def _due(self, done: float, total: float) -> bool:
-        """Return whether a plain line is due."""
+    def show(self, done: float, total: float, state: str, line: str | None = None) -> None:
+        """Show finished work, by default by its state; `line` is that of a console that is no terminal."""
+        self._bar.update(self._task, completed=done, total=total, state=state)
         tenths, now = int(_LINES * done // total), time.monotonic()
-        if tenths <= self._tenths and now - self._shown_at < _EVERY_SECONDS:
-            return False
-        self._tenths, self._shown_at = tenths, now
-        return True
+        if tenths > self._tenths or now - self._shown_at >= _EVERY_SECONDS:
+            self._tenths, self._shown_at = tenths, now
+            self._print(line or state)
 
-
-class _Bar(progress.Progress):
-    def get_renderable(self) -> RenderableType:
-        width = max(1, self.console.width - _SPARE) if hasattr(self, "live") else None  # rich calls it before `start`
-        return Constrain(super().get_renderable(), width)
+    def _print(self, line: str) -> None:
+        if not self._console.is_terminal:
+            self._console.print(line, soft_wrap=True)
 
 
 def epoch_words(row: Mapping[str, Any]) -> str:
@@ -113,16 +81,13 @@ class FitProgress(LiveProgress):
     """Progress of training and scoring: bars on a terminal, else ten plain lines for each stage."""
 
     def __init__(self, epochs: int, *, console: Console) -> None:
-        self._epochs, self._title = epochs, ""
-        self._bags = self._scored = 0
+        self._epochs, self._title, self._bags, self._scored = epochs, "", 0, 0
         super().__init__("training", progress.MofNCompleteColumn(table_column=_WHOLE), total=epochs, console=console)
 
     def update(self, row: Mapping[str, Any]) -> None:
         """Show a finished epoch."""
         state = epoch_words(row)
-        self._bar.update(self._task, completed=row["epoch"], state=state)
-        if self._due(row["epoch"], self._epochs):
-            self._print(f"epoch {row['epoch']}/{self._epochs}  {state}")
+        self.show(row["epoch"], self._epochs, state, f"epoch {row['epoch']}/{self._epochs}  {state}")
 
     def candidate(self, title: str, number: int, count: int) -> None:
         """Show that method `number` of `count` begins."""
@@ -134,31 +99,21 @@ class FitProgress(LiveProgress):
         self._bar.update(self._task, total=self._bar.tasks[self._task].completed)  # patience may have stopped early
         self._title, self._bags, self._scored, self._tenths = title, bags, 0, 0
         self._print(f"{title}: 0/{bags} bags" if bags else title)
-        if bags:
-            name, _, state = title.partition(" (")
-            self._task = self._bar.add_task(name, total=bags, state=state.rstrip(")"))
-        else:
-            self._bar.update(self._task, state=title)
+        self._task = self._bar.add_task(title, total=bags or None, state="")
 
     def scored(self, bags: Sequence[int]) -> None:
         """Count bags that the trained model has scored."""
         self._scored += len(bags)
-        self._bar.update(self._task, completed=self._scored)
-        if self._due(self._scored, self._bags):
-            self._print(f"{self._title}: {self._scored}/{self._bags} bags")
+        self.show(self._scored, self._bags, "", f"{self._title}: {self._scored}/{self._bags} bags")
 
 
 class BagProgress(LiveProgress):
-    """Progress through bags: bags, instances per second and time left on a terminal, else ten plain lines.
-
-    `sizes` [N] are the numbers of instances of the bags.
-    """
+    """Progress through bags of `sizes` [N] instances, which say how far the work is."""
 
     def __init__(self, title: str, sizes: NDArray[np.int64], *, console: Console) -> None:
-        self._title = title
-        self._sizes = sizes
+        self._title, self._sizes = title, sizes
         self._bags = self._rows = 0
-        super().__init__(title, total=int(sizes.sum()), console=console)
+        super().__init__(title, console=console)
 
     def update(self, bag: int) -> None:
         """Count a bag, by its position."""
@@ -168,12 +123,8 @@ class BagProgress(LiveProgress):
         """Count bags, by their positions."""
         self._bags += len(bags)
         self._rows += int(self._sizes[bags].sum())
-        progress_text = f"{self._bags}/{len(self._sizes)} bags"
-        speed = self._bar.tasks[self._task].speed
-        state = progress_text if speed is None else f"{progress_text}  {speed:,.0f} instances/s"
-        self._bar.update(self._task, completed=self._rows, state=state)
-        if self._due(self._bags, len(self._sizes)):
-            self._print(f"{self._title} {progress_text}{self._left()}")
+        state = f"{self._bags}/{len(self._sizes)} bags"
+        self.show(self._rows, int(self._sizes.sum()), state, f"{self._title} {state}")
 
 
 def print_summary(console: Console, summary: Mapping[str, Any], *, run: str) -> None:
@@ -229,29 +180,20 @@ def format_metric(part: Mapping[str, Any]) -> str:
 
 
 def print_description(console: Console, name: str, facts: Mapping[str, Any], bags: Bags) -> None:
-    """Print facts about bags and a histogram of bag sizes, with the bags of each label or with events."""
+    """Print facts about bags and a histogram of bag sizes."""
     console.print(f"[bold]{escape(name)}[/]")
     for key, value in facts.items():
         console.print(f"  {key}: {escape(str(value))}")
-    sizes, labels, names = bags.sizes, bags.labels, "+ positive, o negative"
-    if bags.outcome is not None and bags.outcome.target == "survival":
-        labels, names = bags.outcome.values[:, 1].astype(np.int64), "+ with the event, o without"
-    low, high = int(sizes.min()), int(sizes.max()) + 1
+    low, high = int(bags.sizes.min()), int(bags.sizes.max()) + 1
     spaced = np.geomspace if high > 10 * low else np.linspace  # on a logarithmic scale if sizes differ much
     edges = np.unique(spaced(low, high, _SIZE_BINS + 1).round().astype(np.int64))
     if len(edges) < 3:
         return
-    positive = np.zeros(len(sizes), bool) if labels is None else labels == 1
-    total, above = (np.histogram(counted, bins=edges)[0] for counted in (sizes, sizes[positive]))
-    if labels is not None:
-        console.print(f"  {names}")
+    counts, _ = np.histogram(bags.sizes, bins=edges)
     console.print("  bag sizes:")
-    for low, high, count, positives in zip(edges[:-1], edges[1:], total, above, strict=True):
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
         label = f"{low}" if high - low == 1 else f"{low}-{high - 1}"
-        width = int(np.ceil(_BAR * count / total.max()))
-        plus = int(np.round(width * positives / count)) if count else 0
-        counts = f"{count}" if labels is None else f"{positives} + {count - positives} = {count}"
-        console.print(f"    {label:>13} {'+' * plus}{'o' * (width - plus)} {counts}")
+        console.print(f"    {label:>13} {'o' * int(np.ceil(_BAR * count / counts.max()))} {count}")
 
 
 def print_warnings(console: Console, description: BagDescription) -> None:
@@ -298,9 +240,8 @@ def _print_baseline(console: Console, summary: Mapping[str, Any]) -> None:
     if baseline is None:
         return
     console.print(escape(words.result_words(baseline)))
-    hint, better = words.baseline_notes(summary)
-    remark(console, hint)
-    remark(console, better, "warning")
+    for text in words.baseline_notes(baseline):
+        remark(console, text, "warning")
 
 
 def _shown(part: str) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from midam.settings import Settings
-from midam.settings.data import DataSettings
 
 PART_NAMES = {"test": "test", "out_of_fold": "out-of-fold", "val": "validation", "train": "training", "new": "new"}
 METRIC_NAMES = {"auroc": "AUROC", "auroc_macro": "macro AUROC", "c_index": "C-index"}
@@ -23,12 +22,7 @@ INSTANCE_NAMES = {
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
 _RENAMED = {"site_column": ("folds", "balance")}
 _FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
-_SAYS = {
-    "ahead": "the model is ahead",
-    "behind": "the model is behind",
-    "open": "it is unknown which of the two is better",
-    "alike": "both rank these bags in the same way",
-}
+_BEHIND = "the model is behind"
 
 
 def metric_of_history(history: Sequence[Mapping[str, Any]]) -> str:
@@ -173,32 +167,25 @@ def mean_words(summary: Mapping[str, Any]) -> str | None:
     return f"the mean of {members} scorers trained from different seeds" if members > 1 else None
 
 
-def verdict(baseline: Mapping[str, Any]) -> str:
-    """Return whether the model is "ahead" of the baseline, "behind", or "open", by the interval of their difference.
-
-    The verdict is "alike" if the interval is 0 to 0: both rank the bags in the same way.
+def verdict(entry: Mapping[str, Any]) -> str:
+    """Return what the interval of the difference says of a model and of what it is compared with.
 
     Examples
     --------
     >>> verdict({"difference_ci95": [0.01, 0.2]}), verdict({"difference_ci95": [-0.3, 0.01]})
-    ('ahead', 'open')
+    ('the model is ahead', 'it is unknown which of the two is better')
     """
-    low, high = baseline["difference_ci95"]
+    low, high = entry["difference_ci95"]
     if low == high == 0:
-        return "alike"
-    return "ahead" if low > 0 else "behind" if high < 0 else "open"
-
-
-def verdict_words(entry: Mapping[str, Any]) -> str:
-    """Return the verdict in words."""
-    return _SAYS[verdict(entry)]
+        return "both rank these bags in the same way"
+    return "the model is ahead" if low > 0 else _BEHIND if high < 0 else "it is unknown which of the two is better"
 
 
 def result_words(entry: Mapping[str, Any], name: str = "baseline") -> str:
     """Return a console line with the metric of what a model is compared with, their difference, and the verdict."""
     metric, (low, high) = metric_of_part(entry), entry["difference_ci95"] or (0, 0)
     bounds = "" if low == high else f" (95% CI {low:+.3f} to {high:+.3f})"
-    result = f": {verdict_words(entry)}" if entry["difference_ci95"] else ""
+    result = f": {verdict(entry)}" if entry["difference_ci95"] else ""
     return (
         f"{name} {METRIC_NAMES[metric]} {entry[metric]:.3f} ({entry['method']}); model minus {name} "
         f"{entry['difference']:+.3f}{bounds}{result}"
@@ -214,34 +201,24 @@ def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
     return [*lines, result_words(alone, "covariates alone")]
 
 
-def baseline_notes(summary: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the caution and the advice on the baseline of a run, from its summary.json."""
-    baseline, data = summary["baseline"], summary["data"]
-    better = advice(baseline, data["name"], target=summary.get("target"), options=data.get("options", ()))
-    return caution(baseline, summary.get("selected", {})), better
-
-
-def caution(baseline: Mapping[str, Any], selected: Mapping[str, Any]) -> str | None:
-    """Return a caution about a comparison on validation bags; `selected` is the entry of summary.json."""
-    if baseline["part"] != "val":
-        return None
-    on = "the baseline is compared on validation bags"
-    if selected.get("weights") == "best":
-        return f"{on}, which chose the model's epoch: that favors the model"
-    return f"{on}: there are no test bags {'of both classes' if 'auroc' in baseline else 'that their labels order'}"
-
-
-def data_options(settings: DataSettings) -> list[str]:
-    """Return the words of a command that reads data with these settings.
+def baseline_notes(baseline: Mapping[str, Any]) -> list[str]:
+    """Return a caution about a comparison on validation bags, and advice if the baseline is better.
 
     Examples
     --------
-    >>> data_options(DataSettings(label_column="er,pr", groups="patient"))
-    ['--label-column', 'er,pr', '--groups', 'patient']
+    >>> baseline_notes({"part": "val", "difference_ci95": [0.01, 0.2]})
+    ['the baseline is compared on validation bags, which favors the model: they helped to choose it']
     """
-    fields = type(settings).model_fields
-    changed = [pair for pair in settings if pair[1] != fields[pair[0]].get_default(call_default_factory=True)]
-    return [word for name, value in changed for word in flag_words(name, value)]
+    notes = []
+    if baseline["part"] == "val":
+        notes.append("the baseline is compared on validation bags, which favors the model: they helped to choose it")
+    if verdict(baseline) == _BEHIND:
+        notes.append(
+            "the simple baseline ranks these bags significantly better than the model; compare both on many splits, "
+            f"`midam compare DATA --methods midam,{baseline['method']}`, or train it, `midam fit DATA --method "
+            f"{baseline['method']}`"
+        )
+    return notes
 
 
 def flag_words(name: str, value: Any = True) -> list[str]:
@@ -280,23 +257,3 @@ def as_flags(message: object, names: Collection[str] = _FLAGS, *, mark: str = ""
         return " or ".join(f"{mark}{shlex.join(flag_words(name, value))}{mark}" for name in known)
 
     return re.sub(r"`(\w+)(?:=([^`]*))?`", flag, str(message))
-
-
-def advice(
-    baseline: Mapping[str, Any], data: str, *, target: str | None = None, options: Sequence[str] = ()
-) -> str | None:
-    """Return advice if the baseline is better than the model trained on `data`, else None.
-
-    `target` is given for other targets than two classes. `options` are the `data_options` of the training command.
-    """
-    if verdict(baseline) != "behind":
-        return None
-    name, source = baseline["method"], shlex.join([data, *options])
-    better = "the simple baseline ranks these bags significantly better than the model; compare both on"
-    if target is not None:
-        option = "" if "--target" in options else f" --target {target}"
-        return f"{better} many splits, `midam compare {source}{option} --methods midam,{name}`"
-    return (
-        f"{better} many splits, `midam compare {source} --methods midam,{name}`, or train the baseline "
-        f"itself, `midam fit {source} --method {name}`, or a mean of both, `--method auto`"
-    )

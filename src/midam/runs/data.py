@@ -164,7 +164,7 @@ def divided(bags: Bags, settings: Settings, *, at_once: bool) -> SplitBags:
 
 def warn_of_leaks(parts: SplitBags) -> None:
     """Warn of features that reveal the label in the training bags, and of marks of missing values."""
-    from midam.report.describe import leaks  # imports all readers
+    from midam.report.leaks import leaks
 
     columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).column_of
     for line in leaks(parts.bags, parts.splits == "train", parts.gaps, columns):

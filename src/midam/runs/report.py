@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, MidamError
-from midam.evaluate.calibrate import NO_DECISION, Thresholds
+from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.subgroups import make_levels
 from midam.files import open_plain, write_text
 from midam.lazy_imports import pandas as pd
 from midam.methods.names import method_title, taken_settings
 from midam.report.page.run_page import report_page
-from midam.report.page.target_page import BY_GROUP, BY_SIZE, ScoredBags, Study
+from midam.report.page.study import BY_GROUP, BY_SIZE, ScoredBags, Study
 from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import flag_words, instances_of, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.data import SubgroupTable
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunConfig, RunFolder, read_run_config
 from midam.runs.result import Result, described_target
-from midam.runs.results import MOST_FEATURES, thresholds_of
+from midam.runs.results import thresholds_of
 from midam.settings import Settings
 from midam.targets import Target
 from midam.train.members import with_objective
@@ -141,20 +141,16 @@ class _Run:
         **tested: Any,
     ) -> str:
         """Return the HTML page of the run or of its evaluation; `tested` holds fields of the page's `Study`."""
-        about, external = self.summary, tested["part"] == "new"
-        # The page itself contains the other warnings of the summary.
-        notes = [note.removesuffix(".") for note in tested["summary"].get("warnings", []) if note == NO_DECISION]
-        if tested["part"] == OUT_OF_FOLD and 0 < len(about["data"].get("features", ())) <= MOST_FEATURES:
-            notes.append("Which features matter needs bags that are held out: `--test-fraction 0.2`")
+        about = self.summary
+        sites = None if tested["part"] == "new" else about.get("sites")
         study = Study(
             **self._how_made(data, key),
             **tested,
             target=self.target,
             about=about,
             thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
-            external=external,
-            cautions=[*notes, *cautions],
-            columns=_columns(tested["tested"], table, None if external else about.get("sites")),
+            cautions=cautions,
+            columns=_columns(tested["tested"], table, sites),
             baseline=self._baseline(tested["part"], tested["tested"]),
         )
         return report_page(study if key is None else key.hide(study))
@@ -172,7 +168,7 @@ class _Run:
         return table["score"].to_numpy(np.float64) if alike else None
 
     def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
-        """Return the fields of `midam.report.page.target_page.Study` about the run; `key` replaces names of files."""
+        """Return the fields of `midam.report.page.study.Study` about the run; `key` replaces names of files."""
         (settings, data, method), summary = self.config, self.summary
         flat = settings.flat() if method is None else taken_settings(settings)
         defaults = _defaults(settings, summary, self.target)

@@ -37,8 +37,8 @@ class Result(Form):
         Tracked states of training bags next to the values of whole bags.
     baseline, baseline_note : dict or None, str
         The baseline next to the model, or why there is none; neither if the settings leave it out.
-    covariates, importance, auto : dict
-        Weights of covariates; drop of the metric by feature; methods that `auto` tried.
+    covariates, auto : dict
+        Weights of covariates; methods that `auto` tried.
     instances : dict
         For data with labels of instances: the score that was evaluated, and by part its metrics, see
         `midam.evaluate.labeled_instances`.
@@ -75,7 +75,6 @@ class Result(Form):
     baseline: dict[str, Any] | None = None
     baseline_note: str | None = None
     covariates: dict[str, Any] | None = None
-    importance: dict[str, Any] | None = None
     auto: dict[str, Any] | None = None
     instances: dict[str, Any] | None = None
     assumption: dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.data.column_codes import ColumnCoder, CovariateCoder
+from midam.data.column_codes import CovariateCoder
 from midam.data.sources.patients import group_origin
 from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
@@ -25,7 +25,6 @@ from midam.methods.method import Fitted
 from midam.methods.names import taken_settings
 from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.process_group import Ranks
-from midam.report.words import data_options
 from midam.runs import baseline as baselines
 from midam.runs.baseline import compared_part, train_baseline
 from midam.runs.cross_validation import preparing
@@ -33,13 +32,11 @@ from midam.runs.data import Reading, SplitBags
 from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunFolder, csv_text
 from midam.runs.instance_files import labeled_bags, summarize_instances
 from midam.runs.result import Result
-from midam.settings import ResolvedSettings
 from midam.targets import OutOfFold, Target, label_columns, target_of
 from midam.train.checkpoint import save_checkpoint
 from midam.train.side import Trial
 
 Scores = NDArray[np.float64]
-MOST_FEATURES, _SHUFFLES, _MOST_ROWS = 100, 3, 500_000
 _ROWS = 10_000  # of a table that are formatted at a time
 
 
@@ -105,22 +102,6 @@ class RunEvaluation:
         options: dict[str, Any] = {"decision": self.decision, "chunk_size": self.chunk_size}
         entry = summarize_instances(self.model, self.parts.bags, self.target, labeled, self.scores, **options)
         return {"instances": entry}
-
-    def importance(self, calls: Callbacks) -> dict[str, Any]:
-        """Return the summary's entry on named features of test or else validation bags; empty if it takes long."""
-        bags, compared = self.parts.bags, compared_part(self.parts)
-        if bags.feature_names is None or len(bags.feature_names) > MOST_FEATURES or compared is None:
-            return {}
-        part, tested, shuffles = compared[0], bags.subset(compared[1]), len(bags.feature_names) * _SHUFFLES
-        if tested.num_instances * shuffles > _MOST_ROWS:
-            return {}
-        calls.on_stage("shuffling the features", 0)
-        from midam.report.importance import permutation_importance
-
-        columns = None if self.parts.columns is None else ColumnCoder.from_json(self.parts.columns).of_categories
-        importances = permutation_importance(self.model, tested, repeats=_SHUFFLES, columns=columns)
-        features = [row._asdict() for row in importances if np.isfinite(row[1:]).all()]
-        return {"importance": {"part": part, "features": features}}
 
     def assumption(self, calls: Callbacks) -> dict[str, Any]:
         """Return the summary's entry on changed bags, of the reported bags."""
@@ -276,9 +257,9 @@ def write_results(
         entries |= {"method": {"name": fitted.method}, "members": len(scorers_of(model))}
     if (covariates := summarize_covariates(model, shown, scores)) is not None:
         entries["covariates"] = covariates
-    for check in (evaluation.instances, evaluation.importance, evaluation.assumption):
+    for check in (evaluation.instances, evaluation.assumption):
         entries |= check(calls)
-    result = Result(**entries, data=_of_data(parts, data, config, reading.origin, reading.notes))
+    result = Result(**entries, data=_of_data(parts, data, reading.origin, reading.notes))
     evaluated = time.monotonic() - started - baseline_seconds
     durations = {**took, "evaluation": evaluated, "baseline": baseline_seconds}
     durations |= {"total": sum(durations.values()), **within}
@@ -286,14 +267,10 @@ def write_results(
     return result.write(folder)
 
 
-def _of_data(
-    parts: SplitBags, name: str, config: ResolvedSettings, origin: Mapping[str, Any], notes: Sequence[str]
-) -> dict[str, Any]:
+def _of_data(parts: SplitBags, name: str, origin: Mapping[str, Any], notes: Sequence[str]) -> dict[str, Any]:
     """Return the summary's entry about the data."""
-    options = data_options(config.data)
     return {
         "name": name,
-        **({"options": options} if options else {}),
         "bags": len(parts.bags),
         "instances": parts.bags.num_instances,
         **{key: origin["data"][key] for key in ("fingerprint", "instance_shape", "classes")},

@@ -1,4 +1,4 @@
-"""The page of a comparison: methods on the same folds, their paired differences, curves and folds."""
+"""The page of a comparison: methods on the same folds, their paired differences, and the folds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,19 +6,14 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import roc_curve
 
 from midam.errors import plural
 from midam.evaluate.labeled_instances import IN_BAG
 from midam.evaluate.proportions import Estimate
 from midam.lazy_imports import pandas as pd
 from midam.report.figures import ORANGE, Row, plot_forest
-from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, cell, made, render
-from midam.report.plot_scores import plot_mean_rocs
+from midam.report.page.render import Box, Figure, Note, Number, Part, Section, Table, cell, made, render
 from midam.report.words import INSTANCE_NAMES, METRIC_NAMES, capitalized
-
-_GRID = np.linspace(0, 1, 101)
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,6 @@ def _metrics(study: MethodsStudy) -> list[Any]:
         Table("Methods on the same folds", heads, rows, sorts=True),
         Note(f"Every method was trained and tested on the same folds. {study.basis} A hollow dot has no interval."),
         Figure(differences, "Paired differences, 95% intervals."),
-        Pair(_curves(study)),
         *_instances(study),
     ]
     if study.by_class:
@@ -129,25 +123,6 @@ def _instances(study: MethodsStudy) -> list[Any]:
         "method only scores bags, or no fold has bags with both labels."
     )
     return [Table("Did the right instances decide?", heads, rows, sorts=True), Note(text)]
-
-
-def _curves(study: MethodsStudy) -> list[Figure]:
-    """Return the mean curves of methods for two classes."""
-    if study.metric != "auroc":
-        return []
-    means: dict[str, tuple[ArrayLike, ArrayLike]] = {}
-    for name in study.names:
-        folds = study.scores[study.scores["method"] == name].groupby(["repeat", "fold"])
-        curves = [_sensitivity(part["label"].astype(int), part["score"]) for _, part in folds]
-        means |= {name: (_GRID, np.mean(curves, axis=0))} if curves else {}
-    roc = plot_mean_rocs(means)
-    text = "Mean over the folds; scores are never pooled across folds, each of which has a scale of its own."
-    return [Figure(roc, "ROC curves.", text)]
-
-
-def _sensitivity(labels: ArrayLike, scores: ArrayLike) -> NDArray[np.float64]:
-    fall, recall, _ = roc_curve(labels, scores, drop_intermediate=False)
-    return np.asarray(np.interp(_GRID, fall, recall))
 
 
 def _folds(study: MethodsStudy) -> Part:

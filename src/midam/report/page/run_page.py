@@ -9,119 +9,102 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
-from midam.errors import plural
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report import words
-from midam.report.figures import ORANGE, Row, learning_panels, plot_forest, plot_learning
-from midam.report.label_facts import label_facts, rarest
-from midam.report.page.binary import BinaryPage
-from midam.report.page.classes import ClassesPage, LabelsPage
-from midam.report.page.ordered import GradesPage, NumbersPage, SurvivalPage
-from midam.report.page.render import (
-    Box,
-    Figure,
-    Note,
-    Number,
-    Pair,
-    Part,
-    Section,
-    Table,
-    interval,
-    made,
-    render,
-)
-from midam.report.page.target_page import MOST_NAMES, ScoredBags, Study, TargetPage, instances_parts
+from midam.report.figures import learning_curves
+from midam.report.page import ranking
+from midam.report.page.checks import checks, subgroups
+from midam.report.page.render import Box, Figure, Note, Number, Pair, Part, Section, Table, interval, made, render
+from midam.report.page.study import Study
 from midam.report.pseudonyms import NAMES, PSEUDONYMS
-from midam.targets import Target
+from midam.targets.binary import Binary
+from midam.targets.columns import Multiclass, Multilabel
+from midam.targets.ranked import Continuous, Ordinal
+from midam.targets.survival import Survival
 
-_PAGES = (BinaryPage, ClassesPage, LabelsPage, GradesPage, NumbersPage, SurvivalPage)
-# A validation with fewer bags of a class, or events, says little (Collins et al. 2016, Statistics in Medicine 35:214).
-_FEW = 100
 _ASKED = 4  # bags in the command `midam explain`
-
-
-def page_class(target: Target) -> type[TargetPage]:
-    """Return what a target, or else its nearest base, adds to the page; for other targets only their metrics."""
-    names = [kind.__dict__.get("name") for kind in type(target).__mro__]
-    return next((page for name in names for page in _PAGES if page.of_target == name), TargetPage)
+# What the share of the main metric is a share of: on 100 bags CLAIM in 80% of all PAIRS.
+_CLAIMS: dict[Any, tuple[str, str]] = {
+    Binary: (", a positive bag scored above a negative one", "pairs"),
+    Multiclass: (", a bag of a class scored above a bag of another", "such pairs, averaged over the classes"),
+    Multilabel: (", a bag with a label scored above a bag without it", "such pairs, averaged over the labels"),
+    Ordinal: (", of two bags of different grades, the one with the higher grade had the higher score", "such pairs"),
+    Continuous: (", of two bags, the one with the larger number had the higher score", "pairs of different numbers"),
+    Survival: (", of two bags, the one with the earlier event had the higher risk", "comparable pairs"),
+    object: (", of two bags, the one with the higher label had the higher score", "comparable pairs"),
+}
+_ROLES = {
+    "test": "that played no part in training",
+    "new": "from data that the run did not use",
+    "out_of_fold": "each scored by a model that has not seen it",
+    "val": "which helped to choose the model, so that this is no test",
+    "train": "which trained the model, so that this is no test",
+}
 
 
 def report_page(study: Study) -> str:
     """Return the HTML of the page."""
-    page = page_class(study.target)(study)
     sections = [
-        Section("metrics", "How well it ranks", _metrics(study, page)),
-        Section("caution", "Before you rely on it", _cautions(study, page)),
-        Section("bags", "The bags: which were wrong", _bags(study, page)),
+        Section("answer", "The answer", [*_answer(study), Note(PSEUDONYMS if study.pseudonyms else NAMES)]),
+        Section("metrics", "How well it ranks", _metrics(study)),
+        Section("caution", "Before you rely on it", _cautions(study)),
+        Section("bags", "The bags: which were wrong", _bags(study)),
         Section("made", "How it was made: data, training, settings, versions", _made(study)),
     ]
-    names = PSEUDONYMS if study.pseudonyms else NAMES
-    answer = Section("answer", "The answer", [*_answer(study, page), Note(names)])
     kicker, title = "Report of a run", f"{study.data}: {study.method}"
     if study.external:
         kicker, title = "External evaluation", f"Trained on {study.trained_on}, tested on {study.data}"
-    return render("page.html", title=title, kicker=kicker, sections=[answer, *sections])
+    return render("page.html", title=title, kicker=kicker, sections=sections)
 
 
-def _answer(study: Study, page: TargetPage) -> list[Any]:
-    """Return the answer in one sentence with its interval, and what was done."""
-    estimate = study.figure(study.metric)
-    roles = {
-        "test": "that played no part in training",
-        "new": "from data that the run did not use",
-        "out_of_fold": "each scored by a model that has not seen it",
-        "val": f"which chose {page.validates}, so that this is no test",
-        "train": "which trained the model, so that this is no test",
-    }
-    lead = f"Of the {words.PART_NAMES[study.part]} bags ({study.tested.counted()}), the labels order no two: "
-    blocks: list[Any] = [f"{lead}ranking cannot be measured."]
-    if page.ranked and estimate:
-        pairs = f"{page.pairs} within a fold" if study.folds and page.of_target == "binary" else page.pairs
+def _answer(study: Study) -> list[Any]:
+    """Return the answer in one sentence with its interval, what the threshold finds, and what was done."""
+    tested, estimate, at = study.tested, study.figure(study.metric), study.summary.get("at_threshold")
+    blocks: list[Any] = []
+    if estimate is None:
+        bags = f"{words.PART_NAMES[study.part]} bags ({tested.counted()})"
+        blocks.append(f"Of the {bags}, the labels order no two: ranking cannot be measured.")
+    else:
+        claim, pairs = next(text for kind, text in _CLAIMS.items() if isinstance(study.target, kind))
+        pairs += " within a fold" if study.folds and isinstance(study.target, Binary) else ""
         share = Markup("<strong>{:.1%}</strong> of all {} {}").format(estimate.value, pairs, interval(estimate, ".1%"))
-        lead = f"On {study.tested.counted()}, {roles[study.part]}{page.claim} in "
-        blocks = [Markup("{}{}.").format(lead, share), page.second()]
-    counts = {part: plural(len(bags), f"{words.PART_NAMES[part]} bag") for part, bags in study.parts.items()}
-    trained = [counts[part] for part in ("train", "val") if part in counts]
-    on = f"{study.trained_on} ({' and '.join(trained)})" if trained else study.trained_on
+        blocks.append(Markup("On {}, {}{} in {}.").format(tested.counted(), _ROLES[study.part], claim, share))
+    if estimate is not None and at is not None and study.thresholds is not None:
+        positives, negatives = tested.positives, len(tested) - tested.positives
+        detected, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
+        blocks.append(
+            f"At the threshold chosen on {study.thresholds.bags} {study.thresholds.kind} bags it found {detected} of "
+            f"{positives} positive bags and cleared {cleared} of {negatives} negative ones."
+        )
+    trained = [f"{len(study.parts[part])} {words.PART_NAMES[part]}" for part in ("train", "val") if part in study.parts]
+    on = f"{study.trained_on} ({' and '.join(trained)} bags)" if trained else study.trained_on
     done = words.fold_words(study.about) if study.folds else f"trained on {on}"
     blocks.append(f"What was done: {study.method}, {done}.")
-    if (baseline := study.compared.get("baseline")) is not None:
-        blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict_words(baseline)}.")
-    return [block for block in blocks if block]
+    if (baseline := _alternatives(study).get("baseline")) is not None:
+        blocks.append(f"Next to a simple baseline, {baseline['method']}: {words.verdict(baseline)}.")
+    return blocks
 
 
-def _metrics(study: Study, page: TargetPage) -> list[Any]:
-    """Return figures and metrics, and the comparisons with a baseline, covariates and the run's test bags."""
-    if not page.ranked:
-        return ["There is nothing to rank.", *_compared(study), *instances_parts(study)]
-    own_test = _own_test(study, page)
-    more = [*page.tables(), *([] if own_test is None else [own_test]), *_compared(study)]
-    return [Pair(page.figures()), page.metrics(), *more, *instances_parts(study)]
+def _metrics(study: Study) -> list[Any]:
+    """Return figures and metrics, and the comparisons with a baseline and covariates."""
+    more = [*_compared(study), *ranking.instances_parts(study)]
+    if study.figure(study.metric) is None:
+        return ["There is nothing to rank.", *more]
+    return [Pair(ranking.figures(study)), ranking.metrics(study), *ranking.tables(study), *more]
 
 
-def _own_test(study: Study, page: TargetPage) -> Table | None:
-    """Return a table that compares new bags with the run's test bags."""
-    test, new = study.parts.get("test"), study.tested
-    if not study.external or test is None or len(test) == 0:
-        return None
-    names = ("own test bags", study.data)
-    units = [test.ids, new.ids] if test.groups is None or new.groups is None else [test.groups, new.groups]
-    groups = np.array([f"{at} {group}" for at, part in enumerate(units) for group in part])  # no group is in both
-    pairs = zip((test.ids, test.values, test.scores), (new.ids, new.values, new.scores))
-    ids, values, scores = map(np.concatenate, pairs)
-    joined = ScoredBags(ids, values, scores, groups=groups)
-    levels = np.repeat(names, [len(test), len(new)])
-    caption = "Compared with the run's own test bags"
-    return page.subgroup_table("data", joined, levels, caption=caption, reference=names[0])[0]
+def _alternatives(study: Study) -> dict[str, Mapping[str, Any]]:
+    """Return baseline and covariates alone, if they were compared on these bags, by their keys in summary.json."""
+    about: Mapping[str, Any] = {} if study.external else study.about
+    entries = {"baseline": about.get("baseline"), "covariates.alone": about.get("covariates", {}).get("alone")}
+    return {key: entry for key, entry in entries.items() if entry and entry["part"] in study.parts}
 
 
 def _compared(study: Study) -> list[Any]:
     """Return a table of the model, its baseline and its covariates alone on the same bags, and remarks on it."""
-    about, compared, notes, rows = study.about, study.compared, list[Any](), list[list[Any]]()
+    about, compared, notes, rows = study.about, _alternatives(study), list[Any](), list[list[Any]]()
     covariates = ", ".join(about.get("covariates", {}).get("names", ()))
-    titles = {"baseline": "baseline", "covariates.alone": f"{covariates} alone"}
     if not study.external and "baseline" in about and about["baseline"] is None:
         why = about.get("baseline_note") or "this run was trained with `--no-baseline`"
         notes.append(Note(f"There is no baseline to compare the model with: {why}."))
@@ -131,21 +114,15 @@ def _compared(study: Study) -> list[Any]:
         return notes
     part = next(iter(compared.values()))["part"]
     metric, bags = study.metric, len(study.parts[part])
+    titles = {"baseline": "baseline", "covariates.alone": f"{covariates} alone"}
     for key, entry in compared.items():
         difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{key}.difference")
         area = Number(_estimate(entry, metric, bags), key=f"{key}.{metric}")
         rows.append([f"{titles[key]}: {entry['method']}", area, difference])
-    if "covariates.alone" in compared:
-        notes.append(Note(f"Next to {covariates} alone: {words.verdict_words(compared['covariates.alone'])}."))
+        notes.append(Note(f"Next to the {titles[key]}: {words.verdict(entry)}."))
     if "baseline" in compared:
         rows.insert(0, ["this model", _estimate(about[part], metric, bags), None])
-        fitted = (
-            "Cox regression" if compared["baseline"]["method"].endswith("-cox") else "500 trees, with nothing tuned"
-        )
-        notes.append(
-            Note(f"The baseline is simple: a few statistics of each bag in {fitted}, on the same training bags.")
-        )
-        notes += [f"{words.capitalized(text)}." for text in words.baseline_notes(about) if text]
+        notes += [f"{words.capitalized(text)}." for text in words.baseline_notes(compared["baseline"])]
     caption = f"Compared on the same {bags} {words.PART_NAMES[part]} bags"
     return [Table(caption, ["method", words.METRIC_NAMES[metric], "this model minus it"], rows), *notes]
 
@@ -156,33 +133,28 @@ def _estimate(entry: Mapping[str, Any], name: str, bags: int) -> Estimate:
     return Estimate(entry[name], low, high, bags)
 
 
-def _cautions(study: Study, page: TargetPage) -> list[Any]:
-    """Return warnings, the checks of the target, subgroups, and what the ranking rests on."""
-    blocks: list[Any] = [Box("Limits of these results", _limits(study, page))]
-    if page.ranked:
-        blocks += page.checks()
-        blocks += [_subgroup(study, page, name, levels) for name, levels in study.columns.items()]
-        if not study.columns:
-            blocks.append(Note("`--subgroups COLUMN --table FILE` of `midam report` shows subgroups of any table."))
-    return blocks + ([_features(study)] if "importance" in study.about else [])
+def _cautions(study: Study) -> list[Any]:
+    """Return the limits, the checks of the predictions, and subgroups."""
+    blocks: list[Any] = [Box("Limits of these results", _limits(study))]
+    if study.figure(study.metric) is None:
+        return blocks
+    blocks += [*checks(study), *(subgroups(study, name, levels) for name, levels in study.columns.items())]
+    if not study.columns:
+        blocks.append(Note("`--subgroups COLUMN --table FILE` of `midam report` shows subgroups of any table."))
+    return blocks
 
 
-def _limits(study: Study, page: TargetPage) -> list[str]:
+def _limits(study: Study) -> list[str]:
     limits = [f"{message}." for message in study.cautions]
+    limits += [message for message in study.summary.get("warnings", []) if message not in limits]
     if study.part in ("val", "train"):
         limits.append(f"These are {words.PART_NAMES[study.part]} bags: the results are too good, and not a test.")
-    if page.of_target != "binary":  # whose intervals on the page, unlike those of the summary, respect groups
-        limits += [message for message in study.summary.get("warnings", []) if message not in limits]
-    fewest = rarest(study.target, study.tested.values)
-    if fewest is not None and fewest < _FEW:
-        of_them = "events" if page.of_target == "survival" else "bags of the rarest class or label"
-        limits.append(f"{fewest} {of_them}: calibration, subgroups and all that involves them rest on few.")
-    kind = "Folds" if "out_of_fold" in study.parts else "One split"
-    other = f"{kind} of one data set: `midam report RUN DATA` measures performance on other data."
-    if study.folds and page.of_target == "binary":
+    if study.folds and isinstance(study.target, Binary):
         limits.append("The AUROC compares bags of one fold only: each fold was scored by another model.")
     elif study.folds:
         limits.append(f"The {study.metric_name} compares bags of all folds, though each was scored by another model.")
+    kind = "Folds" if "out_of_fold" in study.parts else "One split"
+    other = f"{kind} of one data set: `midam report RUN DATA` measures performance on other data."
     limits.append("These results apply to this other data, not to a third site." if study.external else other)
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
@@ -195,57 +167,27 @@ def _limits(study: Study, page: TargetPage) -> list[str]:
     return limits
 
 
-def _subgroup(study: Study, page: TargetPage, name: str, levels: NDArray[np.str_]) -> Part:
-    """Return the metrics of the levels of a column, and their differences to the largest level."""
-    tested, metric, total = study.tested, study.metric_name, study.figure(study.metric)
-    table, rows = page.subgroup_table(name, tested, levels, caption=f"Metrics by {name}, with 95% intervals")
-    rows.append(Row(f"all (n = {len(tested)})", total, "D", ORANGE))
-    forest = plot_forest(rows, metric, reference=total and total.value)
-    pairs = set() if tested.groups is None else set(zip(tested.groups.tolist(), levels.tolist()))
-    note = "Differences are to the largest level (Zou and Donner), not corrected for the number of subgroups."
-    if len({group for group, _ in pairs}) < len(pairs):
-        note += " Some groups have bags in several levels, so the levels are not independent."
-    figure = Figure(forest, f"{metric} by {name}.", "The dashed line is that of all bags.")
-    return Part(f"Subgroups: by {name}", [figure, table, Note(note)])
-
-
-def _features(study: Study) -> Part:
-    """Return the importance of the features for the run's bags."""
-    importance, metric, rows = study.about["importance"], words.METRIC_NAMES[study.metric], list[list[Any]]()
-    for at, row in enumerate(importance["features"]):
-        drop = Estimate(row["drop"], row["low"], row["high"], 0)
-        rows.append([row["feature"], Number(drop, "+.3f", f"importance.features.{at}.drop")])
-    part = words.PART_NAMES[importance["part"]]
-    table = Table(f"Mean of three shuffles of the {part} bags", ["feature", f"drop of the {metric}"], rows, sorts=True)
-    text = (
-        f"The {metric} minus the {metric} with the values of a feature shuffled over all instances. Features with the "
-        "same information replace each other."
-    )
-    return Part("Features: what the ranking rests on", [text, table])
-
-
-def _bags(study: Study, page: TargetPage) -> list[Any]:
+def _bags(study: Study) -> list[Any]:
     """Return tables of the most wrong bags, and the command that explains their scores."""
-    parts = page.errors()
+    parts = ranking.wrong_bags(study)
     if not parts:
         return ["No bag can be called wrong: this needs predictions, and the run has none."]
-    tables = [block for part in parts for block in part.blocks if isinstance(block, Table)]
-    names = [row[0] for table in tables for row in table.rows]
+    names = [row[0] for part in parts for block in part.blocks if isinstance(block, Table) for row in block.rows]
     blocks: list[Any] = ["Look at the worst: labels can be wrong too.", *parts]
-    if study.tested.scores.ndim == 1:  # the command explains one score per bag
+    if study.tested.scores.ndim == 1 and names:  # the command explains one score per bag
         asked = " ".join(map(shlex.quote, list(dict.fromkeys(names))[:_ASKED]))
         command = f"{study.explain_command} --bags {asked}"
-        blocks += [Note(Markup("<code>{}</code> shows which instances decided.").format(command))] if asked else []
+        blocks.append(Note(Markup("<code>{}</code> shows which instances decided.").format(command)))
     return blocks
 
 
 def _made(study: Study) -> list[Any]:
     """Return the data, the training, and the settings."""
-    left_out = [Box("Left out, or warned of, when the data was read", study.left_out)]
-    nothing = [Note("Reading the data left nothing out and warned of nothing.")]
-    data = Part("Data", [_data(study), *(left_out if study.left_out else nothing)])
+    nothing = Note("Reading the data left nothing out and warned of nothing.")
+    left_out = Box("Left out, or warned of, when the data was read", study.left_out) if study.left_out else nothing
     training = _tried(study.about["auto"]) if "auto" in study.about else _training(study)
-    return [data, training, Part("Settings and versions", made(study.facts, study.changed, study.settings))]
+    settings = Part("Settings and versions", made(study.facts, study.changed, study.settings))
+    return [Part("Data", [_data(study), left_out]), training, settings]
 
 
 def _data(study: Study) -> Table:
@@ -254,33 +196,25 @@ def _data(study: Study) -> Table:
     of_run = [bags for name, bags in study.parts.items() if name != "new"]
     rows = []
     for name, part in (parts | ({"all of the run": of_run} if len(of_run) > 1 else {})).items():
-        values = np.concatenate([bags.values for bags in part])
         groups = [bags.groups.tolist() for bags in part if bags.groups is not None]
         sizes = [int(bags.sizes.sum()) for bags in part if bags.sizes is not None]
         known = len(set().union(*groups)) if len(groups) == len(part) else None
         instances = Number(sum(sizes), ",.0f") if len(sizes) == len(part) else None
-        rows.append([name, len(values), *_facts(study, values).values(), known, instances])
-    heads = ["part", "bags", *_facts(study, study.tested.values), "groups", "instances"]
-    return Table("Bags of each part", heads, rows)
-
-
-def _facts(study: Study, values: NDArray[Any]) -> dict[str, Any]:
-    """Return facts about the labels of some bags; none if there are many classes."""
-    facts = label_facts(study.target, values)
-    return {name: Number(fact, ".4g") for name, fact in facts.items()} if len(facts) <= MOST_NAMES else {}
+        positives = [sum(bags.positives for bags in part)] if isinstance(study.target, Binary) else []
+        rows.append([name, sum(map(len, part)), *positives, known, instances])
+    positive = ["positive"] if isinstance(study.target, Binary) else []
+    return Table("Bags of each part", ["part", "bags", *positive, "groups", "instances"], rows)
 
 
 def _training(study: Study) -> Part:
     """Return the learning curves."""
-    history, figures = study.history, list[Figure]()
+    history, figures, metric = study.history, list[Figure](), study.training_metric
     if not history:
         return Part("Training", ["The model was fitted in one step: there are no epochs to plot."])
-    for title, lines in learning_panels(history):
-        if any(row.get(key) is not None for key in lines for row in history):
-            best = study.about.get("by_weights", {}).get("best", {}).get("epoch")
-            curve = plot_learning(history, (title, lines), best_epoch=best)
-            figures.append(Figure(curve, f"{title} along the epochs."))
-    selected, metric = study.about.get("selected", {}), study.training_metric
+    best = study.about.get("by_weights", {}).get("best", {}).get("epoch")
+    for title, curve in learning_curves(history, best_epoch=best).items():
+        figures.append(Figure(curve, f"{title} along the epochs."))
+    selected = study.about.get("selected", {})
     text = (
         f"The weights are those of epoch {selected.get('epoch')} ({selected.get('weights')}) of {len(history)}. "
         f"The training {metric} is computed from the scores of the training steps: a rough signal, not an evaluation."
@@ -298,9 +232,8 @@ def _tried(auto: Mapping[str, Any]) -> Part:
     rows: list[list[Any]] = []
     for at, row in enumerate(auto["tried"]):
         outcome = "taken" if row["weight"] > 0 else "left out: significantly behind, or no better than chance"
-        estimate = estimate_of(row["auroc"], row.get("interval"), 0)
+        area = Number(estimate_of(row["auroc"], row.get("interval"), 0), key=f"auto.tried.{at}.auroc")
         weight = Number(row["weight"], ".2f", f"auto.tried.{at}.weight")
-        area = Number(estimate, key=f"auto.tried.{at}.auroc")
         rows.append([row["method"], area, weight, Number(row["seconds"], ".1f"), row["note"] or outcome])
     notes = []
     if auto["auroc"] is not None:
