@@ -157,7 +157,8 @@ def train_fit(fit: Fit) -> list[Row]:
         candidate = make_candidate(fit.method, fit.bags.instance_shape)
         chosen = fit.nested == CHOSEN_EPOCHS
         if fit.config is not None:
-            config = fit.config.replace(members=candidate.members).resolve((1,))
+            members = 1 if candidate.config is None else candidate.config.training.members
+            config = fit.config.replace(members=members).resolve((1,))
             candidate = Candidate(fit.method, config=limited(config, len(folds[0].train)) if chosen else config)
         parts = [trials_of(fit.bags, fold) if chosen or fit.config is None else [fold] for fold in folds]
         return [{"scores": nested_scores(candidate, fit.bags, parts)}]
