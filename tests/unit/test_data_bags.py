@@ -427,3 +427,13 @@ def test_covariates_of_series_in_another_order_are_refused():
         Covariates.of({"age": age, "sex": sex})
     with pytest.raises(BagDataError, match="in one order"):
         Bags.from_arrays(age.to_frame("x"), [0, 1], instance_labels=pd.Series([0, 1], index=["b", "a"]))
+
+
+def test_sites_follow_the_bags_and_count_in_their_fingerprint():
+    plain = Bags.from_list([[[float(i)]] for i in range(6)])
+    bags = plain.replace(sites=["A", " B ", None, float("nan"), "", 3])
+    assert bags.sites.tolist() == ["A", "B", "", "", "", "3"]
+    assert bags.subset([5, 0]).sites.tolist() == ["3", "A"]
+    assert bags.fingerprint() != plain.fingerprint() == bags.replace(sites=None).fingerprint()
+    with pytest.raises(BagDataError, match="site"):
+        plain.replace(sites=["A"])

@@ -685,8 +685,6 @@ def test_fit_embeds_images_first_and_finds_the_vectors_again(images, capsys, mon
     assert f"vectors of an earlier run: runs/vectors/{TINY}-" in found
     (store,) = (images / "runs/vectors").glob("*/images")
     assert content(store)["instances.npy"] == content(images / "f.store")["instances.npy"]
-    assert main(["fit", "images", *words, "--balance", "site", "--out", "runs/balanced"]) == 0
-    assert midam.load_run("runs/balanced").settings.training.balance == "site"
     trees = ["--method", "bag-statistics-extratrees", *words[:7]]
     assert main(["fit", "images", *trees, "--out", "runs/trees"]) == 0
     assert midam.load_run("runs/trees").data["instance_shape"] == [5]

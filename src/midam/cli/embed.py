@@ -121,10 +121,8 @@ def _embed_first(options: Options, settings: Settings, encoder: str, line: str, 
     from midam.report.terminal import BagProgress
 
     network, data = load_network(encoder), settings.data
-    # A store keeps the column of --balance as one of its covariates.
-    covariates = tuple(dict.fromkeys([*data.covariates, *filter(None, [settings.training.balance])]))
     patch = fitting_patch(options.data, settings.cut, network)
-    reading = settings.replace(covariates=covariates, balance=None, patch_size=patch)
+    reading = settings.replace(patch_size=patch)
     if data.split_file is not None and data.split is None:
         reading = reading.replace(split_file=None, fold=None)  # so that all folds share the vectors
     bags = read_bags_of(options.data, reading, network=network)

@@ -94,8 +94,8 @@ class Bags:
     groups : array of str, shape [N], optional
         Group of each bag, such as its patient, slide or scanner; no group may be in two splits.
     sites : array of str, shape [N], optional
-        Hospital or scanner that each bag comes from, empty if unknown; batches can be balanced by site. Stores and npz
-        files keep no sites; save them as a covariate there.
+        Hospital or scanner that each bag comes from, empty if unknown: the folds of a cross-validation by site.
+        Stores and npz files keep no sites; save them as a covariate there.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
     weights : array [N], optional

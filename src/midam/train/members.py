@@ -19,7 +19,7 @@ from midam.data.batch import InstanceReader, instance_tensor
 from midam.data.column_codes import CovariateCoder, fit_coder
 from midam.data.on_disk import fits, free_memory, on_disk
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
-from midam.errors import BagDataError, ConfigError, Note, given, listed, plural
+from midam.errors import ConfigError, Note, given, plural
 from midam.files import size_text
 from midam.nn.encoders import batch_norms
 from midam.nn.objectives import Objective
@@ -81,7 +81,6 @@ def build_members(
     values, binary = target.values(train), isinstance(target, Binary)
     config = with_objective(config, target).resolve(shape)
     _check_size(config, train, device)
-    sites = sites_to_balance(train, target, config.training.balance)
     for number in range(config.training.members):
         seeded = config.replace(seed=member_seed(config.run.seed, number))
         num_positive, num_negative, num_instances = config.training.batch
@@ -102,7 +101,6 @@ def build_members(
             num_negative=num_negative,
             num_instances=None if estimator.whole else num_instances,
             seed=seeded.run.seed,
-            sites=sites,
         )
         _check_anneal(seeded, model.pooling)
         channels_last(model, instance_shape=shape)
@@ -135,61 +133,6 @@ def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> 
         takes = f"{advice} takes {size_text(_COPIES * narrow)}"
         message = f"{networks} take up to {size_text(most)} of memory, with their gradients and copies: {takes}"
         warnings.warn(message, Note, stacklevel=2)
-
-
-def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArray[np.str_] | None:
-    """Return sites [N] of training bags if the setting `balance` names their column, else None.
-
-    Raises
-    ------
-    ConfigError
-        If the bags have no sites.
-    BagDataError
-        If a bag has no site, or each bag has a different site.
-
-    Warns
-    -----
-    UserWarning
-        If a class has no bags from a site, or all bags come from one site: class and site stay confounded there.
-    """
-    if balance is None:
-        return None
-    sites = train.sites
-    if sites is None:
-        raise ConfigError(
-            f"Expected bags with sites for `balance={balance!r}`, got none (in {train.source}); read them with "
-            f"`midam.read_bags(..., site_column={balance!r})`, or give `Bags` with `sites`."
-        )
-    unknown = train.ids[sites == ""].tolist()
-    if unknown:
-        raise BagDataError(
-            f"Expected a site of each training bag in the column {balance!r} of `balance`, got none for "
-            f"{listed(unknown)} (in {train.source}); fill it in, or write a word such as unknown as a site."
-        )
-    names = np.unique(sites)
-    if len(names) == len(sites) > 1:
-        raise BagDataError(
-            f"Expected several bags of each site in the column {balance!r} of `balance`, got a different site for each "
-            f"bag (in {train.source}); name the column of the hospital or scanner."
-        )
-    missing = _cannot_balance(train, target, names)
-    if missing:
-        warnings.warn(f"balance by {balance}: {missing} (in {train.source})", stacklevel=2)
-    return sites
-
-
-def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str:
-    """Return a message about classes that are missing at sites; empty if there are none."""
-    if len(names) == 1:
-        return f"all training bags come from {names[0]}: there is nothing to balance"
-    strata = target.turns(target.values(train))
-    lost = []
-    for stratum in np.unique(strata):
-        missing = names[~np.isin(names, train.sites[strata == stratum])].tolist()  # type: ignore[index]  # has sites
-        if missing:
-            name = dict(enumerate(target.stratum_names)).get(int(stratum), f"stratum {stratum}")
-            lost.append(f"{name} at {listed(missing)}")
-    return f"no training bags of {'; '.join(lost)}: class and site cannot be balanced there" if lost else ""
 
 
 class Checkpointed(nn.Module):
