@@ -356,11 +356,10 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     missing = [name for name in names if name not in places]
     if missing:
         absent, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
-        near = errors.nearest_columns(missing[:FEATURES_SHOWN], [name for name in features if name not in set(names)])
-        near = near.replace("The columns are", "Other columns are").replace("are no columns", "are no other columns")
+        near = errors.nearest_columns(missing[:FEATURES_SHOWN], features)
         raise BagDataError(
-            f"Expected the features of {reference}, got no {absent} ({count} missing, in {where}); add or rename the "
-            f"columns{': ' if near.startswith('did') else '. '}{near}"
+            f"Expected the features of {reference}, got no {absent} ({count} missing, in {where}); add or rename "
+            f"columns: {near}"
         )
     expected = set(names)
     extra = [name for name in features if name not in expected]
