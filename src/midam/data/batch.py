@@ -20,7 +20,7 @@ from torch.utils.data import Sampler as TorchSampler
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory, warn_of_memory
+from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory
 from midam.data.sampling import BagSampler, EpochPlan, Sampler
 from midam.data.validate import LARGEST, MOST, as_array, binary_labels, in_bag_order, refuse_other_order, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line, require_counts
@@ -36,19 +36,6 @@ _ROWS_AT_A_TIME = 65536
 _WORKERS_ON_DISK = 2
 
 
-def usable_device(device: torch.device | str) -> torch.device:
-    """Return a torch device by its name; raise a `ConfigError` if torch cannot use it."""
-    try:
-        usable = torch.device(device)
-        torch.empty(0, device=usable)
-    except (RuntimeError, TypeError, AssertionError) as error:
-        raise ConfigError(
-            f"Expected a `device` that torch can use here, such as 'cpu', got {device!r} ({first_line(error)}); name "
-            "another."
-        ) from None
-    return usable
-
-
 class InstanceReader:
     """Reader of the instances of a `Bags` by flat position, as tensors on one device.
 
@@ -60,8 +47,7 @@ class InstanceReader:
         Where the tensors go.
     resident : bool, optional
         Keep all instances on the device; raise a `ConfigError` if they do not fit. Default: on the CPU, keep instances
-        that are in memory, with a warning if a standardized copy does not fit; on a CUDA device, keep instances that
-        take less than half of its free memory.
+        that are in memory; on a CUDA device, keep instances that take less than half of its free memory.
     transform : callable, optional
         Function of the instances [M, ...]: applied once to resident instances, otherwise at each read.
     workers : int >= 0, optional
@@ -99,7 +85,7 @@ class InstanceReader:
         workers: int | None = None,
     ) -> None:
         refuse_columns(bags, "a training or a model")
-        self.device = usable_device(device)
+        self.device = torch.device(device)
         self._array = bags.instances
         self.transforms = transform is not None
         self._transform = transform or (lambda x: x)
@@ -118,8 +104,6 @@ class InstanceReader:
             self.all = self._loaded(bags)
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:
-            if transform is not None and self.device.type == "cpu":
-                warn_of_memory(_bytes(bags, widened=True), "a standardized copy of the instances", source=bags.source)
             self.all = self._transformed(np.ascontiguousarray(self._array[:]))
 
     def holds(self, bags: Bags) -> bool:
