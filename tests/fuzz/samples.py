@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import io
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -269,15 +268,6 @@ def _weights(suffix: str) -> Callable[[Path], None]:
     return make
 
 
-def _slideflow(folder: Path) -> None:
-    """Bags of Slideflow: features, places beside them, and how the slides were cut."""
-    _folder(_pt, ".pt")(folder)
-    for seed, name in enumerate("ab"):
-        torch.save(torch.from_numpy(_features(seed)), folder / f"files/{name}.pt")
-        np.savez(folder / f"files/{name}.index.npz", _coords(seed))
-    (folder / "files/bags_config.json").write_text(json.dumps({"extractor": "uni", "tile_um": 128, "tile_px": 256}))
-
-
 def _patho_bench(folder: Path) -> None:
     _folder(lambda p, s: np.save(p, _features(s)), ".npy")(folder)
     (folder / "k=all.tsv").write_text("slide_id\tlabel\tfold_0\tfold_1\na\t0\ttrain\ttest\nb\t1\ttest\ttrain\n")
@@ -491,7 +481,6 @@ def samples() -> dict[str, Sample]:
             text=("*.csv",),
         ),
         Sample("folds of splits", _patho_bench, ("k=all.tsv",), {**_FILES, "split_file": "k=all.tsv", "fold": 1}),
-        Sample("slideflow", _slideflow, ("files/*",), _FILES),
         Sample("weights", _weights(".pt"), ("weights.pt",), {"do": "weights", "path": "weights.pt"}, (everything,)),
         Sample(
             "weights safetensors",

@@ -3,27 +3,15 @@
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from midam.data.sources import file_names
 from midam.data.sources.file_names import FileReader, PartsReader, is_feature_folder
-from midam.data.sources.formats.npy import PARSING, read_archive
-from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
 from midam.errors import BagDataError, listed
-from midam.reading import parse_json, read_bytes
 
 # Tables, notes and settings, which are not data of a bag.
 _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".pdf", ".log")
 _NAMED, _SEARCHED, _DEPTH = 3, 1000, 4  # names in a message; folders that are searched for files, and their depth
-_INDEX_SUFFIXES = (".index.npz", ".index.npy")
-_ONLY = "arr_0"  # the name that numpy.savez gives an array without one
-_MOST_BYTES = 1 << 20  # of a configuration
-_WIDEST = 1_000_000  # micrometers: no slide is wider than a meter
-_CONFIG = "bags_config.json"  # of Slideflow, with the size of the tiles
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
@@ -141,49 +129,8 @@ def _by_family(
     families: dict[str, tuple[FileReader, list[Path]]] = {}
     for reader in readers:
         families.setdefault(reader.family or type(reader).__name__, (reader, []))
-    for path in without_indexes(inside):
+    for path in inside:
         taking = next((reader for reader in reversed(readers) if reader.takes(path)), None)
         if taking is not None and (path.is_dir() or not isinstance(taking, PartsReader)):
             families[taking.family or type(taking).__name__][1].append(path)
     return [(reader, paths) for reader, paths in families.values() if paths]
-
-
-def without_indexes(paths: Sequence[Path]) -> list[Path]:
-    """Return the files without index files, which hold the coordinates of the features in a file next to them."""
-    indexes = [path for path in paths if path.name.lower().endswith(_INDEX_SUFFIXES)]
-    features = {path.with_suffix("") for path in paths if not path.name.lower().endswith(_INDEX_SUFFIXES)}
-    extra = {path for path in indexes if path.with_suffix("").with_suffix("") in features}
-    return [path for path in paths if path not in extra]
-
-
-def with_index(opened: OpenFile, path: Path) -> OpenFile:
-    """Return an open file with the coordinates from the index file next to it, if it has none itself."""
-    index = next((file for file in (path.with_suffix(suffix) for suffix in _INDEX_SUFFIXES) if file.is_file()), None)
-    if opened.coords is not None or opened.cut or index is None:
-        return opened
-    if index.suffix.lower() == ".npz":
-        arrays, _ = read_archive(index, (_ONLY, COORDS))
-        coords = arrays.get(COORDS, next(iter(arrays.values()), None))
-    else:
-        with sound("a whole .npy file of plain numbers", index), PARSING:
-            coords = np.load(index, allow_pickle=False)
-    if coords is None:
-        raise BagDataError(f"Expected coordinates under {_ONLY} or {COORDS}, got none (in {index}); write them again.")
-    # Slideflow states the centers of its tiles.
-    attributes = dict(opened.attributes)
-    attributes[COORDS] = {**attributes.get(COORDS, {}), "place": "center", **_tile_size(path.parent / _CONFIG)}
-    return replace(opened, coords=coords, attributes=attributes, held=opened.held + coords.nbytes)
-
-
-def _tile_size(config: Path) -> dict[str, Any]:
-    """Return the side of a tile in micrometers that Slideflow states; empty if it states none, or a magnification."""
-    if not config.is_file():
-        return {}
-    with sound("a JSON object", config):
-        content = parse_json(read_bytes(config, error=BagDataError, most=_MOST_BYTES))
-    side = content.get("tile_um") if isinstance(content, dict) else None
-    if not isinstance(side, int | float):
-        return {}
-    if isinstance(side, bool) or not 0 < side < _WIDEST:
-        raise BagDataError(f"Expected tile_um between 0 and {_WIDEST}, got {side} (in {config}); correct or remove it.")
-    return {"tile_um": float(side)}
