@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import PartsReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import HEADER, ImageOptions, Places
 from midam.errors import BagDataError, listed
@@ -42,7 +42,7 @@ _PHASES = (
 _ACQUISITIONS = ("AcquisitionNumber", "FrameAcquisitionNumber")
 
 
-class DicomReader(PartsReader):
+class DicomReader(FileReader):
     """Reader of a DICOM series in a folder and its subfolders: slices or a volume, rescaled, MONOCHROME1 inverted.
 
     Among several series, `options.series` selects one. Slices, which are files or the frames of a file, are ordered by

@@ -2,9 +2,9 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import ImageOptions, Places, Request, file_suffix, refuse_unused
@@ -78,30 +78,9 @@ class FileReader(Reader):
         return self.suffixes[0] if self.suffixes else self.what
 
 
-class PartsReader(FileReader):
-    """Base of the readers of bags that are folders of files, each of which is a part of the bag, such as a slice."""
-
-    @abstractmethod
-    def has_parts(self, folder: Path) -> bool:
-        """Return whether files of this format are directly in a folder."""
-
-    @abstractmethod
-    def folders(self, folder: Path) -> Iterator[Path]:
-        """Yield a folder and its subfolders, at any depth, that have parts, by name."""
-
-    @abstractmethod
-    def is_one_bag(self, folders: Sequence[Path]) -> bool:
-        """Return whether the parts in these folders are one bag."""
-
-    @abstractmethod
-    def files_alone(self, folder: Path, *, named: Collection[str] = ()) -> list[Path]:
-        """Return the files of a folder if each is a bag of its own, of which a table has `named` some; else none."""
-
-
-def parts_reader() -> PartsReader:
-    """Return the reader of DICOM series."""
-    reader: PartsReader = READERS.find("dicom")()
-    return reader
+def parts_reader() -> Any:
+    """Return the reader of DICOM series, whose files are parts of a bag: `midam.imaging.dicom.DicomReader`."""
+    return READERS.find("dicom")()
 
 
 def file_readers(only: str | None = None) -> list[FileReader]:
@@ -109,12 +88,7 @@ def file_readers(only: str | None = None) -> list[FileReader]:
     named = None if only is None else READERS.find(only)
     if named is not None and issubclass(named, FileReader):
         return [named()]
-    return [reader() for reader in registered() if issubclass(reader, FileReader)]
-
-
-def registered() -> list[type[Reader]]:
-    """Return the readers of inputs and of files, in the order in which they were registered."""
-    return [READERS.find(name) for name in READERS.names()]
+    return [reader() for reader in map(READERS.find, READERS.names()) if issubclass(reader, FileReader)]
 
 
 def file_reader(path: Path, only: str | None = None) -> FileReader:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midam.data.sources import file_names
-from midam.data.sources.file_names import FileReader, PartsReader, is_feature_folder
+from midam.data.sources.file_names import FileReader, is_feature_folder, parts_reader
 from midam.errors import BagDataError, listed
 
 # Tables, notes and settings, which are not data of a bag.
@@ -26,9 +26,9 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     tables = {Path(path).resolve() for path in leave}
     readers = file_names.file_readers(reader)
     families = _by_family([folder], tables, readers)
-    if all(candidate.maybe_table for candidate, _ in families) and file_names.parts_reader().has_parts(folder):
+    if all(candidate.maybe_table for candidate, _ in families) and parts_reader().has_parts(folder):
         # An absolute path has a name, "." has none.
-        return file_names.parts_reader().files_alone(folder) or [Path(os.path.abspath(folder))]
+        return parts_reader().files_alone(folder) or [Path(os.path.abspath(folder))]
     if not families:
         below = _folders_below(folder)
         feature_folders = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
@@ -131,6 +131,6 @@ def _by_family(
         families.setdefault(reader.family or type(reader).__name__, (reader, []))
     for path in inside:
         taking = next((reader for reader in reversed(readers) if reader.takes(path)), None)
-        if taking is not None and (path.is_dir() or not isinstance(taking, PartsReader)):
+        if taking is not None and (path.is_dir() or not isinstance(taking, type(parts_reader()))):
             families[taking.family or type(taking).__name__][1].append(path)
     return [(reader, paths) for reader, paths in families.values() if paths]
