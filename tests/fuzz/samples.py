@@ -327,21 +327,6 @@ def _transformers(folder: Path) -> None:
     processor.save_pretrained(folder / "eyes")
 
 
-def _onnx(folder: Path) -> None:
-    """A network in an ONNX file whose weights lie in a second file."""
-    import onnx
-    from onnx import helper
-
-    rng = np.random.default_rng(0)
-    held = [onnx.numpy_helper.from_array(rng.normal(size=(5, 3, 16, 16)).astype(np.float32), "w")]
-    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[16, 16])
-    sides = [helper.make_tensor_value_info(name, 1, ["M", d, "h", "w"]) for name, d in (("x", 3), ("y", 5))]
-    graph = helper.make_graph([node], "g", sides[:1], sides[1:], held)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    outside = {"save_as_external_data": True, "location": "net.onnx.data", "size_threshold": 0}
-    onnx.save_model(model, folder / "net.onnx", **outside)
-
-
 def _settings(folder: Path) -> None:
     text = "pooling: attention\nepochs: 3\nlr: 0.1\nhidden: [8, 4]\nencoder_args: {}\nignore: [age, site]\nseed: 1\n"
     (folder / "settings.yaml").write_text(text)
@@ -489,7 +474,6 @@ def samples() -> dict[str, Sample]:
             {"do": "weights", "path": "weights.safetensors"},
         ),
         Sample("transformers", _transformers, ("eyes/*",), {"do": "network", "name": "hf:eyes"}, text=("*.json",)),
-        Sample("onnx", _onnx, ("net.onnx", "net.onnx.data"), {"do": "network", "name": "onnx:net.onnx"}),
         Sample("store", _store, ("store/*",), {"do": "store"}, summed=(everything,)),
         Sample("run", _run, ("run/model.pt",), {"do": "predict"}, summed=(everything,)),
         Sample("checkpoint", _run, ("run/checkpoints/*.pt",), {"do": "resume"}, summed=(everything,)),

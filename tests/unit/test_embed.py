@@ -473,26 +473,6 @@ def test_two_processes_embed_what_one_does(images, monkeypatch):
             assert found[number].tobytes() == whole[2 * number + part].tobytes()
 
 
-def test_several_devices_embed_the_same_bytes(images, monkeypatch):
-    bags, used = midam.read_bags("images", labels="labels.csv", images=ImageOptions(patch_size=STRIDE)), []
-    copies = embed_bags_module._copies
-
-    def noted(*how):
-        found = copies(*how)
-        used.extend(found)
-        return found
-
-    monkeypatch.setattr(embed_bags_module, "_copies", noted)
-    two = midam.embed_bags(bags, TINY, "two.store", devices=2)
-    one = midam.embed_bags(bags, TINY, "one.store")
-    assert len(used) == 3
-    assert len({id(network) for network in used}) == 3
-    assert [two[number].tobytes() for number in range(len(two))] == [
-        one[number].tobytes() for number in range(len(one))
-    ]
-    assert main(["embed", "images", "--labels", "labels.csv", "--encoder", TINY, "--devices", "0", "--out", "n"]) == 2
-
-
 def test_slices_of_volumes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scans").mkdir()
@@ -838,7 +818,7 @@ def test_a_comparison_on_pixels_says_how_to_compare_on_vectors(monkeypatch, caps
     assert "midam embed" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "hf:facebook/dinov2", "timm:vit.x", "onnx:n.onnx"])
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "hf:facebook/dinov2", "timm:vit.x"])
 def test_settings_refuse_a_frozen_network_as_one_that_is_trained(name):
     with pytest.raises(ConfigError, match=f"{name}.*`midam.embed_bags`, and train"):
         midam.Settings(encoder=name)
@@ -884,7 +864,7 @@ def test_vectors_of_another_recipe_are_refused_by_name(images, capsys):
         BagDataError, match=r"vectors of weights 0{12}, on which R was trained, got [0-9a-f]{12} \(in D\)"
     ):
         check_recipe({**recipe, "weights": "0" * 64}, recipe, run="R", data="D")
-    for here, there in (("onnx:/here/n.onnx", "onnx:/n.onnx"), ("timm:local-dir:/here/n", "timm:local-dir:/n")):
+    for here, there in (("hf:/here/n", "hf:/n"), ("timm:local-dir:/here/n", "timm:local-dir:/n")):
         check_recipe({**recipe, "network": here}, {**recipe, "network": there}, run="R", data="D")
     with pytest.raises(
         BagDataError, match=r"vectors of whole images, on which R was trained, got patches of images or"
@@ -915,68 +895,11 @@ def test_a_network_that_a_run_names_is_not_imported(images, monkeypatch):
     torch.save(found, "run/model.pt")
     with pytest.raises(ConfigError, match=r"known encoder, got 'strange_eyes\.Tiny' \(in run/model\.pt\)"):
         midam.load_run("run")
-    found["data"]["cut"]["network"] = "onnx:strange_eyes.Tiny"
+    found["data"]["cut"]["network"] = "timm:strange_eyes.Tiny"
     torch.save(found, "run/model.pt")
     assert main(["predict", "run", "images", "--out", "p.csv"]) == 2
     assert not made.exists()
     sys.modules.pop("strange_eyes", None)
-
-
-def test_an_onnx_file(images):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    net, make = Tiny(), onnx.helper
-    weights = {"w": net.conv.weight.detach().numpy(), "b": net.conv.bias.detach().numpy()}
-    node = make.make_node("Conv", ["x", "w", "b"], ["y"], strides=[STRIDE] * 2)
-    sides = [make.make_tensor_value_info(n, 1, ["M", d, None, None]) for n, d in (("x", 3), ("y", 5))]
-    held = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
-    graph = make.make_graph([node], "g", sides[:1], sides[1:], held)
-    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], ir_version=8)
-    onnx.save(model, "n.onnx")
-    network = midam.load_network("onnx:n.onnx")
-    assert (network.width, network.stride) == (5, STRIDE)
-    x = torch.rand(2, 3, 48, 32)
-    torch.testing.assert_close(network.maps(x), net(x).detach(), rtol=1e-5, atol=1e-5)
-    (images / "bad.onnx").write_bytes(b"no")
-    with pytest.raises(ConfigError, match=r"Expected an ONNX file, got another or none: .*bad\.onnx.* name that store"):
-        midam.load_network("onnx:bad.onnx")
-
-
-def test_external_weights_of_an_onnx_file_are_in_its_digest(images, monkeypatch):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    make, digests, x = onnx.helper, [], torch.rand(1, 3, 32, 32)
-    for value in (0.5, 2.0):
-        held = [onnx.numpy_helper.from_array(np.full((5, 3, 16, 16), value, np.float32), "w")]
-        node = make.make_node("Conv", ["x", "w"], ["y"], strides=[STRIDE] * 2)
-        sides = [make.make_tensor_value_info(n, 1, ["M", d, "h", "w"]) for n, d in (("x", 3), ("y", 5))]
-        graph = make.make_graph([node], "g", sides[:1], sides[1:], held)
-        model = make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], ir_version=8)
-        (images / f"net{value}").mkdir()
-        more = {"save_as_external_data": True, "location": "n.onnx.data", "size_threshold": 0}
-        onnx.save_model(model, f"net{value}/n.onnx", **more)
-        network = midam.load_network(f"onnx:net{value}/n.onnx")
-        digests.append(network.weights)
-        total = torch.nn.functional.avg_pool2d(x.sum(1), STRIDE) * STRIDE**2 * value
-        torch.testing.assert_close(network.maps(x)[:, 0], total, rtol=1e-4, atol=1e-3)
-    assert (images / "net0.5/n.onnx").read_bytes() == (images / "net2.0/n.onnx").read_bytes()
-    assert digests[0] != digests[1]
-    (images / "net2.0/n.onnx.data").unlink()
-    monkeypatch.chdir("net0.5")  # the weights of another network in the working folder are not taken
-    with pytest.raises(ConfigError, match="Expected an ONNX file, got another or none: FileNotFoundError"):
-        midam.load_network("onnx:../net2.0/n.onnx")
-
-
-def test_an_onnx_file_with_channels_last_is_refused(images):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    make = onnx.helper
-    node = make.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2], keepdims=0)
-    x, y = make.make_tensor_value_info("x", 1, ["M", "h", "w", 3]), make.make_tensor_value_info("y", 1, ["M", 3])
-    graph = make.make_graph([node], "g", [x], [y])
-    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 13)], ir_version=8), "last.onnx")
-    with pytest.raises(ConfigError, match=r"Expected a network for images \[1, 3, 224, 224\], got an error of onnx:"):
-        midam.load_network("onnx:last.onnx")
 
 
 def test_a_model_of_transformers_from_its_folder(images, monkeypatch):
@@ -1342,7 +1265,7 @@ def test_weights_of_timm_run_no_code_and_must_be_those_of_the_model(images):
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
-    for package, name in (("timm", "timm:vit_tiny"), ("transformers", "hf:x"), ("onnxruntime", "onnx:x")):
+    for package, name in (("timm", "timm:vit_tiny"), ("transformers", "hf:x")):
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(
             MidamError, match=f"Expected the package {package} for {name.partition(':')[0]}:.*, got none; run"

@@ -1,6 +1,5 @@
 """Turn bags of images, patches or slices into bags of vectors: each instance passes once through a frozen network."""
 
-import copy
 import hashlib
 import json
 import re
@@ -11,7 +10,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,7 +23,7 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows, source_paths
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.write import plan_digest, stamp
-from midam.errors import BagDataError, CheckpointError, ConfigError, Note, RunStoppedError, plural, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, Note, RunStoppedError, plural
 from midam.files import write_text
 from midam.imaging.network import Network, assembled, intensities, passed, standardized
 from midam.imaging.networks import load_network
@@ -41,7 +39,7 @@ _KEYS = "files.json"  # in a store of vectors: a key that identifies each bag
 _CELLS = 1024  # of an image in one pass: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices in one pass
 _LARGEST_SIDE = 2048
-_PLACED = ("hf:", "timm:", "onnx:")  # prefixes of names with a path, which may differ between machines
+_PLACED = ("hf:", "timm:")  # prefixes of names with a path, which may differ between machines
 _WAYS = {"cells": "whole images", "patches": "patches of images or slides", "slices": "slices of scans"}
 _LOSS = 0.01  # of a number, and of the numbers of a block: what float16 may change
 _LONG = 4096  # instances of a bag that is too large to have two in memory
@@ -57,10 +55,10 @@ class EmbeddedRows(Rows):
     block_bags = 2  # few, so that little is computed again after a stop
     chunk_bytes = 1 << 18  # a few blocks
 
-    def __init__(self, bags: Bags, networks: Sequence[Network], *, recipe: Mapping[str, Any]) -> None:
-        self.shape, self.dtype = (len(bags.instances), networks[0].width), np.dtype(recipe["dtype"])
+    def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any]) -> None:
+        self.shape, self.dtype = (len(bags.instances), network.width), np.dtype(recipe["dtype"])
         self._raw, self._bags = bags.instances, bags
-        self._networks, self._started = [(network, threading.Lock()) for network in networks], count()
+        self._network, self._turn = network, threading.Lock()
         self._recipe, self._cells = recipe, recipe["way"] == "cells"
         # Images of a bag of several files pass one at a time.
         files = self._raw.files.offsets if isinstance(self._raw, FileRows) else bags.starts
@@ -69,7 +67,7 @@ class EmbeddedRows(Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
-        self._local = threading.local()  # for each thread: the last block, the open file, the network
+        self._local = threading.local()  # for each thread: the last block, the open file
         self._kept: tuple[NDArray[Any] | Rows, NDArray[np.int64]] | None = None
 
     def take_kept(self, bags: Bags, place: str | Path) -> NDArray[np.bool_]:
@@ -156,12 +154,10 @@ class EmbeddedRows(Rows):
 
     def _passed(self, images: NDArray[Any], low: int, *, cells: bool) -> torch.Tensor:
         """Pass images, the first of which is the instance `low`, through the network: its feature map, or vectors."""
-        if not hasattr(self._local, "network"):
-            self._local.network = self._networks[next(self._started) % len(self._networks)]
-        network, turn = self._local.network
-        x = torch.from_numpy(intensities(images, self._span(low))).to(device_of(network) or "cpu")
+        network = self._network
+        x = torch.from_numpy(intensities(images, self._span(low))).to(device_of(network))
         del images
-        with torch.inference_mode(), turn:
+        with torch.inference_mode(), self._turn:
             return passed(network.maps if cells else network.vectors, standardized(x, self._recipe), network.name)
 
     def _in_type(self, vectors: NDArray[Any]) -> NDArray[Any]:
@@ -229,32 +225,19 @@ def described(recipe: Mapping[str, Any]) -> str:
     return f"{recipe['way']} of {side}{size}: one vector each by {recipe['network']}"
 
 
-def embedded(
-    bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto", devices: int = 1
-) -> Bags:
+def embedded(bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto") -> Bags:
     """Return bags of vectors that are computed when they are read; their `cut` holds the recipe."""
     recipe = recipe if "bits" in recipe else {**recipe, **pixel_facts(bags)}
-    rows = EmbeddedRows(bags, _copies(network, accelerator, devices), recipe=recipe)
+    gpu = torch.cuda.is_available() and accelerator != "cpu"
+    if accelerator == "cuda" and not gpu:
+        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
+    rows = EmbeddedRows(bags, network.to("cuda" if gpu else "cpu"), recipe=recipe)
     return bags.replace(instances=rows, cut={**(bags.cut or {}), **recipe}, digests=None)
 
 
-def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
-    """Return copies of the network, one for each GPU, or all on the CPU."""
-    require_counts(devices=devices)
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() and accelerator != "cpu" else 0
-    if accelerator == "cuda" and not gpus:
-        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
-    if gpus and devices > gpus:
-        raise ConfigError(f"Expected at most {gpus} devices, the GPUs of this machine, got {devices}; give fewer.")
-    if devices > 1 and device_of(network) is None:
-        raise ConfigError(f"Expected 1 device for {network.name}, which cannot be copied, got {devices}; give 1.")
-    copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
-    return [copied.to(f"cuda:{number}" if gpus else "cpu") for number, copied in enumerate(copies)]
-
-
-def device_of(network: Network) -> torch.device | None:
-    """Return the device of a network's weights; None if they are not torch tensors."""
-    return next((weights.device for weights in network.parameters()), None)
+def device_of(network: Network) -> torch.device:
+    """Return the device of a network's weights; the CPU if it has none."""
+    return next((weights.device for weights in network.parameters()), torch.device("cpu"))
 
 
 def embed_bags(
@@ -265,7 +248,6 @@ def embed_bags(
     dtype: Dtype = "float16",
     size: int | None = None,
     accelerator: str = "auto",
-    devices: int = 1,
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
     """Pass each instance of bags once through a frozen network, and write the vectors into a store.
@@ -289,8 +271,6 @@ def embed_bags(
         Side of the square to which patches or slices are resized; default: by the network.
     accelerator : {"auto", "cpu", "cuda"}
         Device of the network.
-    devices : int, default 1
-        GPUs that embed together, or copies of the network on the CPU; the bytes are the same.
     on_bag : callable, optional
         Called with the position of each finished bag.
 
@@ -301,8 +281,8 @@ def embed_bags(
     """
     network = encoder if isinstance(encoder, Network) else load_network(encoder)
     recipe = make_recipe(bags, network, dtype=dtype, size=size)
-    made = embedded(bags, network, recipe, accelerator=accelerator, devices=devices)
-    return open_store(_write(made, Path(out), jobs=devices * _jobs(made), on_bag=on_bag))
+    made = embedded(bags, network, recipe, accelerator=accelerator)
+    return open_store(_write(made, Path(out), jobs=_jobs(made), on_bag=on_bag))
 
 
 def cached_store(

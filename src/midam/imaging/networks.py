@@ -1,4 +1,4 @@
-"""Networks by name: EfficientNet-Lite0, and those of transformers, timm, ONNX files and modules of plug-ins."""
+"""Networks by name: EfficientNet-Lite0, and those of transformers, timm and modules of plug-ins."""
 
 import hashlib
 import inspect
@@ -36,7 +36,7 @@ def load_network(name: str) -> Network:
     ----------
     name : str
         A name of `midam.registry.NETWORKS`; ``hf:NAME`` (a model of transformers, by its name on the hub or its
-        folder), ``timm:NAME``, ``onnx:FILE``; or a name that a plug-in added to `midam.registry.ENCODERS`.
+        folder), ``timm:NAME``; or a name that a plug-in added to `midam.registry.ENCODERS`.
 
     Raises
     ------
@@ -271,43 +271,6 @@ class TimmNetwork(_Tried):
         return features
 
 
-class OnnxNetwork(_Tried):
-    """The first output of an ONNX file on the CPU, for images standardized as in ImageNet."""
-
-    layer = "output"
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        source = str(Path(source).resolve())
-        self.name = f"onnx:{source}"
-        runtime, onnx = (need_package(name, f"for {self.name}", extra="export") for name in ("onnxruntime", "onnx"))
-        content = Path(source).read_bytes() if Path(source).is_file() else b""
-        digest, options = hashlib.sha256(content), runtime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        try:
-            tensors = onnx.external_data_helper._get_all_tensors(onnx.load_model_from_string(content))
-            entries = [entry for tensor in tensors for entry in tensor.external_data]
-            for name in sorted({entry.value for entry in entries if entry.key == "location"}):
-                digest.update((Path(source).parent / name).read_bytes())
-            self._session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-            shape = self._session.get_inputs()[0].shape
-            self._single, side = shape[0] == 1, shape[-2]
-        except Exception as error:  # onnxruntime raises its own errors
-            raise ConfigError(
-                f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path. For a "
-                "run, embed the data by `midam embed` with the file where it is now, and name that store."
-            ) from None
-        self.weights, self.sides = digest.hexdigest(), (side, side) if isinstance(side, int) else None
-        self.tried()
-        self.stride = None if self.sides is not None else self.stride  # it takes only images of this size
-
-    def output(self, images: Tensor) -> Tensor:
-        """Return the first output of the session."""
-        name = self._session.get_inputs()[0].name
-        parts = torch.split(images, 1) if self._single else [images]
-        return torch.cat([torch.from_numpy(self._session.run(None, {name: part.cpu().numpy()})[0]) for part in parts])
-
-
 class FineTuned(nn.Module):
     """The encoder "fine-tuned", which continues to train a pretrained network.
 
@@ -318,7 +281,7 @@ class FineTuned(nn.Module):
     instance_shape : tuple of int
         [C, H, W] with one channel or three.
     network : str
-        Name of the network, see `load_network`; an ONNX file cannot be trained.
+        Name of the network, see `load_network`.
 
     Raises
     ------
