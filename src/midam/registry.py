@@ -313,7 +313,6 @@ NETWORKS = Registry(
     {
         "efficientnet-lite0": "midam.imaging.networks.EfficientNetLite0",
         "hf:": "midam.imaging.networks.TransformersNetwork",
-        "timm:": "midam.imaging.networks.TimmNetwork",
     },
     base="midam.imaging.network.Network",
 )

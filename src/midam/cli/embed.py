@@ -36,7 +36,7 @@ def parser() -> Parser:
     """Return the parser of the command."""
     embed = Parser("embed", _TEXT)
     embed.add_argument("data", help=DATA)
-    names = f"{', '.join(NETWORKS.names())}, or an encoder of a plug-in; hf: and timm: take a name"
+    names = f"{', '.join(NETWORKS.names())}, or an encoder of a plug-in; hf: takes a name"
     embed.add_argument("--encoder", default="efficientnet-lite0", metavar="NAME", help=f"network: {names}")
     embed.add_argument("--out", required=True, metavar="STORE", help="folder to write")
     text = "side of the square to which patches or slices are resized; default: the network's size"

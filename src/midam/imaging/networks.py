@@ -1,4 +1,4 @@
-"""Networks by name: EfficientNet-Lite0, and those of transformers, timm and modules of plug-ins."""
+"""Networks by name: EfficientNet-Lite0, and those of transformers and of plug-ins."""
 
 import hashlib
 import inspect
@@ -36,7 +36,7 @@ def load_network(name: str) -> Network:
     ----------
     name : str
         A name of `midam.registry.NETWORKS`; ``hf:NAME`` (a model of transformers, by its name on the hub or its
-        folder), ``timm:NAME``; or a name that a plug-in added to `midam.registry.ENCODERS`.
+        folder); or a name that a plug-in added to `midam.registry.ENCODERS`.
 
     Raises
     ------
@@ -233,42 +233,6 @@ def _processor(package: Any, source: str, model_type: str) -> Any:
         f"Expected an image processor that runs without torchvision, got {kind} (of hf:{source}); name a model "
         "with another one."
     )
-
-
-class TimmNetwork(_Tried):
-    """A model of timm by its name, including ``hf-hub:...`` and ``local-dir:...``, with its data configuration.
-
-    Weights are read only as tensors or from safetensors; their names must be those of the model.
-    """
-
-    layer = "features"
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        kind, colon, folder = source.partition(":")
-        source = f"{kind}:{Path(folder).resolve()}" if colon and kind == "local-dir" else source
-        self.name = f"timm:{source}"
-        timm = need_package("timm", f"for {self.name}", extra="timm")
-        try:
-            # Created with a classifier: without it, timm leaves weights random that are missing in the file.
-            self.model: Any = timm.create_model(source, pretrained=True)
-            self.model.reset_classifier(0)
-        except Exception as error:  # the hub, timm and readers of weights may raise any error
-            raise ConfigError(
-                f"Expected a model of timm, got none for {source!r}: {first_line(error)}; correct the name, or log in "
-                "to the hub if it asks for a token."
-            ) from None
-        config = timm.data.resolve_model_data_config(self.model)
-        self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
-        self.sides, self.weights = (config["input_size"][1],) * 2, weights_digest(self.model)
-        self.tried()
-
-    def output(self, images: Tensor) -> Tensor:
-        """Return the feature map of a convolutional network, or pooled vectors of a transformer."""
-        features: Tensor = self.model.forward_features(images)
-        if features.ndim != 4 or features.shape[1] != self.model.num_features:
-            features = self.model.forward_head(features)
-        return features
 
 
 class FineTuned(nn.Module):
