@@ -177,7 +177,7 @@ def test_bad_fields_are_named(arguments, message):
         ([np.ones((2, 3)), np.ones((0, 3))], "got none .in memory, bag 1"),
         ([np.ones((2, 3)), np.ones((1, 4))], r"got \(4,\) .in memory, bag 1"),
         ([np.ones(3)], r"got shape \(3,\)"),
-        ([np.ones((2, 0))], "at least one feature"),
+        ([np.ones((2, 0))], "Expected instances as an array .instances, features"),
         ([np.array([["x"]])], "real numbers"),
         ([], "at least one bag"),
         ([np.ones((2, 2)), np.array([[1.0, 1.0], [1.0, np.nan]])], "got nan at instance 1, column 1 .*bag 1"),

@@ -166,10 +166,8 @@ class Bags:
         X = validate.as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
         numbers = validate.int_array(bag, "bag numbers", source)
         if X.ndim == 0 or len(X) != len(numbers):
-            raise BagDataError(
-                f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
-                f"(in {source}); give both the same length."
-            )
+            got = f"{len(numbers)} for instances {X.shape} (in {source})"
+            raise BagDataError(f"Expected one bag number for each instance, got {got}; give both the same length.")
         ids, outcome = fields.get("ids"), fields.get("outcome")
         names = None if ids is None else validate.id_array(ids, source)
         values = outcome.values if y is None and outcome is not None else y
@@ -223,10 +221,7 @@ class Bags:
         if coords is not None:
             rows = [validate.as_array(part) for part in coords]
             if [len(c) for c in rows] != sizes.tolist():
-                raise BagDataError(
-                    f"Expected coordinates as long as the bags, got other lengths (in {source}); give one row of "
-                    "coordinates for each instance."
-                )
+                raise BagDataError(f"Expected one row of coordinates for each instance, got others (in {source}).")
             fields["coords"] = validate.concatenate(rows, names, "coordinates", source)
         fields["ids"] = names if ids is None else ids
         bags = cls(instances, sizes=sizes, source=source, **{"labels": labels, **fields})
@@ -412,10 +407,8 @@ class Bags:
     def require_labels(self) -> NDArray[np.int64]:
         """Return labels 0 or 1, int64 [N]; refuse bags without labels or with another target."""
         if self.outcome is not None:
-            raise BagDataError(
-                f"Expected labels of two classes, got the target {self.outcome.target!r} (in {self.source}); name "
-                "a positive value, or use a method for this target."
-            )
+            got = f"the target {self.outcome.target!r} (in {self.source})"
+            raise BagDataError(f"Expected labels of two classes, got {got}; name a positive value.")
         if self.labels is None:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels

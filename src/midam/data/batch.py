@@ -408,20 +408,16 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         except (TypeError, ValueError, OverflowError) as error:
             raise BagDataError(f"Expected a list of arrays, one per bag ({first_line(error)}); give one.") from None
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
-            raise BagDataError(
-                f"Expected one label, or one row of labels, for each of {len(self.sizes)} bags, got {values.dtype} "
-                f"{values.shape}; give numbers, one entry per bag."
-            )
+            got = f"{values.dtype} {values.shape}; give numbers"
+            raise BagDataError(f"Expected a label, or a row of labels, for each of {len(self.sizes)} bags, got {got}.")
         self.labels = instance_tensor(np.array(values))
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
         shapes = [tuple(shape[1:]) for _, shape in known if shape is not None]
         odd = next((i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]), None)
         if odd is not None:
-            raise BagDataError(
-                f"Expected bags [n, ...] whose instances have one shape, got {list(shapes[0])} and "
-                f"{list(shapes[odd])} (in bag {odd}); give all instances the same shape, one row each."
-            )
+            got = f"{list(shapes[0])} and {list(shapes[odd])} (in bag {odd})"
+            raise BagDataError(f"Expected bags [n, ...] whose instances have one shape, got {got}; give one row each.")
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -451,10 +447,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         if x.is_floating_point():
             known = x.abs() <= MOST  # not NaN either
             if not known.all():
-                raise BagDataError(
-                    f"Expected finite numbers of at most 2^64, got {x[~known][0].item():g} (in bag {index}); fill or "
-                    "drop marks of missing values."
-                )
+                got = f"{x[~known][0].item():g} (in bag {index})"
+                raise BagDataError(f"Expected finite numbers of at most 2^64, got {got}; fill missing values.")
             x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
         return x
 
@@ -498,10 +492,8 @@ class BalancedBags(TorchSampler[list[int]]):
         self._sampler = BagSampler(labels, np.ones(len(binary_labels(labels)), int), num_instances=None, **settings)
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
         if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
-            raise ConfigError(
-                f"Expected a rank from 0 to num_ranks - 1, and num_ranks a divisor of the {self.batch_size} bags of a "
-                f"batch, got {rank} of {num_ranks}; change the rank, num_positive or num_negative."
-            )
+            wanted = f"a rank below num_ranks, and num_ranks a divisor of the {self.batch_size} bags of a batch"
+            raise ConfigError(f"Expected {wanted}, got {rank} of {num_ranks}; change one of them.")
         self._rank, self._num_ranks, self._left = rank, num_ranks, 0
 
     def __len__(self) -> int:

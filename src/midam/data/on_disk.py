@@ -337,10 +337,8 @@ def require_memory(needed: int, *, device: "torch.device", source: str) -> None:
     """Refuse to keep all instances on a device, as the setting `resident` asks, where they do not fit."""
     free = free_memory(device)
     if needed > free:
-        raise ConfigError(
-            f"Expected {size_text(needed)} of free memory on the device {device}, where `resident=True` keeps all "
-            f"instances, got {size_text(free)} (in {source}); leave out `resident` to read instances as they are drawn."
-        )
+        wanted = f"{size_text(needed)} of free memory on the device {device}, where `resident=True` keeps all instances"
+        raise ConfigError(f"Expected {wanted}, got {size_text(free)} (in {source}); leave out `resident`.")
 
 
 def fits(needed: int) -> bool:

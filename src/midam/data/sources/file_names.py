@@ -97,10 +97,8 @@ def file_reader(path: Path, only: str | None = None) -> FileReader:
     for reader in reversed(readers):
         if reader.takes(path):
             return reader
-    raise BagDataError(
-        f"Expected a file of instances ({', '.join(known_suffixes(readers))}) or the folder of a DICOM series, got "
-        f"{repr(path.suffix) if path.suffix else 'no suffix'} (in {path}); convert the file."
-    )
+    known, got = ", ".join(known_suffixes(readers)), f"{path.suffix or 'no suffix'!r} (in {path}); convert the file"
+    raise BagDataError(f"Expected a file of instances ({known}) or the folder of a DICOM series, got {got}.")
 
 
 def check_options(request: Request, paths: Sequence[Path]) -> None:
@@ -147,11 +145,8 @@ def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
     seen: dict[str, Path] = {}
     for path, name in zip(paths, full):
         if name in seen:
-            raise BagDataError(
-                f"Expected one file per name, got {seen[name].relative_to(folder)} and {path.relative_to(folder)} (in "
-                f"{folder}); rename one, read only the folder of one, or write a manifest with the columns bag, path, "
-                "label."
-            )
+            got = f"{seen[name].relative_to(folder)} and {path.relative_to(folder)} (in {folder})"
+            raise BagDataError(f"Expected one file per name, got {got}; rename one, or write a manifest.")
         seen[name] = path
     return full
 
@@ -207,10 +202,7 @@ class NameIndex:
         candidates = self._candidates(name)
         if len(candidates) > 1:
             first, second = (self.names[at] for at in candidates[:2])
-            folders = ", or read only the folder of one" if "/" in first else ""
-            raise BagDataError(
-                f"Expected one file {name!r}, got {first!r} and {second!r}; write the whole name in the table{folders}."
-            )
+            raise BagDataError(f"Expected one file {name!r}, got {first!r} and {second!r}; write the whole name.")
         return candidates[0] if candidates else None
 
     def certain(self, name: str) -> int | None:

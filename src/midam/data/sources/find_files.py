@@ -39,10 +39,8 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
         empty = [path for path in below if is_feature_folder(path) or file_names.scale_folder(path / "features")]
         # A job of TRIDENT without features leaves only thumbnails and contours.
         if reader is None and empty and not feature_folders and families and not _of_features(families[0][0]):
-            raise BagDataError(
-                f"Expected files of features in {empty[-1].relative_to(folder)}, got none, and {families[0][0].title} "
-                f"files elsewhere (in {folder}); write the features first, or name the folder of those files."
-            )
+            got = f"none, and {families[0][0].title} files elsewhere (in {folder}); name the folder of those"
+            raise BagDataError(f"Expected files of features in {empty[-1].relative_to(folder)}, got {got}.")
     if not families:
         raise _nothing(folder)
     first = families[0][0]
@@ -113,11 +111,9 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
 def _nothing(folder: Path) -> BagDataError:
     """Return the error about a folder without files."""
     inside = listed([path.name for path in sorted(folder.iterdir())])
-    return BagDataError(
-        f"Expected feature files, images, slides or volumes ({', '.join(file_names.known_suffixes())}), got "
-        f"{inside or 'an empty folder'} (in {folder}); name the folder that holds them, or a manifest: a CSV with the "
-        "columns bag, path, label, where path is a file or the folder of a series."
-    )
+    known, got = ", ".join(file_names.known_suffixes()), f"{inside or 'an empty folder'} (in {folder})"
+    text = f"Expected feature files, images, slides or volumes ({known}), got {got}"
+    return BagDataError(f"{text}; name the folder that holds them, or a manifest with the columns bag, path, label.")
 
 
 def _by_family(

@@ -20,7 +20,7 @@ from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Requ
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.target_labels import CODED, TargetLabels
-from midam.errors import BagDataError, ConfigError, given
+from midam.errors import BagDataError, ConfigError
 from midam.names import name_of
 
 
@@ -55,9 +55,9 @@ class FolderReader(BagReader):
         if images := _files_of_their_own(paths, named):
             paths, alone = images, False
         if alone and request.require_labels:
+            got = f"the slices of one series (in {folder})"
             raise BagDataError(
-                f"Expected a folder of series, each in its own folder, got the slices of one series (in {folder}); "
-                "name the folder above it, or, if each file is a separate image or scan, name the files with `labels`."
+                f"Expected folders of series, got {got}; name the folder above it, or files with `labels`."
             )
         paths, names = scan_folders(paths + _named_below(paths, folder, named), request, named)
         if not alone:
@@ -71,10 +71,8 @@ class FolderReader(BagReader):
         bags, groups = np.array(names), labels.table["groups"]
         if by_patient:
             if labels.patients is None:
-                raise BagDataError(
-                    f"Expected a column of patients without gaps, got none (in {request.labels}); name it with "
-                    f"`groups`, or leave out {given(bag_by='patient')}."
-                )
+                got = f"none (in {request.labels})"
+                raise BagDataError(f"Expected a column of patients without gaps, got {got}; name it with `groups`.")
             # A patient that is a bag is not a group too.
             same = groups is not None and np.array_equal(groups, labels.patients)
             bags, groups = labels.patients, None if same and request.groups is None else groups

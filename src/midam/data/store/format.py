@@ -123,15 +123,11 @@ def read_description(folder: Path) -> Description:
     path = folder / DESCRIPTION
     content = read_json(path)
     if content is None:
-        raise BagDataError(
-            f"Expected a store, got no complete {DESCRIPTION} (in {folder}); repeat the command of a stopped import "
-            "to continue it."
-        )
+        got = f"no complete {DESCRIPTION} (in {folder})"
+        raise BagDataError(f"Expected a store, got {got}; repeat the command of a stopped import to continue it.")
     version = content.get("version")
     if version != VERSION:
-        raise BagDataError(
-            f"Expected a store of version {VERSION}, got {version!r} (in {path}); read it with the midam that wrote it."
-        )
+        raise BagDataError(f"Expected a store of version {VERSION}, got {version!r} (in {path}); import it again.")
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
         raise BagDataError(f"Expected {DESCRIPTION} as it was written, got another (in {path}); {_ADVICE}.")

@@ -102,10 +102,8 @@ def _refuse_foreign(data: Any, name: str, path: Path) -> None:
     chunks = data.chunks and math.prod(-(-size // chunk) for size, chunk in zip(data.shape, data.chunks))
     written = data.id.get_num_chunks() == chunks if chunks else data.id.get_storage_size() > 0
     if not written:
-        raise BagDataError(
-            f"Expected {name!r} {list(data.shape)} in full, got a part of it (in {path}): the rest was never written, "
-            "and would read as zeros; extract the slide again."
-        )
+        got = f"a part of it (in {path}): the rest was never written"
+        raise BagDataError(f"Expected {name!r} {list(data.shape)} in full, got {got}; extract the slide again.")
 
 
 def _is_array(folder: Path) -> bool:
@@ -137,10 +135,8 @@ def _refuse_codecs(folder: Path) -> None:
     wrong = [name for name in codecs if name.removeprefix("numcodecs.") not in _CODECS]
     if wrong or metadata.get("dtype") == "|O":
         got = f"the codec {wrong[0]!r}" if wrong else "Python objects"
-        raise BagDataError(
-            f"Expected plain numbers with known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); write "
-            "the array again with one of these."
-        )
+        known = f"({', '.join(_CODECS[:8])}, ...)"
+        raise BagDataError(f"Expected plain numbers with known codecs {known}, got {got} (in {folder}); use one.")
 
 
 def _refuse_cut(path: Path, folder: Path) -> None:

@@ -164,10 +164,8 @@ class CsvReader(FileReader):
         for column in frame.columns:
             if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
                 wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]
-                raise BagDataError(
-                    f"Expected only numbers, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); keep only "
-                    "features in the CSV of a bag."
-                )
+                got = f"{str(wrong.iloc[0])!r} in column {column!r} (in {path})"
+                raise BagDataError(f"Expected only numbers, got {got}; keep only features in the CSV of a bag.")
         array = frame.to_numpy(dtype=np.float64)
         if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
             with np.errstate(over="ignore"):  # values beyond float32 become infinite: reading them is refused
@@ -198,10 +196,8 @@ class TensorReader(FileReader):
             try:
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
             except pickle.UnpicklingError as error:
-                raise BagDataError(
-                    f"Expected only tensors and plain containers, got other Python objects, which are not loaded, or "
-                    f"damage (in {path}); save the features again: torch.save(tensor, path)."
-                ) from error
+                got = f"other Python objects, which are not loaded, or damage (in {path}); save the features again"
+                raise BagDataError(f"Expected only tensors and plain containers, got {got}.") from error
         tensors = content if isinstance(content, dict) else {"features": content}
         features, coords, names = pick_arrays(tensors, path)
         parts = [features] if coords is None else [features, coords]
@@ -210,8 +206,7 @@ class TensorReader(FileReader):
             if not is_tensor or not _is_plain(tensor):
                 kind = f"{tensor.dtype} on {tensor.device}" if is_tensor else type(tensor).__name__
                 raise BagDataError(
-                    f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save the features as "
-                    "one tensor of float32."
+                    f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save one."
                 )
         return OpenFile(
             _column(features),

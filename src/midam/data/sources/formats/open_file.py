@@ -147,10 +147,8 @@ def pick_arrays(arrays: Mapping[str, Any], path: Path) -> tuple[Any, Any, Any]:
     for name in FEATURES:
         if name in arrays:
             return arrays[name], arrays.get(COORDS), arrays.get(FEATURE_NAMES)
-    raise BagDataError(
-        f"Expected a dataset named {' or '.join(FEATURES)}, got {', '.join(sorted(map(str, arrays))) or 'none'} (in "
-        f"{path}); write the instances under one of these names."
-    )
+    got = f"{', '.join(sorted(map(str, arrays))) or 'none'} (in {path})"
+    raise BagDataError(f"Expected a dataset named {' or '.join(FEATURES)}, got {got}; name the instances so.")
 
 
 def squeezed(array: Any) -> Any:
@@ -217,7 +215,5 @@ def refuse_growth(opened: OpenFile, path: Path) -> None:
 def check_growth(size: int, packed: int, where: str, *, small: int, most: int = 200) -> None:
     """Refuse content above the size `small` that is more than `most` times as large as it is when it is `packed`."""
     if size > max(small, most * packed):
-        raise BagDataError(
-            f"Expected content that grows at most {most} times when it is read, got {size_text(size)} in "
-            f"{size_text(packed)} (in {where}); write the file again, without parts that hold nothing."
-        )
+        got = f"{size_text(size)} in {size_text(packed)} (in {where}); write the file again"
+        raise BagDataError(f"Expected content that grows at most {most} times when it is read, got {got}.")
