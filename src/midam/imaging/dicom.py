@@ -196,12 +196,8 @@ def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> Non
     missing = [name for name in names if len(frame.numbers(name)) != _NEEDED[name]]
     missing += [] if missing else [name for name in names if name in _POSITIVE and (frame.numbers(name) <= 0).any()]
     if missing or (is_color(frame) and not colors):
-        several = "several frames, of which one has " if count_of(frame.file) > 1 else ""
-        got = f"{several}no usable {missing[0]}" if missing else "colors"
-        raise BagDataError(
-            f"Expected a gray slice with a position, got {got} (in {frame.path}); convert the series to NIfTI, or "
-            "remove files that are not slices."
-        )
+        got = f"{f'no usable {missing[0]}' if missing else 'colors'} (in {frame.path})"
+        raise BagDataError(f"Expected a gray slice with a position, got {got}; remove files that are not slices.")
 
 
 def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
@@ -216,10 +212,8 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
     main = [block for block in blocks.values() if len(block) > 1]
     if len(main or blocks) > 1:
         parts = [f"{len(block)} of {_block(block[0])}, such as {block[0]}" for block in blocks.values()]
-        raise BagDataError(
-            f"Expected slices of one size, direction and pixel spacing in a series, got {len(blocks)} kinds: "
-            f"{'; '.join(parts[:_LISTED])} (in {where}); move other images, such as a localizer, to another folder."
-        )
+        got = f"{len(blocks)} kinds: {'; '.join(parts[:_LISTED])} (in {where}); move other images elsewhere"
+        raise BagDataError(f"Expected slices of one size, direction and pixel spacing in a series, got {got}.")
     return (main or list(blocks.values()))[0]
 
 
@@ -253,10 +247,8 @@ def refuse_phases(frames: Sequence[Frame], heights: NDArray[np.float64], where: 
     for name in _PHASES:
         values = np.array([frame.text(name) for frame in frames])
         if _overlap(values, heights):
-            raise BagDataError(
-                f"Expected one image at each position, got {_counts(values)} by {name} (in {where}): several time "
-                "points, echoes or weightings; move each to its own folder."
-            )
+            got = f"{_counts(values)} by {name} (in {where}): several times, echoes or weightings"
+            raise BagDataError(f"Expected one image at each position, got {got}; move each to its own folder.")
 
 
 def _overlap(values: NDArray[np.str_], heights: NDArray[np.float64]) -> bool:
@@ -281,18 +273,16 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
     double = np.flatnonzero(gaps < _SAME_MM)
     if len(double):
         one, other = frames[double[0]], frames[double[0] + 1]
-        raise BagDataError(
-            f"Expected one slice at each position, got {len(double)} duplicates, the first {one} and {other} (in "
-            f"{where}); remove them, or move each series to its own folder."
-        )
+        got = f"{len(double)} duplicates, the first {one} and {other} (in {where})"
+        raise BagDataError(f"Expected one slice at each position, got {got}; remove them.")
     least = float(gaps.min())
     wide = np.flatnonzero(gaps > _GAP * least)
     if len(wide):
         scouts = f", without {aside} localizers or single slices of another kind" if aside else ""
+        got = f"a gap of {gaps[wide[0]]:.2f} mm after {frames[wide[0]]} (in {where}, {len(wide)} in all{scouts})"
+        expected = f"slices {least:.2f} mm apart, their smallest distance"
         raise BagDataError(
-            f"Expected slices {least:.2f} mm apart, their smallest distance, got a gap of {gaps[wide[0]]:.2f} mm after "
-            f"{frames[wide[0]]} (in {where}, {len(wide)} in all{scouts}): slices are missing; copy the series again, "
-            "or leave it out. If the gaps are intended, convert it to NIfTI."
+            f"Expected {expected}, got {got}: slices are missing; copy the series again, or leave it out."
         )
     return float(np.median(gaps))
 

