@@ -212,7 +212,7 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
     main = [block for block in blocks.values() if len(block) > 1]
     if len(main or blocks) > 1:
         parts = [f"{len(block)} of {_block(block[0])}, such as {block[0]}" for block in blocks.values()]
-        got = f"{len(blocks)} kinds: {'; '.join(parts[:_LISTED])} (in {where}); move other images elsewhere"
+        got = f"{len(blocks)} kinds: {'; '.join(parts[:_LISTED])} (in {where}); move a localizer away"
         raise BagDataError(f"Expected slices of one size, direction and pixel spacing in a series, got {got}.")
     return (main or list(blocks.values()))[0]
 
