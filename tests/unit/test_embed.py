@@ -1015,9 +1015,7 @@ def test_images_that_a_network_does_not_take_are_refused(images, capsys):
     folder_of("eyes", "Swin", {**SHRINKING, "num_heads": [1, 2, 4], "window_size": 4})
     assert embed("s.store", encoder="hf:eyes") == 2  # a window is larger than the grid of the last stage
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    text = (
-        r"midam: error: Expected a network for images \[1, 3, \d+, \d+\], got an error of hf:.*; use another network"
-    )
+    text = r"midam: error: Expected a network for images \[1, 3, \d+, \d+\], got an error of hf:.*; use another network"
     assert re.match(text, error)
 
 
