@@ -156,7 +156,7 @@ def test_a_subset_is_not_checked_again_but_a_replacement_is(monkeypatch):
         ({"labels": [0, 2, 1]}, "labels 0 or 1, got 2 .in memory, bag b"),
         ({"labels": [0.0, np.nan, 1]}, "got nan .in memory, bag b"),
         ({"labels": [0, 1]}, "one label for each of the 3 bags"),
-        ({"labels": ["no", "yes", "no"]}, "got 'no' .in memory, bag a.; name both with `classes"),
+        ({"labels": ["no", "yes", "no"]}, "got 'no' .in memory, bag a.; name others with `classes"),
         ({"labels": ["no", "yes", "No"], "classes": ("no", "yes")}, "labels 'no' or 'yes', got 'No' .in memory, bag c"),
         ({"labels": [0, 1, 0], "classes": ("no", "no")}, "two names of classes"),
         ({"ids": ["a", "b", "a"]}, "bag a"),

@@ -325,9 +325,6 @@ def _fit_counts(positives: int, negatives: int, num_positive: int, num_negative:
     require_both(positives, negatives, "memory")
     fitted = min(num_positive, positives), min(num_negative, negatives)
     if fitted != (num_positive, num_negative):
-        warnings.warn(
-            f"Expected at least {num_positive} positive and {num_negative} negative bags, got {positives} and "
-            f"{negatives}; a batch now holds {fitted[0]} positive and {fitted[1]} negative bags.",
-            stacklevel=4,
-        )
+        text = f"Expected {num_positive} positive and {num_negative} negative bags, got {positives} and {negatives}"
+        warnings.warn(f"{text}: a batch now holds {fitted[0]} positive and {fitted[1]} negative bags", stacklevel=4)
     return fitted

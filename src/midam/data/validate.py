@@ -18,7 +18,6 @@ ClassName = str | int | float | bool
 TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
 LARGEST = np.iinfo(np.int64).max  # largest whole number
 MOST = 2.0**64  # above it, float32 overflows when it squares a number; marks of no data such as 1e20 are larger
-_IDS_AT_A_TIME = 1 << 16
 FEATURES_SHOWN = 3
 _LAST_CHARACTER = 0x10FFFF  # of Unicode
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
@@ -160,9 +159,9 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     if array.dtype.kind == "U":
         # Arrays lose NUL at the end of a text.
         names_of([name for name in values if "\0" in str(name)] if isinstance(values, list | tuple) else (), source)
-        if not all(is_unicode(part) for part in _parts(array)):
+        if not is_unicode(array):
             raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
-        if all(_plain(part) for part in _parts(array)):
+        if _plain(array):
             return array
     if array.dtype.kind in "biu":  # such numbers already have the form of `name_of`
         return array.astype(np.str_)
@@ -222,11 +221,9 @@ def label_array(
     coded = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in entries]
     if -1 in coded:
         first = coded.index(-1)
-        value, advice = array.tolist()[first], "recode the labels"
-        if isinstance(value, str) and classes is None:
-            advice = "name both with `classes=(NEGATIVE, POSITIVE)`"
         wanted = "0 or 1" if len(codes) == 2 else " or ".join(repr(name) for name in classes or ())
-        raise BagDataError(f"Expected labels {wanted}, got {value!r} (in {source}, bag {ids[first]}); {advice}.")
+        got = f"{array.tolist()[first]!r} (in {source}, bag {ids[first]})"
+        raise BagDataError(f"Expected labels {wanted}, got {got}; name others with `classes=(NEGATIVE, POSITIVE)`.")
     return np.array(coded, dtype=np.int64)
 
 
@@ -391,20 +388,14 @@ def check_layout(
 
 
 def check_names(ids: NDArray[np.str_], source: str) -> None:
-    """Refuse empty and duplicate ids; checking a million ids copies almost nothing."""
-    if not all((part[1:] > part[:-1]).all() for part in _parts(ids, beyond=1)):
+    """Refuse empty and duplicate ids."""
+    if not (ids[1:] > ids[:-1]).all():
         names, counts = np.unique(ids, return_counts=True)
         if counts.max() > 1:
             got = f"{counts.max()} bags of one id (in {source}, bag {names[counts.argmax()]})"
             raise BagDataError(f"Expected unique bag ids, got {got}; rename them: names that look the same are one.")
-    if any((part == "").any() for part in _parts(ids)):
+    if (ids == "").any():
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
-
-
-def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str_]]:
-    """Yield the ids in parts, each with the `beyond` first ids of the next part."""
-    for low in range(0, len(ids), _IDS_AT_A_TIME):
-        yield ids[low : low + _IDS_AT_A_TIME + beyond]
 
 
 def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:

@@ -71,10 +71,8 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
         busy = f"Expected no other import to {out}, got one that is running; wait for its end, or choose another place."
+        require_free(place)
         with Journal(journal_path, busy=StoreError(busy)) as journal:
-            if not part.exists() and _is_taken(place):
-                journal.remove()  # of an import that was killed after its last step
-            require_free(place)
             _write(bags, part, journal, jobs=jobs, progress=progress)
             if place.exists():
                 place.rmdir()  # an empty folder, which not every system lets a rename replace

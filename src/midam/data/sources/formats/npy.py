@@ -32,7 +32,6 @@ from midam.reading import check_archive
 PARSING = threading.Lock()
 _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
-_INSTANCES = ("X", "features", "feats", "arr_0")  # keys of the instances; arr_0 is that of an array without a name
 _SMALL = 1 << 28  # bytes of a member that need no check
 _SIGNS = re.compile(r"[\W_]")
 _PLAIN = (
@@ -111,10 +110,10 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
     with PARSING:
         shape, fortran, dtype = read(stream)
     if dtype.hasobject:
-        text = f"Expected plain arrays, got Python objects (in {path}, key {name}), which are not loaded"
-        kind = {"bag": "int", "coords": "float", "instance_label": "float"}.get(name, "str")
-        whole = "all instances as one array X, and the bag number of each"
-        raise BagDataError(f"{text}; save {whole if name in _INSTANCES else f'plain values, {name}.astype({kind})'}.")
+        got = f"Python objects (in {path}, key {name}), which are not loaded"
+        raise BagDataError(
+            f"Expected plain arrays, got {got}; save numbers or texts, and all instances as one array X."
+        )
     needed, content = math.prod(shape) * dtype.itemsize, bytearray()
     if needed <= size:  # read one byte more than the header states, to notice a longer member
         while len(content) <= needed and (part := stream.read(min(_CHUNK, needed + 1 - len(content)))):
