@@ -110,9 +110,9 @@ test-clusters: $(VENV)/.dev  ## run the tests that need clusters of Dask and Ray
 	OMP_NUM_THREADS=1 $(VENV)/clusters/bin/python -m pytest tests/integration/test_clusters.py tests/unit/test_compare_workers.py -v
 
 # With the torch and torchvision of the registry, some GB: torchvision does not import next to a CPU build of torch.
-test-timm: $(VENV)/.dev  ## run the tests that need timm, which it installs
-	$(call FRESH,timm) '.[timm]' pytest hypothesis
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/timm/bin/python -m pytest tests/unit/test_embed.py tests/integration/test_examples.py -m timm
+test-timm: $(VENV)/.dev  ## run the example with timm, which it installs
+	$(call FRESH,timm) . 'timm>=1.0' 'pillow>=10.1' pytest hypothesis
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/timm/bin/python -m pytest tests/integration/test_examples.py -m timm
 
 test-examples: $(VENV)/.dev  ## run the examples of one's own loop with Lightning, Accelerate and MONAI, which it installs
 	$(call FRESH,examples) -c constraints.txt "$$(grep '^torch==' constraints.txt)" '.[medical]' pytest hypothesis lightning accelerate monai

@@ -262,8 +262,6 @@ NETWORKS = Registry(
     {
         "efficientnet-lite0": "midam.imaging.networks.EfficientNetLite0",
         "hf:": "midam.imaging.networks.TransformersNetwork",
-        "timm:": "midam.imaging.networks.TimmNetwork",
-        "onnx:": "midam.imaging.networks.OnnxNetwork",
     },
     base="midam.imaging.network.Network",
 )

@@ -129,7 +129,7 @@ def _store() -> str:
     bags = open_store("store")
     damaged = verify_store("store")
     if damaged:
-        raise _CommandError(f"damaged: {damaged[0].bag} (in store/{damaged[0].file})")
+        raise _CommandError(f"damaged: {damaged[0][0]} (in store/{damaged[0][1]})")
     return _digest(bags)
 
 

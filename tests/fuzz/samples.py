@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import io
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -251,15 +250,6 @@ def _weights(suffix: str) -> Callable[[Path], None]:
     return make
 
 
-def _slideflow(folder: Path) -> None:
-    """Bags of Slideflow: features, places beside them, and how the slides were cut."""
-    _folder(_pt, ".pt")(folder)
-    for seed, name in enumerate("ab"):
-        torch.save(torch.from_numpy(_features(seed)), folder / f"files/{name}.pt")
-        np.savez(folder / f"files/{name}.index.npz", _coords(seed))
-    (folder / "files/bags_config.json").write_text(json.dumps({"extractor": "uni", "tile_um": 128, "tile_px": 256}))
-
-
 def _patho_bench(folder: Path) -> None:
     _folder(lambda p, s: np.save(p, _features(s)), ".npy")(folder)
     (folder / "k=all.tsv").write_text("slide_id\tlabel\tfold_0\tfold_1\na\t0\ttrain\ttest\nb\t1\ttest\ttrain\n")
@@ -317,21 +307,6 @@ def _transformers(folder: Path) -> None:
     model.save_pretrained(folder / "eyes")
     processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, image_mean=[0.4, 0.5, 0.6])
     processor.save_pretrained(folder / "eyes")
-
-
-def _onnx(folder: Path) -> None:
-    """A network in an ONNX file whose weights lie in a second file."""
-    import onnx
-    from onnx import helper
-
-    rng = np.random.default_rng(0)
-    held = [onnx.numpy_helper.from_array(rng.normal(size=(5, 3, 16, 16)).astype(np.float32), "w")]
-    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[16, 16])
-    sides = [helper.make_tensor_value_info(name, 1, ["M", d, "h", "w"]) for name, d in (("x", 3), ("y", 5))]
-    graph = helper.make_graph([node], "g", sides[:1], sides[1:], held)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    outside = {"save_as_external_data": True, "location": "net.onnx.data", "size_threshold": 0}
-    onnx.save_model(model, folder / "net.onnx", **outside)
 
 
 def _settings(folder: Path) -> None:
@@ -471,7 +446,6 @@ def samples() -> dict[str, Sample]:
             text=("*.csv",),
         ),
         Sample("folds of splits", _patho_bench, ("k=all.tsv",), {**_FILES, "split_file": "k=all.tsv", "fold": 1}),
-        Sample("slideflow", _slideflow, ("files/*",), _FILES),
         Sample("weights", _weights(".pt"), ("weights.pt",), {"do": "weights", "path": "weights.pt"}, (everything,)),
         Sample(
             "weights safetensors",
@@ -480,7 +454,6 @@ def samples() -> dict[str, Sample]:
             {"do": "weights", "path": "weights.safetensors"},
         ),
         Sample("transformers", _transformers, ("eyes/*",), {"do": "network", "name": "hf:eyes"}, text=("*.json",)),
-        Sample("onnx", _onnx, ("net.onnx", "net.onnx.data"), {"do": "network", "name": "onnx:net.onnx"}),
         Sample("store", _store, ("store/*",), {"do": "store"}, summed=(everything,)),
         Sample("run", _run, ("run/model.pt",), {"do": "predict"}, summed=(everything,)),
         Sample("checkpoint", _run, ("run/checkpoints/*.pt",), {"do": "resume"}, summed=(everything,)),

@@ -412,7 +412,7 @@ def test_a_leaking_split_is_refused_unless_permitted(here, capsys):
 def test_fewer_bags_than_a_batch_asks_for_are_a_warning(here, capsys):
     table(here / "t.csv")
     assert main(["fit", "t.csv", "--num-positive", "50", "--epochs", "1", "--out", "run"]) == 0
-    assert "warning: Expected at least 50 positive and 8 negative bags" in capsys.readouterr().err
+    assert "warning: Expected 50 positive and 8 negative bags" in capsys.readouterr().err
 
 
 def test_paths_are_shown_as_they_are(here, capsys):

@@ -134,8 +134,6 @@ def test_each_site_is_a_fold():
     patients = bags_of(sites=sites, groups=np.repeat(np.arange(20), 2).astype(str))
     with pytest.raises(LeakageError, match="0 in A and B"):
         choose_folds(patients, Settings(folds="site"), at_once=True)
-    with pytest.raises(ConfigError, match="one column of sites"):
-        _ = Settings(folds="site", balance="hospital").site_column
 
 
 def test_a_site_with_more_positive_bags_keeps_its_higher_scores():
@@ -309,7 +307,7 @@ def test_splits_that_changed_end_a_run_that_was_begun_with_others(tmp_path):
         resume_run(None, folder)
 
 
-def test_a_run_of_sites_scores_bags_whose_site_is_unknown(tmp_path, table):
+def test_a_run_of_sites_scores_bags_with_and_without_the_column(tmp_path, table, capsys):
     run = tmp_path / "run"
     words = [
         "--label-column",
@@ -326,6 +324,10 @@ def test_a_run_of_sites_scores_bags_whose_site_is_unknown(tmp_path, table):
     frame(seed=1).drop(columns=["site", "patient", "label", "grade", "time", "event", "kind"]).to_csv(new, index=False)
     assert main(["predict", str(run), str(new), "--out", str(tmp_path / "s.csv")]) == 0
     assert len(pd.read_csv(tmp_path / "s.csv")) == 40
+    assert main(["predict", str(run), str(table), "--out", str(tmp_path / "u.csv")]) == 0
+    words[words.index("site")] = "place"
+    assert main(["fit", str(table), *words, "--out", str(tmp_path / "other")]) == 2
+    assert "'place' of --folds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "check"])

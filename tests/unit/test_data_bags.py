@@ -156,7 +156,7 @@ def test_a_subset_is_not_checked_again_but_a_replacement_is(monkeypatch):
         ({"labels": [0, 2, 1]}, "labels 0 or 1, got 2 .in memory, bag b"),
         ({"labels": [0.0, np.nan, 1]}, "got nan .in memory, bag b"),
         ({"labels": [0, 1]}, "one label for each of the 3 bags"),
-        ({"labels": ["no", "yes", "no"]}, "got 'no' .in memory, bag a.; name both with `classes"),
+        ({"labels": ["no", "yes", "no"]}, "got 'no' .in memory, bag a.; name others with `classes"),
         ({"labels": ["no", "yes", "No"], "classes": ("no", "yes")}, "labels 'no' or 'yes', got 'No' .in memory, bag c"),
         ({"labels": [0, 1, 0], "classes": ("no", "no")}, "two names of classes"),
         ({"ids": ["a", "b", "a"]}, "bag a"),
@@ -177,7 +177,7 @@ def test_bad_fields_are_named(arguments, message):
         ([np.ones((2, 3)), np.ones((0, 3))], "got none .in memory, bag 1"),
         ([np.ones((2, 3)), np.ones((1, 4))], r"got \(4,\) .in memory, bag 1"),
         ([np.ones(3)], r"got shape \(3,\)"),
-        ([np.ones((2, 0))], "at least one feature"),
+        ([np.ones((2, 0))], "Expected instances as an array .instances, features"),
         ([np.array([["x"]])], "real numbers"),
         ([], "at least one bag"),
         ([np.ones((2, 2)), np.array([[1.0, 1.0], [1.0, np.nan]])], "got nan at instance 1, column 1 .*bag 1"),
@@ -427,3 +427,13 @@ def test_covariates_of_series_in_another_order_are_refused():
         Covariates.of({"age": age, "sex": sex})
     with pytest.raises(BagDataError, match="in one order"):
         Bags.from_arrays(age.to_frame("x"), [0, 1], instance_labels=pd.Series([0, 1], index=["b", "a"]))
+
+
+def test_sites_follow_the_bags_and_count_in_their_fingerprint():
+    plain = Bags.from_list([[[float(i)]] for i in range(6)])
+    bags = plain.replace(sites=["A", " B ", None, float("nan"), "", 3])
+    assert bags.sites.tolist() == ["A", "B", "", "", "", "3"]
+    assert bags.subset([5, 0]).sites.tolist() == ["3", "A"]
+    assert bags.fingerprint() != plain.fingerprint() == bags.replace(sites=None).fingerprint()
+    with pytest.raises(BagDataError, match="site"):
+        plain.replace(sites=["A"])

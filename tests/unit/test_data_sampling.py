@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from midam.data.sampling import BagSampler, uniform_slots
+from midam.data.sampling import BagSampler, StrataSampler, uniform_slots
 from midam.errors import BagDataError, CheckpointError, ConfigError, OneClassError
 
 
@@ -117,6 +117,32 @@ def test_seed_and_epoch_change_the_draws_and_other_generators_do_not():
     assert equal(one, make().epoch())
     assert not equal(one, make(seed=8).epoch())
     assert not torch.equal(one.slots, first.epoch().slots)
+
+
+def test_draws_of_bags_are_keyed_by_seed_shuffle_and_class():
+    labels = np.repeat([1, 0], 36)
+
+    def order(members, purpose):
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence([3, 0, purpose]))).permutation(members)
+
+    for kind, positive, negative in ((BagSampler, 1, 0), (StrataSampler, 4, 3)):
+        sampler = kind(labels, np.full(72, 5), num_positive=4, num_negative=4, num_instances=2, seed=3)
+        drawn = [order(np.flatnonzero(labels == 1), positive)[:4], order(np.flatnonzero(labels == 0), negative)[:4]]
+        row = sampler.epoch().bags.numpy()[0].tolist()
+        assert row == np.concatenate(drawn if kind is BagSampler else drawn[::-1]).tolist()
+
+
+def test_a_stratified_sampler_continues_where_it_was_and_refuses_other_strata():
+    def of(strata):
+        return StrataSampler(strata, np.full(30, 5), num_positive=4, num_negative=4, num_instances=2)
+
+    sampler = of(np.arange(30) % 3)
+    state, then = sampler.state_dict(), sampler.epoch().bags.tolist()
+    fresh = of(np.arange(30) % 3)
+    fresh.load_state_dict(state)
+    assert fresh.epoch().bags.tolist() == then
+    with pytest.raises(CheckpointError, match="2 strata"):
+        of(np.arange(30) % 2).load_state_dict(state)
 
 
 def test_whole_bags_have_no_slots():

@@ -269,9 +269,9 @@ def test_the_advice_on_a_key_of_python_objects_works(key, tmp_path):
     outcome = {"time": [5.0, 2.5], "event": [0, 1]} if key == "time" else {"y": GOOD["y"]}
     good = {name: np.array(value) for name, value in {"X": GOOD["X"], "bag": GOOD["bag"], **fields, **outcome}.items()}
     np.savez(path, **good | {key: good[key].astype(object)})
-    with pytest.raises(BagDataError, match=rf"key {key}.* save plain values, {key}\.astype\(\w+\)\.$") as fault:
+    with pytest.raises(BagDataError, match=rf"key {key}\), which are not loaded; save numbers or texts"):
         read_bags(path, **request)
-    kind = {"int": int, "str": str, "float": float}[str(fault.value).removesuffix(").").rpartition("(")[2]]
+    kind = {"bag": int, "coords": float, "instance_label": float, "time": float, "age": float, "y": int}.get(key, str)
     np.savez(path, **good)
     expected = read_bags(path, **request).fingerprint()
     np.savez(path, **good | {key: good[key].astype(object).astype(kind)})

@@ -20,7 +20,7 @@ from midam.data.on_disk import RowFile
 from midam.data.sources import read_bags
 from midam.data.sources.file_rows import FileRows
 from midam.data.sources.request import ImageOptions
-from midam.data.store import DamagedBag, is_store, open_store, verify_store, write_store
+from midam.data.store import is_store, open_store, verify_store, write_store
 from midam.data.store import write as store_rows
 from midam.data.store.write import plan_digest, require_free, stamp
 from midam.data.target_labels import TargetLabels
@@ -386,7 +386,7 @@ def test_a_flipped_byte_is_found(stored):
         for file, size in (("instances.npy", width), ("coords.npy", 16)):
             shutil.copytree(stored, stored.parent / "copy")
             flip(stored.parent / "copy" / file, 128 + (bags.starts[number] + bags.sizes[number]) * size - 1)
-            assert verify_store(stored.parent / "copy", jobs=2) == [DamagedBag(bags.ids[number], file)]
+            assert verify_store(stored.parent / "copy", jobs=2) == [(bags.ids[number], file)]
             shutil.rmtree(stored.parent / "copy")
 
 

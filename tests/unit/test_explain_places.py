@@ -65,17 +65,7 @@ def save_npz(folder, name, x, places):
     np.savez(folder / f"{name}.npz", features=x, **({} if places is None else {"coords": places}))
 
 
-def save_index(folder, name, x, places):
-    torch.save(torch.from_numpy(x), folder / f"{name}.pt")
-    np.savez(folder / f"{name}.index", places + np.array(4, places.dtype))  # centers of tiles of 8
-
-
-def save_npy_index(folder, name, x, places):
-    np.save(folder / f"{name}.npy", x)
-    np.save(folder / f"{name}.index.npy", places + np.array(4, places.dtype))
-
-
-SAVERS = [save_h5, save_zarr, save_pt, save_npz, save_index, save_npy_index]
+SAVERS = [save_h5, save_zarr, save_pt, save_npz]
 
 
 def cohort(folder, save, kind, count=3):
@@ -319,24 +309,6 @@ def test_the_scale_of_a_slide_is_found_in_the_folder_of_images(tmp_path):
     with pytest.warns(UserWarning, match=r"no image is plotted: .* in micrometers.*\(s0\.png"):
         (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images", bags))
     assert (one.backdrop, one.patches.in_pixels) == (None, False)
-
-
-def test_slideflow_notes_centers_and_its_tiles_are_as_wide_as_its_settings_say(tmp_path):
-    save_index(tmp_path, "s0", numbers(0), GRID)
-    (tmp_path / "bags_config.json").write_text(json.dumps({"tile_px": 4, "tile_um": 3.0}))
-    bags = read_bags(tmp_path, require_labels=False)
-    assert len(bags) == 1
-    (found,) = patches_of(bags, 0, lambda _: SlideFacts(0.5))
-    assert (found.width, found.estimated) == (6, False)
-    np.testing.assert_array_equal(found.corners, GRID + 1)
-
-
-@pytest.mark.parametrize("side", ["true", "-3", "0", "1e400", "Infinity", "9" * 400])
-def test_a_tile_size_of_slideflow_that_cannot_be_is_refused_by_its_file(side, tmp_path):
-    save_index(tmp_path, "s0", numbers(0), GRID)
-    (tmp_path / "bags_config.json").write_text(f'{{"tile_um": {side}}}')
-    with pytest.raises(BagDataError, match=r"bags_config\.json"):
-        read_bags(tmp_path, require_labels=False)
 
 
 SCN = """<?xml version="1.0"?><scn xmlns="http://www.leica-microsystems.com/scn/2010/10/01">

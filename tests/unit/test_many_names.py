@@ -1,9 +1,8 @@
-"""What is done to names and digests of many bags, some at a time, is what would be done to all at once."""
+"""Names, digests and groups of bags."""
 
 import numpy as np
 import pytest
 
-from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests
 from midam.data.store import open_store, write_store
@@ -13,18 +12,12 @@ from midam.evaluate import predict
 NAMES = ["b", "", "long name", "c", "dd", "a", "eee"]
 
 
-@pytest.fixture
-def few(monkeypatch):
-    """Two bags at a time."""
-    monkeypatch.setattr(validate, "_IDS_AT_A_TIME", 2)
-
-
 def bags_named(names):
     return Bags(np.arange(2.0 * len(names)).reshape(-1, 2), sizes=np.ones(len(names), int), ids=names)
 
 
 @pytest.mark.parametrize("letter", ["a", "é"])
-def test_names_of_a_store_come_back(letter, few, tmp_path):
+def test_names_of_a_store_come_back(letter, tmp_path):
     names = [f"{name}{letter}" for name in NAMES]
     groups = [f"{letter}{number // 2}" for number in range(len(names))]
     bags = bags_named(names).replace(groups=groups)
@@ -44,7 +37,7 @@ def test_names_of_a_store_come_back(letter, few, tmp_path):
         (["", "b", "c"], "got an empty one"),
     ],
 )
-def test_names_that_are_no_names_are_refused_wherever_they_stand(names, said, few):
+def test_names_that_are_no_names_are_refused_wherever_they_stand(names, said):
     with pytest.raises(BagDataError, match=said):
         bags_named(names)
 

@@ -1,4 +1,4 @@
-"""Instances that do not fit into memory are refused where somebody asked for them, and else warned of."""
+"""Instances that do not fit into memory are refused where somebody asked for them."""
 
 import numpy as np
 import pytest
@@ -36,15 +36,6 @@ def test_resident_instances_that_do_not_fit_are_refused(tmp_path, little, monkey
         InstanceReader(few, resident=True, transform=lambda x: x.float())
     monkeypatch.setattr(on_disk, "free_memory", lambda device=None: 320)
     assert InstanceReader(bags, resident=True).all.shape == (40, 4)
-
-
-def test_a_copy_of_what_is_in_memory_is_warned_of(little):
-    bags = Bags(np.ones((40, 4), np.float32), sizes=[10] * 4)
-    with pytest.warns(UserWarning, match=r"a standardized copy .* takes 640 bytes .* 100 bytes are free"):
-        reader = InstanceReader(bags, transform=lambda x: x)
-    assert reader.all is not None
-    InstanceReader(bags)  # no copy
-    InstanceReader(bags, resident=False, transform=lambda x: x)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv"])

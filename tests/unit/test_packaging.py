@@ -66,7 +66,7 @@ def test_the_package_is_typed_and_names_its_pythons():
 def test_the_lowest_versions_are_those_of_the_bounds():
     listed = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8")
     lowest = dict(re.findall(r"^([\w.-]+)==(\S+)", listed, re.MULTILINE))
-    skipped = ("peers", "dask", "ray", "docs", "dev", "transformers", "timm")
+    skipped = ("peers", "dask", "ray", "docs", "dev", "transformers")
     extras = [part for name, parts in PROJECT["optional-dependencies"].items() if name not in skipped for part in parts]
     for requirement in [*PROJECT["dependencies"], *extras]:
         name, bound = re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", requirement).groups()

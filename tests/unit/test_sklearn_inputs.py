@@ -373,7 +373,7 @@ def test_a_column_of_text_is_named(stack):
 def test_bags_are_no_array(stack):
     X, y = stack
     bags = Bags.from_list(list(X), y)
-    with pytest.raises(TypeError, match="got bags"):
+    with pytest.raises(TypeError, match=r"take bags.i. or bags.instances"):
         permutation_importance(small().fit(bags), bags, y)
 
 

@@ -80,8 +80,8 @@ def test_what_is_wrong_with_several_patients_alike_is_told_once(tree, tmp_path):
     head, *lines = str(caught.value).splitlines()
     assert head == "Expected files that can be used, got 5 of 7 that cannot:"
     assert len(lines) == 2
-    assert f"(in {tree / 'p3'}; 3 such: p3, p4, p5); choose one by its" in lines[0]
-    assert f"(in {tree / 'p6'}; 2 such: p6, p7); choose one by its" in lines[1]
+    assert f"(in {tree / 'p3'}; 3 such: p3, p4, p5); choose one, such as by" in lines[0]
+    assert f"(in {tree / 'p6'}; 2 such: p6, p7); choose one, such as by" in lines[1]
 
 
 @pytest.mark.parametrize("wanted", ["T2", "t2 AXIAL", "2"])

@@ -407,7 +407,7 @@ def test_files_of_one_study_that_a_table_names_are_bags_each(kind, tmp_path):
         bags = read_bags(tmp_path / "f", labels=tmp_path / "l.csv")
     assert bags.ids.tolist() == ["s0", "s1", "s2"]
     assert bags.sizes.tolist() == ([6] * 3 if kind == "enhanced" else [1] * 3)
-    with pytest.raises(BagDataError, match="name the files with `labels`"):
+    with pytest.raises(BagDataError, match="or files with `labels`"):
         read_bags(tmp_path / "f")
 
 

@@ -344,7 +344,7 @@ def test_colors_of_16_bits_are_refused_and_not_cut_to_8(folder):
     for name, options in tiffs.items():
         array = deep.transpose(2, 0, 1) if name == "planes" else deep
         tifffile.imwrite(folder / f"{name}.tif", array, photometric="rgb", **options)
-        with pytest.raises(BagDataError, match=rf"got 16.*{name}.tif.*convert the image to 8 bits"):
+        with pytest.raises(BagDataError, match=rf"got 16.*{name}.tif.*convert it to 8 bits"):
             probe(folder / f"{name}.tif", EIGHT)
     png_of_16_bits(folder / "gray.png", deep[..., 0], 0)
     assert read_pixels(folder / "gray.png").tolist() == [deep[..., 0].tolist()]

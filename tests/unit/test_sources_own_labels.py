@@ -1,4 +1,4 @@
-"""Feature files that say their label, group and split themselves, as attributes or as datasets of one value."""
+"""Feature files that say their label, group and split themselves, as attributes."""
 
 import h5py
 import numpy as np
@@ -29,17 +29,6 @@ def as_attribute_of_features(folder, number, **said):
         file["features"].attrs.update(said)
 
 
-def as_dataset(folder, number, **said):
-    with h5py.File(folder / f"s{number}.h5", "w") as file:
-        file["feats"] = rows(number)
-        for name, value in said.items():
-            file[name] = value
-
-
-def as_dataset_of_one_row(folder, number, **said):
-    as_dataset(folder, number, **{name: [value] for name, value in said.items()})
-
-
 def as_attribute_of_zarr(folder, number, **said):
     group = zarr.open_group(str(folder / f"s{number}.zarr"), mode="w")
     group.create_array("features", data=rows(number))
@@ -53,7 +42,7 @@ def write(folder, *, how=as_attribute, **columns):
     return folder
 
 
-FORMS = [as_attribute, as_attribute_of_features, as_dataset, as_dataset_of_one_row, as_attribute_of_zarr]
+FORMS = [as_attribute, as_attribute_of_features, as_attribute_of_zarr]
 
 
 @pytest.mark.parametrize("how", FORMS)
@@ -75,7 +64,7 @@ def test_numbers_are_labels_and_another_name_can_be_given(how, tmp_path):
     assert read_bags(folder, label_column="outcome").labels.tolist() == [0, 1, 1, 0]
     with pytest.raises(BagDataError, match=r"column 'outcom' of `label_column`.*did you mean 'outcome'"):
         read_bags(folder, label_column="outcom")
-    with pytest.raises(ConfigError, match="or write the attribute 'label' into each file"):
+    with pytest.raises(ConfigError, match="or an attribute of HDF5 and Zarr files"):
         read_bags(folder)
     assert read_bags(folder, require_labels=False).labels is None
 
@@ -89,7 +78,7 @@ def test_words_in_doubt_are_refused(tmp_path):
 
 def test_groups_and_splits_hold_as_those_of_a_table(tmp_path):
     splits = ["train", "train", "validation", "test"]
-    folder = write(tmp_path / "f", how=as_dataset, label=[0, 1, 1, 0], Patient=[7, 7, 8, 9], split=splits)
+    folder = write(tmp_path / "f", how=as_attribute_of_features, label=[0, 1, 1, 0], Patient=[7, 7, 8, 9], split=splits)
     bags = read_bags(folder)
     assert bags.groups.tolist() == ["7", "7", "8", "9"]
     assert bags.splits.tolist() == ["train", "train", "val", "test"]
@@ -114,7 +103,7 @@ def test_a_label_table_goes_before_what_files_say(tmp_path):
 
 
 def test_a_dataset_of_another_file_says_nothing(tmp_path):
-    folder = write(tmp_path / "f", how=as_dataset, other=[0, 1, 1, 0])
+    folder = write(tmp_path / "f", other=[0, 1, 1, 0])
     for number in range(4):
         with h5py.File(folder / f"s{number}.h5", "a") as file:
             file["label"] = h5py.ExternalLink(f"s{number}.h5", "other")

@@ -260,7 +260,7 @@ BROKEN = {
         lambda folder: change(folder, ImageOrientationPatient=[0, 1, 0, 0, 0, 1]),
         "localizer",
     ),
-    "frames": (lambda folder: change(folder, NumberOfFrames=2), "several frames"),
+    "frames": (lambda folder: change(folder, NumberOfFrames=2), "no usable ImagePositionPatient"),
     "no samples": (lambda folder: change(folder, SamplesPerPixel=None), "no usable SamplesPerPixel"),
     "half a place": (lambda folder: change(folder, PixelSpacing=[1.5]), "no usable PixelSpacing"),
 }

@@ -127,11 +127,12 @@ def _verify(options: Options, console: Console) -> int:
     bags = open_store(options.store)
     with BagProgress("verifying", bags.sizes, console=console) as progress:
         damaged = verify_store(options.store, jobs=options.jobs, on_bag=progress.update)
-    for bag in damaged:
-        console.print(f"[red]damaged:[/] bag {escape(bag.bag)} (in {escape(str(Path(options.store) / bag.file))})")
-    note_result(store=options.store, bags=len(bags), damaged=sorted({bag.bag for bag in damaged}))
+    for bag, file in damaged:
+        console.print(f"[red]damaged:[/] bag {escape(bag)} (in {escape(str(Path(options.store) / file))})")
+    names = sorted({bag for bag, _ in damaged})
+    note_result(store=options.store, bags=len(bags), damaged=names)
     if damaged:
-        console.print(f"{len({bag.bag for bag in damaged})} of {len(bags)} bags are damaged; import the data again")
+        console.print(f"{len(names)} of {len(bags)} bags are damaged; import the data again")
         return 1
     say(f"sound: {options.store} ({plural(len(bags), 'bag')}, {bags.num_instances} instances)")
     return 0

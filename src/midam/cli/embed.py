@@ -35,15 +35,13 @@ def parser() -> Parser:
     """Return the parser of the command."""
     embed = Parser("embed", _TEXT)
     embed.add_argument("data", help=DATA)
-    names = f"{', '.join(NETWORKS.names())}, or an encoder of a plug-in; hf:, timm: and onnx: take a name"
+    names = f"{', '.join(NETWORKS.names())}, or an encoder of a plug-in; hf: takes a name"
     embed.add_argument("--encoder", default="efficientnet-lite0", metavar="NAME", help=f"network: {names}")
     embed.add_argument("--out", required=True, metavar="STORE", help="folder to write")
     text = "side of the square to which patches or slices are resized; default: the network's size"
     embed.add_argument("--size", type=int, metavar="PIXELS", help=text)
     text = "type of the vectors in the store (default: float16)"
     embed.add_argument("--dtype", choices=["float16", "float32"], default="float16", help=text)
-    text = "GPUs that embed together, or copies of the network on the CPU"
-    embed.add_argument("--devices", type=int, default=1, metavar="N", help=text)
     embed.add_argument("--unlabeled", action="store_true", help=UNLABELED)
     embed.add_settings((*_READING, "accelerator"))
     return embed
@@ -116,10 +114,8 @@ def _embed_first(options: Options, settings: Settings, encoder: str, line: str, 
     from midam.report.terminal import BagProgress
 
     network, data = load_network(encoder), settings.data
-    # A store keeps the column of --balance as one of its covariates.
-    covariates = tuple(dict.fromkeys([*data.covariates, *filter(None, [settings.training.balance])]))
     patch = fitting_patch(options.data, settings.cut, network)
-    reading = settings.replace(covariates=covariates, balance=None, patch_size=patch)
+    reading = settings.replace(patch_size=patch)
     if data.split_file is not None and data.split is None:
         reading = reading.replace(split_file=None, fold=None)  # the runs of all folds share the vectors
     bags = read_bags_of(options.data, reading, network=network)
@@ -180,8 +176,7 @@ def run(options: Options, console: Console) -> int:
     settings = options.settings()
     settings = settings.replace(patch_size=fitting_patch(options.data, settings.cut, network))
     bags = read_bags_of(options.data, settings, unlabeled=options.unlabeled, network=network)
-    embedding = {name: getattr(options, name) for name in ("dtype", "size", "devices")}
-    embedding["accelerator"] = settings.run.accelerator
+    embedding = {"dtype": options.dtype, "size": options.size, "accelerator": settings.run.accelerator}
     console.print(escape(described(make_recipe(bags, network, dtype=options.dtype, size=options.size))))
     with BagProgress("embedding", bags.sizes, console=console) as progress:
         vectors = embed_bags(bags, network, options.out, on_bag=progress.update, **embedding)

@@ -2,19 +2,18 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
-from midam.data.brief import html_table
 from midam.data.covariates import Column, Covariates
 from midam.data.digests import fingerprint
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import SPLITS, ClassName
+from midam.data.validate import SPLITS
 from midam.errors import BagDataError
 from midam.names import names_of, warn_of_alike
 
@@ -22,46 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class BagFields(TypedDict, total=False):
-    """What `Bags` may hold besides their instances; the docstring of `Bags` describes each."""
-
-    ids: ArrayLike | None
-    labels: ArrayLike | None
-    classes: Sequence[ClassName] | None
-    outcome: TargetLabels | None
-    covariates: Covariates | Mapping[str, ArrayLike] | None
-    groups: ArrayLike | None
-    sites: ArrayLike | None
-    splits: ArrayLike | None
-    weights: ArrayLike | None
-    coords: Any
-    instance_labels: ArrayLike | None
-    digests: ArrayLike | None
-    feature_names: Sequence[str] | None
-    columns: Sequence[Column] | None
-    sources: ArrayLike | None
-    attributes: ArrayLike | None
-    cut: Mapping[str, Any] | None
-    left_out: Sequence[LeftOut]
-
-
-class FrameOptions(TypedDict, total=False):
-    """Parameters of `midam.read_bags` that apply to a DataFrame."""
-
-    groups: str | None
-    split: str | None
-    instance_label: str | None
-    coords: Sequence[str]
-    ignore: Sequence[str]
-    categories: Sequence[str]
-    covariates: Sequence[str]
-    site_column: str | None
-    positive: str | None
-    target: str
-    grades: Sequence[str]
-    classes: Sequence[ClassName] | None
-
-
+# Parameters of `midam.read_bags` that apply to a DataFrame.
+_OF_FRAMES = (
+    *("groups", "split", "instance_label", "coords", "ignore", "categories", "covariates", "site_column"),
+    *("positive", "target", "grades", "classes"),
+)
 _PER_BAG = ("ids", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
 _SELECTED = ("starts", "sizes", "labels", "outcome", "covariates", *_PER_BAG)
 _LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "feature_names", "columns"}
@@ -94,8 +58,8 @@ class Bags:
     groups : array of str, shape [N], optional
         Group of each bag, such as its patient, slide or scanner; no group may be in two splits.
     sites : array of str, shape [N], optional
-        Hospital or scanner that each bag comes from, empty if unknown; batches can be balanced by site. Stores and npz
-        files keep no sites; save them as a covariate there.
+        Hospital or scanner that each bag comes from, empty if unknown: the folds of a cross-validation by site.
+        Stores and npz files keep no sites; save them as a covariate there.
     splits : array of str, shape [N], optional
         ``"train"``, ``"val"`` or ``"test"``.
     weights : array [N], optional
@@ -146,35 +110,34 @@ class Bags:
         sizes: ArrayLike,
         starts: ArrayLike | None = None,
         source: str = "memory",
-        **fields: Unpack[BagFields],
+        **fields: Any,
     ) -> None:
-        refuse_others(fields, BagFields.__annotations__, "Bags")
-        vars(self).update(dict.fromkeys(BagFields.__annotations__), left_out=(), source=source)
+        refuse_others(fields, Bags.__annotations__, "Bags")
+        vars(self).update(dict.fromkeys(Bags.__annotations__), left_out=(), source=source)
         self._take({"ids": None, **fields, "instances": instances, "sizes": sizes, "starts": starts})
 
-    if TYPE_CHECKING:
-        instances: NDArray[Any] | Rows
-        sizes: NDArray[np.int64]
-        starts: NDArray[np.int64]
-        ids: NDArray[np.str_]
-        labels: NDArray[np.int64] | None
-        classes: validate.TwoNames | None
-        outcome: TargetLabels | None
-        covariates: Covariates | None
-        groups: NDArray[np.str_] | None
-        sites: NDArray[np.str_] | None
-        splits: NDArray[np.str_] | None
-        weights: NDArray[np.float64] | None
-        coords: NDArray[Any] | Rows | None
-        instance_labels: NDArray[np.float32] | None
-        digests: NDArray[np.uint8] | None
-        feature_names: tuple[str, ...] | None
-        columns: tuple[Column, ...] | None
-        sources: NDArray[np.object_] | None
-        attributes: NDArray[np.object_] | None
-        cut: dict[str, Any] | None
-        left_out: tuple[LeftOut, ...]
-        source: str
+    instances: NDArray[Any] | Rows
+    sizes: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ids: NDArray[np.str_]
+    labels: NDArray[np.int64] | None
+    classes: validate.TwoNames | None
+    outcome: TargetLabels | None
+    covariates: Covariates | None
+    groups: NDArray[np.str_] | None
+    sites: NDArray[np.str_] | None
+    splits: NDArray[np.str_] | None
+    weights: NDArray[np.float64] | None
+    coords: NDArray[Any] | Rows | None
+    instance_labels: NDArray[np.float32] | None
+    digests: NDArray[np.uint8] | None
+    feature_names: tuple[str, ...] | None
+    columns: tuple[Column, ...] | None
+    sources: NDArray[np.object_] | None
+    attributes: NDArray[np.object_] | None
+    cut: dict[str, Any] | None
+    left_out: tuple[LeftOut, ...]
+    source: str
 
     @classmethod
     def from_arrays(
@@ -185,7 +148,7 @@ class Bags:
         *,
         source: str = "memory",
         missing: bool = False,
-        **fields: Unpack[BagFields],
+        **fields: Any,
     ) -> Self:
         """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
@@ -203,10 +166,8 @@ class Bags:
         X = validate.as_array(X) if hasattr(X, "resolve_neg") else np.asanyarray(X)
         numbers = validate.int_array(bag, "bag numbers", source)
         if X.ndim == 0 or len(X) != len(numbers):
-            raise BagDataError(
-                f"Expected one bag number for each instance, got {len(numbers)} for instances {X.shape} "
-                f"(in {source}); give both the same length."
-            )
+            got = f"{len(numbers)} for instances {X.shape} (in {source})"
+            raise BagDataError(f"Expected one bag number for each instance, got {got}; give both the same length.")
         ids, outcome = fields.get("ids"), fields.get("outcome")
         names = None if ids is None else validate.id_array(ids, source)
         values = outcome.values if y is None and outcome is not None else y
@@ -260,10 +221,7 @@ class Bags:
         if coords is not None:
             rows = [validate.as_array(part) for part in coords]
             if [len(c) for c in rows] != sizes.tolist():
-                raise BagDataError(
-                    f"Expected coordinates as long as the bags, got other lengths (in {source}); give one row of "
-                    "coordinates for each instance."
-                )
+                raise BagDataError(f"Expected one row of coordinates for each instance, got others (in {source}).")
             fields["coords"] = validate.concatenate(rows, names, "coordinates", source)
         fields["ids"] = names if ids is None else ids
         bags = cls(instances, sizes=sizes, source=source, **{"labels": labels, **fields})
@@ -280,7 +238,7 @@ class Bags:
         *,
         source: str = "a DataFrame",
         impute: bool = False,
-        **options: Unpack[FrameOptions],
+        **options: Any,
     ) -> "Bags":
         """Make bags from a DataFrame whose rows are instances, as `midam.read_bags` does from a table.
 
@@ -299,7 +257,7 @@ class Bags:
         """
         from midam.data.sources.frames import frame_arrays
 
-        refuse_others(options, FrameOptions.__annotations__, "Bags.from_dataframe")
+        refuse_others(options, _OF_FRAMES, "Bags.from_dataframe")
         named = {"bag_column": bag_column, "label_column": label_column, "impute": impute}
         bags = cls.from_arrays(**frame_arrays(frame, source, **named, **options))
         warn_of_alike_names(bags)
@@ -334,30 +292,13 @@ class Bags:
 
     def __array__(self, *_: object, **__: object) -> NDArray[Any]:
         """Raise a `TypeError`: bags of different sizes are no array."""
-        raise TypeError(
-            "Expected an array, got bags, whose sizes may differ; take one bag, bags[i], or all instances, "
-            "bags.instances."
-        )
+        raise TypeError("Expected an array, got bags, whose sizes may differ; take bags[i] or bags.instances.")
 
     def __repr__(self) -> str:
         labeled = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         labeled = labeled if self.outcome is None else self.outcome.target
         count = "1 bag" if len(self) == 1 else f"{len(self)} bags"
         return f"Bags({count}, {labeled}, {self.num_instances} instances {self.instance_shape})"
-
-    def _repr_html_(self) -> str:
-        """Return HTML for a notebook: a table of counts."""
-        rows: dict[str, object] = {"bags": len(self), "instances": f"{self.num_instances} of {self.instance_shape}"}
-        rows["instances of a bag"] = f"{self.sizes.min()} to {self.sizes.max()}"
-        if self.outcome is not None:
-            rows["labels"] = self.outcome.target
-        elif self.labels is not None:
-            rows["positive bags"] = int(self.labels.sum())
-        for name, values in (("groups", self.groups), ("splits", self.splits)):
-            if values is not None:
-                distinct = np.unique(values)
-                rows[name] = ", ".join(distinct) if len(distinct) <= len(SPLITS) else len(distinct)
-        return html_table(str(self.source), rows)
 
     @property
     def shape(self) -> tuple[int]:
@@ -466,10 +407,8 @@ class Bags:
     def require_labels(self) -> NDArray[np.int64]:
         """Return labels 0 or 1, int64 [N]; refuse bags without labels or with another target."""
         if self.outcome is not None:
-            raise BagDataError(
-                f"Expected labels of two classes, got the target {self.outcome.target!r} (in {self.source}); name "
-                "a positive value, or use a method for this target."
-            )
+            got = f"the target {self.outcome.target!r} (in {self.source})"
+            raise BagDataError(f"Expected labels of two classes, got {got}; name a positive value.")
         if self.labels is None:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels

@@ -20,7 +20,7 @@ from torch.utils.data import Sampler as TorchSampler
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory, warn_of_memory
+from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory
 from midam.data.sampling import BagSampler, EpochPlan, Sampler
 from midam.data.validate import LARGEST, MOST, as_array, binary_labels, in_bag_order, refuse_other_order, row_chunks
 from midam.errors import BagDataError, ConfigError, first_line, require_counts
@@ -36,19 +36,6 @@ _ROWS_AT_A_TIME = 65536
 _WORKERS_ON_DISK = 2
 
 
-def usable_device(device: torch.device | str) -> torch.device:
-    """Return a torch device by its name; raise a `ConfigError` if torch cannot use it."""
-    try:
-        usable = torch.device(device)
-        torch.empty(0, device=usable)
-    except (RuntimeError, TypeError, AssertionError) as error:
-        raise ConfigError(
-            f"Expected a `device` that torch can use here, such as 'cpu', got {device!r} ({first_line(error)}); name "
-            "another."
-        ) from None
-    return usable
-
-
 class InstanceReader:
     """Reader of the instances of a `Bags` by flat position, as tensors on one device.
 
@@ -60,8 +47,7 @@ class InstanceReader:
         Where the tensors go.
     resident : bool, optional
         Keep all instances on the device; raise a `ConfigError` if they do not fit. Default: on the CPU, keep instances
-        that are in memory, with a warning if a standardized copy does not fit; on a CUDA device, keep instances that
-        take less than half of its free memory.
+        that are in memory; on a CUDA device, keep instances that take less than half of its free memory.
     transform : callable, optional
         Function of the instances [M, ...]: applied once to resident instances, otherwise at each read.
     workers : int >= 0, optional
@@ -99,7 +85,7 @@ class InstanceReader:
         workers: int | None = None,
     ) -> None:
         refuse_columns(bags, "a training or a model")
-        self.device = usable_device(device)
+        self.device = torch.device(device)
         self._array = bags.instances
         self.transforms = transform is not None
         self._transform = transform or (lambda x: x)
@@ -118,8 +104,6 @@ class InstanceReader:
             self.all = self._loaded(bags)
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
         elif resident:
-            if transform is not None and self.device.type == "cpu":
-                warn_of_memory(_bytes(bags, widened=True), "a standardized copy of the instances", source=bags.source)
             self.all = self._transformed(np.ascontiguousarray(self._array[:]))
 
     def holds(self, bags: Bags) -> bool:
@@ -424,20 +408,16 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         except (TypeError, ValueError, OverflowError) as error:
             raise BagDataError(f"Expected a list of arrays, one per bag ({first_line(error)}); give one.") from None
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
-            raise BagDataError(
-                f"Expected one label, or one row of labels, for each of {len(self.sizes)} bags, got {values.dtype} "
-                f"{values.shape}; give numbers, one entry per bag."
-            )
+            got = f"{values.dtype} {values.shape}; give numbers"
+            raise BagDataError(f"Expected a label, or a row of labels, for each of {len(self.sizes)} bags, got {got}.")
         self.labels = instance_tensor(np.array(values))
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
         shapes = [tuple(shape[1:]) for _, shape in known if shape is not None]
         odd = next((i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]), None)
         if odd is not None:
-            raise BagDataError(
-                f"Expected bags [n, ...] whose instances have one shape, got {list(shapes[0])} and "
-                f"{list(shapes[odd])} (in bag {odd}); give all instances the same shape, one row each."
-            )
+            got = f"{list(shapes[0])} and {list(shapes[odd])} (in bag {odd})"
+            raise BagDataError(f"Expected bags [n, ...] whose instances have one shape, got {got}; give one row each.")
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -467,10 +447,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         if x.is_floating_point():
             known = x.abs() <= MOST  # not NaN either
             if not known.all():
-                raise BagDataError(
-                    f"Expected finite numbers of at most 2^64, got {x[~known][0].item():g} (in bag {index}); fill or "
-                    "drop marks of missing values."
-                )
+                got = f"{x[~known][0].item():g} (in bag {index})"
+                raise BagDataError(f"Expected finite numbers of at most 2^64, got {got}; fill missing values.")
             x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
         return x
 
@@ -514,10 +492,8 @@ class BalancedBags(TorchSampler[list[int]]):
         self._sampler = BagSampler(labels, np.ones(len(binary_labels(labels)), int), num_instances=None, **settings)
         self.batch_size, self.drop_last = self._sampler.num_positive + self._sampler.num_negative, False
         if not 0 <= rank < num_ranks or self.batch_size % num_ranks:
-            raise ConfigError(
-                f"Expected a rank from 0 to num_ranks - 1, and num_ranks a divisor of the {self.batch_size} bags of a "
-                f"batch, got {rank} of {num_ranks}; change the rank, num_positive or num_negative."
-            )
+            wanted = f"a rank below num_ranks, and num_ranks a divisor of the {self.batch_size} bags of a batch"
+            raise ConfigError(f"Expected {wanted}, got {rank} of {num_ranks}; change one of them.")
         self._rank, self._num_ranks, self._left = rank, num_ranks, 0
 
     def __len__(self) -> int:

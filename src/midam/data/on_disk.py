@@ -3,12 +3,10 @@
 `Rows` are read by position, never as a whole; `RowFile` is the flat file of a store.
 """
 
-import errno
 import mmap
 import os
 import re
 import threading
-import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -32,7 +30,6 @@ Job = TypeVar("Job")
 Found = TypeVar("Found")
 
 _LONG_RUN = 32  # consecutive rows from which one read is faster than a gather
-_TRIED = 8  # rows of a gather that are tried, to see whether it must wait for the disk
 _USUAL_MEMORY = 8 * 2**30
 _MAPPED_SHARE = 0.25  # files up to this share of the machine's memory are mapped
 
@@ -192,13 +189,14 @@ class RowFile(Rows):
         file, width = self._open(), self.row_bytes
         # Reading a mapped page beyond the end of the file kills the process.
         self._check_unchanged(file)
-        self._announce(file, positions)
         if self.mapped:
             return np.take(self._mapped(file), positions, axis=0)
-        rows = np.empty((len(positions), *self.shape[1:]), self.dtype)
+        rows, starts = np.empty((len(positions), *self.shape[1:]), self.dtype), self.offset + positions * width
         view = bytes_of(rows)
-        for number, position in enumerate(positions.tolist()):
-            self._fill(file, view[number * width : (number + 1) * width], self.offset + position * width)
+        for start in starts.tolist():  # a disk serves rows that are announced at once faster than one after the other
+            _advise(file, start, width, "POSIX_FADV_WILLNEED")
+        for number, start in enumerate(starts.tolist()):
+            self._fill(file, view[number * width : (number + 1) * width], start)
         return rows
 
     def read(self, low: int, high: int) -> NDArray[Any]:
@@ -225,18 +223,6 @@ class RowFile(Rows):
     def __del__(self) -> None:
         if hasattr(self, "_file"):  # else the constructor failed
             self.close()
-
-    def _announce(self, file: FileIO, positions: NDArray[np.int64]) -> None:
-        """Announce all rows at once: a disk serves them faster than one after the other.
-
-        For rows in the page cache, the announcement costs as much as the gather, so a few rows are tried first.
-        """
-        width = self.row_bytes
-        probes = positions[:: max(1, len(positions) // _TRIED)].tolist()
-        if not width or all(_cached(file, self.offset + position * width) for position in probes):
-            return
-        for position in positions.tolist():
-            _advise(file, self.offset + position * width, width, "POSIX_FADV_WILLNEED")
 
     def _fill(self, file: FileIO, view: memoryview, start: int) -> None:
         while view:
@@ -280,20 +266,6 @@ def bytes_of(array: NDArray[Any]) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
-def _cached(file: FileIO, start: int) -> bool:
-    """Return False if a read at `start` must wait for the disk, and True if not or if this is unknown."""
-    if not hasattr(os, "RWF_NOWAIT") or not hasattr(os, "preadv"):
-        return True
-    try:
-        os.preadv(file.fileno(), [bytearray(1)], start, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-    return True
-
-
 def _advise(file: FileIO, start: int, size: int, advice: str) -> None:
     """Tell the system how a part of a file will be used, where it supports such advice."""
     if hasattr(os, "posix_fadvise"):
@@ -324,7 +296,7 @@ def read_ahead(
     """Yield each job with its result of `read`, in order; W `workers` (threads) read up to 2 W jobs ahead.
 
     Without workers, the caller reads. The threads end with the iterator: when it is exhausted, closed, or fails. An
-    error of `read` in any thread is raised at the caller's next request.
+    error of `read` is raised where the caller asks for its job.
     """
     if workers == 0:
         for job in jobs:
@@ -341,9 +313,6 @@ def read_ahead(
             job, future = pending.popleft()
             # If no thread has begun the job, reading it here is faster than waiting.
             value = read(job) if future.cancel() else future.result()
-            for _, later in pending:
-                if later.done():
-                    later.result()  # raises, if it failed
             # Only the caller may hold the value: a reference here would keep one more chunk in memory.
             del future
             yield job, value
@@ -368,10 +337,8 @@ def require_memory(needed: int, *, device: "torch.device", source: str) -> None:
     """Refuse to keep all instances on a device, as the setting `resident` asks, where they do not fit."""
     free = free_memory(device)
     if needed > free:
-        raise ConfigError(
-            f"Expected {size_text(needed)} of free memory on the device {device}, where `resident=True` keeps all "
-            f"instances, got {size_text(free)} (in {source}); leave out `resident` to read instances as they are drawn."
-        )
+        wanted = f"{size_text(needed)} of free memory on the device {device}, where `resident=True` keeps all instances"
+        raise ConfigError(f"Expected {wanted}, got {size_text(free)} (in {source}); leave out `resident`.")
 
 
 def fits(needed: int) -> bool:
@@ -386,17 +353,6 @@ def require_free(needed: int, content: str, *, source: str) -> None:
         raise BagDataError(
             f"Expected data that fits into the {size_text(free)} of free memory, got {content} that takes about "
             f"{size_text(needed)} (in {source}); use a machine with more memory, or {ON_DISK}."
-        )
-
-
-def warn_of_memory(needed: int, content: str, *, source: str) -> None:
-    """Warn about data that is about to be held in memory and does not fit."""
-    free = free_memory()
-    if needed > free:
-        warnings.warn(
-            f"{content} takes {size_text(needed)} of memory, of which {size_text(free)} are free (in {source}): the "
-            f"system may end this process; {ON_DISK}",
-            stacklevel=3,
         )
 
 

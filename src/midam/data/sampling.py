@@ -1,4 +1,4 @@
-"""Samplers: they draw the bags of a batch (S+, S-) from queues by class or site, and the instances of a bag (B).
+"""Samplers: they draw the bags of a batch (S+, S-) from queues by class, and the instances of a bag (B).
 
 Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the queue of each class.
 """
@@ -19,7 +19,7 @@ from midam.errors import BagDataError, require_counts, require_counts_if_given
 class ClassQueue:
     """Endless queue of the bags of one class in random order."""
 
-    def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: tuple[int, ...]) -> None:
+    def __init__(self, members: NDArray[np.int64], *, seed: int, purpose: int) -> None:
         self._members, self._queue = members, members[:0]
         self._seed, self._purpose, self._shuffles = seed, purpose, 0
 
@@ -31,7 +31,7 @@ class ClassQueue:
         taken, self._queue = self._queue[:count], self._queue[count:]
         missing = count - len(taken)
         if missing:
-            fresh = generator(self._seed, self._shuffles, *self._purpose).permutation(self._members)
+            fresh = generator(self._seed, self._shuffles, self._purpose).permutation(self._members)
             self._shuffles += 1
             # Bags of this batch that come early in the new permutation keep their turn: they head the queue.
             unused = np.flatnonzero(~np.isin(fresh, taken))[:missing]
@@ -52,13 +52,10 @@ class ClassQueue:
 
 
 class Turns:
-    """Endless queue that takes from several queues in turn; messages call these queues `kind`."""
+    """Endless queue that takes from the queues of several strata in turn."""
 
-    def __init__(self, queues: "Sequence[Queue]", kind: str) -> None:
-        self._queues, self._kind, self._turn = queues, kind, 0
-
-    def __len__(self) -> int:
-        return sum(map(len, self._queues))
+    def __init__(self, queues: Sequence[ClassQueue]) -> None:
+        self._queues, self._turn = queues, 0
 
     def take(self, count: int) -> NDArray[np.int64]:
         """Take ``count`` distinct bags, at most as many as there are.
@@ -82,7 +79,7 @@ class Turns:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         if len(state["queues"]) != len(self._queues):
-            raise other_data(f"a sampler state of {len(self._queues)} {self._kind}", len(state["queues"]))
+            raise other_data(f"a sampler state of {len(self._queues)} strata", len(state["queues"]))
         for queue, queue_state in zip(self._queues, state["queues"]):
             queue.load_state_dict(queue_state)
         self._turn = int(state["turn"])
@@ -91,7 +88,7 @@ class Turns:
 class Classes:
     """Queue of the bags of two classes; a step takes the positive bags first."""
 
-    def __init__(self, positive: "Queue", negative: "Queue", num_positive: int) -> None:
+    def __init__(self, positive: ClassQueue, negative: ClassQueue, num_positive: int) -> None:
         self._queues, self._num_positive = {"positive": positive, "negative": negative}, num_positive
 
     def take(self, count: int) -> NDArray[np.int64]:
@@ -107,29 +104,6 @@ class Classes:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         for name, queue in self._queues.items():
             queue.load_state_dict(state[name])
-
-
-Queue = ClassQueue | Turns
-
-
-def queue_of(members: NDArray[np.int64], sites: NDArray[np.int64] | None, *, seed: int, purpose: int) -> Queue:
-    """Return the queue of the bags of a class; with `sites` [N] of all bags, the sites take turns."""
-    if sites is None:
-        return ClassQueue(members, seed=seed, purpose=(purpose,))
-    site_of = sites[members]
-    # numpy ignores a 0 at the end of a seed: sites count from 1.
-    numbers = np.unique(site_of).tolist()
-    queues = [ClassQueue(members[site_of == at], seed=seed, purpose=(purpose, at + 1)) for at in numbers]
-    return Turns(queues, "sites of a class")
-
-
-def site_codes(sites: ArrayLike | None, count: int) -> NDArray[np.int64] | None:
-    """Return the sites of `count` bags as numbers from 0; None without sites."""
-    if sites is None:
-        return None
-    codes = np.unique(np.asarray(sites), return_inverse=True)[1]
-    check_length(codes, count, "site", "memory")
-    return codes
 
 
 def generator(seed: int, counter: int, *purpose: int) -> np.random.Generator:
@@ -207,7 +181,7 @@ class Sampler:
 
     num_positive: int
     num_negative: int
-    _bags: Queue | Classes  # a step takes S+ + S- bags from it
+    _bags: Turns | Classes  # a step takes S+ + S- bags from it
 
     def __init__(self, sizes: ArrayLike, *, num_instances: int | None, seed: int = 0) -> None:
         self._sizes = int_array(sizes, "sizes", "memory")
@@ -262,10 +236,6 @@ class BagSampler(Sampler):
         Instances drawn from a bag of n (B): min(n, B) distinct ones, uniformly. None: whole bags.
     seed : int >= 0, default 0
         Seed of the draws.
-    sites : array [N], optional
-        Site of each bag: the sites of a class then take turns, each with its bags in random order, so that bags of
-        small sites are drawn more often. A site with fewer bags than its turns in a step gives all of them; the others
-        give the rest. Default: no turns.
 
     Attributes
     ----------
@@ -294,16 +264,14 @@ class BagSampler(Sampler):
         num_negative: int = 8,
         num_instances: int | None,
         seed: int = 0,
-        sites: ArrayLike | None = None,
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed)
-        refuse_other_order(labels, sizes, sites)
+        refuse_other_order(labels, sizes)
         labels = binary_labels(labels)
         check_length(labels, len(self._sizes), "label", "memory")
-        codes = site_codes(sites, len(labels))
-        positive = queue_of(np.flatnonzero(labels == 1), codes, seed=seed, purpose=_PURPOSE_POSITIVE)
-        negative = queue_of(np.flatnonzero(labels == 0), codes, seed=seed, purpose=_PURPOSE_NEGATIVE)
+        positive = ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
+        negative = ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
         self.num_positive, self.num_negative = _fit_counts(len(positive), len(negative), num_positive, num_negative)
         self._bags = Classes(positive, negative, self.num_positive)
 
@@ -318,7 +286,7 @@ class StrataSampler(Sampler):
     ----------
     strata : array of int, shape [N]
         Stratum of each bag, such as its class; with a single stratum, all bags share one permutation.
-    sizes, num_instances, seed, sites
+    sizes, num_instances, seed
         As in `BagSampler`, with strata instead of classes.
     num_positive, num_negative : int, default 8
         Their sum is S, at most N.
@@ -340,17 +308,14 @@ class StrataSampler(Sampler):
         num_negative: int = 8,
         num_instances: int | None,
         seed: int = 0,
-        sites: ArrayLike | None = None,
     ) -> None:
         require_counts(num_positive=num_positive, num_negative=num_negative)
         super().__init__(sizes, num_instances=num_instances, seed=seed)
-        refuse_other_order(strata, sizes, sites)
+        refuse_other_order(strata, sizes)
         codes, stratum_of = np.unique(int_array(strata, "strata", "memory"), return_inverse=True)
         check_length(stratum_of, len(self._sizes), "stratum", "memory")
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
-        site_of = site_codes(sites, len(stratum_of))
-        queues = [queue_of(bags, site_of, seed=seed, purpose=_PURPOSE_STRATA + at) for at, bags in enumerate(members)]
-        self._bags = Turns(queues, "strata")
+        self._bags = Turns([ClassQueue(m, seed=seed, purpose=_PURPOSE_STRATA + at) for at, m in enumerate(members)])
         self.num_positive = min(num_positive, max(len(stratum_of) - 1, 1))
         self.num_negative = min(num_negative, max(len(stratum_of) - self.num_positive, 1))
 
@@ -360,9 +325,6 @@ def _fit_counts(positives: int, negatives: int, num_positive: int, num_negative:
     require_both(positives, negatives, "memory")
     fitted = min(num_positive, positives), min(num_negative, negatives)
     if fitted != (num_positive, num_negative):
-        warnings.warn(
-            f"Expected at least {num_positive} positive and {num_negative} negative bags, got {positives} and "
-            f"{negatives}; a batch now holds {fitted[0]} positive and {fitted[1]} negative bags.",
-            stacklevel=4,
-        )
+        text = f"Expected {num_positive} positive and {num_negative} negative bags, got {positives} and {negatives}"
+        warnings.warn(f"{text}: a batch now holds {fitted[0]} positive and {fitted[1]} negative bags", stacklevel=4)
     return fitted

@@ -129,10 +129,8 @@ def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool 
     shared = names[counts > 1]
     if len(shared):
         examples = "; ".join(f"{name} in {' and '.join(pairs[1, pairs[0] == name])}" for name in shared[:3])
-        raise LeakageError(
-            f"Expected each group in one split, got {len(shared)} of {len(names)} groups in several ({examples}); "
-            f"split by group, or allow it with {given(allow_leakage=True)}."
-        )
+        got, allow = f"{len(shared)} of {len(names)} groups in several ({examples})", given(allow_leakage=True)
+        raise LeakageError(f"Expected each group in one split, got {got}; split by group, or allow it with {allow}.")
 
 
 def class_counts(labels: NDArray[np.int64], groups: ArrayLike, *, classes: int = 2) -> NDArray[np.int64]:

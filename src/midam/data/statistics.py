@@ -155,9 +155,7 @@ def _pixels(bags: Bags, number: int) -> Iterator[NDArray[np.float64]]:
 def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
     """Yield a bag of images in chunks."""
     if len(bags.instance_shape) < _STACKED:
-        raise ConfigError(
-            f"Expected images for statistics of pixels, got instances of shape {list(bags.instance_shape)} (in "
-            f"{bags.source}); use statistics of features, such as bag-statistics-logistic or BagStatistics."
-        )
+        got = f"instances of shape {list(bags.instance_shape)} (in {bags.source})"
+        raise ConfigError(f"Expected images for statistics of pixels, got {got}; use statistics of features.")
     for low, high in row_chunks(bags.instances, bags.starts[[number]], bags.sizes[[number]]):
         yield np.asarray(bags.instances[low:high])

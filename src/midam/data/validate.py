@@ -18,7 +18,6 @@ ClassName = str | int | float | bool
 TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
 LARGEST = np.iinfo(np.int64).max  # largest whole number
 MOST = 2.0**64  # above it, float32 overflows when it squares a number; marks of no data such as 1e20 are larger
-_IDS_AT_A_TIME = 1 << 16
 FEATURES_SHOWN = 3
 _LAST_CHARACTER = 0x10FFFF  # of Unicode
 _CHUNK_BYTES = 1 << 24  # a scan holds about this much of the instances at a time
@@ -128,11 +127,8 @@ def group_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
     names = site_array(values, source)
     for place in np.flatnonzero(names == ""):
         bag, word = (ids[place] if place < len(ids) else place), str(np.ravel(np.asarray(values, dtype=object))[place])
-        got = f"{word!r}, which counts as missing" if word.strip() in MISSING else "none"
-        raise BagDataError(
-            f"Expected a group for each bag, got {got} (in {source}, bag {bag}); name it: a bag alone in "
-            "its group needs a name of its own."
-        )
+        got = f"{word!r}, which counts as missing (in {source}, bag {bag})"
+        raise BagDataError(f"Expected a group for each bag, got {got}; a bag alone in its group needs a name too.")
     return names
 
 
@@ -163,9 +159,9 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
     if array.dtype.kind == "U":
         # Arrays lose NUL at the end of a text.
         names_of([name for name in values if "\0" in str(name)] if isinstance(values, list | tuple) else (), source)
-        if not all(is_unicode(part) for part in _parts(array)):
+        if not is_unicode(array):
             raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
-        if all(_plain(part) for part in _parts(array)):
+        if _plain(array):
             return array
     if array.dtype.kind in "biu":  # such numbers already have the form of `name_of`
         return array.astype(np.str_)
@@ -225,11 +221,9 @@ def label_array(
     coded = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in entries]
     if -1 in coded:
         first = coded.index(-1)
-        value, advice = array.tolist()[first], "recode the labels"
-        if isinstance(value, str) and classes is None:
-            advice = "name both with `classes=(NEGATIVE, POSITIVE)`"
         wanted = "0 or 1" if len(codes) == 2 else " or ".join(repr(name) for name in classes or ())
-        raise BagDataError(f"Expected labels {wanted}, got {value!r} (in {source}, bag {ids[first]}); {advice}.")
+        got = f"{array.tolist()[first]!r} (in {source}, bag {ids[first]})"
+        raise BagDataError(f"Expected labels {wanted}, got {got}; name others with `classes=(NEGATIVE, POSITIVE)`.")
     return np.array(coded, dtype=np.int64)
 
 
@@ -255,19 +249,15 @@ def instance_label_array(values: ArrayLike, rows: int, source: str) -> NDArray[n
     wrong = np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))
     if len(wrong):
         got = np.asarray(values, dtype=object)[wrong[0]]
-        raise BagDataError(
-            f"Expected instance labels 0, 1 or NaN (unknown), got {got!r} at instance {wrong[0]} (in {source}); give 1 "
-            "for an instance that makes its bag positive, 0 for another."
-        )
+        where = f"at instance {wrong[0]} (in {source})"
+        raise BagDataError(f"Expected instance labels 0, 1 or NaN (unknown), got {got!r} {where}; correct it.")
     return labels
 
 
 def check_instance_labels(labels: NDArray[Any], rows: int, source: str) -> None:
     """Refuse instance labels of another number than the instances."""
     if labels.shape != (rows,):
-        raise BagDataError(
-            f"Expected instance labels [{rows}], got shape {labels.shape} (in {source}); give one for each instance."
-        )
+        raise BagDataError(f"Expected instance labels [{rows}], got shape {labels.shape} (in {source}); give them all.")
 
 
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
@@ -317,10 +307,8 @@ def concatenate(parts: Sequence[NDArray[Any]], ids: NDArray[np.str_], name: str,
         if part.ndim == 0 or len(part) == 0:
             raise BagDataError(empty_bag_message(bag, source))
         if part.shape[1:] != parts[0].shape[1:]:
-            raise BagDataError(
-                f"Expected {name} of shape {parts[0].shape[1:]} as in bag {ids[0]}, got {part.shape[1:]} "
-                f"(in {source}, bag {bag}); give all bags the same width."
-            )
+            wanted, got = f"{parts[0].shape[1:]} as in bag {ids[0]}", f"{part.shape[1:]} (in {source}, bag {bag})"
+            raise BagDataError(f"Expected {name} of shape {wanted}, got {got}; give all bags the same width.")
     return np.concatenate(parts)
 
 
@@ -377,15 +365,11 @@ def check_rows(instances: Any, coords: Any, source: str, *, sound: bool = True) 
     shape: tuple[int, ...] = tuple(np.shape(instances))
     dtype: Any = getattr(instances, "dtype", "no type")
     if not sound or len(shape) < 2 or 0 in shape[1:] or dtype.kind not in "biuf":
-        raise BagDataError(
-            f"Expected instances as an array [instances, features, ...] of real numbers, got shape {shape} of {dtype} "
-            f"(in {source}); give each instance at least one feature, as float32."
-        )
+        got = f"shape {shape} of {dtype} (in {source})"
+        raise BagDataError(f"Expected instances as an array [instances, features, ...] of real numbers, got {got}.")
     if coords is not None and (tuple(coords.shape[:-1]) != shape[:1] or coords.dtype.kind not in "iuf"):
-        raise BagDataError(
-            f"Expected numeric coordinates [{shape[0]}, C], got {coords.dtype} {list(coords.shape)} (in {source}); "
-            "give one row for each instance."
-        )
+        got = f"{coords.dtype} {list(coords.shape)} (in {source})"
+        raise BagDataError(f"Expected numeric coordinates [{shape[0]}, C], got {got}; give a row for each instance.")
 
 
 def check_layout(
@@ -406,22 +390,14 @@ def check_layout(
 
 
 def check_names(ids: NDArray[np.str_], source: str) -> None:
-    """Refuse empty and duplicate ids; checking a million ids copies almost nothing."""
-    if not all((part[1:] > part[:-1]).all() for part in _parts(ids, beyond=1)):
+    """Refuse empty and duplicate ids."""
+    if not (ids[1:] > ids[:-1]).all():
         names, counts = np.unique(ids, return_counts=True)
         if counts.max() > 1:
-            raise BagDataError(
-                f"Expected unique bag ids, got {counts.max()} bags of one id (in {source}, bag "
-                f"{names[counts.argmax()]}); rename or merge them: names that look the same are one."
-            )
-    if any((part == "").any() for part in _parts(ids)):
+            got = f"{counts.max()} bags of one id (in {source}, bag {names[counts.argmax()]})"
+            raise BagDataError(f"Expected unique bag ids, got {got}; rename them: names that look the same are one.")
+    if (ids == "").any():
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
-
-
-def _parts(ids: NDArray[np.str_], *, beyond: int = 0) -> Iterator[NDArray[np.str_]]:
-    """Yield the ids in parts, each with the `beyond` first ids of the next part."""
-    for low in range(0, len(ids), _IDS_AT_A_TIME):
-        yield ids[low : low + _IDS_AT_A_TIME + beyond]
 
 
 def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:
@@ -457,10 +433,8 @@ def other_data(expected: str, got: object) -> CheckpointError:
 def require_both(positives: int, negatives: int, source: str) -> None:
     """Refuse labeled bags of one class only, with a `OneClassError`."""
     if not positives or not negatives:
-        raise OneClassError(
-            f"Expected positive and negative bags, got {positives} positive and {negatives} negative (in {source}); "
-            "add bags of the other class."
-        )
+        got = f"{positives} positive and {negatives} negative (in {source})"
+        raise OneClassError(f"Expected positive and negative bags, got {got}; add bags of the other class.")
 
 
 def usable(numbers: NDArray[Any]) -> NDArray[np.bool_]:

@@ -133,12 +133,8 @@ def _patches(
         return "coordinates are not whole numbers, and their unit is unknown"
     else:
         size = size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
-        if size is None and slide.micrometers is not None and (side := pair(meta.get("tile_um"))) is not None:
-            size = side[0] / slide.micrometers, side[1] / slide.micrometers
         corners, extent = xy, size
     width, height = extent or 2 * (_spacing(corners),)
-    if meta.get("place") == "center":
-        corners = corners - np.array([width, height]) / 2
     in_pixels = micrometers is None or slide.micrometers is not None
     return {"corners": corners, "width": width, "height": height, "estimated": extent is None, "in_pixels": in_pixels}
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import PartsReader
+from midam.data.sources.file_names import FileReader
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import HEADER, ImageOptions, Places
 from midam.errors import BagDataError, listed
@@ -42,7 +42,7 @@ _PHASES = (
 _ACQUISITIONS = ("AcquisitionNumber", "FrameAcquisitionNumber")
 
 
-class DicomReader(PartsReader):
+class DicomReader(FileReader):
     """Reader of a DICOM series in a folder and its subfolders: slices or a volume, rescaled, MONOCHROME1 inverted.
 
     Among several series, `options.series` selects one. Slices, which are files or the frames of a file, are ordered by
@@ -138,18 +138,18 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
         data[number] = pixels
     rows, columns = first.numbers("PixelSpacing")
     spacing = (distance, float(rows), float(columns))
-    doubt, tilt = doubt_of(frames, heights, distance) if len(frames) > 1 else "", _tilt(frames, normal)
+    doubt = doubt_of(frames, heights, distance) if len(frames) > 1 else ""
     facts = dicom_frames.slices_of(frames)
     if axis is None:
         # Positions along the normal, in the direction of the patient's nearest axis as DICOM counts it.
         facts["position_mm"] = (heights if steep == 2 else 0.0 - heights).round(3).tolist()
-        return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts, tilt=tilt)
+        return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts)
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = frames[0].numbers("ImagePositionPatient")
     # Coordinates grow to the left and the back in DICOM, to the right and the front in affines.
     volume = along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=where)
-    return replace(volume, doubt=doubt, aside=aside, tilt=tilt, slices=_slices_along(volume, facts, normal, axis))
+    return replace(volume, doubt=doubt, aside=aside, slices=_slices_along(volume, facts, normal, axis))
 
 
 def _slices_along(
@@ -191,24 +191,13 @@ def _patients(frames: Sequence[Frame]) -> str:
     return f"it holds images of {len(patients)} patients, by {HEADER[0]}: {listed(patients)}" if patients[1:] else ""
 
 
-def _tilt(frames: Sequence[Frame], normal: NDArray[np.float64]) -> float:
-    """Return the degrees between the normal of slices and the way from the first to the last."""
-    first, last = (frames[at].numbers("ImagePositionPatient") for at in (0, -1))
-    way, height = last - first, abs(float(np.dot(last - first, normal)))
-    return float(np.degrees(np.arccos(min(1.0, height / max(float(np.linalg.norm(way)), 1e-12))))) if height else 0.0
-
-
 def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> None:
     """Refuse an image with colors, unless it may have them, without one of the attributes, or of no positive size."""
     missing = [name for name in names if len(frame.numbers(name)) != _NEEDED[name]]
     missing += [] if missing else [name for name in names if name in _POSITIVE and (frame.numbers(name) <= 0).any()]
     if missing or (is_color(frame) and not colors):
-        several = "several frames, of which one has " if count_of(frame.file) > 1 else ""
-        got = f"{several}no usable {missing[0]}" if missing else "colors"
-        raise BagDataError(
-            f"Expected a gray slice with a position, got {got} (in {frame.path}); convert the series to NIfTI, or "
-            "remove files that are not slices."
-        )
+        got = f"{f'no usable {missing[0]}' if missing else 'colors'} (in {frame.path})"
+        raise BagDataError(f"Expected a gray slice with a position, got {got}; remove files that are not slices.")
 
 
 def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
@@ -223,10 +212,8 @@ def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
     main = [block for block in blocks.values() if len(block) > 1]
     if len(main or blocks) > 1:
         parts = [f"{len(block)} of {_block(block[0])}, such as {block[0]}" for block in blocks.values()]
-        raise BagDataError(
-            f"Expected slices of one size, direction and pixel spacing in a series, got {len(blocks)} kinds: "
-            f"{'; '.join(parts[:_LISTED])} (in {where}); move other images, such as a localizer, to another folder."
-        )
+        got = f"{len(blocks)} kinds: {'; '.join(parts[:_LISTED])} (in {where}); move a localizer away"
+        raise BagDataError(f"Expected slices of one size, direction and pixel spacing in a series, got {got}.")
     return (main or list(blocks.values()))[0]
 
 
@@ -260,10 +247,8 @@ def refuse_phases(frames: Sequence[Frame], heights: NDArray[np.float64], where: 
     for name in _PHASES:
         values = np.array([frame.text(name) for frame in frames])
         if _overlap(values, heights):
-            raise BagDataError(
-                f"Expected one image at each position, got {_counts(values)} by {name} (in {where}): several time "
-                "points, echoes or weightings; move each to its own folder."
-            )
+            got = f"{_counts(values)} by {name} (in {where}): several times, echoes or weightings"
+            raise BagDataError(f"Expected one image at each position, got {got}; move each to its own folder.")
 
 
 def _overlap(values: NDArray[np.str_], heights: NDArray[np.float64]) -> bool:
@@ -288,18 +273,16 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
     double = np.flatnonzero(gaps < _SAME_MM)
     if len(double):
         one, other = frames[double[0]], frames[double[0] + 1]
-        raise BagDataError(
-            f"Expected one slice at each position, got {len(double)} duplicates, the first {one} and {other} (in "
-            f"{where}); remove them, or move each series to its own folder."
-        )
+        got = f"{len(double)} duplicates, the first {one} and {other} (in {where})"
+        raise BagDataError(f"Expected one slice at each position, got {got}; remove them.")
     least = float(gaps.min())
     wide = np.flatnonzero(gaps > _GAP * least)
     if len(wide):
         scouts = f", without {aside} localizers or single slices of another kind" if aside else ""
+        got = f"a gap of {gaps[wide[0]]:.2f} mm after {frames[wide[0]]} (in {where}, {len(wide)} in all{scouts})"
+        expected = f"slices {least:.2f} mm apart, their smallest distance"
         raise BagDataError(
-            f"Expected slices {least:.2f} mm apart, their smallest distance, got a gap of {gaps[wide[0]]:.2f} mm after "
-            f"{frames[wide[0]]} (in {where}, {len(wide)} in all{scouts}): slices are missing; copy the series again, "
-            "or leave it out. If the gaps are intended, convert it to NIfTI."
+            f"Expected {expected}, got {got}: slices are missing; copy the series again, or leave it out."
         )
     return float(np.median(gaps))
 

@@ -20,6 +20,7 @@ _GRAY = ("MONOCHROME1", "MONOCHROME2")
 # Attributes of X-rays and mammography.
 _VIEWS = {"view": ("ViewPosition",), "laterality": ("ImageLaterality", "FrameLaterality", "Laterality")}
 _SHOWN = 3  # names of files in a message
+_AGAIN = "export the series again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,24 +131,17 @@ def check_scales(frames: Sequence[Frame], where: str) -> None:
     scales = [scale_of(frame) for frame in frames]
     silent = [frame for frame, scale in zip(frames, scales) if scale is None]
     if silent and any(scale not in (None, (1.0, 0.0)) for scale in scales):
-        raise BagDataError(
-            f"Expected RescaleSlope and RescaleIntercept in all slices or in none, got none in {len(silent)} of "
-            f"{len(frames)}: {listed(silent, most=_SHOWN, sep='; ')} (in {where}); export the series again, as its "
-            "intensities cannot be compared."
-        )
+        got = f"none in {len(silent)} of {len(frames)}: {listed(silent, most=_SHOWN, sep='; ')} (in {where})"
+        raise BagDataError(f"Expected RescaleSlope and RescaleIntercept in all slices or in none, got {got}; {_AGAIN}.")
     for name in ("RescaleType", "Units"):
         units = sorted({frame.text(name) for frame in frames} - {""})
         if len(units) > 1:
-            raise BagDataError(
-                f"Expected intensities of one unit, got the {name} {' and '.join(units)} (in {where}); move the slices "
-                "of each unit to their own folder."
-            )
+            got = f"the {name} {' and '.join(units)} (in {where})"
+            raise BagDataError(f"Expected intensities of one unit, got {got}; move each to its own folder.")
     depths = sorted({int(frame.number("BitsStored")) for frame in frames if _is_inverted(frame)})
     if len(depths) > 1:
-        raise BagDataError(
-            f"Expected one BitsStored of all MONOCHROME1 images, to invert them, got {' and '.join(map(str, depths))} "
-            f"(in {where}); convert the series to MONOCHROME2."
-        )
+        got = f"{' and '.join(map(str, depths))} (in {where})"
+        raise BagDataError(f"Expected one BitsStored of all MONOCHROME1 images, to invert them, got {got}; {_AGAIN}.")
 
 
 def scale_of(frame: Frame) -> tuple[float, float] | None:
@@ -158,10 +152,8 @@ def scale_of(frame: Frame) -> tuple[float, float] | None:
         return None
     if len(slope) != 1 or len(intercept) != 1 or slope[0] == 0:
         got = " and ".join(f"a {name} of {frame.text(name) or 'nothing'}" for name in ("RescaleSlope", stated[-1]))
-        raise BagDataError(
-            f"Expected a RescaleSlope that is not 0 and a RescaleIntercept, got {got} (in {frame.path}); export the "
-            "series again."
-        )
+        text = f"Expected a RescaleSlope that is not 0 and a RescaleIntercept, got {got}"
+        raise BagDataError(f"{text} (in {frame.path}); {_AGAIN}.")
     return float(slope[0]), float(intercept[0])
 
 
@@ -232,10 +224,8 @@ def _is_inverted(frame: Frame) -> bool:
     """Return whether bright pixels are low numbers, as in MONOCHROME1; refuse others than it and MONOCHROME2."""
     color = frame.text("PhotometricInterpretation")
     if color not in _GRAY:
-        raise BagDataError(
-            f"Expected {' or '.join(_GRAY)}, or a color, got the PhotometricInterpretation {color!r} (in "
-            f"{frame.path}); convert the image."
-        )
+        got = f"the PhotometricInterpretation {color!r} (in {frame.path})"
+        raise BagDataError(f"Expected {' or '.join(_GRAY)}, or a color, got {got}; convert the image.")
     return color == _GRAY[0]
 
 
@@ -397,13 +387,9 @@ def _scans(series: Sequence[Series]) -> list[Series]:
 def _several(series: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
     expected = "one series" if wanted is None else f"one series {wanted!r}"
     got = f"{len(chosen) or 'none'}" + (f" of {len(series)}" if wanted is not None else "")
-    text = listed(chosen or series, most=_LISTED, sep="; ") or "no images"
-    example = next((scan.description or scan.protocol for scan in chosen or series), "T1") or "T1"
-    return BagDataError(
-        f"Expected {expected}, got {got}: {text} (in {folder}); choose one by its "
-        f"description, modality or number, such as {given(series=example)}, or, if each has its own folder, name the "
-        "bags patient/series."
-    )
+    text = f"{got}: {listed(chosen or series, most=_LISTED, sep='; ') or 'no images'} (in {folder})"
+    example = given(series=next((scan.description or scan.protocol for scan in chosen or series), "") or "T1")
+    return BagDataError(f"Expected {expected}, got {text}; choose one, such as by {example}, or name patient/series.")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,6 +1,5 @@
 """Turn bags of images, patches or slices into bags of vectors: each instance passes once through a frozen network."""
 
-import copy
 import hashlib
 import json
 import re
@@ -11,7 +10,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,7 +23,7 @@ from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import FileRows, source_paths
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.write import plan_digest, stamp
-from midam.errors import BagDataError, CheckpointError, ConfigError, Note, RunStoppedError, plural, require_counts
+from midam.errors import BagDataError, CheckpointError, ConfigError, Note, RunStoppedError, plural
 from midam.files import write_text
 from midam.imaging.network import Network, assembled, intensities, passed, standardized
 from midam.imaging.networks import load_network
@@ -41,7 +39,6 @@ _KEYS = "files.json"  # in a store of vectors: a key that identifies each bag
 _CELLS = 1024  # of an image in one pass: 32 x 32
 _NUMBERS = 16 * 3 * 224 * 224  # of patches or slices in one pass
 _LARGEST_SIDE = 2048
-_PLACED = ("hf:", "timm:", "onnx:")  # prefixes of names with a path, which may differ between machines
 _WAYS = {"cells": "whole images", "patches": "patches of images or slides", "slices": "slices of scans"}
 _LOSS = 0.01  # of a number, and of the numbers of a block: what float16 may change
 _LONG = 4096  # instances of a bag that is too large to have two in memory
@@ -57,10 +54,10 @@ class EmbeddedRows(Rows):
     block_bags = 2  # few, so that little is computed again after a stop
     chunk_bytes = 1 << 18  # a few blocks
 
-    def __init__(self, bags: Bags, networks: Sequence[Network], *, recipe: Mapping[str, Any]) -> None:
-        self.shape, self.dtype = (len(bags.instances), networks[0].width), np.dtype(recipe["dtype"])
+    def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any]) -> None:
+        self.shape, self.dtype = (len(bags.instances), network.width), np.dtype(recipe["dtype"])
         self._raw, self._bags = bags.instances, bags
-        self._networks, self._started = [(network, threading.Lock()) for network in networks], count()
+        self._network, self._turn = network, threading.Lock()
         self._recipe, self._cells = recipe, recipe["way"] == "cells"
         # Images of a bag of several files pass one at a time.
         files = self._raw.files.offsets if isinstance(self._raw, FileRows) else bags.starts
@@ -69,7 +66,7 @@ class EmbeddedRows(Rows):
             self.paths, self.plan = self._raw.paths, f"{self._raw.plan} {json.dumps(dict(recipe), sort_keys=True)}"
         if not self.paths:
             self.plan, self.origin = json.dumps(dict(recipe), sort_keys=True), tuple(bag_digests(bags))
-        self._local = threading.local()  # for each thread: the last block, the open file, the network
+        self._local = threading.local()  # for each thread: the last block, the open file
         self._kept: tuple[NDArray[Any] | Rows, NDArray[np.int64]] | None = None
 
     def take_kept(self, bags: Bags, place: str | Path) -> NDArray[np.bool_]:
@@ -129,10 +126,8 @@ class EmbeddedRows(Rows):
         places = None if self._bags.coords is None else np.asarray(self._bags.coords[begin:end])
         columns = 0 if places is None else len(np.unique(places[:, 0]))
         if places is None or columns * len(np.unique(places[:, 1])) != end - begin:
-            raise BagDataError(
-                f"Expected all cells of each image, got only some (in {self._bags.source}); cut patches with another "
-                "`patch_size`."
-            )
+            got = f"only some (in {self._bags.source})"
+            raise BagDataError(f"Expected all cells of each image, got {got}; cut patches with another `patch_size`.")
         return columns
 
     def _vectors(self, low: int, high: int, columns: int) -> NDArray[Any]:
@@ -143,10 +138,8 @@ class EmbeddedRows(Rows):
         y = self._passed(assembled(images, columns) if columns else images, low, cells=self._cells)
         vectors = (y.flatten(2)[0].T if self._cells else y).float().cpu().numpy()
         if vectors.shape != (high - low, self.shape[1]):
-            raise ConfigError(
-                f"Expected {high - low} vectors of {self.shape[1]} numbers, got {list(vectors.shape)} (of "
-                f"{self._recipe['network']}); use another network."
-            )
+            got = f"{list(vectors.shape)} (of {self._recipe['network']}); use another network"
+            raise ConfigError(f"Expected {high - low} vectors of {self.shape[1]} numbers, got {got}.")
         self._local.block = low, self._in_type(vectors)
         return self._local.block[1]
 
@@ -156,12 +149,10 @@ class EmbeddedRows(Rows):
 
     def _passed(self, images: NDArray[Any], low: int, *, cells: bool) -> torch.Tensor:
         """Pass images, the first of which is the instance `low`, through the network: its feature map, or vectors."""
-        if not hasattr(self._local, "network"):
-            self._local.network = self._networks[next(self._started) % len(self._networks)]
-        network, turn = self._local.network
-        x = torch.from_numpy(intensities(images, self._span(low))).to(device_of(network) or "cpu")
+        network = self._network
+        x = torch.from_numpy(intensities(images, self._span(low))).to(device_of(network))
         del images
-        with torch.inference_mode(), turn:
+        with torch.inference_mode(), self._turn:
             return passed(network.maps if cells else network.vectors, standardized(x, self._recipe), network.name)
 
     def _in_type(self, vectors: NDArray[Any]) -> NDArray[Any]:
@@ -170,10 +161,10 @@ class EmbeddedRows(Rows):
         lost = np.abs(kept - vectors) > _LOSS * np.abs(vectors)
         if lost.mean() > _LOSS or not np.isfinite(kept).all():
             example = np.abs(vectors[lost]).max(initial=0)
-            raise ConfigError(
-                f"Expected numbers that {self.dtype} holds, got {lost.sum()} of {lost.size} changed by over 1%, "
-                f"such as {example:.3g} (of {self._recipe['network']}); use `dtype` float32, or another network."
+            got = (
+                f"{lost.sum()} of {lost.size} changed by over 1%, such as {example:.3g} (of {self._recipe['network']})"
             )
+            raise ConfigError(f"Expected numbers that {self.dtype} holds, got {got}; use `dtype` float32.")
         return kept
 
     def _span(self, low: int) -> tuple[float, float]:
@@ -193,10 +184,8 @@ def way_of(bags: Bags, network: Network) -> str:
     """Return the kind of the instances: "cells" of whole images, "slices" of volumes, or "patches"."""
     cut = bags.cut or {}
     if len(bags.instance_shape) != 3 or bags.instance_shape[0] not in (1, 3):
-        raise BagDataError(
-            f"Expected images, patches or slices with one channel or three, got instances of shape "
-            f"{list(bags.instance_shape)} (in {bags.source}); give the files of images or scans."
-        )
+        got = f"instances of shape {list(bags.instance_shape)} (in {bags.source})"
+        raise BagDataError(f"Expected images, patches or slices with one channel or three, got {got}; give such files.")
     if "slice_size" in cut:
         return "slices"
     plain = not cut.get("tissue") and cut.get("magnification") is None and bags.coords is not None
@@ -229,32 +218,19 @@ def described(recipe: Mapping[str, Any]) -> str:
     return f"{recipe['way']} of {side}{size}: one vector each by {recipe['network']}"
 
 
-def embedded(
-    bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto", devices: int = 1
-) -> Bags:
+def embedded(bags: Bags, network: Network, recipe: Mapping[str, Any], *, accelerator: str = "auto") -> Bags:
     """Return bags of vectors that are computed when they are read; their `cut` holds the recipe."""
     recipe = recipe if "bits" in recipe else {**recipe, **pixel_facts(bags)}
-    rows = EmbeddedRows(bags, _copies(network, accelerator, devices), recipe=recipe)
+    gpu = torch.cuda.is_available() and accelerator != "cpu"
+    if accelerator == "cuda" and not gpu:
+        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
+    rows = EmbeddedRows(bags, network.to("cuda" if gpu else "cpu"), recipe=recipe)
     return bags.replace(instances=rows, cut={**(bags.cut or {}), **recipe}, digests=None)
 
 
-def _copies(network: Network, accelerator: str, devices: int) -> list[Network]:
-    """Return copies of the network, one for each GPU, or all on the CPU."""
-    require_counts(devices=devices)
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() and accelerator != "cpu" else 0
-    if accelerator == "cuda" and not gpus:
-        raise ConfigError("Expected a CUDA device for the accelerator 'cuda', got none; use 'auto' or 'cpu'.")
-    if gpus and devices > gpus:
-        raise ConfigError(f"Expected at most {gpus} devices, the GPUs of this machine, got {devices}; give fewer.")
-    if devices > 1 and device_of(network) is None:
-        raise ConfigError(f"Expected 1 device for {network.name}, which cannot be copied, got {devices}; give 1.")
-    copies = [network, *(copy.deepcopy(network) for _ in range(devices - 1))]
-    return [copied.to(f"cuda:{number}" if gpus else "cpu") for number, copied in enumerate(copies)]
-
-
-def device_of(network: Network) -> torch.device | None:
-    """Return the device of a network's weights; None if they are not torch tensors."""
-    return next((weights.device for weights in network.parameters()), None)
+def device_of(network: Network) -> torch.device:
+    """Return the device of a network's weights; the CPU if it has none."""
+    return next((weights.device for weights in network.parameters()), torch.device("cpu"))
 
 
 def embed_bags(
@@ -265,7 +241,6 @@ def embed_bags(
     dtype: Dtype = "float16",
     size: int | None = None,
     accelerator: str = "auto",
-    devices: int = 1,
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
     """Pass each instance of bags once through a frozen network, and write the vectors into a store.
@@ -289,8 +264,6 @@ def embed_bags(
         Side of the square to which patches or slices are resized; default: by the network.
     accelerator : {"auto", "cpu", "cuda"}
         Device of the network.
-    devices : int, default 1
-        GPUs that embed together, or copies of the network on the CPU; the bytes are the same.
     on_bag : callable, optional
         Called with the position of each finished bag.
 
@@ -301,8 +274,8 @@ def embed_bags(
     """
     network = encoder if isinstance(encoder, Network) else load_network(encoder)
     recipe = make_recipe(bags, network, dtype=dtype, size=size)
-    made = embedded(bags, network, recipe, accelerator=accelerator, devices=devices)
-    return open_store(_write(made, Path(out), jobs=devices * _jobs(made), on_bag=on_bag))
+    made = embedded(bags, network, recipe, accelerator=accelerator)
+    return open_store(_write(made, Path(out), jobs=_jobs(made), on_bag=on_bag))
 
 
 def cached_store(
@@ -404,17 +377,14 @@ def check_recipe(expected: Mapping[str, Any], recipe: Mapping[str, Any], *, run:
     """Refuse vectors whose recipe differs from the run's; the error names the first difference."""
     for name in RECIPE:
         stored, given = expected.get(name), recipe.get(name)
-        kinds = {str(value)[: str(value).find(":") + 1] for value in (stored, given)}
-        if name == "network" and len(kinds) == 1 and kinds <= set(_PLACED):
-            continue  # their weights are compared
+        if name == "network" and all(str(value).startswith("hf:") for value in (stored, given)):
+            continue  # their paths may differ between machines; their weights are compared
         if name == "shape" and expected.get("size") is not None:  # the sides are resized
             stored, given = (f"{shape[0]} channels" if isinstance(shape, list) else shape for shape in (stored, given))
         if stored != given:
             kind = "" if name in ("way", "shape") else f"{name} "
-            raise BagDataError(
-                f"Expected vectors of {kind}{_short(stored)}, on which {run} was trained, got {_short(given)} (in "
-                f"{data}); give raw files of the same kind, which are embedded as in training."
-            )
+            wanted, got = f"{kind}{_short(stored)}, on which {run} was trained", f"{_short(given)} (in {data})"
+            raise BagDataError(f"Expected vectors of {wanted}, got {got}; give raw files of the same kind.")
 
 
 def _require_recipe(cut: Mapping[str, Any], run: str) -> None:

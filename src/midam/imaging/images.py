@@ -103,15 +103,11 @@ def read_pixels(path: Path, *, ground: str = "white") -> NDArray[Any]:
 
 def _require_image(opened: Any, path: Path) -> None:
     if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
-        raise BagDataError(
-            f"Expected one image in a file, got {opened.n_frames} pages that form no pyramid (in {path}); write a file "
-            "for each page, or a volume as .npy."
-        )
+        got = f"{opened.n_frames} pages that form no pyramid (in {path})"
+        raise BagDataError(f"Expected one image in a file, got {got}; write a file for each page, or a volume as .npy.")
     if _is_cut(opened):
-        raise BagDataError(
-            f"Expected 8 bits of each color, got 16 or a sign, or gray with more channels, which would be lost (in "
-            f"{path}); convert the image to 8 bits, or to gray without transparency, which keeps 16."
-        )
+        got = f"16 or a sign, or gray with more channels, which would be lost (in {path})"
+        raise BagDataError(f"Expected 8 bits of each color, got {got}; convert it to 8 bits, or to plain gray.")
 
 
 def _pixels_of(image: Any, path: Path, opened: Any, ground: str) -> NDArray[Any]:
@@ -160,10 +156,8 @@ def need_pillow(path: Path) -> Any:
 def require_patch(width: int, height: int, side: int, *, kind: str, path: Path) -> None:
     """Refuse an image or slide that is smaller than a patch."""
     if min(width, height) < side:
-        raise BagDataError(
-            f"Expected {with_article(kind)} of at least {side}x{side} pixels, one patch, got {width}x{height} (in "
-            f"{path}); choose a smaller `patch_size`, or leave the {kind} out."
-        )
+        wanted, got = f"at least {side}x{side} pixels, one patch", f"{width}x{height} (in {path})"
+        raise BagDataError(f"Expected {with_article(kind)} of {wanted}, got {got}; choose a smaller `patch_size`.")
 
 
 def _open(path: Path) -> Any:
@@ -172,10 +166,8 @@ def _open(path: Path) -> Any:
         try:
             return image.open(path)
         except image.DecompressionBombError as error:
-            raise BagDataError(
-                f"Expected an image that fits into memory, got: {error} (in {path}); save it as a pyramidal TIFF, "
-                "which is read as a slide."
-            ) from error
+            text = f"Expected an image that fits into memory, got: {error}"
+            raise BagDataError(f"{text} (in {path}); save it as a pyramidal TIFF, which is read as a slide.") from error
 
 
 def _is_cut(image: Any) -> bool:
@@ -198,11 +190,9 @@ def _places(pixels: NDArray[Any], options: ImageOptions, path: Path) -> Places:
     if not options.tissue:
         return places
     if len(pixels) != 3 or pixels.dtype != np.uint8:
-        raise BagDataError(
-            f"Expected a color image with `tissue`, got {len(pixels)} channel of {pixels.dtype} (in {path}); "
-            "leave out `tissue`."
-        )
-    return on_tissue(places, pixels, side=options.patch_size, share=options.tissue, kind="image", path=path)
+        got = f"{len(pixels)} channel of {pixels.dtype} (in {path})"
+        raise BagDataError(f"Expected a color image with `tissue`, got {got}; leave out `tissue`.")
+    return on_tissue(places, pixels, side=options.patch_size, share=options.tissue, path=path)
 
 
 def saturation(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -246,13 +236,11 @@ def covered(mask: NDArray[np.bool_], corners: NDArray[Any], side: float | NDArra
 
 
 def on_tissue(
-    places: Places, pixels: NDArray[np.uint8], *, side: float, share: float, zoom: float = 1.0, kind: str, path: Path
+    places: Places, pixels: NDArray[np.uint8], *, side: float, share: float, zoom: float = 1.0, path: Path
 ) -> Places:
     """Return the squares of which at least this share is tissue; `zoom` scales corners and side to `pixels`."""
     kept = places[covered(tissue_mask(pixels), places * zoom, side * zoom) >= share]
     if not len(kept):
-        raise BagDataError(
-            f"Expected patches with a tissue share of {share:g}, got none of {len(places)} (in {path}); lower "
-            f"`tissue`, or leave the {kind} out."
-        )
+        got = f"none of {len(places)} (in {path}); lower `tissue`, or leave it out"
+        raise BagDataError(f"Expected patches with a tissue share of {share:g}, got {got}.")
     return kept

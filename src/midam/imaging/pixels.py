@@ -110,10 +110,9 @@ def check_pixels(bags: Bags, known: Mapping[str, Any], *, run: str) -> None:
     """
     kind, bits = pixel_facts(bags).values()
     if kind != known["pixels"] or bits > known["bits"]:
-        raise BagDataError(
-            f"Expected pixels of {_named(known['pixels'], known['bits'])}, on which {run} was trained, got "
-            f"{_named(kind, bits)} (in {bags.source}); convert the files, or train on files like these."
-        )
+        wanted = f"{_named(known['pixels'], known['bits'])}, on which {run} was trained"
+        got = f"{_named(kind, bits)} (in {bags.source})"
+        raise BagDataError(f"Expected pixels of {wanted}, got {got}; convert the files, or train on files like these.")
     if bits < known["bits"]:
         text = f"the brightest pixel has {bits} bits, in the training of {run} {known['bits']} (in {bags.source})"
         warnings.warn(f"{text}: if these files have another depth, their scores are wrong; convert them", stacklevel=3)

@@ -215,10 +215,8 @@ def _check_parts(offsets: Sequence[int], counts: Sequence[int], path: Path) -> N
 
 def _require_color(series: Any, path: Path) -> None:
     if series.axes not in ("YXS", "SYX") or series.dtype != np.uint8 or 3 not in series.shape:
-        raise BagDataError(
-            f"Expected a slide of red, green and blue, got axes {series.axes} {list(series.shape)} of {series.dtype} "
-            f"(in {path}); convert it to a TIFF of RGB."
-        )
+        got = f"axes {series.axes} {list(series.shape)} of {series.dtype} (in {path})"
+        raise BagDataError(f"Expected a slide of red, green and blue, got {got}; convert it to a TIFF of RGB.")
 
 
 def _regions(levels: Sequence[Any], factors: Sequence[float], *, planes: bool, path: Path) -> Any:

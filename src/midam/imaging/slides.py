@@ -68,10 +68,8 @@ class TiffReader(ImageReader):
             return SlideReader().open(path, options, places)
         opened = super().open(path, options, places)
         if options.magnification is not None:
-            raise BagDataError(
-                f"Expected a pyramidal TIFF with `magnification`, got a plain image (in {path}); leave out "
-                "`magnification` to read its pixels as they are, or convert it to a pyramid with a known magnification."
-            )
+            got = f"a plain image (in {path}); leave out `magnification` to read its pixels as they are"
+            raise BagDataError(f"Expected a pyramidal TIFF with `magnification`, got {got}.")
         return opened
 
 
@@ -97,17 +95,13 @@ def _scale(slide: Pyramid, wanted: float | None, path: Path) -> float:
     if wanted is None:
         return 1.0
     if slide.magnification is None:
-        raise BagDataError(
-            f"Expected a slide with a known magnification, got neither objective power nor micrometers per pixel (in "
-            f"{path}); leave out `magnification` to read the pixels of level 0."
-        )
+        got = f"neither objective power nor micrometers per pixel (in {path})"
+        raise BagDataError(f"Expected a slide with a known magnification, got {got}; leave out `magnification`.")
     scale = slide.magnification / wanted
     if scale < 1 - _EXACT:
         levels = ", ".join(f"{slide.magnification / factor:.3g}x" for factor in slide.factors)
-        raise BagDataError(
-            f"Expected a magnification of {wanted:g}x, got a slide of {levels} (in {path}); choose one of at most "
-            f"{slide.magnification:.3g}, or leave out `magnification` to read the pixels of level 0."
-        )
+        got = f"a slide of {levels} (in {path}); choose one of at most {slide.magnification:.3g}"
+        raise BagDataError(f"Expected a magnification of {wanted:g}x, got {got}, or leave out `magnification`.")
     return 1.0 if abs(scale - 1) < _EXACT else scale
 
 
@@ -120,4 +114,4 @@ def _places(slide: Pyramid, options: ImageOptions, scale: float, path: Path) -> 
         return places
     picture = slide.thumbnail(_THUMBNAIL).transpose(2, 0, 1)
     zoom = picture.shape[2] / width
-    return on_tissue(places, picture, side=side, share=share, zoom=zoom, kind="slide", path=path)
+    return on_tissue(places, picture, side=side, share=share, zoom=zoom, path=path)

@@ -26,7 +26,6 @@ _LARGEST, _SMALLEST = 1e37, 1e-30  # the largest intensity, and the smallest spa
 _MM = {"meter": 1e3, "micron": 1e-3}  # in the units of NIfTI; without one, it is the millimeter
 _TAIL = 64  # MiB that are read after the numbers of a packed file
 _STEPS = 256  # of float32, that a scan must have between its lowest and highest intensity
-_TILTED = 1.0  # degrees, below which a tilt is an error of rounding
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
 # Directions of slices, rows and columns: rows to the feet or the back, columns to the left or the back, as in DICOM.
 _CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
@@ -48,14 +47,12 @@ class Volume:
     slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # attributes of each slice, by name, [D]
     aside: int = 0  # images, such as scouts, that are not part of the volume
     flat: str = ""  # modality of images without a position
-    tilt: float = 0.0  # degrees by which the gantry was tilted, so that each slice is shifted against the one before
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes of its file."""
         slices = {name: list(values) for name, values in self.slices.items()}
-        tilt = round(self.tilt) if self.tilt >= _TILTED else 0
-        attributes = {"flat": self.flat, "doubt": self.doubt, "aside": self.aside, "tilt": tilt, "slices": slices}
+        attributes = {"flat": self.flat, "doubt": self.doubt, "aside": self.aside, "slices": slices}
         return {name: value for name, value in attributes.items() if value}
 
     def cut(
@@ -85,10 +82,8 @@ class Volume:
         shapes = {plan.shape for plan in plans}
         if len(shapes) > 1:
             sizes = sorted({f"{height} x {width}" for _, height, width in shapes})
-            raise SizesError(
-                f"Expected images of one size, got {len(sizes)}: {', '.join(sizes[:3])} (in {where}); resize them, "
-                f"such as with {given(slice_size=64)}."
-            )
+            got, resize = f"{len(sizes)}: {', '.join(sizes[:3])} (in {where})", given(slice_size=64)
+            raise SizesError(f"Expected images of one size, got {got}; resize them, such as with {resize}.")
         resized = next((plan.replaced for plan in plans if plan.replaced is not None), None)
         shape = (len(images), *((1,) if options.volume else ()), *plans[0].shape)
         rows = CutRows(shape, plans[0].dtype, lambda number: plans[number](images[number]))
@@ -107,24 +102,18 @@ class Volume:
     def _check_flat(self, options: ImageOptions, where: str) -> None:
         for name in ("axis", "volume"):
             if getattr(options, name):
-                raise BagDataError(
-                    f"Expected slices with a position for `{name}`, got images without one (in {where}); "
-                    f"leave out `{name}`, or move the images elsewhere."
-                )
+                got = f"images without one (in {where})"
+                raise BagDataError(f"Expected slices with a position for `{name}`, got {got}; leave out `{name}`.")
         colored = sum(len(image) > 1 for image in self.data)
         if 0 < colored < len(self.data):
-            raise BagDataError(
-                f"Expected only gray or only color images, got {len(self.data) - colored} gray and {colored} color "
-                f"images (in {where}); choose one kind with `series`, or move the others elsewhere."
-            )
+            got = f"{len(self.data) - colored} gray and {colored} color images (in {where})"
+            raise BagDataError(f"Expected only gray or only color images, got {got}; choose one kind with `series`.")
 
 
 def _require_volume(data: NDArray[Any], where: str) -> None:
     if data.ndim != 3 or data.dtype.kind not in "biuf" or 0 in data.shape:
-        raise BagDataError(
-            f"Expected a volume of three axes of real numbers, got {data.dtype} {list(data.shape)} (in {where}); write "
-            "a file for each sequence or time point."
-        )
+        got = f"{data.dtype} {list(data.shape)} (in {where}); write a file for each sequence or time point"
+        raise BagDataError(f"Expected a volume of three axes of real numbers, got {got}.")
 
 
 def open_volume(
@@ -178,10 +167,8 @@ def along(data: NDArray[Any], affine: NDArray[np.float64], axis: int, *, where: 
     from nibabel import affines, orientations
 
     if not np.isfinite(affine).all() or np.linalg.matrix_rank(affine[:3, :3]) < 3:
-        raise BagDataError(
-            f"Expected an affine of three directions, got {np.round(affine[:3], 3).tolist()} (in {where}); correct the "
-            "header."
-        )
+        got = f"{np.round(affine[:3], 3).tolist()} (in {where})"
+        raise BagDataError(f"Expected an affine of three directions, got {got}; correct the header.")
     turn = orientations.ornt_transform(orientations.io_orientation(affine), orientations.axcodes2ornt(_CODES[axis]))
     sizes = np.empty(3)
     sizes[turn[:, 0].astype(int)] = affines.voxel_sizes(affine)
@@ -212,10 +199,8 @@ def kept_slices(
     low, high = (np.array([getattr(part, end)() for part in data], dtype=np.float64) for end in ("min", "max"))
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
     if len(wrong):
-        raise BagDataError(
-            f"Expected finite intensities, got NaN or infinity in slice {wrong[0]} of {len(data)} (in {where}); "
-            "convert the scan again, or leave it out."
-        )
+        got = f"NaN or infinity in slice {wrong[0]} of {len(data)} (in {where})"
+        raise BagDataError(f"Expected finite intensities, got {got}; convert the scan again, or leave it out.")
     refuse_coarse(float(low.min()), float(high.max()), where=where)
     least, seen, advice = float(low.min()), "", "leave it out"
     if options.window is not None:
@@ -236,10 +221,8 @@ def refuse_coarse(low: float, high: float, *, where: str) -> None:
     """Refuse intensities that float32, in which instances are read, cannot hold or distinguish."""
     largest, span = max(abs(low), abs(high)), high - low
     if largest > _LARGEST or 0 < span < _SMALLEST or 0 < span < _STEPS * np.spacing(np.float32(largest)):
-        raise BagDataError(
-            f"Expected intensities that stay distinct in float32, got {low:g} to {high:g} "
-            f"(in {where}); subtract an offset, or change the unit."
-        )
+        got = f"{low:g} to {high:g} (in {where})"
+        raise BagDataError(f"Expected intensities that stay distinct in float32, got {got}; subtract an offset.")
 
 
 def _sizes(options: ImageOptions) -> tuple[tuple[int | None, ...], bool]:
@@ -409,10 +392,8 @@ def _data(path: Path) -> tuple[Any, NDArray[Any], int]:
         data = np.asanyarray(image.dataobj)
         surplus = sum(map(len, islice(iter(partial(stream.read, 1 << 20), b""), _TAIL)))
         if stream.read(1):
-            raise BagDataError(
-                f"Expected a file that ends after its numbers, got more than {_TAIL} MiB after them (in {path}); "
-                "copy or convert the file again."
-            )
+            got = f"more than {_TAIL} MiB after them (in {path})"
+            raise BagDataError(f"Expected a file that ends after its numbers, got {got}; copy it again.")
         return image, data, surplus
 
 

@@ -20,7 +20,7 @@ INSTANCE_NAMES = {
     **{"hit_rate": "hit rate of the top instance", "auroc": "AUROC, pooled", "auprc": "average precision, pooled"},
 }
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
-_RENAMED = {"site_column": ("folds", "balance")}
+_RENAMED = {"site_column": ("folds",)}
 _FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
 _BEHIND = "the model is behind"
 

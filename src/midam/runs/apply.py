@@ -129,9 +129,9 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     used, outcome = tuple(covariate_kinds(run.model)), run.data.get("outcome")
     # The model uses neither the site column nor covariates that were constant in training; they are not features
     # either.
-    columns = (*run.settings.data.covariates, run.settings.site_column)
+    columns = (*run.settings.data.covariates, run.settings.run.site)
     unused = (name for name in columns if name is not None and name not in used)
-    changes |= {"balance": None, "folds": 0, "covariates": used, "ignore": (*run.settings.data.ignore, *unused)}
+    changes |= {"folds": 0, "covariates": used, "ignore": (*run.settings.data.ignore, *unused)}
     changes |= {name: value for name, value in (run.data.get("cut") or {}).items() if name not in RECIPE}
     changes |= {name: value for name, value in reading.items() if value is not None}
     if outcome is not None:

@@ -87,7 +87,7 @@ def read_data(
     """
     names = [name for name in Settings.names("data") if name not in ("time_features", "indicators")]
     options: dict[str, Any] = {name: getattr(settings.data, name) for name in names}
-    options |= {"site_column": settings.site_column, "impute": settings.data.impute != "none", **more}
+    options |= {"site_column": settings.run.site, "impute": settings.data.impute != "none", **more}
     options.setdefault("images", settings.cut)
     options |= {"reads": settings.run.reads, "require_labels": require_labels}
     try:

@@ -92,14 +92,6 @@ class Settings(SettingsGroup):
         pairs = (pair for group in dict(self).values() for pair in group)
         return {name: list(value) if isinstance(value, tuple) else copy.deepcopy(value) for name, value in pairs}
 
-    @property
-    def site_column(self) -> str | None:
-        """Column of the sites that `balance` or `folds` name; a `ConfigError` if they name different ones."""
-        site, balance = self.run.site, self.training.balance
-        if site and balance and site != balance:
-            raise ConfigError(f"Expected one column of sites, got `balance` {balance} and `folds` {site}; name one.")
-        return site or balance
-
     def replace(self, **changes: Any) -> Self:
         """Return these settings with changes, by flat name or by group."""
         return type(self)(**{**dict(self), **changes})

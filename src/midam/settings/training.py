@@ -89,9 +89,6 @@ class TrainingSettings(SettingsGroup):
         Negative bags per batch (S-); "auto": 8.
     num_instances
         Instances per bag (B) of vrsp, minibatch and exact-point; "auto": 16, less for small bags or large instances.
-    balance
-        Column of the site (hospital, scanner) of a bag, read like `covariates`: batches then take the bags of each
-        class from the sites in turn. Default: bags are sampled without regard to sites.
     val_every
         Score the validation bags every N epochs, and after the last. Default: 1; if scoring takes longer than an epoch
         of training, every few epochs, at least 20 times, unless `select` is "best" or `patience` is set.
@@ -121,7 +118,6 @@ class TrainingSettings(SettingsGroup):
     num_positive: OpenCount = 8
     num_negative: OpenCount = 8
     num_instances: OpenCount = 8
-    balance: Annotated[str, Field(min_length=1)] | None = None
     val_every: Count | None = None
     select: Literal["auto", "last", "best"] = AUTO
     average_from: Fraction | None = None

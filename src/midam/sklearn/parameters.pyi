@@ -32,7 +32,6 @@ class SettingParameters(TypedDict, total=False):
     num_positive: int | Literal["auto"]
     num_negative: int | Literal["auto"]
     num_instances: int | Literal["auto"]
-    balance: str | None
     val_every: int | None
     select: Literal["auto", "last", "best"]
     average_from: float | None

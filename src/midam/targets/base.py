@@ -249,11 +249,6 @@ class Target:
         """Return the maximum number of folds; `units` [N] are the groups of the bags, or the bags themselves."""
         return len(np.unique(units))
 
-    @property
-    def stratum_names(self) -> tuple[Any, ...]:
-        """Names of the strata that alternate in a batch, if they have names."""
-        return self.names
-
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Return, for each score column, the bags [N] that belong above another bag, and those that belong below."""
         raise NotImplementedError

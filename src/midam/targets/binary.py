@@ -96,11 +96,6 @@ class Binary(Target):
         """Return the maximum number of folds that can each hold both classes."""
         return most_parts(class_counts(values, units))
 
-    @property
-    def stratum_names(self) -> tuple[Any, ...]:
-        """Names of the classes."""
-        return self.names or ("label 0", "label 1")
-
     def sides(self, values: NDArray[Any]) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Return the positive bags and the negative bags."""
         return [(values == 1, values == 0)]

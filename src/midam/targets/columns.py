@@ -236,11 +236,6 @@ class Multilabel(ColumnTarget):
         """Return the labels unchanged."""
         return values
 
-    @property
-    def stratum_names(self) -> tuple[Any, ...]:
-        """No label, and the labels."""
-        return ("no label", *self.names)
-
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:
         """Return the probability of each label by logistic regression on the bags whose entry is known."""
         shares = []

@@ -226,11 +226,6 @@ class Survival(RankedTarget):
         """Return the pairs in which one bag has the event before the other's time."""
         return Pairs.of_times(*values.T)
 
-    @property
-    def stratum_names(self) -> tuple[Any, ...]:
-        """No event, and event."""
-        return ("no event", "event")
-
     linear = "Cox regression"
 
     def linear_scores(self, x: Scores, values: NDArray[Any], scored: Scores) -> Scores:

@@ -18,7 +18,7 @@ from midam.data.batch import InstanceReader, instance_tensor
 from midam.data.column_codes import CovariateCoder, fit_coder
 from midam.data.on_disk import fits, free_memory, on_disk
 from midam.data.sampling import BagSampler, Sampler, StrataSampler
-from midam.errors import BagDataError, ConfigError, given, listed
+from midam.errors import ConfigError, given
 from midam.files import size_text
 from midam.nn.encoders import batch_norms
 from midam.nn.objectives import Objective
@@ -78,7 +78,6 @@ def build_members(
     values, binary = target.values(train), isinstance(target, Binary)
     config = with_objective(config, target).resolve(shape)
     _check_size(config, train, device)
-    sites = sites_to_balance(train, target, config.training.balance)
     for number in range(config.training.members):
         seeded = config.replace(seed=member_seed(config.run.seed, number))
         num_positive, num_negative, num_instances = config.training.batch
@@ -99,7 +98,6 @@ def build_members(
             num_negative=num_negative,
             num_instances=None if estimator.whole else num_instances,
             seed=seeded.run.seed,
-            sites=sites,
         )
         _check_anneal(seeded, model.pooling)
         channels_last(model, instance_shape=shape)
@@ -124,50 +122,6 @@ def _check_size(config: ResolvedSettings, train: Bags, device: torch.device) -> 
             f"{' x '.join(map(str, layers))}, whose weights, gradients and momenta take {size_text(least)} (in "
             f"{train.source}); use fewer features, or narrower layers, such as {given(hidden=[_NARROW])}."
         )
-
-
-def sites_to_balance(train: Bags, target: Target, balance: str | None) -> NDArray[np.str_] | None:
-    """Return sites [N] of training bags if the setting `balance` names their column, else None.
-
-    Raises
-    ------
-    ConfigError
-        If the bags have no sites.
-    BagDataError
-        If a bag has no site, or each bag has a different site.
-
-    Warns
-    -----
-    UserWarning
-        If a class has no bags from a site: class and site stay confounded there.
-    """
-    if balance is None:
-        return None
-    sites = train.sites
-    if sites is None:
-        raise ConfigError(
-            f"Expected bags with sites for `balance={balance!r}`, got none (in {train.source}); read them with "
-            f"`midam.read_bags(..., site_column={balance!r})`, or give `Bags` with `sites`."
-        )
-    unknown = train.ids[sites == ""].tolist()
-    if unknown:
-        raise BagDataError(
-            f"Expected a site of each training bag in the column {balance!r} of `balance`, got none for "
-            f"{listed(unknown)} (in {train.source}); fill it in, or write a word such as unknown as a site."
-        )
-    names = np.unique(sites)
-    if len(names) == len(sites) > 1:
-        raise BagDataError(
-            f"Expected several bags of each site in the column {balance!r} of `balance`, got a different site for each "
-            f"bag (in {train.source}); name the column of the hospital or scanner."
-        )
-    strata = target.turns(target.values(train))
-    here = {name: set(strata[sites == name].tolist()) for name in names}
-    lacking = [name for name, some in here.items() if len(some) < len(np.unique(strata))]
-    if lacking:
-        text = f"balance by {balance}: a class has no training bags from {listed(lacking)}"
-        warnings.warn(f"{text}, and stays confounded with the site there (in {train.source})", stacklevel=2)
-    return sites
 
 
 class Checkpointed(nn.Module):

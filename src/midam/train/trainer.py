@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.batch import InstanceReader, usable_device
+from midam.data.batch import InstanceReader
 from midam.data.missing import align_features
 from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require, require_counts_if_given
 from midam.evaluate.predict import covariates_of, predict, saved_coder
@@ -402,5 +402,5 @@ def build_training(config: Settings, train: Bags, *, device: torch.device | str 
     >>> output.score.shape
     torch.Size([16])
     """
-    fabric = _plain_fabric(usable_device(device))
+    fabric = _plain_fabric(torch.device(device))
     return Trainer(config.replace(members=1, select="last", patience=None), train, fabric=fabric).members[0]

@@ -134,8 +134,8 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         Columns of a table (of instances, a manifest or a label table), keys of an npz file, or covariates of a store
         that hold covariates of the bags, such as age and sex: `midam.data.covariates`.
     site_column : str, optional
-        Column, key or covariate with the hospital or scanner that a bag comes from: the `sites` of the bags, by which
-        batches can be balanced. It is a covariate only if `covariates` names it too.
+        Column, key or covariate with the hospital or scanner that a bag comes from: the `sites` of the bags, each of
+        which can be a fold. It is a covariate only if `covariates` names it too.
     labels, slides : str or Path, optional
         Label table (CSV, TSV or Excel) of a folder, or other labels for a store; and the table of patients and their
         files, where the label table names patients (STAMP).

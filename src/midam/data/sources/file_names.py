@@ -2,9 +2,9 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import ImageOptions, Places, Request, file_suffix, refuse_unused
@@ -78,30 +78,9 @@ class FileReader(Reader):
         return self.suffixes[0] if self.suffixes else self.what
 
 
-class PartsReader(FileReader):
-    """Base of the readers of bags that are folders of files, each of which is a part of the bag, such as a slice."""
-
-    @abstractmethod
-    def has_parts(self, folder: Path) -> bool:
-        """Return whether files of this format are directly in a folder."""
-
-    @abstractmethod
-    def folders(self, folder: Path) -> Iterator[Path]:
-        """Yield a folder and its subfolders, at any depth, that have parts, by name."""
-
-    @abstractmethod
-    def is_one_bag(self, folders: Sequence[Path]) -> bool:
-        """Return whether the parts in these folders are one bag."""
-
-    @abstractmethod
-    def files_alone(self, folder: Path, *, named: Collection[str] = ()) -> list[Path]:
-        """Return the files of a folder if each is a bag of its own, of which a table has `named` some; else none."""
-
-
-def parts_reader() -> PartsReader:
-    """Return the reader of DICOM series."""
-    reader: PartsReader = READERS.find("dicom")()
-    return reader
+def parts_reader() -> Any:
+    """Return the reader of DICOM series, whose files are parts of a bag: `midam.imaging.dicom.DicomReader`."""
+    return READERS.find("dicom")()
 
 
 def file_readers(only: str | None = None) -> list[FileReader]:
@@ -109,12 +88,7 @@ def file_readers(only: str | None = None) -> list[FileReader]:
     named = None if only is None else READERS.find(only)
     if named is not None and issubclass(named, FileReader):
         return [named()]
-    return [reader() for reader in registered() if issubclass(reader, FileReader)]
-
-
-def registered() -> list[type[Reader]]:
-    """Return the readers of inputs and of files, in the order in which they were registered."""
-    return [READERS.find(name) for name in READERS.names()]
+    return [reader() for reader in map(READERS.find, READERS.names()) if issubclass(reader, FileReader)]
 
 
 def file_reader(path: Path, only: str | None = None) -> FileReader:
@@ -123,10 +97,8 @@ def file_reader(path: Path, only: str | None = None) -> FileReader:
     for reader in reversed(readers):
         if reader.takes(path):
             return reader
-    raise BagDataError(
-        f"Expected a file of instances ({', '.join(known_suffixes(readers))}) or the folder of a DICOM series, got "
-        f"{repr(path.suffix) if path.suffix else 'no suffix'} (in {path}); convert the file."
-    )
+    known, got = ", ".join(known_suffixes(readers)), f"{path.suffix or 'no suffix'!r} (in {path}); convert the file"
+    raise BagDataError(f"Expected a file of instances ({known}) or the folder of a DICOM series, got {got}.")
 
 
 def check_options(request: Request, paths: Sequence[Path]) -> None:
@@ -173,11 +145,8 @@ def bag_names(paths: Sequence[Path], folder: Path) -> list[str]:
     seen: dict[str, Path] = {}
     for path, name in zip(paths, full):
         if name in seen:
-            raise BagDataError(
-                f"Expected one file per name, got {seen[name].relative_to(folder)} and {path.relative_to(folder)} (in "
-                f"{folder}); rename one, read only the folder of one, or write a manifest with the columns bag, path, "
-                "label."
-            )
+            got = f"{seen[name].relative_to(folder)} and {path.relative_to(folder)} (in {folder})"
+            raise BagDataError(f"Expected one file per name, got {got}; rename one, or write a manifest.")
         seen[name] = path
     return full
 
@@ -233,10 +202,7 @@ class NameIndex:
         candidates = self._candidates(name)
         if len(candidates) > 1:
             first, second = (self.names[at] for at in candidates[:2])
-            folders = ", or read only the folder of one" if "/" in first else ""
-            raise BagDataError(
-                f"Expected one file {name!r}, got {first!r} and {second!r}; write the whole name in the table{folders}."
-            )
+            raise BagDataError(f"Expected one file {name!r}, got {first!r} and {second!r}; write the whole name.")
         return candidates[0] if candidates else None
 
     def certain(self, name: str) -> int | None:

@@ -3,27 +3,15 @@
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from midam.data.sources import file_names
-from midam.data.sources.file_names import FileReader, PartsReader, is_feature_folder
-from midam.data.sources.formats.npy import PARSING, read_archive
-from midam.data.sources.formats.open_file import COORDS, OpenFile, sound
+from midam.data.sources.file_names import FileReader, is_feature_folder, parts_reader
 from midam.errors import BagDataError, listed
-from midam.reading import parse_json, read_bytes
 
 # Tables, notes and settings, which are not data of a bag.
 _PAPERS = (".tsv", ".txt", ".md", ".json", ".xml", ".yaml", ".yml", ".xlsx", ".pdf", ".log")
 _NAMED, _SEARCHED, _DEPTH = 3, 1000, 4  # names in a message; folders that are searched for files, and their depth
-_INDEX_SUFFIXES = (".index.npz", ".index.npy")
-_ONLY = "arr_0"  # the name that numpy.savez gives an array without one
-_MOST_BYTES = 1 << 20  # of a configuration
-_WIDEST = 1_000_000  # micrometers: no slide is wider than a meter
-_CONFIG = "bags_config.json"  # of Slideflow, with the size of the tiles
 
 
 def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: str | None = None) -> list[Path]:
@@ -38,9 +26,9 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
     tables = {Path(path).resolve() for path in leave}
     readers = file_names.file_readers(reader)
     families = _by_family([folder], tables, readers)
-    if all(candidate.maybe_table for candidate, _ in families) and file_names.parts_reader().has_parts(folder):
+    if all(candidate.maybe_table for candidate, _ in families) and parts_reader().has_parts(folder):
         # An absolute path has a name, "." has none.
-        return file_names.parts_reader().files_alone(folder) or [Path(os.path.abspath(folder))]
+        return parts_reader().files_alone(folder) or [Path(os.path.abspath(folder))]
     if not families:
         below = _folders_below(folder)
         feature_folders = [path for path in below if is_feature_folder(path) and _by_family([path], tables, readers)]
@@ -51,10 +39,8 @@ def find_files(folder: str | Path, *, leave: Sequence[str | Path] = (), reader: 
         empty = [path for path in below if is_feature_folder(path) or file_names.scale_folder(path / "features")]
         # A job of TRIDENT without features leaves only thumbnails and contours.
         if reader is None and empty and not feature_folders and families and not _of_features(families[0][0]):
-            raise BagDataError(
-                f"Expected files of features in {empty[-1].relative_to(folder)}, got none, and {families[0][0].title} "
-                f"files elsewhere (in {folder}); write the features first, or name the folder of those files."
-            )
+            got = f"none, and {families[0][0].title} files elsewhere (in {folder}); name the folder of those"
+            raise BagDataError(f"Expected files of features in {empty[-1].relative_to(folder)}, got {got}.")
     if not families:
         raise _nothing(folder)
     first = families[0][0]
@@ -99,11 +85,8 @@ def _of_features(reader: FileReader) -> bool:
     return reader.what in ("features", "arrays") and not reader.maybe_table
 
 
-def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: bool) -> None:
-    """Warn about folders and unknown files next to the files that are read, except of the same name (MRXS).
-
-    If a table names the bags, warn only about folders that hold files of the same suffixes.
-    """
+def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
+    """Warn about folders and unknown files next to the files that are read, except of the same name (MRXS)."""
     readers = file_names.file_readers()
     used, homes, stems = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(map(is_feature_folder, homes)):
@@ -113,9 +96,6 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
     others = [path for path in others if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
     alone = [path for path in others if path.with_suffix("") not in stems]
     alone = [path for path in alone if not any(reader.takes(path) for reader in readers)]
-    if named_by_table:
-        suffixes = {path.suffix for path in taken if path.is_file()}
-        alone = [path for path in alone if _is_folder(path) and any(file.suffix in suffixes for file in path.iterdir())]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         text = f"{len(used)} of {len(used) + len(alone)} files and folders are read, without folders next to them and"
@@ -125,11 +105,9 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
 def _nothing(folder: Path) -> BagDataError:
     """Return the error about a folder without files."""
     inside = listed([path.name for path in sorted(folder.iterdir())])
-    return BagDataError(
-        f"Expected feature files, images, slides or volumes ({', '.join(file_names.known_suffixes())}), got "
-        f"{inside or 'an empty folder'} (in {folder}); name the folder that holds them, or a manifest: a CSV with the "
-        "columns bag, path, label, where path is a file or the folder of a series."
-    )
+    known, got = ", ".join(file_names.known_suffixes()), f"{inside or 'an empty folder'} (in {folder})"
+    text = f"Expected feature files, images, slides or volumes ({known}), got {got}"
+    return BagDataError(f"{text}; name the folder that holds them, or a manifest with the columns bag, path, label.")
 
 
 def _by_family(
@@ -141,49 +119,8 @@ def _by_family(
     families: dict[str, tuple[FileReader, list[Path]]] = {}
     for reader in readers:
         families.setdefault(reader.family or type(reader).__name__, (reader, []))
-    for path in without_indexes(inside):
+    for path in inside:
         taking = next((reader for reader in reversed(readers) if reader.takes(path)), None)
-        if taking is not None and (path.is_dir() or not isinstance(taking, PartsReader)):
+        if taking is not None and (path.is_dir() or not isinstance(taking, type(parts_reader()))):
             families[taking.family or type(taking).__name__][1].append(path)
     return [(reader, paths) for reader, paths in families.values() if paths]
-
-
-def without_indexes(paths: Sequence[Path]) -> list[Path]:
-    """Return the files without index files, which hold the coordinates of the features in a file next to them."""
-    indexes = [path for path in paths if path.name.lower().endswith(_INDEX_SUFFIXES)]
-    features = {path.with_suffix("") for path in paths if not path.name.lower().endswith(_INDEX_SUFFIXES)}
-    extra = {path for path in indexes if path.with_suffix("").with_suffix("") in features}
-    return [path for path in paths if path not in extra]
-
-
-def with_index(opened: OpenFile, path: Path) -> OpenFile:
-    """Return an open file with the coordinates from the index file next to it, if it has none itself."""
-    index = next((file for file in (path.with_suffix(suffix) for suffix in _INDEX_SUFFIXES) if file.is_file()), None)
-    if opened.coords is not None or opened.cut or index is None:
-        return opened
-    if index.suffix.lower() == ".npz":
-        arrays, _ = read_archive(index, (_ONLY, COORDS))
-        coords = arrays.get(COORDS, next(iter(arrays.values()), None))
-    else:
-        with sound("a whole .npy file of plain numbers", index), PARSING:
-            coords = np.load(index, allow_pickle=False)
-    if coords is None:
-        raise BagDataError(f"Expected coordinates under {_ONLY} or {COORDS}, got none (in {index}); write them again.")
-    # Slideflow states the centers of its tiles.
-    attributes = dict(opened.attributes)
-    attributes[COORDS] = {**attributes.get(COORDS, {}), "place": "center", **_tile_size(path.parent / _CONFIG)}
-    return replace(opened, coords=coords, attributes=attributes, held=opened.held + coords.nbytes)
-
-
-def _tile_size(config: Path) -> dict[str, Any]:
-    """Return the side of a tile in micrometers that Slideflow states; empty if it states none, or a magnification."""
-    if not config.is_file():
-        return {}
-    with sound("a JSON object", config):
-        content = parse_json(read_bytes(config, error=BagDataError, most=_MOST_BYTES))
-    side = content.get("tile_um") if isinstance(content, dict) else None
-    if not isinstance(side, int | float):
-        return {}
-    if isinstance(side, bool) or not 0 < side < _WIDEST:
-        raise BagDataError(f"Expected tile_um between 0 and {_WIDEST}, got {side} (in {config}); correct or remove it.")
-    return {"tile_um": float(side)}

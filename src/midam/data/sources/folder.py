@@ -20,7 +20,7 @@ from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Requ
 from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.target_labels import CODED, TargetLabels
-from midam.errors import BagDataError, ConfigError, given
+from midam.errors import BagDataError, ConfigError
 from midam.names import name_of
 
 
@@ -48,21 +48,21 @@ class FolderReader(BagReader):
         """Read the table, and inspect each file."""
         folder, by_patient = request.path, request.bag_by == "patient"
         if request.labels is None and by_patient:
-            raise _no_table(request)
+            raise _no_table(request, "table of patients")
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
         alone, named = paths == [Path(os.path.abspath(folder))], names_in_tables(request)
         if images := _files_of_their_own(paths, named):
             paths, alone = images, False
         if alone and request.require_labels:
+            got = f"the slices of one series (in {folder})"
             raise BagDataError(
-                f"Expected a folder of series, each in its own folder, got the slices of one series (in {folder}); "
-                "name the folder above it, or, if each file is a separate image or scan, name the files with `labels`."
+                f"Expected folders of series, got {got}; name the folder above it, or files with `labels`."
             )
         paths, names = scan_folders(paths + _named_below(paths, folder, named), request, named)
-        if not alone:
-            warn_of_left_alone(folder, paths, named_by_table=request.labels is not None)
         if request.labels is None:
+            if not alone:
+                warn_of_left_alone(folder, paths)
             return _without_table(request, paths, names)
         check_options(request, paths)
         files = NameIndex(names, {file_suffix(path) for path in paths}, source=request.path_or_name)
@@ -71,10 +71,8 @@ class FolderReader(BagReader):
         bags, groups = np.array(names), labels.table["groups"]
         if by_patient:
             if labels.patients is None:
-                raise BagDataError(
-                    f"Expected a column of patients without gaps, got none (in {request.labels}); name it with "
-                    f"`groups`, or leave out {given(bag_by='patient')}."
-                )
+                got = f"none (in {request.labels})"
+                raise BagDataError(f"Expected a column of patients without gaps, got {got}; name it with `groups`.")
             # A patient that is a bag is not a group too.
             same = groups is not None and np.array_equal(groups, labels.patients)
             bags, groups = labels.patients, None if same and request.groups is None else groups
@@ -108,41 +106,27 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
     coded = _classes_of_folders(request, paths)
     with_attributes = coded is None and file_reader(paths[0], request.reader).tells_labels
     if request.require_labels and coded is None and not (with_attributes and _says_label(request, paths[0])):
-        raise _no_table(request, paths)
+        raise _no_table(request, "label table", NoLabelsError)
     if request.covariate_columns and not with_attributes:
-        raise _no_covariates(request)
+        raise _no_table(request, "table of covariates")
     check_options(request, paths)
     bags = assemble(paths, names, request, table={"outcome": coded})
     if coded is not None:
         return bags
+    if bags.attributes is None and request.covariate_columns:
+        raise _no_table(request, "table of covariates")
     if not with_attributes or bags.attributes is None:
-        if request.covariate_columns:
-            raise _no_covariates(request)
         return bags
     attributes = [_single(next(iter(bags.described(number).values()))) for number in range(len(bags))]
     return labels_of_files(request, bags.ids.tolist(), attributes).of(bags)
 
 
-def _no_table(request: Request, paths: Sequence[Path] = ()) -> ConfigError:
-    """Return the error about a folder whose bags have no labels, or no patients."""
-    if request.bag_by == "patient":
-        context, table, or_else = given(bag_by="patient"), "table of patients", ""
-    else:
-        reader = file_reader(paths[0], request.reader)
-        context, table = f"a folder of {reader.what}", "label table"
-        or_else = ", or put the files into a folder for each class and name one as `positive`"
-        or_else += f", or write the attribute {request.label_column!r} into each file" if reader.tells_labels else ""
-        or_else += "; `midam data import` and `embed` read files without labels with --unlabeled"
-    kind = ConfigError if request.bag_by == "patient" else NoLabelsError
-    return kind(f"Expected `labels` with {context}, got none (in {request.path}); name a {table}{or_else}.")
-
-
-def _no_covariates(request: Request) -> ConfigError:
-    """Return the error about a folder without a table of covariates."""
-    parameter = request.named_covariates[0][0]
-    return ConfigError(
-        f"Expected `labels` with `{parameter}`, got no table (in {request.path}); name one with the columns "
-        f"{', '.join(request.covariate_columns)}."
+def _no_table(request: Request, table: str, kind: type[ConfigError] = ConfigError) -> ConfigError:
+    """Return the error about a folder whose bags have no labels, patients or covariates."""
+    return kind(
+        f"Expected `labels` with a folder of files, got none (in {request.path}); name a {table}. Labels may also be "
+        "folders, one of which is `positive`, or an attribute of HDF5 and Zarr files; `midam data import` and `embed` "
+        "take --unlabeled."
     )
 
 

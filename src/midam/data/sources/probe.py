@@ -14,7 +14,6 @@ import numpy as np
 
 from midam.data.on_disk import read_ahead
 from midam.data.sources.file_names import file_reader
-from midam.data.sources.find_files import with_index
 from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
 from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request, SizesError
 from midam.data.validate import check_feature_names, check_rows, feature_order, refuse_not_finite
@@ -60,7 +59,7 @@ def open_file(
     opened = file_format.open(path, options, places)
     with sound("a readable file", path, close=opened.close):
         refuse_growth(opened, path)
-        return with_index(opened, path)
+        return opened
 
 
 class NoInstancesError(BagDataError):

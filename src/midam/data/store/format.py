@@ -85,19 +85,12 @@ class RowFacts:
 
 
 @dataclass(frozen=True)
-class TargetFacts:
-    """Target and names of the bags' outcome; the bag table holds its values."""
-
-    target: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Description:
     """Content of ``store.json``; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
 
     `table` and `labels` are the SHA-256 of the bag table and of the labels of instances, if any. `covariates` are the
-    kinds of the bags' covariates by name; the bag table holds their columns.
+    kinds of the bags' covariates by name, and `outcome` is the target and the names of their outcome; the bag table
+    holds their columns.
     """
 
     instances: RowFacts
@@ -108,7 +101,7 @@ class Description:
     source: str
     cut: dict[str, Any] | None
     classes: TwoNames | None = None
-    outcome: TargetFacts | None = None
+    outcome: tuple[str, tuple[str, ...]] | None = None
     covariates: dict[str, str] | None = None
     left_out: tuple[LeftOut, ...] = ()
 
@@ -123,15 +116,11 @@ def read_description(folder: Path) -> Description:
     path = folder / DESCRIPTION
     content = read_json(path)
     if content is None:
-        raise BagDataError(
-            f"Expected a store, got no complete {DESCRIPTION} (in {folder}); repeat the command of a stopped import "
-            "to continue it."
-        )
+        got = f"no complete {DESCRIPTION} (in {folder})"
+        raise BagDataError(f"Expected a store, got {got}; repeat the command of a stopped import to continue it.")
     version = content.get("version")
     if version != VERSION:
-        raise BagDataError(
-            f"Expected a store of version {VERSION}, got {version!r} (in {path}); read it with the midam that wrote it."
-        )
+        raise BagDataError(f"Expected a store of version {VERSION}, got {version!r} (in {path}); import it again.")
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):
         raise BagDataError(f"Expected {DESCRIPTION} as it was written, got another (in {path}); {_ADVICE}.")
@@ -183,7 +172,7 @@ def _read_table(path: Path, facts: Description) -> dict[str, Any]:
     fields["sizes"] = frame["size"].to_numpy(np.str_).astype(np.int64)
     if facts.outcome is not None:
         columns = {str(name): frame[name].tolist() for name in frame}
-        fields["outcome"] = TargetLabels.of_columns(facts.outcome.target, facts.outcome.names, columns)
+        fields["outcome"] = TargetLabels.of_columns(*facts.outcome, columns)
     elif "label" in frame:
         fields["labels"] = frame["label"].to_numpy(np.str_).astype(np.int64)
     for name in ("digest", "coords_digest"):
@@ -212,28 +201,6 @@ def _numbers(texts: NDArray[np.str_]) -> NDArray[np.float64]:
 
 def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class DamagedBag:
-    """A bag whose bytes in a file of the store are not those that were written.
-
-    Examples
-    --------
-    A byte of the second bag changes after the store was written:
-
-    >>> import tempfile
-    >>> from midam.data.store import write_store
-    >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
-    >>> path = write_store(bags, Path(tempfile.mkdtemp()) / "store")
-    >>> file = path / "instances.npy"
-    >>> _ = file.write_bytes(file.read_bytes()[:-1] + b"?")
-    >>> [damaged.bag for damaged in verify_store(path)]
-    ['1']
-    """
-
-    bag: str
-    file: str
 
 
 def is_store(path: str | Path) -> bool:
@@ -273,24 +240,39 @@ def open_store(path: str | Path, *, reads: ReadsName = "auto") -> Bags:
     return _open(path_of(path, "a store"), reads)[0]
 
 
-def verify_store(path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> list[DamagedBag]:
-    """Read a whole store, `jobs` bags at a time, and return those that differ from their digests, in order.
+def verify_store(
+    path: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None
+) -> list[tuple[str, str]]:
+    """Read a whole store, `jobs` bags at a time; return bags and files whose bytes are not those that were written.
 
     `on_bag` is called with the position of each bag, once it is read.
+
+    Examples
+    --------
+    A byte of the second bag changes after the store was written:
+
+    >>> import tempfile
+    >>> from midam.data.store import write_store
+    >>> bags = Bags.from_list([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], labels=[0, 1])
+    >>> path = write_store(bags, Path(tempfile.mkdtemp()) / "store")
+    >>> file = path / "instances.npy"
+    >>> _ = file.write_bytes(file.read_bytes()[:-1] + b"?")
+    >>> verify_store(path)
+    [('1', 'instances.npy')]
     """
     bags, coords_digests = _open(path_of(path, "a store"), "pread")
 
-    def damage(number: int) -> list[DamagedBag]:
+    def damage(number: int) -> list[tuple[str, str]]:
         start, size = int(bags.starts[number]), int(bags.sizes[number])
         damaged_bags = []
         for (rows, digest), digests in zip(begun_hashes(bags), (bags.digests, coords_digests)):
             if isinstance(rows, Rows) and digests is not None:
                 hash_rows(rows, start, size, digest)
                 if digest.digest() != digests[number].tobytes():
-                    damaged_bags.append(DamagedBag(str(bags.ids[number]), rows.paths[0].name))
+                    damaged_bags.append((str(bags.ids[number]), rows.paths[0].name))
         return damaged_bags
 
-    damaged: list[DamagedBag] = []
+    damaged: list[tuple[str, str]] = []
     for number, part in read_ahead(range(len(bags)), damage, workers=jobs):
         damaged += part
         if on_bag is not None:

@@ -71,10 +71,8 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     with _explained(bags, place, (part, journal_path), progress):
         place.parent.mkdir(parents=True, exist_ok=True)
         busy = f"Expected no other import to {out}, got one that is running; wait for its end, or choose another place."
+        require_free(place)
         with Journal(journal_path, busy=StoreError(busy)) as journal:
-            if not part.exists() and _is_taken(place):
-                journal.remove()  # of an import that was killed after its last step
-            require_free(place)
             _write(bags, part, journal, jobs=jobs, progress=progress)
             if place.exists():
                 place.rmdir()  # an empty folder, which not every system lets a rename replace
@@ -132,7 +130,7 @@ def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_P
         table=hashlib.sha256(table).hexdigest(),
         labels=None if labels is None else hashlib.sha256(labels).hexdigest(),
         **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "classes", "left_out")},
-        outcome=None if outcome is None else form.TargetFacts(outcome.target, outcome.names),
+        outcome=None if outcome is None else (outcome.target, outcome.names),
         covariates=None if covariates is None else dict(zip(covariates.names, covariates.kinds)),
     )
     write_text(part / form.DESCRIPTION, description.to_json())
@@ -314,22 +312,17 @@ def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: _Pr
     try:
         yield
     except KeyboardInterrupt:
-        raise RunStoppedError(
-            f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {hidden[0]}); repeat the command to "
-            "continue"
-        ) from None
+        text = f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {hidden[0]})"
+        raise RunStoppedError(f"{text}; repeat the command to continue") from None
     except BagDataError as error:
         raise BagDataError(f"{error} The written part is in {hidden[0]}; remove it, or import again.") from error
     except OSError as error:
         if error.errno not in _FULL:
             raise
         paths = [str(path) for path in hidden if path.exists()]
-        advice = "free space, or choose another place; nothing was written."
-        if paths:
-            advice = f"free space and repeat the command: it continues from the part already in {' and '.join(paths)}."
-        raise StoreError(
-            f"Expected free space for the store {place}, got: {error.strerror} (in {error.filename}); {advice}"
-        ) from error
+        rest = f"it continues from the part already in {' and '.join(paths)}" if paths else "nothing was written"
+        got = f"{error.strerror} (in {error.filename}); free space and repeat the command: {rest}"
+        raise StoreError(f"Expected free space for the store {place}, got: {got}.") from error
 
 
 _TEXTS = ("sources", "attributes")

@@ -15,7 +15,6 @@ from midam.errors import BagDataError
 from midam.reading import parse_json, read_bytes
 
 _METADATA = 1 << 20  # bytes of the metadata of a Zarr array
-_NAMES = 64  # names in a file, up to which all are searched for single values
 _WHOLE = "copy the data into one file, such as with h5repack"
 _CODECS = (
     *("blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "bytes", "transpose", "endian", "sharding_indexed"),
@@ -28,7 +27,7 @@ class Hdf5Reader(FileReader):
     """Reader of one HDF5 file per slide from CLAM, TRIDENT or STAMP: ``features`` or ``feats`` [n, ...], ``coords``.
 
     Coordinates are optional. ``feature_names``, a dataset or an attribute of the features or the file, may name the
-    features. Another dataset of one text or number, such as ``label``, counts as an attribute of the file.
+    features.
     """
 
     what = "features"
@@ -46,8 +45,7 @@ class Hdf5Reader(FileReader):
             arrays = {name: node for name, node in nodes.items() if isinstance(node, h5py.Dataset)}
             for name, node in arrays.items():
                 _refuse_foreign(node, name, path)
-            single = _single_values(h5py, file)
-            return _of_datasets(arrays | _other_names(file.keys()), file, path, more=single, close=file.close)
+            return _of_datasets(arrays | _other_names(file.keys()), file, path, close=file.close)
 
 
 class ZarrReader(FileReader):
@@ -75,9 +73,9 @@ class ZarrReader(FileReader):
             arrays = {name or FEATURES[0]: zarr.open_array(str(path / name), mode="r") for name in names}
             root = None if whole else zarr.open_group(str(path), mode="r", use_consolidated=False)
             lacking = [name for name, array in arrays.items() if array.nchunks_initialized < array.nchunks]
-            doubt = f"chunks of {' and '.join(lacking)} are missing, and are read as the fill value"
+            doubt = f"chunks of {' and '.join(lacking)} are missing, and are read as the fill value" if lacking else ""
             others = _other_names(file.name for file in path.iterdir() if file.is_dir())
-            return _of_datasets(arrays | others, root, path, more={"doubt": doubt} if lacking else {})
+            return _of_datasets(arrays | others, root, path, doubt=doubt)
 
     def verify(self, path: Path) -> None:
         """Compare the length of each chunk with that in its header."""
@@ -95,20 +93,6 @@ def _own_node(h5py: Any, file: Any, name: str, path: Path) -> Any:
     return file[name]
 
 
-def _single_values(h5py: Any, file: Any) -> dict[str, Any]:
-    """Return the datasets of a file's root that hold one text or number, by name."""
-    values = {}
-    for name in file if len(file) <= _NAMES else ():
-        if name in ARRAYS or not isinstance(file.get(name, getlink=True), h5py.HardLink):
-            continue
-        node = file[name]
-        if not isinstance(node, h5py.Dataset) or node.external or node.is_virtual or node.size != 1:
-            continue
-        if h5py.check_string_dtype(node.dtype) is not None or node.dtype.kind in "biuf":
-            values[str(name)] = _plain(np.asarray(node[()]).reshape(()))
-    return values
-
-
 def _refuse_foreign(data: Any, name: str, path: Path) -> None:
     """Refuse a dataset whose numbers are in another file, or were never written and would read as zeros."""
     if data.external or data.is_virtual:
@@ -118,10 +102,8 @@ def _refuse_foreign(data: Any, name: str, path: Path) -> None:
     chunks = data.chunks and math.prod(-(-size // chunk) for size, chunk in zip(data.shape, data.chunks))
     written = data.id.get_num_chunks() == chunks if chunks else data.id.get_storage_size() > 0
     if not written:
-        raise BagDataError(
-            f"Expected {name!r} {list(data.shape)} in full, got a part of it (in {path}): the rest was never written, "
-            "and would read as zeros; extract the slide again."
-        )
+        got = f"a part of it (in {path}): the rest was never written"
+        raise BagDataError(f"Expected {name!r} {list(data.shape)} in full, got {got}; extract the slide again.")
 
 
 def _is_array(folder: Path) -> bool:
@@ -153,10 +135,8 @@ def _refuse_codecs(folder: Path) -> None:
     wrong = [name for name in codecs if name.removeprefix("numcodecs.") not in _CODECS]
     if wrong or metadata.get("dtype") == "|O":
         got = f"the codec {wrong[0]!r}" if wrong else "Python objects"
-        raise BagDataError(
-            f"Expected plain numbers with known codecs ({', '.join(_CODECS[:8])}, ...), got {got} (in {folder}); write "
-            "the array again with one of these."
-        )
+        known = f"({', '.join(_CODECS[:8])}, ...)"
+        raise BagDataError(f"Expected plain numbers with known codecs {known}, got {got} (in {folder}); use one.")
 
 
 def _refuse_cut(path: Path, folder: Path) -> None:
@@ -203,17 +183,15 @@ def _other_names(names: Iterable[str]) -> dict[str, Any]:
     return dict.fromkeys(name for name in names if name not in ARRAYS)
 
 
-def _of_datasets(
-    arrays: Mapping[str, Any], root: Any, path: Path, *, more: Mapping[str, Any], **options: Any
-) -> OpenFile:
-    """Return the features and coordinates among datasets, with the attributes of each, of the file, and `more`."""
+def _of_datasets(arrays: Mapping[str, Any], root: Any, path: Path, *, doubt: str = "", **options: Any) -> OpenFile:
+    """Return the features and coordinates among datasets, with the attributes of each and of the file, and a doubt."""
     features, coords, names = pick_arrays(arrays, path)
     nodes = {"file": root, "features": features, "coords": coords}
     attributes = {
         name: {str(key): _plain(value) for key, value in dict(getattr(node, "attrs", {})).items()}
         for name, node in nodes.items()
     }
-    attributes["file"] = {**more, **attributes["file"]}
+    attributes["file"] = {**({"doubt": doubt} if doubt else {}), **attributes["file"]}
     names = None if names is None else _plain(np.asarray(names[...]))
     for entry in (attributes["features"], attributes["file"]):
         names = entry.pop(FEATURE_NAMES, None) if names is None else names

@@ -32,7 +32,6 @@ from midam.reading import check_archive
 PARSING = threading.Lock()
 _ANEW = "write it again with numpy.save"
 _CHUNK = 1 << 20
-_INSTANCES = ("X", "features", "feats", "arr_0")  # keys of the instances; arr_0 is that of an array without a name
 _SMALL = 1 << 28  # bytes of a member that need no check
 _SIGNS = re.compile(r"[\W_]")
 _PLAIN = (
@@ -111,10 +110,10 @@ def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
     with PARSING:
         shape, fortran, dtype = read(stream)
     if dtype.hasobject:
-        text = f"Expected plain arrays, got Python objects (in {path}, key {name}), which are not loaded"
-        kind = {"bag": "int", "coords": "float", "instance_label": "float"}.get(name, "str")
-        whole = "all instances as one array X, and the bag number of each"
-        raise BagDataError(f"{text}; save {whole if name in _INSTANCES else f'plain values, {name}.astype({kind})'}.")
+        got = f"Python objects (in {path}, key {name}), which are not loaded"
+        raise BagDataError(
+            f"Expected plain arrays, got {got}; save numbers or texts, and all instances as one array X."
+        )
     needed, content = math.prod(shape) * dtype.itemsize, bytearray()
     if needed <= size:  # read one byte more than the header states, to notice a longer member
         while len(content) <= needed and (part := stream.read(min(_CHUNK, needed + 1 - len(content)))):
@@ -164,10 +163,8 @@ class CsvReader(FileReader):
         for column in frame.columns:
             if len(frame) and not pd.api.types.is_numeric_dtype(frame[column]):
                 wrong = frame[column][pd.to_numeric(frame[column], errors="coerce").isna()]
-                raise BagDataError(
-                    f"Expected only numbers, got {str(wrong.iloc[0])!r} in column {column!r} (in {path}); keep only "
-                    "features in the CSV of a bag."
-                )
+                got = f"{str(wrong.iloc[0])!r} in column {column!r} (in {path})"
+                raise BagDataError(f"Expected only numbers, got {got}; keep only features in the CSV of a bag.")
         array = frame.to_numpy(dtype=np.float64)
         if not (len(array) and coarse(array.min(axis=0), array.max(axis=0)).any()):
             with np.errstate(over="ignore"):  # values beyond float32 become infinite: reading them is refused
@@ -198,10 +195,8 @@ class TensorReader(FileReader):
             try:
                 content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
             except pickle.UnpicklingError as error:
-                raise BagDataError(
-                    f"Expected only tensors and plain containers, got other Python objects, which are not loaded, or "
-                    f"damage (in {path}); save the features again: torch.save(tensor, path)."
-                ) from error
+                got = f"other Python objects, which are not loaded, or damage (in {path}); save the features again"
+                raise BagDataError(f"Expected only tensors and plain containers, got {got}.") from error
         tensors = content if isinstance(content, dict) else {"features": content}
         features, coords, names = pick_arrays(tensors, path)
         parts = [features] if coords is None else [features, coords]
@@ -210,8 +205,7 @@ class TensorReader(FileReader):
             if not is_tensor or not _is_plain(tensor):
                 kind = f"{tensor.dtype} on {tensor.device}" if is_tensor else type(tensor).__name__
                 raise BagDataError(
-                    f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save the features as "
-                    "one tensor of float32."
+                    f"Expected a dense tensor [n, D] of plain numbers, got {kind} (in {path}); save one."
                 )
         return OpenFile(
             _column(features),

@@ -1,12 +1,12 @@
 """An open file of instances: its arrays, which are read by position, and its attributes."""
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from midam.errors import BagDataError, DataNotFoundError, MidamError, first_line, need_package
 from midam.files import size_text
 from midam.names import missing
-
-T = TypeVar("T")
 
 _HELD = ("unable to lock file", "already open for write", "being used by another process", "Too many open files")
 FEATURES = ("features", "feats")
@@ -77,21 +75,6 @@ class OpenFile:
     names: Sequence[str] | None = None
 
 
-class Lazy(Generic[T]):
-    """A value that is made once, on first use by any thread; after a failure, the next use tries again."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make, self._lock = make, threading.Lock()
-        self._made: list[T] = []
-
-    def __call__(self) -> T:
-        """Return the value."""
-        with self._lock:
-            if not self._made:
-                self._made.append(self._make())
-        return self._made[0]
-
-
 class LazyColumn:
     """Rows of a file that is read as a whole on first use."""
 
@@ -133,7 +116,8 @@ def cut_file(
     **facts: Any,
 ) -> OpenFile:
     """Return an open file whose instances and coordinates are made on first use."""
-    lazy, places = Lazy(make), LazyColumn(lambda: lazy()[1])
+    lazy = cache(make)  # after a failure, the next use tries again
+    places = LazyColumn(lambda: lazy()[1])
     attributes = {"features": {"kind": kind}, **attributes}
     coords = None if kind == "volume" else places
     return OpenFile(LazyColumn(lambda: lazy()[0]), coords, kind, attributes=attributes, **facts)
@@ -147,10 +131,8 @@ def pick_arrays(arrays: Mapping[str, Any], path: Path) -> tuple[Any, Any, Any]:
     for name in FEATURES:
         if name in arrays:
             return arrays[name], arrays.get(COORDS), arrays.get(FEATURE_NAMES)
-    raise BagDataError(
-        f"Expected a dataset named {' or '.join(FEATURES)}, got {', '.join(sorted(map(str, arrays))) or 'none'} (in "
-        f"{path}); write the instances under one of these names."
-    )
+    got = f"{', '.join(sorted(map(str, arrays))) or 'none'} (in {path})"
+    raise BagDataError(f"Expected a dataset named {' or '.join(FEATURES)}, got {got}; name the instances so.")
 
 
 def squeezed(array: Any) -> Any:
@@ -177,8 +159,7 @@ def sound(
             raise
         text = " ".join(str(error).split())
         if getattr(error, "errno", None) is not None or any(words in text for words in _HELD):
-            raised = "raise the limit, such as with `ulimit -n 4096`"
-            advice = raised if _HELD[-1] in text else "close it in other programs, grant access, or try again"
+            advice = "close it in other programs, grant access, raise `ulimit -n`, or try again"
             raise BagDataError(f"Expected a file that can be read, got: {text} (in {path}); {advice}.") from error
         text = text if " " in text else first_line(error)  # a bare number or name says nothing
         raise BagDataError(f"Expected {expected}, got: {text} (in {path}); {advice}.") from error
@@ -214,7 +195,5 @@ def refuse_growth(opened: OpenFile, path: Path) -> None:
 def check_growth(size: int, packed: int, where: str, *, small: int, most: int = 200) -> None:
     """Refuse content above the size `small` that is more than `most` times as large as it is when it is `packed`."""
     if size > max(small, most * packed):
-        raise BagDataError(
-            f"Expected content that grows at most {most} times when it is read, got {size_text(size)} in "
-            f"{size_text(packed)} (in {where}); write the file again, without parts that hold nothing."
-        )
+        got = f"{size_text(size)} in {size_text(packed)} (in {where}); write the file again"
+        raise BagDataError(f"Expected content that grows at most {most} times when it is read, got {got}.")
