@@ -12,7 +12,7 @@ from midam.data import write_npz
 from midam.data.bags import Bags
 from midam.data.sampling import BagSampler, StrataSampler
 from midam.errors import BagDataError, CheckpointError, ConfigError, RunStoppedError
-from midam.evaluate import auroc
+from midam.evaluate.ranking import auroc
 from midam.methods.callbacks import Callbacks
 from midam.report.words import as_flags
 from midam.runs.apply import predict_run, read_for

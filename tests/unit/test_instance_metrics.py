@@ -14,13 +14,8 @@ from midam.cli import main
 from midam.compare import Grid, repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate import (
-    InstanceMetrics,
-    evaluate_instances,
-    instance_contributions,
-    instance_metrics,
-    instance_ranks,
-)
+from midam.evaluate.labeled_instances import InstanceMetrics, evaluate_instances, instance_metrics
+from midam.evaluate.pooled import instance_contributions, instance_ranks
 from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.nn.pooling import MaxPooling

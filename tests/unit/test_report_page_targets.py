@@ -12,7 +12,7 @@ from tests import judging
 from tests.unit.test_report_page import CHOSEN, Reader
 
 from midam.data.target_labels import TargetLabels
-from midam.evaluate import find_subgroups
+from midam.evaluate.subgroups import find_subgroups
 from midam.export.card import card_text
 from midam.export.run import describe, export_run
 from midam.report.page.run_page import report_page

@@ -11,10 +11,11 @@ from scipy.stats import kendalltau, norm
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, confusion_matrix, roc_auc_score
 from tests import judging
 
-from midam import evaluate
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import classes, concordance, survival
-from midam.evaluate.decisions import GradeCuts, RiskGroups, quadratic_kappa
+from midam.evaluate.classes import class_aurocs
+from midam.evaluate.concordance import paired_concordance, paired_macro_auroc
+from midam.evaluate.decisions import GradeCuts, LabelCalibrator, RiskGroups, TemperatureCalibrator, quadratic_kappa
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import Pairs, auroc
 
@@ -333,18 +334,18 @@ def test_the_paired_difference_covers_and_has_an_interval_at_the_border():
     for _ in range(300):
         values, noise, other = generator.normal(size=(3, 50))
         pairs = Pairs.of_numbers(values)
-        found = evaluate.paired_concordance(pairs, 0.8 * values + 0.6 * noise, 0.6 * values + 0.8 * other)
+        found = paired_concordance(pairs, 0.8 * values + 0.6 * noise, 0.6 * values + 0.8 * other)
         held += found[1] <= gap <= found[2]
         sure += (found[3] < 0.05) == (not found[1] <= 0 <= found[2])
     assert held >= 277  # 0.925
     assert sure == 300
     pairs = Pairs.of_numbers(np.arange(12))
-    difference, low, high, p = evaluate.paired_concordance(pairs, np.arange(12), -np.arange(12))
+    difference, low, high, p = paired_concordance(pairs, np.arange(12), -np.arange(12))
     assert (difference, high) == (1.0, 1.0)
     assert 0.3 < low < 0.9
     assert p < 0.001
     table = np.eye(3)[np.arange(12) % 3]
-    difference, low, high, p = evaluate.paired_macro_auroc(table, table, np.zeros((12, 3)))
+    difference, low, high, p = paired_macro_auroc(table, table, np.zeros((12, 3)))
     assert 0 < low < difference == 0.5 < high < 1
     with pytest.raises(OneClassError):
         judging.difference("multilabel", np.zeros((9, 2)), np.zeros((9, 2)), np.zeros((9, 2)))
@@ -443,7 +444,7 @@ def test_the_bags_of_one_patient_have_no_test_but_all_other_figures():
     assert summary["c_index"] == pytest.approx(4 / 5)
     table, patient = np.eye(3)[np.arange(12) % 3], np.array(["p"] * 12)
     for count in (1, 3):
-        *_, p = evaluate.paired_macro_auroc(table[:, :count], table[:, :count], table[:, :count] * 0, groups=patient)
+        *_, p = paired_macro_auroc(table[:, :count], table[:, :count], table[:, :count] * 0, groups=patient)
         assert 0 < p < 1
 
 
@@ -460,8 +461,8 @@ def test_log_rank_counts_a_repeated_bag_once():
 
 def test_groups_of_risk_hold_a_third_each():
     risk = np.random.default_rng(0).normal(size=99)
-    assert np.bincount(evaluate.RiskGroups.fit(risk, risk).predict(risk)).tolist() == [33, 33, 33]
-    assert evaluate.RiskGroups.fit([1.0, 1.0, 1.0], [1, 2, 3]).cuts == []
+    assert np.bincount(RiskGroups.fit(risk, risk).predict(risk)).tolist() == [33, 33, 33]
+    assert RiskGroups.fit([1.0, 1.0, 1.0], [1, 2, 3]).cuts == []
 
 
 def outcome(target, seed=0, bags=60):
@@ -535,20 +536,20 @@ def test_the_temperature_is_found_again():
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     codes = (shares.cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1)
     shifted = 3 * logits + np.array([5.0, -2.0, 0.0])
-    found = evaluate.TemperatureCalibrator.fit(shifted, codes)
+    found = TemperatureCalibrator.fit(shifted, codes)
     np.testing.assert_allclose(found.predict(shifted), shares, atol=0.02)  # 20 000 bags
     assert found.scale / found.slope == pytest.approx(3, rel=0.03)
-    separable = evaluate.TemperatureCalibrator.fit(np.eye(3), [0, 1, 2])
+    separable = TemperatureCalibrator.fit(np.eye(3), [0, 1, 2])
     assert 0.45 < separable.predict(np.eye(3))[0, 0] < 0.99
     with pytest.warns(UserWarning, match="no better than chance"):
-        useless = evaluate.TemperatureCalibrator.fit(-np.eye(3), [0, 1, 2])
+        useless = TemperatureCalibrator.fit(-np.eye(3), [0, 1, 2])
     np.testing.assert_allclose(useless.predict(np.eye(3)), 1 / 3, atol=1e-6)
 
 
 def test_a_label_of_one_kind_has_no_probability():
     labels, scores = labeled(0, 50, 2)
     labels[:, 1] = 1
-    found = evaluate.LabelCalibrator.fit(scores, labels)
+    found = LabelCalibrator.fit(scores, labels)
     probabilities = judging.load_decision("multilabel", found.to_dict()).predict(scores)
     assert np.isfinite(probabilities[:, 0]).all()
     assert np.isnan(probabilities[:, 1]).all()
@@ -582,8 +583,8 @@ def test_settings_that_make_no_sense(call, match):
             lambda: Pairs.of_times([1, 2], [1, 2]).concordance([0, 1]),
             r"events 0 \(censored\) and 1, got 2",
         ),
-        (lambda: evaluate.class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
-        (lambda: evaluate.class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
+        (lambda: class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
+        (lambda: class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
         (
             lambda: judging.summarize("multiclass", "abc", [[0], [3]], np.zeros((2, 3))),
             "codes 0 to 2, got 3.0",

@@ -162,32 +162,43 @@ def resampled_aurocs(
     A resample is a count per group, so the scores are sorted once and each AUROC is a weighted sum over runs of ties.
     Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369.
     """
-    order = np.argsort(scores, kind="stable")
-    ties = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)
-    positive, areas = labels[order] == 1, list[Scores]()
-    for weights in class_resamples(labels, units, seed=seed, resamples=resamples, entries=_CHUNK_ENTRIES):
-        w = weights[:, order]
-        pos, neg = (np.add.reduceat(w * of_class, ties, axis=1) for of_class in (positive, ~positive))
-        wins = (pos * (np.cumsum(neg, axis=1) - neg / 2)).sum(axis=1)
-        areas.append(wins / (pos.sum(axis=1) * neg.sum(axis=1)))
-    return np.concatenate(areas)
+    counts = resampled_counts(labels, scores, units, seed=seed, resamples=resamples)
+    return np.concatenate([counted_auroc(*drawn) for drawn in counts])
 
 
-def class_resamples(
-    labels: Labels, units: Positions, *, seed: int, resamples: int, entries: int
-) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each bag is in draws of whole `units` [N], [R, N], at most `entries` numbers at a time.
+def resampled_counts(
+    labels: Labels, scores: Scores, units: Positions, *, seed: int, resamples: int
+) -> Iterator[tuple[Scores, Scores]]:
+    """Yield the positive and the negative bags at each distinct score, descending, [R, S], in draws of whole units.
 
     Draws that lack a class are repeated.
     """
+    order = np.argsort(-scores, kind="stable")
+    ties = np.flatnonzero(np.diff(scores[order], prepend=np.inf) < 0)
     generator, done = np.random.default_rng(seed), 0
-    count, rows = int(units.max()) + 1, max(1, entries // labels.size)
+    count, rows = int(units.max()) + 1, max(1, _CHUNK_ENTRIES // labels.size)
     while done < resamples:
-        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))[:, units]
-        weights = drawn[drawn[:, labels == 1].any(axis=1) & drawn[:, labels == 0].any(axis=1)].astype(np.float64)
-        done += len(weights)
-        if len(weights):
-            yield weights
+        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))
+        copies = drawn[:, units[order]].astype(np.float64)
+        true, false = (np.add.reduceat(copies * (labels[order] == label), ties, axis=1) for label in (1, 0))
+        both = true.any(axis=1) & false.any(axis=1)
+        done += int(both.sum())
+        yield true[both], false[both]
+
+
+def counted_auroc(true: NDArray[Any], false: NDArray[Any]) -> Scores:
+    """Return the AUROC [R] from counts [R, S] of both labels at descending scores; NaN with one label."""
+    below = false.sum(axis=1, keepdims=True, dtype=np.float64) - np.cumsum(false, axis=1)
+    with np.errstate(invalid="ignore"):
+        return (true * (below + false / 2)).sum(axis=1) / (true.sum(axis=1) * false.sum(axis=1, dtype=np.float64))
+
+
+def counted_auprc(true: NDArray[Any], false: NDArray[Any]) -> Scores:
+    """Return the average precision [R] from counts [R, S] of both labels at descending scores; NaN with one label."""
+    hits, alarms = (np.cumsum(side, axis=1, dtype=np.float64) for side in (true, false))
+    with np.errstate(invalid="ignore"):
+        precision = np.nan_to_num(hits / (hits + alarms))
+        return np.where(alarms[:, -1] > 0, (true * precision).sum(axis=1) / hits[:, -1], np.nan)
 
 
 class Wins(NamedTuple):

@@ -21,7 +21,7 @@ from midam.data.instance_labels import label_counts
 from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import MidamError, RunExistsError, need_package
-from midam.evaluate import Decision
+from midam.evaluate.decisions import Decision
 from midam.evaluate.labeled_instances import evaluate_instances
 from midam.evaluate.pooled import instance_ranks
 from midam.evaluate.predict import InstancePass, covariates_of, evaluation, prepared, reader_of

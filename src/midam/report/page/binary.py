@@ -1,6 +1,5 @@
-"""What two classes, one of them positive, add to the page: curves with bands, calibration, operating points."""
+"""What two classes, one of them positive, add to the page: curves, calibration, operating points."""
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ from numpy.typing import NDArray
 
 from midam.errors import plural
 from midam.evaluate import calibrate
-from midam.evaluate.bands import Bands, curve_bands, net_benefit_of_all
+from midam.evaluate.metrics import auprc_estimate
 from midam.evaluate.proportions import Estimate, OperatingPoint, proportion
 from midam.evaluate.subgroups import Estimator, binary_figures
 from midam.report import plot_scores
@@ -27,12 +26,6 @@ class BinaryPage(TargetPage):
     of_target = "binary"
     claim, pairs = ", a positive bag scored above a negative one", "pairs"
     validates = "threshold and calibration"
-
-    @cached_property
-    def _bands(self) -> Bands:
-        """Bands of the curves, which need bags of both classes."""
-        bags = self.tested
-        return curve_bands(bags.values, bags.scores, groups=bags.groups, probabilities=bags.predicted, folds=bags.folds)
 
     @property
     def ranked(self) -> bool:
@@ -53,25 +46,19 @@ class BinaryPage(TargetPage):
 
     def intervals(self) -> dict[str, Estimate | None]:
         """Return the average precision with its interval."""
-        return {"auprc": self._bands.auprc}
+        return {"auprc": auprc_estimate(self.tested.values, self.tested.scores, groups=self.tested.groups)}
 
     def figures(self) -> list[Figure]:
-        """Return the curves with bands, and the scores of both classes."""
-        study, tested, bands = self.study, self.tested, self._bands
+        """Return the curves, and the scores of both classes."""
+        study, tested = self.study, self.tested
         roc = plot_scores.plot_roc(
-            tested.values,
-            tested.scores,
-            self.summary,
-            baseline=study.baseline,
-            band=bands.roc,
-            folds=tested.folds,
+            tested.values, tested.scores, self.summary, baseline=study.baseline, folds=tested.folds
         )
-        precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
+        precision = plot_scores.plot_precision(tested.values, tested.scores)
         histogram = plot_scores.plot_histogram(tested.values, tested.scores, threshold=study.threshold)
-        unit = "groups" if tested.grouped else "bags"
-        mean = "" if tested.folds is None else "Mean over the folds, weighted by their pairs. "
+        mean = "" if tested.folds is None else "Mean over the folds, weighted by their pairs."
         return [
-            Figure(roc, "ROC curve.", f"{mean}Band: {bands.resamples} resamples of whole {unit}, point by point."),
+            Figure(roc, "ROC curve.", mean),
             Figure(precision, "Precision and recall."),
             Figure(histogram, "Scores.", "Where they overlap, bags are misclassified."),
         ]
@@ -123,10 +110,10 @@ class BinaryPage(TargetPage):
         ]
 
     def _usefulness(self) -> list[Any]:
-        tested, p, benefit = self.tested, self.tested.predicted, self._bands.benefit
-        if benefit is None or p is None:
+        tested, p = self.tested, self.tested.predicted
+        if p is None:
             return ["Net benefit needs probabilities, and this run has none."]
-        curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(tested.values, benefit.at))
+        curve = plot_scores.plot_decision_curve(tested.values, p)
         return [
             "Net benefit is the true positives per bag minus the false positives per bag, weighted by the odds of the "
             "threshold probability: at 10%, nine false alarms weigh as much as one case found. The model is worth "
