@@ -379,9 +379,9 @@ def test_summary_is_reproducible_by_its_seed():
 @pytest.mark.parametrize(
     ("labels", "scores", "message"),
     [
-        ([], [], "one label and one score"),
-        ([0, 1], [0.1], "one label and one score"),
-        ([[0, 1]], [[0.1, 0.2]], "one label and one score"),
+        ([], [], "one label per bag"),
+        ([0, 1], [0.1], "one score per bag"),
+        ([[0, 1]], [[0.1, 0.2]], "one label per bag"),
         ([0, 2], [0.1, 0.2], r"got 2 \(bag 1\)"),
         ([0, 1], [0.1, math.nan], r"got nan \(bag 1\)"),
         ([0, 1], [math.inf, 0.1], r"got inf \(bag 0\)"),
@@ -457,7 +457,7 @@ def test_masked_scores_and_groups_without_a_name_are_refused():
         with pytest.raises(BagDataError, match="Expected no masked entries"):
             call()
     for name in (pd.NA, pd.NaT, "", "NA", None, math.nan):
-        with pytest.raises(BagDataError, match=r"Expected a group for each bag, got none \(bag 1\)"):
+        with pytest.raises(BagDataError, match=r"Expected a group for each bag, got .*\(bag 1\)"):
             summarize(y, s, groups=["a", name, "c", "d"])
     assert auroc(y, torch.tensor(s, requires_grad=True)) == auroc(y, s)
 
@@ -533,10 +533,10 @@ def test_what_is_no_share_threshold_or_fold_is_refused():
     with pytest.raises(ConfigError, match="`threshold` as a finite number, got nan"):
         threshold_metrics([0, 1], [0.2, 0.7], math.nan)
     for folds in ([np.nan, np.nan, 0, 0], ["a", None, "a", "a"]):
-        with pytest.raises(BagDataError, match="a fold for each bag, got none"):
+        with pytest.raises(BagDataError, match="a fold for each bag, got"):
             auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=folds)
     with pytest.raises(BagDataError, match="one fold per bag"):
         auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=[0, 0])
     for risk in ([0, 0, 1, np.nan], ["a", "a", "b", None]):
-        with pytest.raises(BagDataError, match="a risk group for each bag, got none"):
+        with pytest.raises(BagDataError, match="a risk group for each bag, got"):
             log_rank([1, 2, 3, 4], [1, 1, 1, 1], risk)

@@ -113,7 +113,7 @@ WANTED = {
     "multilabel": ["auroc_macro", "auroc_weighted", "per_class.er.auroc", "per_class.her2.ap"],
     "ordinal": ["c_index", "quadratic_kappa", "accuracy", "kendall_tau"],
     "continuous": ["c_index", "spearman", "mae", "mae_constant"],
-    "survival": ["c_index", "c_ipcw", "events", "median_follow_up", "risk_groups.0.events"],
+    "survival": ["c_index", "events", "median_follow_up", "risk_groups.0.events"],
 }
 
 

@@ -40,14 +40,14 @@ def times(seed, bags, *, ties=True, rate=0.6):
     return time, (generator.random(bags) < rate).astype(int), risk
 
 
-def pair_tables(time, event, risk, weights):
-    """Weights of the comparable pairs (i, j), i the earlier one, and of those that the risk orders rightly."""
+def pair_tables(time, event, risk):
+    """The comparable pairs (i, j), i the earlier one, and those that the risk orders rightly, ties one half."""
     bags = len(time)
     pairs, wins = np.zeros((2, bags, bags))
     for i, j in itertools.permutations(range(bags), 2):
         if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
-            pairs[i, j] = weights[i]
-            wins[i, j] = weights[i] * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
+            pairs[i, j] = 1
+            wins[i, j] = (risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])
     return pairs, wins
 
 
@@ -55,12 +55,10 @@ def pair_tables(time, event, risk, weights):
 @pytest.mark.parametrize("ties", [False, True])
 def test_each_bag_wins_as_a_loop_counts(seed, ties):
     time, event, risk = times(seed, 4 + 3 * seed, ties=ties)
-    weights = np.random.default_rng(seed).random(len(time))
-    table, won = pair_tables(time, event, risk, weights)
-    pairs = Pairs.of_times(time, event, weights=weights)
-    expected = (won.sum(1), table.sum(1), won.sum(0), table.sum(0))
-    for found, right in zip(pairs.wins(risk), expected):
-        np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-12)
+    table, won = pair_tables(time, event, risk)
+    pairs = Pairs.of_times(time, event)
+    for found, right in zip(pairs.wins(risk), (won.sum(1) + won.sum(0), table.sum(1) + table.sum(0))):
+        np.testing.assert_array_equal(found, right)
     np.testing.assert_allclose(pairs.concordance(risk), won.sum() / table.sum(), rtol=1e-12)
     np.testing.assert_allclose(pairs.total, table.sum(), rtol=1e-12)
     sides = [table.any(axis=1), table.any(axis=0)]
@@ -94,45 +92,6 @@ def test_c_index_of_numbers_is_kendalls_tau_and_the_auroc():
     assert Pairs.of_numbers(labels).concordance(scores) == pytest.approx(auroc(labels, scores), rel=1e-12)
 
 
-@pytest.mark.parametrize("truncation", [None, 7.0])
-def test_unos_c_is_that_of_a_loop(truncation):
-    time, event, risk = times(5, 60)
-    weights = np.zeros(60)
-    for i in range(60):
-        left = 1.0
-        for at in sorted(set(time)):
-            if at < time[i]:
-                at_risk = (time >= at).sum() - ((time == at) & (event == 1)).sum()
-                left *= 1 - ((time == at) & (event == 0)).sum() / at_risk if at_risk else 1
-        weights[i] = 1 / left**2 if truncation is None or time[i] < truncation else 0
-    table, won = pair_tables(time, event, risk, weights)
-    found = concordance.ipcw_pairs(time, event, truncation=truncation).concordance(risk)
-    assert found == pytest.approx(won.sum() / table.sum(), rel=1e-9)
-
-
-def test_unos_c_undoes_what_censoring_does():
-    generator = np.random.default_rng(0)
-    risk = np.repeat([-1.0, 0.0, 3.0], 5000)
-    time = generator.exponential(np.exp(-risk))
-    censored = generator.exponential(0.5, risk.size)
-    seen, event = np.minimum(time, censored), time <= censored
-    cut = 0.8
-    pairs = Pairs.of_times(np.where(time < cut, time, 9.0), time < cut)
-    right = pairs.concordance(risk)
-    harrell = Pairs.of_times(seen, event).concordance(risk)
-    uno = concordance.ipcw_pairs(seen, event, truncation=cut).concordance(risk)
-    assert abs(uno - right) < 0.005
-    assert abs(harrell - right) > 0.01
-
-
-def test_truncation_bounds_the_weights():
-    time, event, _ = times(1, 400, ties=False)
-    truncation = concordance.ipcw_truncation(time, event)
-    shares = survival.uncensored_shares(time, event, time[time < truncation])
-    assert shares.min() >= 0.1 > survival.uncensored_shares(time, event, [truncation])[0]
-    assert concordance.ipcw_truncation([1, 2], [1, 1]) == np.inf
-
-
 @pytest.mark.parametrize("kind", ["numbers", "grades", "times"])
 def test_the_variance_is_that_of_resampled_bags(kind):
     generator = np.random.default_rng(1)
@@ -145,7 +104,7 @@ def test_the_variance_is_that_of_resampled_bags(kind):
     }[kind]()
     found = concordance.concordance_interval(pairs, scores)
     assert found.method == "logit-jackknife"
-    order, weights = pairs._order, pairs._weights
+    order, weights = pairs._order, pairs._event
     right = scores[order][:, None] > scores[order]
     table = (np.arange(500) >= pairs._stop[:, None]) * weights[:, None]
     counts = generator.multinomial(500, np.full(500, 1 / 500), size=2000).astype(float)
@@ -406,8 +365,6 @@ def test_curves_that_reach_a_share_exactly_are_read_there_whatever_the_rounding(
         days, event = np.arange(1, count + 1), np.ones(count)
         assert survival.median_time(survival.kaplan_meier(days, event)) == count / 2
         assert survival.median_follow_up(days, 1 - event) == count / 2
-        # Before day 0.9 n + 1 a share of exactly 0.1 is uncensored, which is not less.
-        assert concordance.ipcw_truncation(days, 1 - event) == count // 10 * 9 + 2
 
 
 @pytest.mark.parametrize("groups", [2, 4])

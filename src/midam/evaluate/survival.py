@@ -165,23 +165,6 @@ def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:
     return [int(count) for count in _at_risk(check_numbers(time), np.asarray(at, dtype=np.float64))]
 
 
-def uncensored_shares(time: ArrayLike, event: ArrayLike, at: ArrayLike) -> Scores:
-    """Return the probability of no censoring before each of the times `at`: ``G(t-)`` of the Kaplan-Meier curve G.
-
-    G is the curve of censoring. At equal times the event comes first: its bag is no longer at risk of censoring.
-
-    Examples
-    --------
-    >>> uncensored_shares([1, 2, 3, 4], [0, 1, 0, 1], [1, 2, 4]).tolist()
-    [1.0, 0.75, 0.375]
-    """
-    t, e = check_times(time, event)
-    times, at_risk, events = _table(t, e)
-    censored = _events(t, ~e, times)
-    left = np.cumprod(1 - censored / np.maximum(at_risk - events, 1))
-    return np.append(1.0, left)[np.searchsorted(times, np.asarray(at, dtype=np.float64), side="left")]
-
-
 def _table(t: Scores, e: NDArray[np.bool_]) -> tuple[Scores, NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct times, with the numbers of bags at risk and of events."""
     times = np.unique(t)

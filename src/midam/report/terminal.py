@@ -33,7 +33,6 @@ _FIGURES = {
     **{"at_threshold.balanced_accuracy": "bal. acc.", "at_threshold.f1": "F1", "brier": "Brier"},
     **{"accuracy": "accuracy", "balanced_accuracy": "bal. acc.", "quadratic_kappa": "kappa", "kendall_tau": "tau"},
     **{"spearman": "Spearman", "mae": "mean error", "mae_constant": "of a constant", "events": "events"},
-    "c_ipcw": "C (IPCW)",
 }
 
 

@@ -26,7 +26,7 @@ WORST = 10  # bags in a table of errors
 _SCALED = ("mae", "mae_constant", "median_follow_up")  # in the unit of the labels
 _MEANS = {
     **{"auroc": "1 is perfect, 0.5 chance", "auroc_macro": "1 is perfect, 0.5 chance", "brier": "0 is perfect"},
-    **{"c_index": "1 is perfect, 0.5 chance", "c_ipcw": "the C-index, weighted against censoring"},
+    **{"c_index": "1 is perfect, 0.5 chance"},
     **{"auprc": "average precision", "quadratic_kappa": "1 is perfect, 0 chance; weighted by squared distance"},
     **{"kendall_tau": "1 is perfect, 0 chance", "spearman": "1 is perfect, 0 chance"},
     "mae_constant": "the mean absolute error of a constant",
