@@ -80,8 +80,7 @@ def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, 
     bags : Bags
         With `instance_labels`, some of which may be unknown. Groups and labels of two classes are used if known.
     scores : array_like, shape [num_instances]
-        Scores, bag after bag, such as `midam.evaluate.instance_contributions` or `midam.evaluate.instance_ranks` gives
-        them.
+        Scores, bag after bag, such as `midam.evaluate.instance_ranks` gives them.
     resamples, seed : int
         Of the bootstrap.
 
@@ -118,7 +117,7 @@ def instance_metrics(
 ) -> InstanceMetrics:
     """Return metrics of the scores of M instances of N bags, bag after bag.
 
-    A score, such as that of `midam.evaluate.instance_contributions`, should be higher for an instance that makes its
+    A score, such as a contribution or its rank, should be higher for an instance that makes its
     bag positive. Let bag i hold the labeled instances J_i: the positive ones P_i, and the others N_i. Instances without
     a label count nowhere.
 
@@ -192,24 +191,6 @@ def instance_metrics(
     counted: dict[str, Any] = {"bags": int((total > 0).sum()), "instances": len(right), "positives": int(right.sum())}
     chance = {name: chance[name] for name in FIGURES if estimates[name]}
     return InstanceMetrics(**{**counted, **estimates, "chance": chance})
-
-
-def ranks_of(contribution: ArrayLike, alone: ArrayLike) -> NDArray[np.int64]:
-    """Return ranks [M] of instances by contribution, equal ones by their score alone; 0 is the lowest.
-
-    So `midam explain` orders them: with max pooling, all but one instance of a bag add nothing.
-
-    Examples
-    --------
-    >>> ranks_of([0.0, 0.4, 0.0, 0.0], alone=[0.2, 0.9, 0.5, 0.2]).tolist()
-    [0, 2, 1, 0]
-    """
-    keys = as_array(contribution).astype(np.float32), as_array(alone).astype(np.float32)
-    order = np.lexsort(keys[::-1])
-    steps = np.any([np.diff(key[order], prepend=key[order[:1]]) != 0 for key in keys], axis=0)
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(steps)
-    return ranks
 
 
 def _mean(values: NDArray[np.float64]) -> float:
