@@ -26,7 +26,6 @@ from midam.evaluate.metrics import GIVEN, auprc, auprc_estimate, measure, summar
 from midam.evaluate.proportions import RULES, operating_points, proportion
 from midam.evaluate.ranking import Pairs, auroc
 from midam.evaluate.subgroups import binary_figures, find_subgroups
-from midam.evaluate.survival import log_rank
 from midam.registry import METRICS
 from midam.settings import Settings
 from midam.targets import OutOfFold, target_named
@@ -490,7 +489,6 @@ IN_OTHER_ORDER = {
     "concordance": lambda: Pairs.of_numbers(SIDES).concordance(HEIGHTS.iloc[MIXED]),
     "its groups": lambda: concordance_interval(Pairs.of_numbers(SIDES), HEIGHTS, groups=PATIENTS.iloc[MIXED]),
     "times": lambda: Pairs.of_times(HEIGHTS, SIDES).concordance(HEIGHTS.iloc[MIXED]),
-    "risk groups": lambda: log_rank(HEIGHTS, SIDES, PATIENTS.iloc[MIXED]),
     "tables": lambda: macro_auroc(TABLE, TABLE.iloc[MIXED]),
     "columns": lambda: class_aurocs(TABLE, TABLE[["b", "a"]]),
     "their groups": lambda: macro_auroc_interval(TABLE, TABLE, groups=PATIENTS.iloc[MIXED]),
@@ -537,6 +535,3 @@ def test_what_is_no_share_threshold_or_fold_is_refused():
             auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=folds)
     with pytest.raises(BagDataError, match="one fold per bag"):
         auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=[0, 0])
-    for risk in ([0, 0, 1, np.nan], ["a", "a", "b", None]):
-        with pytest.raises(BagDataError, match="a risk group for each bag, got"):
-            log_rank([1, 2, 3, 4], [1, 1, 1, 1], risk)

@@ -111,7 +111,7 @@ WANTED = {
         "per_class.lung.ap",
     ],
     "multilabel": ["auroc_macro", "auroc_weighted", "per_class.er.auroc", "per_class.her2.ap"],
-    "ordinal": ["c_index", "quadratic_kappa", "accuracy", "kendall_tau"],
+    "ordinal": ["c_index", "quadratic_kappa", "accuracy"],
     "continuous": ["c_index", "spearman", "mae", "mae_constant"],
     "survival": ["c_index", "events", "median_follow_up", "risk_groups.0.events"],
 }

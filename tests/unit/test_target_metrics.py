@@ -367,53 +367,16 @@ def test_curves_that_reach_a_share_exactly_are_read_there_whatever_the_rounding(
         assert survival.median_follow_up(days, 1 - event) == count / 2
 
 
-@pytest.mark.parametrize("groups", [2, 4])
-def test_log_rank_is_that_of_lifelines(groups):
-    time, event, _ = times(4, 90)
-    group = np.random.default_rng(0).integers(0, groups, 90)
-    with lifelines() as oracle:
-        expected = oracle.statistics.multivariate_logrank_test(time, group, event).p_value
-    assert survival.log_rank(time, event, group) == pytest.approx(expected, rel=1e-6)
-    assert survival.log_rank(time, np.zeros(90), group) is None
-
-
-def test_log_rank_of_patients_with_several_bags_holds_its_level():
-    """Bags of a patient share a frailty and the risk group, which have nothing to do with each other."""
-    rng, found = np.random.default_rng(0), {True: [], False: []}
-    patient = np.repeat(np.arange(30), 5)
-    for _ in range(200):
-        hazard, risk = np.exp(rng.normal(size=30))[patient], rng.integers(0, 3, 30)[patient]
-        death, end = rng.exponential(1 / hazard), rng.exponential(2.0, 150)
-        for aware, values in found.items():
-            outcome = np.minimum(death, end), death < end, risk
-            values.append(survival.log_rank(*outcome, groups=patient if aware else None))
-    below = {aware: np.mean(np.array(values) < 0.05) for aware, values in found.items()}
-    assert below[True] < 0.1
-    assert below[False] > 0.2
-
-
-def test_the_bags_of_one_patient_have_no_test_but_all_other_figures():
+def test_the_bags_of_one_patient_have_all_figures():
     values, scores = np.array([[1.0, 1], [2, 1], [3, 0], [4, 1]]), np.array([0.9, 0.2, 0.4, 0.1])
     decision = RiskGroups.fit(scores, values)
     target = judging.target("survival", ("time", "event"))
     summary = target.summarize(values, scores, groups=np.array(["p"] * 4), decision=decision)
-    assert summary["log_rank_p"] is None
     assert summary["c_index"] == pytest.approx(4 / 5)
     table, patient = np.eye(3)[np.arange(12) % 3], np.array(["p"] * 12)
     for count in (1, 3):
         *_, p = paired_macro_auroc(table[:, :count], table[:, :count], table[:, :count] * 0, groups=patient)
         assert 0 < p < 1
-
-
-def test_log_rank_counts_a_repeated_bag_once():
-    time, event, _ = times(4, 90)
-    risk = np.random.default_rng(0).integers(0, 2, 90)
-    once, twice = (
-        survival.log_rank(*(np.repeat(x, n) for x in (time, event, risk)), groups=np.repeat(np.arange(90), n))
-        for n in (1, 2)
-    )
-    assert once == survival.log_rank(time, event, risk)
-    assert twice == pytest.approx(once, rel=0.2)
 
 
 def test_groups_of_risk_hold_a_third_each():
@@ -461,14 +424,13 @@ def test_summaries_are_whole_and_ready_for_json(target, groups):
         "multilabel": "per_class",
         "ordinal": "quadratic_kappa",
         "continuous": "mae",
-        "survival": "log_rank_p",
+        "survival": "risk_groups",
     }
     assert further[target] in found
     if target == "continuous":
         assert found["mae"] < 0.7 * found["mae_constant"]
     if target == "survival":
         assert [row["group"] for row in found["risk_groups"]] == [0, 1, 2]
-        assert found["log_rank_p"] < 1e-4
         assert found["warnings"] == []
     if target in ("multiclass", "ordinal"):
         assert found["accuracy_ci95"][0] < found["accuracy"] < found["accuracy_ci95"][1]
@@ -546,7 +508,6 @@ def test_settings_that_make_no_sense(call, match):
             lambda: judging.summarize("multiclass", "abc", [[0], [3]], np.zeros((2, 3))),
             "codes 0 to 2, got 3.0",
         ),
-        (lambda: survival.log_rank([1, 2], [1, 1], [0]), "one risk group per bag"),
     ],
 )
 def test_arrays_that_cannot_be_used(call, match):

@@ -29,6 +29,5 @@ if TYPE_CHECKING:
     from midam.evaluate.ranking import auroc as auroc
     from midam.evaluate.subgroups import find_subgroups as find_subgroups
     from midam.evaluate.survival import kaplan_meier as kaplan_meier
-    from midam.evaluate.survival import log_rank as log_rank
 
 __all__, __getattr__, __dir__ = exports(__name__)

@@ -15,7 +15,7 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.ranking import Pairs, check_times, group_numbers
-from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
+from midam.evaluate.survival import kaplan_meier, median_follow_up, median_time
 from midam.targets.base import CardWords, Decided, Groups, Scores
 from midam.targets.ranked import RankedTarget
 
@@ -242,7 +242,7 @@ class Survival(RankedTarget):
         """Return the events, and their number."""
         return "events", int(values[:, 1].sum())
 
-    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
+    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
         """Return the events, the follow-up, and, with a decision, the risk groups."""
         time, event = values.T
         result: dict[str, Any] = {"events": int(event.sum()), "median_follow_up": median_follow_up(time, event)}
@@ -253,5 +253,4 @@ class Survival(RankedTarget):
                 row = {"group": int(group), "bags": int(inside.sum()), "events": int(event[inside].sum())}
                 rows.append(row | {"median_time": median_time(kaplan_meier(time[inside], event[inside]))})
             result["risk_groups"] = rows
-            result["log_rank_p"] = log_rank(time, event, risk, groups=groups) if len(rows) > 1 else None
         return result

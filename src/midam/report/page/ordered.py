@@ -115,9 +115,6 @@ class SurvivalPage(TargetPage):
         curves = plot_scores.plot_survival(time, event, predicted[finite].astype(np.int64))
         caution = "; they take bags for independent" if self.tested.grouped else ""
         text = f"Bands are pointwise 95% intervals (Greenwood){caution}; ticks are censored bags."
-        if (p := self.summary.get("log_rank_p")) is not None:
-            unit = "by whole groups" if caution else "if the bags are independent"
-            text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, {unit}."
         return [Figure(curves, "Kaplan-Meier curves.", text)]
 
     def tables(self) -> list[Any]:

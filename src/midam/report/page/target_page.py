@@ -28,7 +28,7 @@ _MEANS = {
     **{"auroc": "1 is perfect, 0.5 chance", "auroc_macro": "1 is perfect, 0.5 chance", "brier": "0 is perfect"},
     **{"c_index": "1 is perfect, 0.5 chance"},
     **{"auprc": "average precision", "quadratic_kappa": "1 is perfect, 0 chance; weighted by squared distance"},
-    **{"kendall_tau": "1 is perfect, 0 chance", "spearman": "1 is perfect, 0 chance"},
+    "spearman": "1 is perfect, 0 chance",
     "mae_constant": "the mean absolute error of a constant",
 }
 
