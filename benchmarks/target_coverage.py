@@ -85,7 +85,7 @@ def plain_jackknife(pairs: Pairs, scores: np.ndarray, units: np.ndarray) -> tupl
 def bootstrap(pairs: Pairs, scores: np.ndarray, units: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Return the percentile interval over whole groups; resamples without a comparable pair are left out."""
     order = pairs._order
-    table = (np.arange(order.size) >= pairs._stop[:, None]) * pairs._weights[:, None]
+    table = (np.arange(order.size) >= pairs._stop[:, None]) * pairs._event[:, None]
     ahead = np.sign(scores[order][:, None] - scores[order]) / 2 + 0.5
     member = np.eye(units.max() + 1)[units[order]]
     of, won = member.T @ table @ member, member.T @ (table * ahead) @ member

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from midam.compare.workers import Group
-from midam.evaluate import Pairs
+from midam.evaluate.ranking import Pairs
 from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings

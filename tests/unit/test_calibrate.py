@@ -9,8 +9,6 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, softmax
 
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate import LabelCalibrator, TemperatureCalibrator
-from midam.evaluate.bands import net_benefit
 from midam.evaluate.calibrate import (
     PlattCalibrator,
     calibration_interval,
@@ -18,6 +16,8 @@ from midam.evaluate.calibrate import (
     reliability_bins,
     score_logits,
 )
+from midam.evaluate.curves import net_benefit
+from midam.evaluate.decisions import LabelCalibrator, TemperatureCalibrator
 
 
 def fitted_by_bfgs(x, targets):

@@ -1,4 +1,4 @@
-"""Net benefit, thresholds, shares, bands and subgroups: against oracles and simulations."""
+"""Net benefit, thresholds, shares, curves and subgroups: against oracles and simulations."""
 
 import warnings
 
@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_curve
+from sklearn.metrics import average_precision_score, roc_curve
 
 from midam.errors import ConfigError, OneClassError
-from midam.evaluate.bands import curve_bands, net_benefit, net_benefit_of_all, roc_points
 from midam.evaluate.calibrate import calibration_interval, reliability_bins
+from midam.evaluate.curves import net_benefit, roc_points
 from midam.evaluate.intervals import auroc_interval, fold_interval
-from midam.evaluate.metrics import summarize, threshold_metrics
+from midam.evaluate.metrics import auprc_estimate, summarize, threshold_metrics
 from midam.evaluate.proportions import Estimate, difference, operating_points, proportion
 from midam.evaluate.ranking import auroc
 from midam.evaluate.subgroups import MISSING, binary_figures, find_subgroups, make_levels
@@ -40,7 +40,7 @@ def test_net_benefit_is_that_of_dcurves():
         table = dcurves.dca(data=frame, outcome="y", modelnames=["model"], thresholds=thresholds)
     for name, ours in (
         ("model", net_benefit(labels, probabilities, thresholds)),
-        ("all", net_benefit_of_all(labels, thresholds)),
+        ("all", net_benefit(labels, np.ones(137), thresholds)),
     ):
         theirs = table[table["model"] == name].sort_values("threshold")["net_benefit"].to_numpy(dtype=float)
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
@@ -111,27 +111,17 @@ def test_a_difference_without_doubt_has_no_width():
     assert difference(Estimate(0.5, 0.5, 0.5, 3), Estimate(0.2, 0.2, 0.2, 4)) == (0.3, 0.3, 0.3, 7)
 
 
-def test_bands_hold_the_curve_and_narrow_with_bags():
+def test_the_interval_of_the_average_precision_is_that_of_a_bootstrap_and_narrows_with_bags():
     widths = []
     for count in (60, 600):
-        labels, scores, probabilities = sample(count)
-        found = curve_bands(labels, scores, probabilities=probabilities, resamples=400)
-        fall, recall, _ = roc_curve(labels, scores, drop_intermediate=False)
-        np.testing.assert_allclose(found.roc.x, fall)
-        np.testing.assert_allclose(found.roc.y, recall)
-        along = np.interp(found.roc.at, fall, recall)
-        assert (found.roc.low <= along + 0.05).all()
-        assert (found.roc.high >= along - 0.05).all()
-        assert found.auprc.value == average_precision_score(labels, scores)
-        assert found.auprc.low < found.auprc.value < found.auprc.high
-        at = float(np.median(scores))
-        place = np.argmin(np.abs(found.precision.x - recall_score(labels, scores >= at)))
-        assert found.precision.y[place] == pytest.approx(precision_score(labels, scores >= at), abs=0.05)
-        thresholds = found.benefit.at
-        np.testing.assert_array_equal(found.benefit.y, net_benefit(labels, probabilities, thresholds))
-        np.testing.assert_allclose(found.benefit.low[0], found.benefit.low[0].clip(0.3, 0.6))
-        assert (found.benefit.low <= found.benefit.high).all()
-        widths.append(float((found.roc.high - found.roc.low).mean()))
+        labels, scores, _ = sample(count)
+        found = auprc_estimate(labels, np.round(scores, 1))
+        assert found.value == average_precision_score(labels, np.round(scores, 1))
+        generator = np.random.default_rng(0)
+        drawn = [generator.multinomial(count, np.full(count, 1 / count)) for _ in range(1000)]
+        areas = [average_precision_score(labels, np.round(scores, 1), sample_weight=copies) for copies in drawn]
+        np.testing.assert_allclose(found[1:3], np.quantile(areas, [0.025, 0.975]), rtol=1e-12)
+        widths.append(found.high - found.low)
     assert widths[1] < widths[0] / 2
 
 
@@ -145,39 +135,24 @@ def test_the_curve_of_folds_is_the_mean_of_theirs_and_has_their_auroc_as_its_are
     assert (np.diff(x) >= 0).all()
     assert (np.diff(y) >= -1e-12).all()
     assert (x[0], y[0], x[-1], y[-1]) == pytest.approx((0, 0, 1, 1))
-    band = curve_bands(labels, scores, folds=folds, resamples=400).roc
-    np.testing.assert_array_equal([band.x, band.y], [x, y])
-    along = np.interp(band.at, x, y)
-    assert (band.low <= along + 0.05).all()
-    assert (band.high >= along - 0.05).all()
     np.testing.assert_allclose(
         roc_points(labels, scores, [7] * 200)[1], roc_curve(labels, scores, drop_intermediate=False)[1]
     )
-    for call in (roc_points, curve_bands):
-        with pytest.raises(OneClassError, match="a fold with bags of both classes, got none"):
-            call(labels, scores, folds=labels)
+    with pytest.raises(OneClassError, match="a fold with bags of both classes, got none"):
+        roc_points(labels, scores, folds=labels)
 
 
-def test_bands_of_patients_are_wider_than_of_bags():
+def test_the_interval_of_the_average_precision_is_wider_with_patients():
     rng = np.random.default_rng(2)
     scores, patients = grouped(rng, 30)
     labels = (patients % 2).astype(int)
-    alone, together = (curve_bands(labels, scores, groups=groups, resamples=400) for groups in (None, patients))
-    assert (together.roc.high - together.roc.low).mean() > 1.5 * (alone.roc.high - alone.roc.low).mean()
-
-
-def test_equal_scores_make_one_step():
-    found = curve_bands([0, 1, 0, 1], [0.5] * 4, resamples=200)
-    assert found.roc.x.tolist() == [0.0, 1.0]
-    assert found.precision.y.tolist() == [0.5]
-    np.testing.assert_allclose([found.roc.low, found.roc.high], [found.roc.at] * 2)  # no score, no knowledge
+    alone, together = (auprc_estimate(labels, scores, groups=groups) for groups in (None, patients))
+    assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
 def test_a_bootstrap_that_cannot_vary_makes_no_interval():
     labels, scores = [0] * 5 + [1] * 5, list(range(10))
-    perfect, other = (
-        curve_bands(labels, own, resamples=200).auprc for own in (scores, [*scores[:4], 5, 4, *scores[6:]])
-    )
+    perfect, other = (auprc_estimate(labels, one) for one in (scores, [*scores[:4], 5, 4, *scores[6:]]))
     assert perfect.value == 1
     assert np.isnan([perfect.low, perfect.high]).all()
     assert other.low < other.value < 1 == other.high

@@ -17,7 +17,7 @@ from midam.compare.trials import open_trials
 from midam.data.bags import Bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, with_article
-from midam.evaluate import class_aurocs
+from midam.evaluate.classes import class_aurocs
 from midam.methods.inner_folds import inner_folds
 from midam.methods.method import Baseline
 from midam.registry import BASELINES

@@ -11,7 +11,7 @@ from tests.trainings import covariate_bags, train
 from midam.data import CovariateCoder, write_npz
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunStoppedError
-from midam.evaluate import Pairs, auroc
+from midam.evaluate.ranking import Pairs, auroc
 from midam.export import export_run
 from midam.methods.callbacks import Callbacks
 from midam.report.words import covariate_words

@@ -14,13 +14,8 @@ from midam.cli import main
 from midam.compare import Baseline, Grid, repeated_folds, run_comparison
 from midam.data.bags import Bags
 from midam.errors import BagDataError
-from midam.evaluate import (
-    InstanceMetrics,
-    evaluate_instances,
-    instance_contributions,
-    instance_metrics,
-    instance_ranks,
-)
+from midam.evaluate.labeled_instances import InstanceMetrics, evaluate_instances, instance_metrics
+from midam.evaluate.pooled import PooledBags, instance_ranks
 from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.nn.pooling import MaxPooling
@@ -126,14 +121,14 @@ def test_the_contributions_of_all_bags_are_those_of_explain(pooling):
     rng, model = np.random.default_rng(0), make_scorers(pooling, 2)
     bags = Bags.from_list([rng.normal(size=(size, 4)).astype(np.float32) for size in (5, 1, 9)]).subset([2, 0, 1])
     each = [explain_bag(model, bags, index).contribution for index in range(3)]
-    np.testing.assert_allclose(instance_contributions(model, bags), np.concatenate(each), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(PooledBags(model, bags).contributions(), np.concatenate(each), rtol=1e-5, atol=1e-8)
 
 
 def test_equal_contributions_rank_by_the_score_of_the_instance_alone():
     bags = Bags.from_list([np.array([[3.0], [2.0], [-1.0], [0.0]], np.float32)], [1], instance_labels=[1, 1, 0, 0])
     model = BagScorer(torch.nn.Identity(), MaxPooling(1))
     torch.nn.init.ones_(model.pooling.scorer.weight)
-    added, ranks = instance_contributions(model, bags), instance_ranks(model, bags)
+    added, ranks = PooledBags(model, bags).contributions(), instance_ranks(model, bags)
     assert (added[1:] == 0).all(), "only the maximum of a bag adds"
     assert ranks.tolist() == [3, 2, 0, 1]
     assert evaluate_instances(bags, added).auroc_in_bag.value == 0.75

@@ -15,12 +15,17 @@ from scipy.stats import binomtest
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
 from midam import Bags
-from midam import evaluate as ev
 from midam.errors import BagDataError, ConfigError, OneClassError
-from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale
-from midam.evaluate.metrics import GIVEN, auprc, measure, summarize, threshold_metrics
-from midam.evaluate.proportions import RULES, operating_points
-from midam.evaluate.ranking import auroc
+from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale, reliability_bins
+from midam.evaluate.classes import class_aurocs, macro_auroc, macro_auroc_interval
+from midam.evaluate.concordance import concordance_interval, paired_macro_auroc
+from midam.evaluate.decisions import GradeCuts, NumberScale, TemperatureCalibrator
+from midam.evaluate.intervals import auroc_interval, paired_delong
+from midam.evaluate.labeled_instances import instance_metrics
+from midam.evaluate.metrics import GIVEN, auprc, auprc_estimate, measure, summarize, threshold_metrics
+from midam.evaluate.proportions import RULES, operating_points, proportion
+from midam.evaluate.ranking import Pairs, auroc
+from midam.evaluate.subgroups import binary_figures, find_subgroups
 from midam.registry import METRICS
 from midam.settings import Settings
 from midam.targets import OutOfFold, target_named
@@ -373,9 +378,9 @@ def test_summary_is_reproducible_by_its_seed():
 @pytest.mark.parametrize(
     ("labels", "scores", "message"),
     [
-        ([], [], "one label and one score"),
-        ([0, 1], [0.1], "one label and one score"),
-        ([[0, 1]], [[0.1, 0.2]], "one label and one score"),
+        ([], [], "one label per bag"),
+        ([0, 1], [0.1], "one score per bag"),
+        ([[0, 1]], [[0.1, 0.2]], "one label per bag"),
         ([0, 2], [0.1, 0.2], r"got 2 \(bag 1\)"),
         ([0, 1], [0.1, math.nan], r"got nan \(bag 1\)"),
         ([0, 1], [math.inf, 0.1], r"got inf \(bag 0\)"),
@@ -451,7 +456,7 @@ def test_masked_scores_and_groups_without_a_name_are_refused():
         with pytest.raises(BagDataError, match="Expected no masked entries"):
             call()
     for name in (pd.NA, pd.NaT, "", "NA", None, math.nan):
-        with pytest.raises(BagDataError, match=r"Expected a group for each bag, got none \(bag 1\)"):
+        with pytest.raises(BagDataError, match=r"Expected a group for each bag, got .*\(bag 1\)"):
             summarize(y, s, groups=["a", name, "c", "d"])
     assert auroc(y, torch.tensor(s, requires_grad=True)) == auroc(y, s)
 
@@ -470,30 +475,29 @@ PATIENTS = pd.Series([f"p{i // 2}" for i in range(40)], index=NAMED)
 TABLE = pd.DataFrame({"a": SIDES, "b": 1 - SIDES})
 MIXED = np.random.default_rng(1).permutation(40)
 IN_OTHER_ORDER = {
-    "summary's groups": lambda: ev.summarize(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
-    "summary's folds": lambda: ev.summarize(SIDES, HEIGHTS, folds=PATIENTS.iloc[MIXED]),
-    "summary's probabilities": lambda: ev.summarize(SIDES, HEIGHTS, probabilities=HEIGHTS.iloc[MIXED]),
-    "folds": lambda: ev.auroc(SIDES, HEIGHTS, folds=PATIENTS.iloc[MIXED]),
-    "groups and scores": lambda: ev.auroc_interval(SIDES.to_numpy(), HEIGHTS, groups=PATIENTS.iloc[MIXED]),
-    "two scores": lambda: ev.paired_delong(SIDES.to_numpy(), HEIGHTS, HEIGHTS.iloc[MIXED]),
-    "threshold": lambda: ev.threshold_metrics(SIDES, HEIGHTS, 0.5, groups=PATIENTS.iloc[MIXED]),
-    "proportion": lambda: ev.proportion(SIDES, groups=PATIENTS.iloc[MIXED]),
-    "bins": lambda: ev.reliability_bins(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
-    "bands": lambda: ev.curve_bands(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
-    "subgroups": lambda: ev.find_subgroups(SIDES, HEIGHTS.iloc[MIXED], PATIENTS, figures=ev.binary_figures()),
-    "concordance": lambda: ev.Pairs.of_numbers(SIDES).concordance(HEIGHTS.iloc[MIXED]),
-    "its groups": lambda: ev.concordance_interval(ev.Pairs.of_numbers(SIDES), HEIGHTS, groups=PATIENTS.iloc[MIXED]),
-    "times": lambda: ev.Pairs.of_times(HEIGHTS, SIDES).concordance(HEIGHTS.iloc[MIXED]),
-    "risk groups": lambda: ev.log_rank(HEIGHTS, SIDES, PATIENTS.iloc[MIXED]),
-    "tables": lambda: ev.macro_auroc(TABLE, TABLE.iloc[MIXED]),
-    "columns": lambda: ev.class_aurocs(TABLE, TABLE[["b", "a"]]),
-    "their groups": lambda: ev.macro_auroc_interval(TABLE, TABLE, groups=PATIENTS.iloc[MIXED]),
-    "two tables": lambda: ev.paired_macro_auroc(TABLE, TABLE, TABLE.iloc[MIXED]),
-    "grades": lambda: ev.GradeCuts.fit(HEIGHTS.iloc[MIXED], SIDES, count=2),
-    "numbers": lambda: ev.NumberScale.fit(HEIGHTS.iloc[MIXED], SIDES),
-    "classes": lambda: ev.TemperatureCalibrator.fit(TABLE.iloc[MIXED], SIDES),
-    "instances": lambda: ev.instance_metrics(SIDES, HEIGHTS.iloc[MIXED], [20, 20]),
-    "other bags in part": lambda: ev.auroc(SIDES, HEIGHTS.set_axis([f"bag{i:02}" for i in range(1, 41)])),
+    "summary's groups": lambda: summarize(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "summary's folds": lambda: summarize(SIDES, HEIGHTS, folds=PATIENTS.iloc[MIXED]),
+    "summary's probabilities": lambda: summarize(SIDES, HEIGHTS, probabilities=HEIGHTS.iloc[MIXED]),
+    "folds": lambda: auroc(SIDES, HEIGHTS, folds=PATIENTS.iloc[MIXED]),
+    "groups and scores": lambda: auroc_interval(SIDES.to_numpy(), HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "two scores": lambda: paired_delong(SIDES.to_numpy(), HEIGHTS, HEIGHTS.iloc[MIXED]),
+    "threshold": lambda: threshold_metrics(SIDES, HEIGHTS, 0.5, groups=PATIENTS.iloc[MIXED]),
+    "proportion": lambda: proportion(SIDES, groups=PATIENTS.iloc[MIXED]),
+    "bins": lambda: reliability_bins(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "average precision": lambda: auprc_estimate(SIDES, HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "subgroups": lambda: find_subgroups(SIDES, HEIGHTS.iloc[MIXED], PATIENTS, figures=binary_figures()),
+    "concordance": lambda: Pairs.of_numbers(SIDES).concordance(HEIGHTS.iloc[MIXED]),
+    "its groups": lambda: concordance_interval(Pairs.of_numbers(SIDES), HEIGHTS, groups=PATIENTS.iloc[MIXED]),
+    "times": lambda: Pairs.of_times(HEIGHTS, SIDES).concordance(HEIGHTS.iloc[MIXED]),
+    "tables": lambda: macro_auroc(TABLE, TABLE.iloc[MIXED]),
+    "columns": lambda: class_aurocs(TABLE, TABLE[["b", "a"]]),
+    "their groups": lambda: macro_auroc_interval(TABLE, TABLE, groups=PATIENTS.iloc[MIXED]),
+    "two tables": lambda: paired_macro_auroc(TABLE, TABLE, TABLE.iloc[MIXED]),
+    "grades": lambda: GradeCuts.fit(HEIGHTS.iloc[MIXED], SIDES, count=2),
+    "numbers": lambda: NumberScale.fit(HEIGHTS.iloc[MIXED], SIDES),
+    "classes": lambda: TemperatureCalibrator.fit(TABLE.iloc[MIXED], SIDES),
+    "instances": lambda: instance_metrics(SIDES, HEIGHTS.iloc[MIXED], [20, 20]),
+    "other bags in part": lambda: auroc(SIDES, HEIGHTS.set_axis([f"bag{i:02}" for i in range(1, 41)])),
 }
 
 
@@ -504,10 +508,10 @@ def test_series_in_another_order_are_refused_everywhere(call):
 
 
 def test_series_in_one_order_give_the_numbers_of_arrays():
-    series = ev.summarize(SIDES, HEIGHTS, groups=PATIENTS, folds=PATIENTS.str[-1], probabilities=HEIGHTS)
+    series = summarize(SIDES, HEIGHTS, groups=PATIENTS, folds=PATIENTS.str[-1], probabilities=HEIGHTS)
     arrays = [part.to_numpy() for part in (SIDES, HEIGHTS, PATIENTS, PATIENTS.str[-1], HEIGHTS)]
     names = ("labels", "scores", "groups", "folds", "probabilities")
-    assert series == ev.summarize(**dict(zip(names, arrays, strict=True)))
+    assert series == summarize(**dict(zip(names, arrays, strict=True)))
 
 
 def test_names_of_other_kinds_and_columns_are_no_other_order():
@@ -523,14 +527,11 @@ def test_names_of_other_kinds_and_columns_are_no_other_order():
 def test_what_is_no_share_threshold_or_fold_is_refused():
     for hits in ([0.9, 0.1], [np.nan, 1.0], ["no", "yes"]):
         with pytest.raises(BagDataError, match="hits as truth values"):
-            ev.proportion(hits)
+            proportion(hits)
     with pytest.raises(ConfigError, match="`threshold` as a finite number, got nan"):
         threshold_metrics([0, 1], [0.2, 0.7], math.nan)
     for folds in ([np.nan, np.nan, 0, 0], ["a", None, "a", "a"]):
-        with pytest.raises(BagDataError, match="a fold for each bag, got none"):
+        with pytest.raises(BagDataError, match="a fold for each bag, got"):
             auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=folds)
     with pytest.raises(BagDataError, match="one fold per bag"):
         auroc([0, 1, 0, 1], [1, 2, 3, 4], folds=[0, 0])
-    for risk in ([0, 0, 1, np.nan], ["a", "a", "b", None]):
-        with pytest.raises(BagDataError, match="a risk group for each bag, got none"):
-            ev.log_rank([1, 2, 3, 4], [1, 1, 1, 1], risk)

@@ -4,7 +4,7 @@ import torch
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.evaluate.predict import stream_bags, stream_instances, stream_outputs, stream_total
+from midam.evaluate.predict import output_of, stream_bags, stream_instances, stream_totals
 from midam.settings import Settings
 from midam.train.build import build_method
 
@@ -59,7 +59,8 @@ def test_several_scorers_read_each_chunk_once(chunk_size, monkeypatch):
     alone = [stream_bags(model, batch, chunk_size=chunk_size) for model in models]
     read, rows = [], batch.reader.rows
     monkeypatch.setattr(batch.reader, "rows", lambda positions: read.extend(positions.tolist()) or rows(positions))
-    together = stream_outputs(models, batch, chunk_size=chunk_size)
+    totals = stream_totals(models, batch, chunk_size=chunk_size)
+    together = [output_of(model, total) for model, total in zip(models, totals)]
     assert read == list(range(sum(SIZES)))
     for mine, other in zip(together, alone, strict=True):
         assert torch.equal(mine.score, other.score)
@@ -83,7 +84,7 @@ def test_the_maximum_is_the_first_of_equals(chunk_size):
     row = np.ones((1, 4))
     bags = Bags.from_list([np.repeat(row, 6, axis=0), np.concatenate([-row, row, row])])
     batch = WholeBatch(InstanceReader(bags), torch.tensor([0, 1]), torch.zeros(2))
-    total = stream_total(model, batch, chunk_size=chunk_size)
+    (total,) = stream_totals([model], batch, chunk_size=chunk_size)
     z, _ = model.instances(torch.from_numpy(bags.instances))
     expected = [0, 6 + int(z[6:].argmax())]
     assert total.where.tolist() == expected

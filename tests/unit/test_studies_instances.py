@@ -8,7 +8,7 @@ import pytest
 from tests.trainings import make_scorers
 
 from midam.data.bags import Bags
-from midam.evaluate import evaluate_instances
+from midam.evaluate.labeled_instances import evaluate_instances
 from midam.evaluate.predict import predict
 from studies.engine import Store
 from studies.instances import scores as numbers

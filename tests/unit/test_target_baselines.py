@@ -7,7 +7,7 @@ import pytest
 from tests import judging
 
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate import Pairs
+from midam.evaluate.ranking import Pairs
 from midam.methods import statistics_models
 from midam.methods.statistics_models import tree_scores
 from midam.targets.survival import CoxRidge, _inner_folds, choose_cox

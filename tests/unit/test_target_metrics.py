@@ -11,10 +11,11 @@ from scipy.stats import kendalltau, norm
 from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, confusion_matrix, roc_auc_score
 from tests import judging
 
-from midam import evaluate
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import classes, concordance, survival
-from midam.evaluate.decisions import GradeCuts, RiskGroups, quadratic_kappa
+from midam.evaluate.classes import class_aurocs
+from midam.evaluate.concordance import paired_concordance, paired_macro_auroc
+from midam.evaluate.decisions import GradeCuts, LabelCalibrator, RiskGroups, TemperatureCalibrator, quadratic_kappa
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import Pairs, auroc
 
@@ -39,14 +40,14 @@ def times(seed, bags, *, ties=True, rate=0.6):
     return time, (generator.random(bags) < rate).astype(int), risk
 
 
-def pair_tables(time, event, risk, weights):
-    """Weights of the comparable pairs (i, j), i the earlier one, and of those that the risk orders rightly."""
+def pair_tables(time, event, risk):
+    """The comparable pairs (i, j), i the earlier one, and those that the risk orders rightly, ties one half."""
     bags = len(time)
     pairs, wins = np.zeros((2, bags, bags))
     for i, j in itertools.permutations(range(bags), 2):
         if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
-            pairs[i, j] = weights[i]
-            wins[i, j] = weights[i] * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
+            pairs[i, j] = 1
+            wins[i, j] = (risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])
     return pairs, wins
 
 
@@ -54,12 +55,10 @@ def pair_tables(time, event, risk, weights):
 @pytest.mark.parametrize("ties", [False, True])
 def test_each_bag_wins_as_a_loop_counts(seed, ties):
     time, event, risk = times(seed, 4 + 3 * seed, ties=ties)
-    weights = np.random.default_rng(seed).random(len(time))
-    table, won = pair_tables(time, event, risk, weights)
-    pairs = Pairs.of_times(time, event, weights=weights)
-    expected = (won.sum(1), table.sum(1), won.sum(0), table.sum(0))
-    for found, right in zip(pairs.wins(risk), expected):
-        np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-12)
+    table, won = pair_tables(time, event, risk)
+    pairs = Pairs.of_times(time, event)
+    for found, right in zip(pairs.wins(risk), (won.sum(1) + won.sum(0), table.sum(1) + table.sum(0))):
+        np.testing.assert_array_equal(found, right)
     np.testing.assert_allclose(pairs.concordance(risk), won.sum() / table.sum(), rtol=1e-12)
     np.testing.assert_allclose(pairs.total, table.sum(), rtol=1e-12)
     sides = [table.any(axis=1), table.any(axis=0)]
@@ -93,45 +92,6 @@ def test_c_index_of_numbers_is_kendalls_tau_and_the_auroc():
     assert Pairs.of_numbers(labels).concordance(scores) == pytest.approx(auroc(labels, scores), rel=1e-12)
 
 
-@pytest.mark.parametrize("truncation", [None, 7.0])
-def test_unos_c_is_that_of_a_loop(truncation):
-    time, event, risk = times(5, 60)
-    weights = np.zeros(60)
-    for i in range(60):
-        left = 1.0
-        for at in sorted(set(time)):
-            if at < time[i]:
-                at_risk = (time >= at).sum() - ((time == at) & (event == 1)).sum()
-                left *= 1 - ((time == at) & (event == 0)).sum() / at_risk if at_risk else 1
-        weights[i] = 1 / left**2 if truncation is None or time[i] < truncation else 0
-    table, won = pair_tables(time, event, risk, weights)
-    found = concordance.ipcw_pairs(time, event, truncation=truncation).concordance(risk)
-    assert found == pytest.approx(won.sum() / table.sum(), rel=1e-9)
-
-
-def test_unos_c_undoes_what_censoring_does():
-    generator = np.random.default_rng(0)
-    risk = np.repeat([-1.0, 0.0, 3.0], 5000)
-    time = generator.exponential(np.exp(-risk))
-    censored = generator.exponential(0.5, risk.size)
-    seen, event = np.minimum(time, censored), time <= censored
-    cut = 0.8
-    pairs = Pairs.of_times(np.where(time < cut, time, 9.0), time < cut)
-    right = pairs.concordance(risk)
-    harrell = Pairs.of_times(seen, event).concordance(risk)
-    uno = concordance.ipcw_pairs(seen, event, truncation=cut).concordance(risk)
-    assert abs(uno - right) < 0.005
-    assert abs(harrell - right) > 0.01
-
-
-def test_truncation_bounds_the_weights():
-    time, event, _ = times(1, 400, ties=False)
-    truncation = concordance.ipcw_truncation(time, event)
-    shares = survival.uncensored_shares(time, event, time[time < truncation])
-    assert shares.min() >= 0.1 > survival.uncensored_shares(time, event, [truncation])[0]
-    assert concordance.ipcw_truncation([1, 2], [1, 1]) == np.inf
-
-
 @pytest.mark.parametrize("kind", ["numbers", "grades", "times"])
 def test_the_variance_is_that_of_resampled_bags(kind):
     generator = np.random.default_rng(1)
@@ -144,7 +104,7 @@ def test_the_variance_is_that_of_resampled_bags(kind):
     }[kind]()
     found = concordance.concordance_interval(pairs, scores)
     assert found.method == "logit-jackknife"
-    order, weights = pairs._order, pairs._weights
+    order, weights = pairs._order, pairs._event
     right = scores[order][:, None] > scores[order]
     table = (np.arange(500) >= pairs._stop[:, None]) * weights[:, None]
     counts = generator.multinomial(500, np.full(500, 1 / 500), size=2000).astype(float)
@@ -333,18 +293,18 @@ def test_the_paired_difference_covers_and_has_an_interval_at_the_border():
     for _ in range(300):
         values, noise, other = generator.normal(size=(3, 50))
         pairs = Pairs.of_numbers(values)
-        found = evaluate.paired_concordance(pairs, 0.8 * values + 0.6 * noise, 0.6 * values + 0.8 * other)
+        found = paired_concordance(pairs, 0.8 * values + 0.6 * noise, 0.6 * values + 0.8 * other)
         held += found[1] <= gap <= found[2]
         sure += (found[3] < 0.05) == (not found[1] <= 0 <= found[2])
     assert held >= 277  # 0.925
     assert sure == 300
     pairs = Pairs.of_numbers(np.arange(12))
-    difference, low, high, p = evaluate.paired_concordance(pairs, np.arange(12), -np.arange(12))
+    difference, low, high, p = paired_concordance(pairs, np.arange(12), -np.arange(12))
     assert (difference, high) == (1.0, 1.0)
     assert 0.3 < low < 0.9
     assert p < 0.001
     table = np.eye(3)[np.arange(12) % 3]
-    difference, low, high, p = evaluate.paired_macro_auroc(table, table, np.zeros((12, 3)))
+    difference, low, high, p = paired_macro_auroc(table, table, np.zeros((12, 3)))
     assert 0 < low < difference == 0.5 < high < 1
     with pytest.raises(OneClassError):
         judging.difference("multilabel", np.zeros((9, 2)), np.zeros((9, 2)), np.zeros((9, 2)))
@@ -405,63 +365,24 @@ def test_curves_that_reach_a_share_exactly_are_read_there_whatever_the_rounding(
         days, event = np.arange(1, count + 1), np.ones(count)
         assert survival.median_time(survival.kaplan_meier(days, event)) == count / 2
         assert survival.median_follow_up(days, 1 - event) == count / 2
-        # Before day 0.9 n + 1 a share of exactly 0.1 is uncensored, which is not less.
-        assert concordance.ipcw_truncation(days, 1 - event) == count // 10 * 9 + 2
 
 
-@pytest.mark.parametrize("groups", [2, 4])
-def test_log_rank_is_that_of_lifelines(groups):
-    time, event, _ = times(4, 90)
-    group = np.random.default_rng(0).integers(0, groups, 90)
-    with lifelines() as oracle:
-        expected = oracle.statistics.multivariate_logrank_test(time, group, event).p_value
-    assert survival.log_rank(time, event, group) == pytest.approx(expected, rel=1e-6)
-    assert survival.log_rank(time, np.zeros(90), group) is None
-
-
-def test_log_rank_of_patients_with_several_bags_holds_its_level():
-    """Bags of a patient share a frailty and the risk group, which have nothing to do with each other."""
-    rng, found = np.random.default_rng(0), {True: [], False: []}
-    patient = np.repeat(np.arange(30), 5)
-    for _ in range(200):
-        hazard, risk = np.exp(rng.normal(size=30))[patient], rng.integers(0, 3, 30)[patient]
-        death, end = rng.exponential(1 / hazard), rng.exponential(2.0, 150)
-        for aware, values in found.items():
-            outcome = np.minimum(death, end), death < end, risk
-            values.append(survival.log_rank(*outcome, groups=patient if aware else None))
-    below = {aware: np.mean(np.array(values) < 0.05) for aware, values in found.items()}
-    assert below[True] < 0.1
-    assert below[False] > 0.2
-
-
-def test_the_bags_of_one_patient_have_no_test_but_all_other_figures():
+def test_the_bags_of_one_patient_have_all_figures():
     values, scores = np.array([[1.0, 1], [2, 1], [3, 0], [4, 1]]), np.array([0.9, 0.2, 0.4, 0.1])
     decision = RiskGroups.fit(scores, values)
     target = judging.target("survival", ("time", "event"))
     summary = target.summarize(values, scores, groups=np.array(["p"] * 4), decision=decision)
-    assert summary["log_rank_p"] is None
     assert summary["c_index"] == pytest.approx(4 / 5)
     table, patient = np.eye(3)[np.arange(12) % 3], np.array(["p"] * 12)
     for count in (1, 3):
-        *_, p = evaluate.paired_macro_auroc(table[:, :count], table[:, :count], table[:, :count] * 0, groups=patient)
+        *_, p = paired_macro_auroc(table[:, :count], table[:, :count], table[:, :count] * 0, groups=patient)
         assert 0 < p < 1
-
-
-def test_log_rank_counts_a_repeated_bag_once():
-    time, event, _ = times(4, 90)
-    risk = np.random.default_rng(0).integers(0, 2, 90)
-    once, twice = (
-        survival.log_rank(*(np.repeat(x, n) for x in (time, event, risk)), groups=np.repeat(np.arange(90), n))
-        for n in (1, 2)
-    )
-    assert once == survival.log_rank(time, event, risk)
-    assert twice == pytest.approx(once, rel=0.2)
 
 
 def test_groups_of_risk_hold_a_third_each():
     risk = np.random.default_rng(0).normal(size=99)
-    assert np.bincount(evaluate.RiskGroups.fit(risk, risk).predict(risk)).tolist() == [33, 33, 33]
-    assert evaluate.RiskGroups.fit([1.0, 1.0, 1.0], [1, 2, 3]).cuts == []
+    assert np.bincount(RiskGroups.fit(risk, risk).predict(risk)).tolist() == [33, 33, 33]
+    assert RiskGroups.fit([1.0, 1.0, 1.0], [1, 2, 3]).cuts == []
 
 
 def outcome(target, seed=0, bags=60):
@@ -503,14 +424,13 @@ def test_summaries_are_whole_and_ready_for_json(target, groups):
         "multilabel": "per_class",
         "ordinal": "quadratic_kappa",
         "continuous": "mae",
-        "survival": "log_rank_p",
+        "survival": "risk_groups",
     }
     assert further[target] in found
     if target == "continuous":
         assert found["mae"] < 0.7 * found["mae_constant"]
     if target == "survival":
         assert [row["group"] for row in found["risk_groups"]] == [0, 1, 2]
-        assert found["log_rank_p"] < 1e-4
         assert found["warnings"] == []
     if target in ("multiclass", "ordinal"):
         assert found["accuracy_ci95"][0] < found["accuracy"] < found["accuracy_ci95"][1]
@@ -535,20 +455,20 @@ def test_the_temperature_is_found_again():
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     codes = (shares.cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1)
     shifted = 3 * logits + np.array([5.0, -2.0, 0.0])
-    found = evaluate.TemperatureCalibrator.fit(shifted, codes)
+    found = TemperatureCalibrator.fit(shifted, codes)
     np.testing.assert_allclose(found.predict(shifted), shares, atol=0.02)  # 20 000 bags
     assert found.scale / found.slope == pytest.approx(3, rel=0.03)
-    separable = evaluate.TemperatureCalibrator.fit(np.eye(3), [0, 1, 2])
+    separable = TemperatureCalibrator.fit(np.eye(3), [0, 1, 2])
     assert 0.45 < separable.predict(np.eye(3))[0, 0] < 0.99
     with pytest.warns(UserWarning, match="no better than chance"):
-        useless = evaluate.TemperatureCalibrator.fit(-np.eye(3), [0, 1, 2])
+        useless = TemperatureCalibrator.fit(-np.eye(3), [0, 1, 2])
     np.testing.assert_allclose(useless.predict(np.eye(3)), 1 / 3, atol=1e-6)
 
 
 def test_a_label_of_one_kind_has_no_probability():
     labels, scores = labeled(0, 50, 2)
     labels[:, 1] = 1
-    found = evaluate.LabelCalibrator.fit(scores, labels)
+    found = LabelCalibrator.fit(scores, labels)
     probabilities = judging.load_decision("multilabel", found.to_dict()).predict(scores)
     assert np.isfinite(probabilities[:, 0]).all()
     assert np.isnan(probabilities[:, 1]).all()
@@ -582,13 +502,12 @@ def test_settings_that_make_no_sense(call, match):
             lambda: Pairs.of_times([1, 2], [1, 2]).concordance([0, 1]),
             r"events 0 \(censored\) and 1, got 2",
         ),
-        (lambda: evaluate.class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
-        (lambda: evaluate.class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
+        (lambda: class_aurocs([[0, 2]], [[0, 1]]), r"labels 0, 1 and NaN, got 2.0 \(bag 0, column 1\)"),
+        (lambda: class_aurocs([[0, 1]], [[0, np.inf]]), r"finite scores, got inf \(bag 0, column 1\)"),
         (
             lambda: judging.summarize("multiclass", "abc", [[0], [3]], np.zeros((2, 3))),
             "codes 0 to 2, got 3.0",
         ),
-        (lambda: survival.log_rank([1, 2], [1, 1], [0]), "one risk group per bag"),
     ],
 )
 def test_arrays_that_cannot_be_used(call, match):

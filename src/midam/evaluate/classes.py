@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.validate import as_array, refuse_other_order
 from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval, fewer_resamples, logit_interval
-from midam.evaluate.ranking import Scores, auroc, placements, units_of
+from midam.evaluate.ranking import Scores, auroc, one_per_bag, placements, refuse, units_of
 
 _NOTHING = 1e-24
 
@@ -136,11 +136,8 @@ def class_intervals(
 def check_codes(codes: ArrayLike, count: int, *more: ArrayLike) -> NDArray[np.int64]:
     """Return codes [N] as int64; raise a `BagDataError` for codes not in [0, `count`), or as `check_table`."""
     refuse_other_order(codes, *more)
-    y = np.asarray(codes)
-    if y.ndim != 1 or y.size == 0:
-        raise BagDataError(f"Expected one code per bag, got shape {y.shape}; pass an array [N].")
-    for bag in np.flatnonzero(~np.isin(y, np.arange(count))):
-        raise BagDataError(f"Expected codes 0 to {count - 1}, got {y[bag]} (bag {bag}); recode the labels.")
+    y = one_per_bag(codes, kind="code")
+    refuse(y, ~np.isin(y, np.arange(count)), f"codes 0 to {count - 1}", "recode the labels")
     return y.astype(np.int64)
 
 
@@ -154,14 +151,10 @@ def check_table(labels: ArrayLike, scores: ArrayLike, *more: ArrayLike | None) -
     y, s = as_array(labels, np.float64), as_array(scores, np.float64)
     if y.ndim != 2 or y.shape != s.shape or y.size == 0:
         raise BagDataError(
-            f"Expected a label and a score of each bag and class, got shapes {y.shape} and {s.shape}; pass two tables "
-            "[N, C]."
+            f"Expected labels and scores as tables [N, C], got shapes {y.shape} and {s.shape}; pass two."
         )
-    checks = {"labels 0, 1 and NaN": (y, np.isin(y, (0, 1)) | np.isnan(y)), "finite scores": (s, np.isfinite(s))}
-    for wanted, (values, right) in checks.items():
-        for bag, column in np.argwhere(~right):
-            got = values[bag, column]
-            raise BagDataError(f"Expected {wanted}, got {got} (bag {bag}, column {column}); correct them.")
+    refuse(y, ~(np.isin(y, (0, 1)) | np.isnan(y)), "labels 0, 1 and NaN", "correct them")
+    refuse(s, ~np.isfinite(s), "finite scores", "correct them")
     return y, s
 
 

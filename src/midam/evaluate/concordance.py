@@ -13,59 +13,12 @@ from midam.data.validate import refuse_other_order
 from midam.errors import OneClassError
 from midam.evaluate.classes import check_table, class_aurocs, class_moves, macro_auroc_interval
 from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, score_bounds
-from midam.evaluate.ranking import Pairs, Positions, Scores, check_times, units_of
-from midam.evaluate.survival import uncensored_shares
+from midam.evaluate.ranking import Pairs, Positions, Scores, units_of
 
 # Above it a few badly ranked bags determine the C-index, and even a large sample may hold none of them.
 _NEAR_ONE = 0.95
 # A variance below this is rounding.
 _NOTHING = 1e-24
-
-
-def ipcw_pairs(time: ArrayLike, event: ArrayLike, *, truncation: float | None = None) -> Pairs:
-    """Return the pairs of Uno's C-index, which is unbiased by censoring: pairs have the weight ``1 / G(t-)^2``.
-
-    t is the time of the earlier event, and G the Kaplan-Meier curve of censoring. Its left limit is used, because a bag
-    censored at the time of an event has outlived it; scikit-survival's `concordance_index_ipcw` uses ``G(t)``, which
-    differs if the two times tie.
-
-    Parameters
-    ----------
-    time, event : array_like, shape [N]
-        As in `midam.evaluate.ranking.Pairs.of_times`.
-    truncation : float, optional
-        Only pairs whose earlier event is before this time count. Late events have large weights if few bags are still
-        observed: see `ipcw_truncation`.
-
-    Raises
-    ------
-    BagDataError
-        For invalid values.
-
-    References
-    ----------
-    Uno et al. (2011), Statistics in Medicine 30:1105.
-
-    Examples
-    --------
-    >>> round(ipcw_pairs([1, 2, 3, 4], [1, 0, 1, 1]).concordance([0.9, 0.1, 0.2, 0.3]), 3)
-    0.571
-    """
-    observed, happened = check_times(time, event)
-    counted = happened if truncation is None else happened & (observed < truncation)
-    # Above 0, as the bag itself is uncensored before its time.
-    weights = np.where(counted, 1 / uncensored_shares(time, event, observed) ** 2, 0.0)
-    return Pairs.of_times(observed, happened, weights=weights)
-
-
-def ipcw_truncation(time: ArrayLike, event: ArrayLike, *, share: float = 0.1) -> float:
-    """Return the first observed time before which less than this share is uncensored; else infinity.
-
-    With this truncation, no pair of `ipcw_pairs` has a weight above ``1 / share^2``.
-    """
-    times = np.unique(np.asarray(time, dtype=np.float64))
-    late = times[uncensored_shares(time, event, times) < share - 1e-9]  # a product may round to less
-    return float(late[0]) if late.size else float("inf")
 
 
 def concordance_interval(pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike | None = None) -> Interval:
@@ -80,7 +33,7 @@ def concordance_interval(pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike |
       With groups it counts the bags divided by the design effect (the jackknife variance over groups divided by that
       over bags), or the groups if fewer than 10 are on a side ("score (groups)").
 
-    The weights of the pairs count as known. The coverage is above the nominal one; without the score interval it falls
+    The coverage is above the nominal one; without the score interval it falls
     far below if a few bags, which the sample may not hold, are ranked badly. A bootstrap does not cover better:
     ``python benchmarks/target_coverage.py``.
 
@@ -130,8 +83,7 @@ def concordance_interval(pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike |
 
 def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
     """Return the derivative of the C-index `center` with respect to the weight of each bag, [N]."""
-    wins = pairs.wins(scores)
-    won, compared = wins.upper + wins.lower, wins.upper_pairs + wins.lower_pairs
+    won, compared = pairs.wins(scores)
     return (won - center * compared) / pairs.total
 
 

@@ -16,7 +16,7 @@ from midam.data.validate import as_array, check_length, instance_label_array, re
 from midam.errors import BagDataError, require_counts
 from midam.evaluate.intervals import FEW_GROUPS
 from midam.evaluate.proportions import Estimate, wilson
-from midam.evaluate.ranking import check_scores, units_of
+from midam.evaluate.ranking import check_scores, counted_auprc, counted_auroc, units_of
 
 FIGURES = ("auroc_in_bag", "auprc_in_bag", "hit_rate", "auroc", "auprc")
 """Names of the metrics; the first three are means over bags."""
@@ -80,8 +80,7 @@ def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, 
     bags : Bags
         With `instance_labels`, some of which may be unknown. Groups and labels of two classes are used if known.
     scores : array_like, shape [num_instances]
-        Scores, bag after bag, such as `midam.evaluate.instance_contributions` or `midam.evaluate.instance_ranks` gives
-        them.
+        Scores, bag after bag, such as `midam.evaluate.instance_ranks` gives them.
     resamples, seed : int
         Of the bootstrap.
 
@@ -118,7 +117,7 @@ def instance_metrics(
 ) -> InstanceMetrics:
     """Return metrics of the scores of M instances of N bags, bag after bag.
 
-    A score, such as that of `midam.evaluate.instance_contributions`, should be higher for an instance that makes its
+    A score, such as a contribution or its rank, should be higher for an instance that makes its
     bag positive. Let bag i hold the labeled instances J_i: the positive ones P_i, and the others N_i. Instances without
     a label count nowhere.
 
@@ -194,24 +193,6 @@ def instance_metrics(
     return InstanceMetrics(**{**counted, **estimates, "chance": chance})
 
 
-def ranks_of(contribution: ArrayLike, alone: ArrayLike) -> NDArray[np.int64]:
-    """Return ranks [M] of instances by contribution, equal ones by their score alone; 0 is the lowest.
-
-    So `midam explain` orders them: with max pooling, all but one instance of a bag add nothing.
-
-    Examples
-    --------
-    >>> ranks_of([0.0, 0.4, 0.0, 0.0], alone=[0.2, 0.9, 0.5, 0.2]).tolist()
-    [0, 2, 1, 0]
-    """
-    keys = as_array(contribution).astype(np.float32), as_array(alone).astype(np.float32)
-    order = np.lexsort(keys[::-1])
-    steps = np.any([np.diff(key[order], prepend=key[order[:1]]) != 0 for key in keys], axis=0)
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(steps)
-    return ranks
-
-
 def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
@@ -226,8 +207,8 @@ def _by_bag(
         distinct, at = np.unique(-scores[start:end], return_inverse=True)
         sides = (right[start:end], ~right[start:end])
         true, false = (np.bincount(at[side], minlength=len(distinct))[None] for side in sides)
-        (area,), (precision,) = _areas(true, false)
-        metrics[:, bag[start]] = area, precision, true[0, 0] / (true[0, 0] + false[0, 0])
+        hit = true[0, 0] / (true[0, 0] + false[0, 0])
+        metrics[:, bag[start]] = counted_auroc(true, false)[0], counted_auprc(true, false)[0], hit
     return metrics
 
 
@@ -263,7 +244,7 @@ class _Resampling:
         if not 0 < right.sum() < len(right):
             return {"auroc": None, "auprc": None}
         distinct, at = np.unique(-scores, return_inverse=True)
-        exact = _areas(*(np.bincount(at[side], minlength=len(distinct))[None] for side in (right, ~right)))
+        exact = [np.bincount(at[side], minlength=len(distinct))[None] for side in (right, ~right)]
         if len(distinct) > _MOST_BINS:  # intervals need no more
             at = scipy.stats.rankdata(-scores, method="dense") * _MOST_BINS // (len(distinct) + 1)
         shape = (len(self._units), int(at.max()) + 1)
@@ -272,24 +253,15 @@ class _Resampling:
             scipy.sparse.csr_matrix((np.ones(int(side.sum())), (place[side], at[side].astype(np.int64))), shape=shape)
             for side in (right, ~right)
         ]
-        drawn = [_areas(*(np.asarray(counts @ table) for table in tables)) for counts in self._counts()]
-        binned = _areas(*(np.asarray(table.sum(axis=0)) for table in tables))
+        drawn = [[counts @ table for table in tables] for counts in self._counts()]
+        binned = [np.asarray(table.sum(axis=0)) for table in tables]
         values: dict[str, Estimate | None] = {}
-        for name, value, whole, parts in zip(("auroc", "auprc"), exact, binned, zip(*drawn)):
-            resampled = np.concatenate(parts) - whole[0] + value[0]
+        for name, area in (("auroc", counted_auroc), ("auprc", counted_auprc)):
+            value = float(area(*exact)[0])
+            resampled = np.concatenate([area(*counts) for counts in drawn]) - area(*binned)[0] + value
             resampled = resampled[np.isfinite(resampled)].clip(0, 1)
-            values[name] = _estimate(float(value[0]), resampled, len(self._units), bags)
+            values[name] = _estimate(value, resampled, len(self._units), bags)
         return values
-
-
-def _areas(true: NDArray[Any], false: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return AUROC and average precision [R] from counts [R, B] of both labels at descending scores; NaN undefined."""
-    all_true, all_false = (side.sum(axis=1, dtype=np.float64) for side in (true, false))
-    seen_true, seen_false = (np.cumsum(side, axis=1, dtype=np.float64) for side in (true, false))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        wins = (true * (all_false[:, None] - seen_false + false / 2)).sum(axis=1)
-        precision = np.nan_to_num(seen_true / (seen_true + seen_false))
-        return wins / (all_true * all_false), np.where(all_false > 0, (true * precision).sum(axis=1) / all_true, np.nan)
 
 
 def _estimate(value: float, resampled: NDArray[np.float64], units: int, bags: int) -> Estimate:

@@ -20,13 +20,25 @@ from numpy.typing import ArrayLike
 from midam.errors import BagDataError, ConfigError, OneClassError, first_line, require
 from midam.evaluate.calibrate import calibration_line
 from midam.evaluate.intervals import auroc_interval
-from midam.evaluate.proportions import called_right
-from midam.evaluate.ranking import FEW_BAGS, auroc, check_bags, check_probabilities, check_two_classes, group_numbers
+from midam.evaluate.proportions import Estimate, called_right
+from midam.evaluate.ranking import (
+    FEW_BAGS,
+    auroc,
+    check_bags,
+    check_probabilities,
+    check_two_classes,
+    counted_auprc,
+    group_numbers,
+    resampled_counts,
+    units_of,
+)
 from midam.registry import METRICS, build
 
 GIVEN: dict[str, Any] = dict.fromkeys(("threshold", "probabilities", "groups"))
 NEAR_CHANCE = 0.6
 """AUROC below which a model counts as not having learned."""
+_MOST_ENTRIES = 20_000_000  # of the bootstrap, resamples times bags
+_NOTHING = 1e-12  # range of equal resamples, due to rounding
 
 
 def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
@@ -45,6 +57,20 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
     y, s = check_bags(labels, scores)
     check_two_classes(y)
     return float(average_precision_score(y, s))
+
+
+def auprc_estimate(labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate:
+    """Return `auprc` with the 95% percentile interval of a bootstrap of whole groups, or of bags without groups.
+
+    The bounds are NaN if all resamples agree, as when all positive bags come first. Field and Welsh (2007), Journal of
+    the Royal Statistical Society B 69:369.
+    """
+    (y, s), value = check_bags(labels, scores, groups), auprc(labels, scores)
+    resamples = int(np.clip(_MOST_ENTRIES // y.size, 200, 1000))
+    counts = resampled_counts(y, s, units_of(groups, y.size)[0], seed=0, resamples=resamples)
+    drawn = np.concatenate([counted_auprc(*part) for part in counts])
+    low, high = np.quantile(drawn, [0.025, 0.975]) if np.ptp(drawn) > _NOTHING else (np.nan, np.nan)
+    return Estimate(value, float(low), float(high), y.size)
 
 
 def sensitivity(labels: ArrayLike, scores: ArrayLike, threshold: float) -> float | None:

@@ -27,7 +27,6 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch
-from midam.evaluate.labeled_instances import ranks_of
 from midam.evaluate.predict import covariates_of, cpu_threads, evaluation, instances_of_each, prepared, reader_of
 from midam.files import allocate
 from midam.functional.logmean import HEAVY, BagStatistic, identity, without
@@ -47,11 +46,6 @@ class Member:
 
     pooling: Pooling
     shift: Tensor | None = None
-
-    @classmethod
-    def of(cls, scorer: BagScorer, shift: Tensor | None = None) -> "Member":
-        """Return the member of a scorer whose terms of covariates are `shift`."""
-        return cls(copy.deepcopy(scorer.pooling).cpu().double().eval(), shift)
 
     def score(self, stat: BagStatistic, bag: Tensor) -> Tensor:
         """Return the scores of bags with these statistics and the covariates of `bag`; NaN for an empty bag."""
@@ -154,7 +148,8 @@ class PooledBags:
                         rows[low : low + len(x)] = values
                 low += len(x)
         shifts = [x if x is None or column is None or x.ndim == 1 else x[:, column] for x in shifts]
-        self.members = [*map(Member.of, scorers, shifts)]
+        poolings = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in scorers)
+        self.members = [*map(Member, poolings, shifts)]
 
     def blocks(self, member: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield, in order, the positions of some instances and their pairs by a scorer, in float64."""
@@ -330,14 +325,17 @@ class PooledBags:
         return other
 
 
-def instance_contributions(
+def instance_ranks(
     model: BagScorer | BagEnsemble,
     bags: Bags,
     *,
     columns: NDArray[np.int64] | None = None,
     chunk_size: int | None = None,
-) -> NDArray[np.float32]:
-    """Return the contribution of each instance to the score of its bag, bag after bag, [num_instances].
+) -> NDArray[np.int64]:
+    """Return the rank of each instance by its contribution, bag after bag, [num_instances]; 0 is the lowest.
+
+    Equal contributions rank by the score of a bag with the instance alone: with max pooling, all but one instance of a
+    bag add nothing. So `midam explain` orders them too.
 
     Parameters
     ----------
@@ -353,53 +351,20 @@ def instance_contributions(
     >>> from midam.nn.pooling import MaxPooling
     >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
     >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
-    >>> bags = Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32), np.zeros((1, 1), np.float32)])
-    >>> instance_contributions(model, bags).round(2).tolist()
-    [0.0, 0.0, 0.44999998807907104, 0.5]
-    """
-    added = np.empty(bags.num_instances, np.float32)
-    for rows, pooled in _in_parts(model, bags, columns, chunk_size):
-        added[rows] = pooled.contributions()
-    return added
-
-
-def instance_ranks(
-    model: BagScorer | BagEnsemble,
-    bags: Bags,
-    *,
-    columns: NDArray[np.int64] | None = None,
-    chunk_size: int | None = None,
-) -> NDArray[np.int64]:
-    """Return the rank of each instance by its contribution, bag after bag, [num_instances]; 0 is the lowest.
-
-    Equal contributions rank by the score of a bag with the instance alone, see
-    `midam.evaluate.labeled_instances.ranks_of`. Parameters are those of `instance_contributions`.
-
-    Examples
-    --------
-    >>> from midam.nn.pooling import MaxPooling
-    >>> model = BagScorer(torch.nn.Identity(), MaxPooling(1))
-    >>> _ = torch.nn.init.ones_(model.pooling.scorer.weight), torch.nn.init.zeros_(model.pooling.scorer.bias)
     >>> instance_ranks(model, Bags.from_list([np.array([[-2.0], [0.0], [3.0]], np.float32)])).tolist()
     [0, 1, 2]
     """
-    added, alone = np.empty((2, bags.num_instances))
-    for rows, pooled in _in_parts(model, bags, columns, chunk_size):
-        added[rows], alone[rows] = pooled.contributions(), pooled.alone()
-    return ranks_of(added, alone)
-
-
-def _in_parts(
-    model: BagScorer | BagEnsemble, bags: Bags, columns: NDArray[np.int64] | None, chunk_size: int | None
-) -> Iterator[tuple[NDArray[np.int64], PooledBags]]:
-    """Yield bags that are pooled together, with the numbers of their instances."""
-    ends = np.cumsum(bags.sizes)
+    keys, ends = np.empty((2, bags.num_instances), np.float32), np.cumsum(bags.sizes)
     for column in [None] if columns is None else np.unique(columns).tolist():
         index = np.arange(len(bags)) if columns is None else np.flatnonzero(columns == column)
         for part in pooled_groups(model, bags.sizes[index]):
-            some = index[part]
-            rows = np.concatenate([np.arange(ends[i] - bags.sizes[i], ends[i]) for i in some])
-            yield rows, PooledBags(model, bags.subset(some), column=column, chunk_size=chunk_size)
+            rows = np.concatenate([np.arange(ends[i] - bags.sizes[i], ends[i]) for i in index[part]])
+            pooled = PooledBags(model, bags.subset(index[part]), column=column, chunk_size=chunk_size)
+            keys[:, rows] = pooled.alone(), pooled.contributions()
+    order = np.lexsort(keys)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum((np.diff(keys[:, order], prepend=keys[:, order[:1]]) != 0).any(axis=0))
+    return ranks
 
 
 def numbers_of(model: BagScorer | BagEnsemble) -> int:

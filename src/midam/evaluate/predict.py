@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -59,20 +59,21 @@ def stream_instances(
 @torch.no_grad()
 def stream_bags(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> BagOutput:
     """Score the K whole bags of a batch in chunks: ``model(x, sizes)`` up to rounding, without a graph."""
-    (output,) = stream_outputs([model], batch, chunk_size=chunk_size)
-    return model.with_covariates(output, batch.covariates)
+    (total,) = stream_totals([model], batch, chunk_size=chunk_size)
+    return model.with_covariates(output_of(model, total), batch.covariates)
 
 
 @torch.no_grad()
-def stream_outputs(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[BagOutput]:
-    """Score whole bags with several scorers [M], each chunk read once, without the term of covariates."""
+def stream_totals(models: Sequence[BagScorer], batch: WholeBatch, *, chunk_size: int) -> list[Total]:
+    """Merge the statistic of whole bags in chunks, by several scorers [M] that read each chunk once."""
     totals = [total_of(model, batch.index.shape[0]) for model in models]
     with closing(batch.read(chunk_size)) as chunks:
         for positions, segment, x in chunks:
             bag_index = segment.to(x.device)
             for total, pair in zip(totals, instances_of_each(models, x)):
                 total.add(*fold_chunk(positions, bag_index, *pair))
-    return [output_of(model, total) for model, total in zip(models, totals)]
+    torch.clear_autocast_cache()  # as in `stream_instances`
+    return totals
 
 
 def instances_of_each(models: Sequence[BagScorer], x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -92,14 +93,6 @@ def instances_of_each(models: Sequence[BagScorer], x: Tensor) -> Iterator[tuple[
         yield (z.expand(len(x), *z.shape[1:]), v.expand(len(x), *v.shape[1:])) if alike else (z, v)
 
 
-def stream_total(model: BagScorer, batch: WholeBatch, *, chunk_size: int) -> Total:
-    """Merge the statistic of whole bags in chunks."""
-    total = total_of(model, batch.index.shape[0])
-    for chunk in stream_instances(model, batch, chunk_size=chunk_size):
-        total.add(*fold_chunk(*chunk))
-    return total
-
-
 def total_of(model: BagScorer, num_bags: int) -> Total:
     """Make the total of `num_bags` bags: with several branches a row per branch, numbered as in `fold_chunk`."""
     return model.pooling.statistic.total(num_bags * model.pooling.branches)
@@ -111,21 +104,11 @@ def output_of(model: BagScorer, total: Total) -> BagOutput:
     return BagOutput(stat.l, stat.r, stat.n, model.pooling)
 
 
-class Averages(NamedTuple):
-    """Contributions of m instances, averaged over M members with their weights in the ensemble."""
-
-    score: Tensor  # [m]
-    attention: Tensor  # [m]
-    weight: Tensor  # [m]
-    weights: Tensor  # [m, M], of each member
-
-
 class InstancePass:
     """Streams the instances of one bag once through a model's M scorers in evaluation mode: scores and weights.
 
-    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. One pass of the encoder gives all columns
-    of a model with C > 1 score columns: they are the last axis of the results, [m, M, C] and [m, C], and [C] for the
-    bag. `midam.nn.scorer.column_of` makes a model of one.
+    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. One pass of the encoder gives all C score
+    columns of a model; `midam.nn.scorer.column_of` makes a model of one.
     """
 
     def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
@@ -133,21 +116,16 @@ class InstancePass:
         self._batch, self.chunk_size = batch, chunk_size
         columns = (scorers_of(column_of(model, column)) for column in range(columns_of(model)))
         self._columns = [[(scorer, scorer.pooling.statistic.total(1)) for scorer in scorers] for scorers in columns]
-        self._several = len(self._columns) > 1
+        self.shape = (len(self.scorers), len(self._columns))  # of the scores of one instance, (M, C)
 
     @property
     def pooling(self) -> str:
         """Names of the poolings."""
         return " + ".join(dict.fromkeys(scorer.pooling.name for scorer in self.scorers))
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the scores of one instance: (M,), or (M, C)."""
-        return (len(self.scorers), len(self._columns)) if self._several else (len(self.scorers),)
-
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores and logits [m, M] of the instances in order, on the CPU: the first pass, to be completed."""
+        """Yield scores and logits [m, M, C] of the instances in order, on the CPU: the first pass, to be completed."""
         with closing(self._batch.read(self.chunk_size)) as chunks:
             for positions, segment, x in chunks:
                 yield self.take(positions, segment.to(x.device), list(instances_of_each(self.scorers, x)))
@@ -157,42 +135,39 @@ class InstancePass:
         scores, logits = list[Tensor](), list[Tensor]()
         for column in self._columns:
             for (scorer, total), pair in zip(column, pairs):
-                z, v = cast(ColumnPooling, scorer.pooling).own(*pair) if self._several else pair
+                z, v = pair if len(self._columns) == 1 else cast(ColumnPooling, scorer.pooling).own(*pair)
                 total.add(positions, segment, z, v)
                 scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
                 logits.append(z.cpu())
         shape = (len(positions), *self.shape[::-1])
-        score, z = (torch.stack(values, dim=1).view(shape).transpose(1, -1) for values in (scores, logits))
+        score, z = (torch.stack(values, dim=1).view(shape).transpose(1, 2) for values in (scores, logits))
         return score, z
 
     @torch.no_grad()
     def bag_scores(self) -> NDArray[np.float64]:
         """Return the score of the bag by each member, [M] or [M, C], after the first pass."""
-        scores = [[float(output_of(*pair).score) for pair in column] for column in self._columns]
-        return np.array(scores).T if self._several else np.array(scores[0])
+        scores = np.array([[float(output_of(*pair).score) for pair in column] for column in self._columns])
+        return scores.T if len(scores) > 1 else scores[0]
 
     def bag_score(self) -> Any:
         """Return the score of the bag, or its scores [C], after the first pass."""
-        by_column = self.bag_scores().reshape(len(self.scorers), -1).T
+        by_column = self.bag_scores().reshape(self.shape).T
         means = [float(np.average(scores, weights=self.weights)) for scores in by_column]
-        return np.array(means) if self._several else means[0]
+        return np.array(means) if len(means) > 1 else means[0]
 
-    def average(self, score: Tensor, z: Tensor, *, first: int) -> Averages:
-        """Return the contributions of the instances `first`, `first` + 1, ... of the bag, in float64: the second pass.
+    def average(self, score: Tensor, z: Tensor, *, first: int) -> tuple[Tensor, ...]:
+        """Return score, logit and weight [m, C], means over the members, and weights by member [m, M, C], in float64.
 
-        `score` and `z` [m, M] are their scores and logits from the first pass.
+        They are those of the instances `first`, `first` + 1, ... of the bag: the second pass. `score` and `z` [m, M, C]
+        are from the first pass.
         """
-        if not self._several:
-            return self._averaged(0, score, z, first)
-        parts = [self._averaged(c, score[..., c], z[..., c], first) for c in range(len(self._columns))]
-        return Averages(*(torch.stack(part, dim=-1) for part in zip(*parts)))
-
-    def _averaged(self, column: int, score: Tensor, z: Tensor, first: int) -> Averages:
-        z, totals = z.double(), [total for _, total in self._columns[column]]
-        positions = torch.arange(first, first + len(z)) + self._batch.starts
-        weights = torch.stack([total.weights(z_m, positions) for total, z_m in zip(totals, z.unbind(1))], dim=1)
-        mean = partial(member_mean, self._model, dim=1)
-        return Averages(mean(score.double()), self._attention(totals, z), mean(weights), weights)
+        positions, parts = torch.arange(first, first + len(z)) + self._batch.starts, []
+        for column, of_members, logits in zip(self._columns, score.double().unbind(2), z.double().unbind(2)):
+            totals = [total for _, total in column]
+            weights = torch.stack([total.weights(x, positions) for total, x in zip(totals, logits.T)], dim=1)
+            mean = partial(member_mean, self._model, dim=1)
+            parts.append((mean(of_members), self._attention(totals, logits), mean(weights), weights))
+        return tuple(torch.stack(part, dim=-1) for part in zip(*parts))
 
     def _attention(self, totals: Sequence[Total], z: Tensor) -> Tensor:
         """Return the logit of the mean weight [m]; if a member's weights are not a softmax, the mean of the logits."""
@@ -286,8 +261,8 @@ def predict(
     def score(group: range) -> Tensor:
         index = torch.tensor(group)
         of_bags = None if known is None else known[index.to(known.device)]
-        outputs = stream_outputs(scorers, WholeBatch.unlabeled(reader, index), chunk_size=chunk_size)
-        of_members = [scorer.with_covariates(output, of_bags) for scorer, output in zip(scorers, outputs)]
+        totals = stream_totals(scorers, WholeBatch.unlabeled(reader, index), chunk_size=chunk_size)
+        of_members = [one.with_covariates(output_of(one, total), of_bags) for one, total in zip(scorers, totals)]
         return member_mean(model, torch.stack([output.tied_score.double() for output in of_members]), dim=0)
 
     groups, scores = list(bag_groups(bags.sizes, chunk_size=chunk_size)), list[Tensor]()
@@ -330,13 +305,11 @@ def instance_scores(
 
 
 def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> InstanceScores:
-    """Return the contributions of a bag's instances, from the scores and logits [m, M] of its whole first pass."""
+    """Return the contributions of a bag's instances, from the scores and logits [m, M, 1] of its whole first pass."""
     score, z = (torch.cat(column) for column in zip(*chunks))
-    averages = passed.average(score, z, first=0)
-    members = tuple(_rounded(*columns) for columns in zip(score.T, z.T, averages.weights.T))
-    if len(members) == 1:
-        return members[0]
-    return _rounded(averages.score, averages.attention, averages.weight, members)
+    *means, weights = (x[..., 0] for x in passed.average(score, z, first=0))
+    members = tuple(_rounded(*columns) for columns in zip(score[..., 0].T, z[..., 0].T, weights.T))
+    return members[0] if len(members) == 1 else _rounded(*means, members=members)
 
 
 def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
@@ -345,11 +318,9 @@ def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
     return InstanceReader(bags, device=device, resident=False if on_disk(bags.instances) else None)
 
 
-def _rounded(
-    score: Tensor, attention: Tensor, weight: Tensor, members: tuple[InstanceScores, ...] = ()
-) -> InstanceScores:
-    columns = [x.to(torch.float32).numpy().copy() for x in (score, attention, weight)]
-    return InstanceScores(columns[0], columns[1], columns[2], members)
+def _rounded(*columns: Tensor, members: tuple[InstanceScores, ...] = ()) -> InstanceScores:
+    score, attention, weight = (x.to(torch.float32).numpy().copy() for x in columns)
+    return InstanceScores(score, attention, weight, members)
 
 
 @contextmanager

@@ -13,8 +13,7 @@ equal, without a tolerance. Pairs are counted in O(N log N).
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
@@ -40,21 +39,15 @@ def check_bags(labels: ArrayLike, scores: ArrayLike, *more: ArrayLike | None) ->
     Series of the same bags in different orders, among them `more`.
     """
     refuse_other_order(labels, scores, *more)
-    y, s = as_array(labels), as_array(scores, np.float64)
-    if y.ndim != 1 or y.shape != s.shape or y.size == 0:
-        raise BagDataError(
-            f"Expected one label and one score per bag, got shapes {y.shape} and {s.shape}; pass two arrays [N]."
-        )
-    for bag in np.flatnonzero(~np.isin(y, (0, 1))):
-        raise BagDataError(f"Expected labels 0 and 1, got {y[bag]} (bag {bag}); recode the labels.")
-    return y.astype(np.int64), check_scores(s, y.size)
+    y = one_per_bag(labels)
+    refuse(y, ~np.isin(y, (0, 1)), "labels 0 and 1", "recode the labels")
+    return y.astype(np.int64), check_scores(scores, y.size)
 
 
 def check_probabilities(labels: ArrayLike, probabilities: ArrayLike, *more: ArrayLike | None) -> tuple[Labels, Scores]:
     """Return what `check_bags` returns; raise a `BagDataError` for a probability outside [0, 1] too."""
     y, p = check_bags(labels, probabilities, *more)
-    for bag in np.flatnonzero((p < 0) | (p > 1)):
-        raise BagDataError(f"Expected probabilities in [0, 1], got {p[bag]} (bag {bag}); calibrate the scores first.")
+    refuse(p, (p < 0) | (p > 1), "probabilities in [0, 1]", "calibrate the scores first")
     return y, p
 
 
@@ -67,23 +60,66 @@ def check_two_classes(labels: Labels) -> tuple[int, int]:
     return positives, negatives
 
 
-def group_numbers(groups: ArrayLike | None, bags: int) -> NDArray[np.intp] | None:
-    """Return the groups of bags as `part_numbers`; None without groups."""
-    return None if groups is None else part_numbers(groups, bags, kind="group")
+def check_numbers(values: ArrayLike, *more: ArrayLike | None) -> Scores:
+    """Return labels [N] as float64; raise a `BagDataError` for one that is not finite, or as `check_bags`."""
+    refuse_other_order(values, *more)
+    y = one_per_bag(values, np.float64)
+    refuse(y, ~np.isfinite(y), "finite labels", "leave the bag out")
+    return y
 
 
-def part_numbers(parts: ArrayLike, bags: int, *, kind: str) -> NDArray[np.intp]:
+def check_times(time: ArrayLike, event: ArrayLike, *more: ArrayLike | None) -> tuple[Scores, NDArray[np.bool_]]:
+    """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_bags`."""
+    t = check_numbers(time, event, *more)
+    e = one_per_bag(event, kind="event", bags=t.size)
+    refuse(e, ~np.isin(e, (0, 1)), "events 0 (censored) and 1", "recode the events")
+    return t, e.astype(bool)
+
+
+def check_scores(scores: ArrayLike, bags: int) -> Scores:
+    """Return scores [N] as float64; raise a `BagDataError` for another shape, or a score that is not finite."""
+    s = one_per_bag(scores, np.float64, kind="score", bags=bags)
+    refuse(s, ~np.isfinite(s), "finite scores", "check the model's output")
+    return s
+
+
+def one_per_bag(
+    values: ArrayLike, dtype: type | None = None, *, kind: str = "label", bags: int | None = None
+) -> NDArray[Any]:
+    """Return values [N]; raise a `BagDataError`, which calls a value a `kind`, unless there is one for each bag."""
+    array = as_array(values, dtype)
+    if array.ndim != 1 or array.size == 0 or bags not in (None, array.size):
+        wanted = "" if bags is None else f" for {bags} bags"
+        raise BagDataError(f"Expected one {kind} per bag, got shape {array.shape}{wanted}; pass an array [N].")
+    return array
+
+
+def refuse(values: NDArray[Any], wrong: NDArray[np.bool_], wanted: str, advice: str) -> None:
+    """Raise a `BagDataError` that names the bag, and the column of a table, of the first of the `wrong` values."""
+    for bag, *column in np.argwhere(wrong).tolist():
+        place = "".join([f"bag {bag}", *(f", column {c}" for c in column)])
+        raise BagDataError(f"Expected {wanted}, got {values[bag, *column]} ({place}); {advice}.")
+
+
+def part_numbers(parts: ArrayLike, bags: int, *, kind: str) -> Positions:
     """Return the part of each bag, such as its group or fold, as numbers 0, 1, ... in sorted order.
 
     Raise a `BagDataError`, which calls a part a `kind`, unless there is one for each bag.
     """
-    names = as_array(parts, object)
-    if names.shape != (bags,):
-        raise BagDataError(f"Expected one {kind} per bag, got {names.shape} for {bags} bags; pass an array [N].")
-    for bag, name in enumerate(names):
-        if is_missing(name):
-            raise BagDataError(f"Expected a {kind} for each bag, got none (bag {bag}); name its {kind}.")
+    names = one_per_bag(parts, object, kind=kind, bags=bags)
+    refuse(names, np.array([is_missing(name) for name in names]), f"a {kind} for each bag", f"name its {kind}")
     return np.unique(name_array(names), return_inverse=True)[1].reshape(-1)
+
+
+def group_numbers(groups: ArrayLike | None, bags: int) -> Positions | None:
+    """Return the groups of bags as `part_numbers`; None without groups."""
+    return None if groups is None else part_numbers(groups, bags, kind="group")
+
+
+def units_of(groups: ArrayLike | None, bags: int) -> tuple[Positions, bool]:
+    """Return the independent unit of each bag, and whether units are groups: if a group holds several bags."""
+    numbers = group_numbers(groups, bags)
+    return (np.arange(bags), False) if numbers is None or numbers.max() + 1 == bags else (numbers, True)
 
 
 def auroc(labels: ArrayLike, scores: ArrayLike, *, folds: ArrayLike | None = None) -> float:
@@ -162,49 +198,54 @@ def resampled_aurocs(
     A resample is a count per group, so the scores are sorted once and each AUROC is a weighted sum over runs of ties.
     Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369.
     """
-    order = np.argsort(scores, kind="stable")
-    ties = np.flatnonzero(np.diff(scores[order], prepend=-np.inf) > 0)
-    positive, areas = labels[order] == 1, list[Scores]()
-    for weights in class_resamples(labels, units, seed=seed, resamples=resamples, entries=_CHUNK_ENTRIES):
-        w = weights[:, order]
-        pos, neg = (np.add.reduceat(w * of_class, ties, axis=1) for of_class in (positive, ~positive))
-        wins = (pos * (np.cumsum(neg, axis=1) - neg / 2)).sum(axis=1)
-        areas.append(wins / (pos.sum(axis=1) * neg.sum(axis=1)))
-    return np.concatenate(areas)
+    counts = resampled_counts(labels, scores, units, seed=seed, resamples=resamples)
+    return np.concatenate([counted_auroc(*drawn) for drawn in counts])
 
 
-def class_resamples(
-    labels: Labels, units: Positions, *, seed: int, resamples: int, entries: int
-) -> Iterator[NDArray[np.float64]]:
-    """Yield how often each bag is in draws of whole `units` [N], [R, N], at most `entries` numbers at a time.
+def resampled_counts(
+    labels: Labels, scores: Scores, units: Positions, *, seed: int, resamples: int
+) -> Iterator[tuple[Scores, Scores]]:
+    """Yield the positive and the negative bags at each distinct score, descending, [R, S], in draws of whole units.
 
     Draws that lack a class are repeated.
     """
+    order = np.argsort(-scores, kind="stable")
+    ties = np.flatnonzero(np.diff(scores[order], prepend=np.inf) < 0)
     generator, done = np.random.default_rng(seed), 0
-    count, rows = int(units.max()) + 1, max(1, entries // labels.size)
+    count, rows = int(units.max()) + 1, max(1, _CHUNK_ENTRIES // labels.size)
     while done < resamples:
-        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))[:, units]
-        weights = drawn[drawn[:, labels == 1].any(axis=1) & drawn[:, labels == 0].any(axis=1)].astype(np.float64)
-        done += len(weights)
-        if len(weights):
-            yield weights
+        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))
+        copies = drawn[:, units[order]].astype(np.float64)
+        true, false = (np.add.reduceat(copies * (labels[order] == label), ties, axis=1) for label in (1, 0))
+        both = true.any(axis=1) & false.any(axis=1)
+        done += int(both.sum())
+        yield true[both], false[both]
 
 
-class Wins(NamedTuple):
-    """Contributions of each bag to the comparable pairs, float64 [N] each.
+def counted_auroc(true: NDArray[Any], false: NDArray[Any]) -> Scores:
+    """Return the AUROC [R] from counts [R, S] of both labels at descending scores; NaN with one label."""
+    below = false.sum(axis=1, keepdims=True, dtype=np.float64) - np.cumsum(false, axis=1)
+    with np.errstate(invalid="ignore"):
+        return (true * (below + false / 2)).sum(axis=1) / (true.sum(axis=1) * false.sum(axis=1, dtype=np.float64))
 
-    For the bag as the `upper` bag of a pair, which should score higher, and as the `lower` bag: the weight of its
-    correctly ordered pairs, and of all its pairs.
-    """
 
-    upper: Scores
-    upper_pairs: Scores
-    lower: Scores
-    lower_pairs: Scores
+def counted_auprc(true: NDArray[Any], false: NDArray[Any]) -> Scores:
+    """Return the average precision [R] from counts [R, S] of both labels at descending scores; NaN with one label."""
+    hits, alarms = (np.cumsum(side, axis=1, dtype=np.float64) for side in (true, false))
+    with np.errstate(invalid="ignore"):
+        precision = np.nan_to_num(hits / (hits + alarms))
+        return np.where(alarms[:, -1] > 0, (true * precision).sum(axis=1) / hits[:, -1], np.nan)
 
 
 class Pairs:
     """The comparable pairs of bags with these labels; `of_numbers` and `of_times` make them.
+
+    Attributes
+    ----------
+    total : float
+        Number of pairs.
+    sides : (array of bool [N], array of bool [N])
+        The bags that are the upper bag of a pair, which should score higher, and those that are the lower bag of one.
 
     Examples
     --------
@@ -213,18 +254,20 @@ class Pairs:
     (5.0, 0.9)
     """
 
-    def __init__(self, time: Scores, event: NDArray[np.bool_], weights: Scores, made_from: Sequence[Any]) -> None:
+    def __init__(self, time: Scores, event: NDArray[np.bool_], made_from: Sequence[Any]) -> None:
         self.made_from = made_from  # a Series has the order of the bags
         # Sorted by time, events before censored bags at the same time: a bag is the upper bag of all pairs with the
         # bags after its run of equal (time, event), and the lower bag of all pairs with events before this run.
         self._order: Positions = np.lexsort((~event, time))
-        t, e = time[self._order], event[self._order]
-        first = np.append(True, (np.diff(t) > 0) | (e[1:] != e[:-1]))
-        starts = np.flatnonzero(first)
-        run = np.cumsum(first) - 1
-        self._start = starts[run]
-        self._stop = np.append(starts[1:], t.size)[run]
-        self._weights = np.where(e, weights[self._order], 0.0)
+        self._place = np.argsort(self._order)
+        t, self._event = time[self._order], event[self._order].astype(np.float64)
+        first = np.append(True, (np.diff(t) > 0) | (np.diff(self._event) != 0))
+        starts, run = np.flatnonzero(first), np.cumsum(first) - 1
+        self._start, self._stop = starts[run], np.append(starts[1:], t.size)[run]
+        self._upper = self._event * (t.size - self._stop)  # pairs of each bag as the upper bag, and as the lower one
+        self._lower = _sums(self._event)[self._start]
+        self.total = float(self._upper.sum())
+        self.sides = (self._upper > 0)[self._place], (self._lower > 0)[self._place]
 
     @classmethod
     def of_numbers(cls, values: ArrayLike) -> Self:
@@ -233,123 +276,50 @@ class Pairs:
         For 0 and 1 the concordance is the AUROC; without ties it is ``(1 + Kendall's tau) / 2``.
         """
         y = check_numbers(values)
-        return cls(-y, np.ones(y.size, dtype=bool), np.ones(y.size), [values])
+        return cls(-y, np.ones(y.size, dtype=bool), [values])
 
     @classmethod
-    def of_times(cls, time: ArrayLike, event: ArrayLike, *, weights: ArrayLike | None = None) -> Self:
+    def of_times(cls, time: ArrayLike, event: ArrayLike) -> Self:
         """Make the pairs of times [N], censored where `event` is 0; the bag with the earlier event should score higher.
 
-        `weights` [N] are the weights of the pairs in which a bag has the earlier event; with 1, the default, the
-        concordance is Harrell's C-index (1996, Statistics in Medicine 15:361).
+        The concordance is Harrell's C-index (1996, Statistics in Medicine 15:361).
         """
-        t, e = check_times(time, event, weights)
-        return cls(t, e, np.ones(t.size) if weights is None else np.asarray(weights, dtype=np.float64), [time, event])
+        return cls(*check_times(time, event), [time, event])
 
-    @cached_property
-    def total(self) -> float:
-        """Weight of all pairs; their number if the weights are 1."""
-        return float(self._upper_pairs.sum())
-
-    @cached_property
-    def sides(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Masks [N] of the bags that are the upper bag of a pair, and of those that are the lower bag of a pair."""
-        return self._unsorted(self._upper_pairs > 0), self._unsorted(self._lower_pairs > 0)
-
-    @cached_property
+    @property
     def spread(self) -> tuple[float, float]:
-        """Sums of products of weights over ``total^2``: of each pair with itself, and with pairs that share a side.
+        """Numbers of pairs of pairs over ``total^2``: of each pair with itself, and with pairs that share a side.
 
         For P bags above N bags they are 1 / (P N) and (P + N) / (2 P N), as in the variance of an AUROC.
         """
-        behind = self._order.size - self._stop
-        alone = (self._weights**2 * behind).sum()
-        upper = (self._weights**2 * behind**2.0).sum()
-        lower = (self._lower_pairs**2).sum()
-        return float(alone) / self.total**2, float(upper + lower) / 2 / self.total**2
+        shared = float((self._upper**2).sum() + (self._lower**2).sum()) / 2
+        return 1 / self.total, shared / self.total**2
 
     def concordance(self, scores: ArrayLike) -> float:
         """Return the share of comparable pairs that scores [N] order correctly, in [0, 1]; ties count one half.
 
         Raise an `OneClassError` if no pair is comparable.
         """
-        s = self._check(scores)
-        wins = self._upper_wins(_dense(s[self._order]))
-        return min(float(wins.sum()) / self.total, 1.0)
+        return min(float(self._upper_wins(self._ranks(scores)).sum()) / self.total, 1.0)
 
-    def wins(self, scores: ArrayLike) -> Wins:
-        """Return the contributions of each bag to the pairs; errors as in `concordance`."""
-        ranks = _dense(self._check(scores)[self._order])
-        below, tied = _weight_below(ranks, self._weights, np.zeros_like(self._start), self._start)
-        lower = self._lower_pairs - below - tied / 2
-        parts = (self._upper_wins(ranks), self._upper_pairs, lower, self._lower_pairs)
-        return Wins(*(self._unsorted(part) for part in parts))
-
-    @cached_property
-    def _upper_pairs(self) -> Scores:
-        return self._weights * (self._order.size - self._stop)
-
-    @cached_property
-    def _lower_pairs(self) -> Scores:
-        return _sums(self._weights)[self._start]
+    def wins(self, scores: ArrayLike) -> tuple[Scores, Scores]:
+        """Return each bag's correctly ordered pairs [N], and all its pairs [N]; errors as in `concordance`."""
+        ranks = self._ranks(scores)
+        below, tied = _weight_below(ranks, self._event, np.zeros_like(self._start), self._start)
+        won = self._upper_wins(ranks) + self._lower - below - tied / 2
+        return won[self._place], (self._upper + self._lower)[self._place]
 
     def _upper_wins(self, ranks: Positions) -> Scores:
-        ones, end = np.ones(ranks.size), np.full_like(self._stop, ranks.size)
-        below, tied = _weight_below(ranks, ones, self._stop, end)
-        return self._weights * (below + tied / 2)
+        below, tied = _weight_below(ranks, np.ones(ranks.size), self._stop, np.full_like(self._stop, ranks.size))
+        return self._event * (below + tied / 2)
 
-    def _check(self, scores: ArrayLike) -> Scores:
+    def _ranks(self, scores: ArrayLike) -> Positions:
+        """Return the rank of each score among the distinct scores, from 0, in the order of the times."""
         refuse_other_order(*self.made_from, scores)
         s = check_scores(scores, self._order.size)
         if not self.total > 0:
             raise OneClassError("Expected two bags that their labels order, got none; evaluate on bags that differ.")
-        return s
-
-    def _unsorted(self, values: NDArray[Any]) -> NDArray[Any]:
-        unsorted = np.empty_like(values)
-        unsorted[self._order] = values
-        return unsorted
-
-
-def check_numbers(values: ArrayLike, *more: ArrayLike | None) -> Scores:
-    """Return labels [N] as float64; raise a `BagDataError` for one that is not finite, or as `check_bags`."""
-    refuse_other_order(values, *more)
-    y = as_array(values, np.float64)
-    if y.ndim != 1 or y.size == 0:
-        raise BagDataError(f"Expected one label per bag, got shape {y.shape}; pass an array [N].")
-    for bag in np.flatnonzero(~np.isfinite(y)):
-        raise BagDataError(f"Expected finite labels, got {y[bag]} (bag {bag}); leave the bag out.")
-    return y
-
-
-def check_times(time: ArrayLike, event: ArrayLike, *more: ArrayLike | None) -> tuple[Scores, NDArray[np.bool_]]:
-    """Return times [N] as float64, events [N] as bool; raise a `BagDataError` as `check_bags`."""
-    t, e = check_numbers(time, event, *more), as_array(event)
-    if e.shape != t.shape:
-        raise BagDataError(f"Expected one event per bag, got shape {e.shape} for {t.size} bags; pass an array [N].")
-    for bag in np.flatnonzero(~np.isin(e, (0, 1))):
-        raise BagDataError(f"Expected events 0 (censored) and 1, got {e[bag]} (bag {bag}); recode the events.")
-    return t, e.astype(bool)
-
-
-def check_scores(scores: ArrayLike, bags: int) -> Scores:
-    """Return scores [N] as float64; raise a `BagDataError` for another shape, or a score that is not finite."""
-    s = as_array(scores, np.float64)
-    if s.shape != (bags,):
-        raise BagDataError(f"Expected one score per bag, got shape {s.shape} for {bags} bags; pass an array [N].")
-    for bag in np.flatnonzero(~np.isfinite(s)):
-        raise BagDataError(f"Expected finite scores, got {s[bag]} (bag {bag}); check the model's output.")
-    return s
-
-
-def units_of(groups: ArrayLike | None, bags: int) -> tuple[Positions, bool]:
-    """Return the independent unit of each bag, and whether units are groups: if a group holds several bags."""
-    numbers = group_numbers(groups, bags)
-    return (np.arange(bags), False) if numbers is None or numbers.max() + 1 == bags else (numbers, True)
-
-
-def _dense(scores: Scores) -> Positions:
-    """Return the rank of each score among the distinct scores, from 0."""
-    return np.unique(scores, return_inverse=True)[1].reshape(-1)
+        return np.unique(s[self._order], return_inverse=True)[1].reshape(-1)
 
 
 def _sums(values: NDArray[Any]) -> Scores:

@@ -1,4 +1,4 @@
-"""Times to an event: Kaplan-Meier curves with Greenwood intervals, the log-rank test, follow-up, risk groups.
+"""Times to an event: Kaplan-Meier curves with Greenwood intervals, follow-up, bags at risk.
 
 Bags that are censored at the time of an event count as at risk for the event.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.evaluate.ranking import Scores, check_numbers, check_times, part_numbers, units_of
+from midam.evaluate.ranking import Scores, check_numbers, check_times
 
 
 class SurvivalCurve(NamedTuple):
@@ -71,7 +71,8 @@ def kaplan_meier(time: ArrayLike, event: ArrayLike) -> SurvivalCurve:
     ([1.0, 2.0, 3.0, 4.0], [0.8, 0.6, 0.3, 0.3])
     """
     t, e = check_times(time, event)
-    times, at_risk, events = _table(t, e)
+    times = np.unique(t)
+    at_risk, events = bags_at_risk(t, times), np.bincount(np.searchsorted(times, t[e]), minlength=times.size)
     with np.errstate(divide="ignore", invalid="ignore"):
         survival = np.cumprod(1.0 - events / at_risk, dtype=np.float64)
         greenwood = np.cumsum(events / (at_risk * (at_risk - events)))
@@ -103,94 +104,13 @@ def median_follow_up(time: ArrayLike, event: ArrayLike) -> float | None:
     return median_time(kaplan_meier(t, ~e))
 
 
-def log_rank(time: ArrayLike, event: ArrayLike, risk: ArrayLike, *, groups: ArrayLike | None = None) -> float | None:
-    """Return the p-value of the log-rank test that all risk groups have the same survival curve; None if undefined.
-
-    If `groups` hold several bags, the variance is that of the sums of the bags' terms over whole groups, and the law is
-    that of Hotelling's statistic.
-
-    Parameters
-    ----------
-    time, event : array_like, shape [N]
-        As in `kaplan_meier`.
-    risk : array_like, shape [N]
-        Risk group of each bag; two or more of them.
-    groups : array_like, shape [N], optional
-        The unit (patient) of each bag.
-
-    References
-    ----------
-    Mantel (1966), Cancer Chemotherapy Reports 50:163. Lin and Wei (1989), Journal of the American Statistical
-    Association 84:1074, for groups.
-
-    Examples
-    --------
-    >>> round(log_rank([1, 2, 3, 4, 5, 6, 7, 8], [1] * 8, [1, 1, 1, 1, 0, 0, 0, 0]), 4)
-    0.0067
-    """
-    t, e = check_times(time, event, risk, groups)
-    member = part_numbers(risk, t.size, kind="risk group")
-    times, at_risk, events = _table(t, e)
-    inside = np.unique(member)[:, None] == member
-    at_risk_of = np.array([_at_risk(t[mask], times) for mask in inside])
-    seen = np.array([_events(t[mask], e[mask], times) for mask in inside])
-    share = at_risk_of / at_risk
-    excess = (seen - share * events).sum(axis=1)
-    units, grouped = units_of(groups, t.size)
-    if grouped:
-        at, hazard, count = np.searchsorted(times, t), events / at_risk, int(units.max()) + 1
-        terms = e * (inside - share[:, at]) - inside * np.cumsum(hazard)[at] + np.cumsum(share * hazard, axis=1)[:, at]
-        covariance = count * np.cov([np.bincount(units, weights=row) for row in terms], ddof=min(1, count - 1))
-    else:
-        # A time with one bag at risk has no variance.
-        spread = events * (at_risk - events) / np.maximum(at_risk - 1, 1)
-        covariance = np.diag((share * spread).sum(axis=1)) - (share * spread) @ share.T
-    rank = int(np.linalg.matrix_rank(covariance)) if covariance.any() else 0
-    if not rank or (grouped and count <= rank):
-        return None
-    distance = float(excess @ np.linalg.pinv(covariance) @ excess)
-    if not grouped:
-        return float(scipy.stats.chi2.sf(distance, rank))
-    return float(scipy.stats.f.sf(distance * (count - rank) / (rank * (count - 1)), rank, count - rank))
-
-
-def bags_at_risk(time: ArrayLike, at: ArrayLike) -> list[int]:
+def bags_at_risk(time: ArrayLike, at: ArrayLike) -> NDArray[np.int64]:
     """Return the number of bags at risk at each of the times `at`: the row below a Kaplan-Meier plot.
 
     Examples
     --------
-    >>> bags_at_risk([1, 2, 2, 3], [0, 2, 4])
+    >>> bags_at_risk([1, 2, 2, 3], [0, 2, 4]).tolist()
     [4, 3, 0]
     """
-    return [int(count) for count in _at_risk(check_numbers(time), np.asarray(at, dtype=np.float64))]
-
-
-def uncensored_shares(time: ArrayLike, event: ArrayLike, at: ArrayLike) -> Scores:
-    """Return the probability of no censoring before each of the times `at`: ``G(t-)`` of the Kaplan-Meier curve G.
-
-    G is the curve of censoring. At equal times the event comes first: its bag is no longer at risk of censoring.
-
-    Examples
-    --------
-    >>> uncensored_shares([1, 2, 3, 4], [0, 1, 0, 1], [1, 2, 4]).tolist()
-    [1.0, 0.75, 0.375]
-    """
-    t, e = check_times(time, event)
-    times, at_risk, events = _table(t, e)
-    censored = _events(t, ~e, times)
-    left = np.cumprod(1 - censored / np.maximum(at_risk - events, 1))
-    return np.append(1.0, left)[np.searchsorted(times, np.asarray(at, dtype=np.float64), side="left")]
-
-
-def _table(t: Scores, e: NDArray[np.bool_]) -> tuple[Scores, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct times, with the numbers of bags at risk and of events."""
-    times = np.unique(t)
-    return times, _at_risk(t, times), _events(t, e, times)
-
-
-def _at_risk(t: Scores, times: Scores) -> NDArray[np.int64]:
-    return t.size - np.searchsorted(np.sort(t), times, side="left")
-
-
-def _events(t: Scores, e: NDArray[np.bool_], times: Scores) -> NDArray[np.int64]:
-    return np.bincount(np.searchsorted(times, t[e]), minlength=times.size)
+    t = check_numbers(time)
+    return t.size - np.searchsorted(np.sort(t), at, side="left")

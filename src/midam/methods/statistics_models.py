@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.statistics import coarse
-from midam.evaluate import kaplan_meier
 from midam.evaluate.predict import predict
+from midam.evaluate.survival import kaplan_meier
 from midam.methods.inner_folds import Positions
 from midam.nn.pooling.summary import Forest, SummaryPooling
 from midam.nn.scorer import BagScorer

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from sklearn.metrics import roc_curve
+from sklearn.metrics import precision_recall_curve, roc_curve
 
 from midam.errors import plural
-from midam.evaluate.bands import Band, Bands, roc_points
 from midam.evaluate.calibrate import Bin, Line
+from midam.evaluate.curves import net_benefit, roc_points
 from midam.evaluate.ranking import Labels, Scores
 from midam.evaluate.survival import bags_at_risk, kaplan_meier
 from midam.report.figures import COLORS, DASHES, GRAY, add_dots, evenly, finish, new_chart, span, unit_axes
@@ -33,16 +33,14 @@ def plot_roc(
     summary: Mapping[str, Any],
     *,
     baseline: Scores | None = None,
-    band: Band | None = None,
     folds: NDArray[Any] | None = None,
 ) -> Figure:
     """Plot the ROC curve of bags of both classes with the AUROC of their summary, and its operating point, if any.
 
-    The curve of a baseline's scores and a 95% band are plotted if they are given. Of cross-validated bags, with `folds`
-    [N], it is the mean curve of the folds.
+    The curve of a baseline's scores is plotted if they are given. Of cross-validated bags, with `folds` [N], it is the
+    mean curve of the folds.
     """
     figure, axes = new_chart(height=3.4)
-    _band(axes, band, BLUE)
     low, high = summary["auroc_ci95"]
     name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}{_DASH}{high:.3f})"
     axes.plot(
@@ -74,17 +72,12 @@ def _operating_point(axes: Axes, point: Mapping[str, Any]) -> None:
     axes.errorbar([x], [up], **errors, **style, elinewidth=1.4, capsize=3, clip_on=False, label=name)
 
 
-def _band(axes: Axes, band: Band | None, color: str) -> None:
-    if band is not None:
-        axes.fill_between(band.at, band.low, band.high, color=color, alpha=0.18, linewidth=0, label="95% band")
-
-
-def plot_precision(bands: Bands, *, share: float) -> Figure:
-    """Plot the precision-recall curve with its band; `share` is the share of positive bags."""
+def plot_precision(labels: Labels, scores: Scores) -> Figure:
+    """Plot the precision-recall curve, and the share of positive bags."""
     figure, axes = new_chart()
-    _band(axes, bands.precision, BLUE)
-    axes.plot(bands.precision.x, bands.precision.y, color=BLUE, linewidth=2.0, label="This model", zorder=3)
-    axes.axhline(share, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="No skill")
+    precision, recall, _ = precision_recall_curve(labels, scores)
+    axes.plot(recall[:-1], precision[:-1], color=BLUE, linewidth=2.0, label="This model", zorder=3)
+    axes.axhline(float(labels.mean()), color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="No skill")
     unit_axes(axes, "Recall (sensitivity)", "Precision (PPV)")
     return finish(figure)
 
@@ -118,14 +111,15 @@ def plot_reliability(bins: Sequence[Bin], across: str, up: str, line: Line | Non
     return finish(figure)
 
 
-def plot_decision_curve(benefit: Band, everyone: Scores) -> Figure:
+def plot_decision_curve(labels: Labels, probabilities: Scores) -> Figure:
     """Plot the net benefit against the threshold probability, for the model, for acting on all bags and on none."""
     figure, axes = new_chart()
-    top = max(float(benefit.high.max()), float(everyone.max()))
+    at = np.arange(100) / 100
+    benefit, everyone = net_benefit(labels, probabilities, at), net_benefit(labels, np.ones(labels.size), at)
+    top = max(float(benefit.max()), float(everyone.max()))
     low = -0.35 * top
-    _band(axes, benefit, BLUE)
-    axes.plot(benefit.at, benefit.y, color=BLUE, linewidth=2.0, label="This model", zorder=3)
-    axes.plot(benefit.at, everyone, color=ORANGE, linestyle=DASHES[1], linewidth=1.8, label="Act on all", zorder=2.5)
+    axes.plot(at, benefit, color=BLUE, linewidth=2.0, label="This model", zorder=3)
+    axes.plot(at, everyone, color=ORANGE, linestyle=DASHES[1], linewidth=1.8, label="Act on all", zorder=2.5)
     axes.axhline(0, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.2, label="Act on none")
     axes.set(xlim=(0, 1), ylim=(low, 1.08 * top), xlabel="Threshold probability", ylabel="Net benefit")
     return finish(figure)

@@ -26,9 +26,8 @@ _SIZE_BINS, _BAR = 8, 40
 _FIGURES = {
     **{"auprc": "AUPRC", "at_threshold.sensitivity": "sens.", "at_threshold.specificity": "spec."},
     **{"at_threshold.balanced_accuracy": "bal. acc.", "at_threshold.f1": "F1", "brier": "Brier"},
-    **{"accuracy": "accuracy", "balanced_accuracy": "bal. acc.", "quadratic_kappa": "kappa", "kendall_tau": "tau"},
+    **{"accuracy": "accuracy", "balanced_accuracy": "bal. acc.", "quadratic_kappa": "kappa"},
     **{"spearman": "Spearman", "mae": "mean error", "mae_constant": "of a constant", "events": "events"},
-    "c_ipcw": "C (IPCW)",
 }
 
 

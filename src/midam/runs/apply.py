@@ -19,7 +19,7 @@ from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, listed
-from midam.evaluate import Decision
+from midam.evaluate.decisions import Decision
 from midam.evaluate.metrics import check_metric
 from midam.evaluate.predict import covariate_kinds, encoded, prepared
 from midam.imaging.embedding import RECIPE, check_recipe, embed_like

@@ -1,7 +1,6 @@
 """Write scores and weights of all instances, one HDF5 file a bag, in O(chunk) memory; evaluate them by known labels."""
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from midam.data.instance_labels import label_counts
 from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import MidamError, RunExistsError, need_package
-from midam.evaluate import Decision
+from midam.evaluate.decisions import Decision
 from midam.evaluate.labeled_instances import evaluate_instances
 from midam.evaluate.pooled import instance_ranks
 from midam.evaluate.predict import InstancePass, covariates_of, evaluation, prepared, reader_of
@@ -125,7 +124,7 @@ def write_bag(
     [1, C] before the file gets its name.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
-    columns = math.prod(passed.shape[1:])
+    columns = passed.shape[1]
     optional = _encoded(instance_columns(bags, index))
     width = _width(bags.coords, members=members, columns=columns) + 4 * len(extra)
     width += sum(column.itemsize for column in optional.values())
@@ -192,7 +191,8 @@ def with_digest(name: str, text: str) -> str:
 
 
 def _write_passes(file: Any, passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]], *, size: int) -> None:
-    (members, *columns), chunk_size = passed.shape, passed.chunk_size
+    (members, count), chunk_size = passed.shape, passed.chunk_size
+    columns = [count] if count > 1 else []
     mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
     shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
     group = file if members == 1 else file.create_group("members")
@@ -206,10 +206,10 @@ def _write_passes(file: Any, passed: InstancePass, chunks: Iterable[tuple[Tensor
     for low in range(0, size, chunk_size):
         parts = (datasets[name][low : low + chunk_size] for name in ("score", "attention_scores"))
         score, z = (torch.from_numpy(part.reshape(len(part), *passed.shape)) for part in parts)
-        averaged = passed.average(score, z, first=low)
-        _put(datasets, low, weight=averaged.weights)
+        score, z, weight, weights = passed.average(score, z, first=low)
+        _put(datasets, low, weight=weights)
         if members > 1:
-            _put(mixed, low, score=averaged.score, attention_scores=averaged.attention, weight=averaged.weight)
+            _put(mixed, low, score=score, attention_scores=z, weight=weight)
 
 
 def _put(datasets: Mapping[str, Any], low: int, **columns: Tensor) -> None:

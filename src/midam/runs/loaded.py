@@ -15,8 +15,8 @@ from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder
 from midam.data.digests import bag_digests, set_digests
 from midam.errors import CheckpointError, given, path_of
-from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
+from midam.evaluate.decisions import Decision
 from midam.evaluate.predict import inputs_of, predict, prepared, saved_coder
 from midam.methods.names import make_method
 from midam.names import nearby

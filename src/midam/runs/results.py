@@ -15,8 +15,8 @@ from midam._version import __version__
 from midam.data.bags import Bags
 from midam.data.column_codes import CovariateCoder
 from midam.data.sources.patients import group_origin
-from midam.evaluate import Decision
 from midam.evaluate.calibrate import BinaryDecision
+from midam.evaluate.decisions import Decision
 from midam.evaluate.predict import predict
 from midam.evaluate.subgroups import Estimator, binary_figures, find_subgroups
 from midam.files import write_text

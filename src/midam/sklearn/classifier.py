@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate import Decision, LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator, Thresholds
+from midam.evaluate.decisions import Decision, LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.predict import InstanceScores, predict
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings

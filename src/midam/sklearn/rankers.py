@@ -9,8 +9,8 @@ from sklearn.base import RegressorMixin
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate import Decision, Pairs
-from midam.evaluate.decisions import RISKS
+from midam.evaluate.decisions import RISKS, Decision
+from midam.evaluate.ranking import Pairs
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import per_bag

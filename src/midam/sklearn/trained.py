@@ -18,7 +18,7 @@ from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.column_codes import prepare
 from midam.data.digests import set_digests
 from midam.errors import CheckpointError, ConfigError, RunExistsError
-from midam.evaluate import Decision
+from midam.evaluate.decisions import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.method import Fitted, Trained

@@ -1,6 +1,6 @@
 """Grades and numbers, and the base of survival: one score ranks the bags, and the C-index measures it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -118,16 +118,6 @@ def describe_concordance(key: str, pairs: Pairs, scores: Scores, groups: Groups)
     return {key: value, f"{key}_ci95": [interval.low, interval.high], f"{key}_method": interval.method}
 
 
-def correlation(statistic: Callable[[Scores, Scores], Any], values: Scores, scores: Scores) -> float | None:
-    """Return a rank correlation; None if values or scores do not vary."""
-    return float(statistic(values, scores).statistic) if np.ptp(values) > 0 and np.ptp(scores) > 0 else None
-
-
-def kendall_tau(values: Scores, scores: Scores) -> float | None:
-    """Return Kendall's tau; None if values or scores do not vary."""
-    return correlation(scipy.stats.kendalltau, values, scores)
-
-
 class Continuous(RankedTarget):
     """Numbers: of two bags, the one with the larger number gets the higher score."""
 
@@ -164,10 +154,11 @@ class Continuous(RankedTarget):
         return np.zeros(len(values), dtype=np.int64)
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
-        """Return rank correlations and, with a decision, the mean absolute errors of predictions and of the median."""
+        """Return Spearman's correlation and, with a decision, the mean absolute errors of it and of the median."""
         numbers = values[:, 0]
-        result: dict[str, Any] = {"kendall_tau": kendall_tau(numbers, scores)}
-        result["spearman"] = correlation(scipy.stats.spearmanr, numbers, scores)
+        varies = np.ptp(numbers) > 0 and np.ptp(scores) > 0
+        result: dict[str, Any] = {}
+        result["spearman"] = float(scipy.stats.spearmanr(numbers, scores).statistic) if varies else None
         if decision is not None:
             result["mae"] = float(np.abs(decision.predict(scores) - numbers).mean())
             result["mae_constant"] = float(np.abs(np.median(numbers) - numbers).mean())
@@ -188,7 +179,7 @@ class Ordinal(RankedTarget):
         "classification",
         "gives one score in [0, 1] that follows {count} grades, from low to high: {names}",
         "a grade",
-        (("kappa", "quadratic_kappa"), ("accuracy", "accuracy"), ("Kendall's tau-b", "kendall_tau")),
+        (("kappa", "quadratic_kappa"), ("accuracy", "accuracy")),
     )
 
     def fit_decision(self, values: NDArray[Any], scores: Scores) -> GradeCuts:
@@ -196,11 +187,9 @@ class Ordinal(RankedTarget):
         return GradeCuts.fit(scores, values[:, 0], count=len(self.names))
 
     def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Return Kendall's tau and, with a decision, the quadratic kappa and the metrics of predicted grades."""
-        grades = values[:, 0]
-        result: dict[str, Any] = {"kendall_tau": kendall_tau(grades, scores)}
-        if decision is not None:
-            called, count = decision.predict(scores), len(self.names)
-            result["quadratic_kappa"] = quadratic_kappa(grades, called, count)
-            result |= describe_calls(grades, called, count, groups)
-        return result
+        """Return, with a decision, the quadratic kappa and the metrics of predicted grades."""
+        if decision is None:
+            return {}
+        grades, called, count = values[:, 0], decision.predict(scores), len(self.names)
+        kappa = {"quadratic_kappa": quadratic_kappa(grades, called, count)}
+        return kappa | describe_calls(grades, called, count, groups)

@@ -13,12 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.concordance import ipcw_pairs, ipcw_truncation
 from midam.evaluate.decisions import RISKS, RiskGroups
 from midam.evaluate.ranking import Pairs, check_times, group_numbers
-from midam.evaluate.survival import kaplan_meier, log_rank, median_follow_up, median_time
+from midam.evaluate.survival import kaplan_meier, median_follow_up, median_time
 from midam.targets.base import CardWords, Decided, Groups, Scores
-from midam.targets.ranked import RankedTarget, describe_concordance
+from midam.targets.ranked import RankedTarget
 
 _RIDGES = 10.0 ** np.arange(2, -4, -1)
 """Ridges to choose from, the strongest first; with equal C-indices the first is chosen."""
@@ -168,7 +167,7 @@ class Survival(RankedTarget):
         "regression",
         "gives one score in [0, 1], the risk: the higher, the earlier the event",
         "a group of risk (low, middle or high)",
-        (("C (IPCW)", "c_ipcw"), ("events", "events"), ("median follow-up", "median_follow_up")),
+        (("events", "events"), ("median follow-up", "median_follow_up")),
     )
 
     @property
@@ -238,13 +237,10 @@ class Survival(RankedTarget):
         """Return the events, and their number."""
         return "events", int(values[:, 1].sum())
 
-    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:
-        """Return the follow-up, the C-index weighted for censoring, and, with a decision, the risk groups."""
+    def further(self, values: NDArray[Any], scores: Scores, decision: Decided, *, groups: Groups) -> dict[str, Any]:  # noqa: ARG002
+        """Return the events, the follow-up, and, with a decision, the risk groups."""
         time, event = values.T
-        truncation = ipcw_truncation(time, event)
         result: dict[str, Any] = {"events": int(event.sum()), "median_follow_up": median_follow_up(time, event)}
-        result |= describe_concordance("c_ipcw", ipcw_pairs(time, event, truncation=truncation), scores, groups)
-        result["c_ipcw_truncation"] = float(truncation) if np.isfinite(truncation) else None
         if decision is not None:
             risk, rows = decision.predict(scores), []
             for group in np.unique(risk):
@@ -252,5 +248,4 @@ class Survival(RankedTarget):
                 row = {"group": int(group), "bags": int(inside.sum()), "events": int(event[inside].sum())}
                 rows.append(row | {"median_time": median_time(kaplan_meier(time[inside], event[inside]))})
             result["risk_groups"] = rows
-            result["log_rank_p"] = log_rank(time, event, risk, groups=groups) if len(rows) > 1 else None
         return result

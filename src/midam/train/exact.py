@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from midam.data.batch import WholeBatch
 from midam.data.sampling import uniform_slots
 from midam.errors import ConfigError, require_counts
-from midam.evaluate.predict import stream_bags, stream_instances, stream_total, total_of
+from midam.evaluate.predict import stream_bags, stream_instances, stream_totals, total_of
 from midam.functional.logmean import cotangents, linearize, point_weights
 from midam.nn.encoders.custom import batch_norms
 from midam.nn.scorer import BagOutput, BagScorer, each, fold, fold_chunk, fold_slots, own_branch, rows_of
@@ -76,7 +76,7 @@ class Exact(Estimator):
             l, r = apply(passes, *passes.parameters)  # noqa: E741
             return BagOutput(l, r, _counts(batch, l, model.pooling.branches), model.pooling)
         _refuse_noise(model, "exact (max pooling)")
-        total = stream_total(model, batch, chunk_size=self.chunk_size)
+        (total,) = stream_totals([model], batch, chunk_size=self.chunk_size)
         z, v = own_branch(*model.instances(batch.reader.rows(total.where)))
         return BagOutput(z, v, _counts(batch, z, model.pooling.branches), model.pooling)
 

@@ -1,7 +1,6 @@
 """Parts that train one scorer, built from settings and bags: standardizers, instances on the device, steps."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from midam.errors import plural
 from midam.evaluate import calibrate
-from midam.evaluate.bands import net_benefit_of_all
 from midam.evaluate.proportions import OperatingPoint, proportion
 from midam.evaluate.subgroups import binary_figures, find_subgroups
 from midam.report import plot_scores
@@ -77,9 +76,9 @@ def _calibration(study: Study) -> list[Any]:
 
 
 def _usefulness(study: Study) -> list[Any]:
-    if (benefit := study.bands.benefit) is None:
+    if study.tested.predicted is None:
         return ["Net benefit needs probabilities, and this run has none."]
-    curve = plot_scores.plot_decision_curve(benefit, net_benefit_of_all(study.tested.values, benefit.at))
+    curve = plot_scores.plot_decision_curve(study.tested.values, study.tested.predicted)
     return [_BENEFIT, Figure(curve, "Decision curve.", f"n = {study.tested.counted()}.")]
 
 

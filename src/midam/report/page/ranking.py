@@ -25,8 +25,8 @@ _FEW = 20  # bags
 _SCALED = ("mae", "mae_constant", "median_follow_up")  # in the unit of the labels
 _AREA, _CORRELATION = "1 is perfect, 0.5 chance", "1 is perfect, 0 chance"
 _MEANS = {
-    **{"auroc": _AREA, "auroc_macro": _AREA, "c_index": _AREA, "kendall_tau": _CORRELATION, "spearman": _CORRELATION},
-    **{"brier": "0 is perfect", "c_ipcw": "the C-index, weighted against censoring", "auprc": "average precision"},
+    **{"auroc": _AREA, "auroc_macro": _AREA, "c_index": _AREA, "spearman": _CORRELATION},
+    **{"brier": "0 is perfect", "auprc": "average precision"},
     "quadratic_kappa": f"{_CORRELATION}; weighted by squared distance",
     "mae_constant": "the mean absolute error of a constant",
 }
@@ -42,14 +42,13 @@ def figures(study: Study) -> list[Figure]:
     tested, names = study.tested, study.target.names
     match study.target:
         case Binary():
-            bands, shown = study.bands, dict[str, Any](baseline=study.baseline, folds=tested.folds)
-            roc = plot_scores.plot_roc(tested.values, tested.scores, study.summary, band=bands.roc, **shown)
-            precision = plot_scores.plot_precision(bands, share=tested.positives / len(tested))
+            shown: dict[str, Any] = {"baseline": study.baseline, "folds": tested.folds}
+            roc = plot_scores.plot_roc(tested.values, tested.scores, study.summary, **shown)
+            precision = plot_scores.plot_precision(tested.values, tested.scores)
             histogram = plot_scores.plot_histogram(tested.values, tested.scores, threshold=study.threshold)
-            mean = "" if tested.folds is None else "Mean over the folds, weighted by their pairs. "
-            units = "groups" if tested.grouped else "bags"
+            mean = "" if tested.folds is None else "Mean over the folds, weighted by their pairs."
             return [
-                Figure(roc, "ROC curve.", f"{mean}Band: {bands.resamples} resamples of whole {units}, point by point."),
+                Figure(roc, "ROC curve.", mean),
                 Figure(precision, "Precision and recall."),
                 Figure(histogram, "Scores.", "Where they overlap, bags are misclassified."),
             ]
@@ -69,9 +68,6 @@ def figures(study: Study) -> list[Figure]:
             curves = plot_scores.plot_survival(time, event, tested.predicted[known].astype(np.int64))
             caution = "; they take bags for independent" if tested.grouped else ""
             text = f"Bands are pointwise 95% intervals (Greenwood){caution}; ticks are censored bags."
-            if (p := study.summary.get("log_rank_p")) is not None:
-                units = "by whole groups" if tested.grouped else "if the bags are independent"
-                text += f" Log-rank p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, {units}."
             return [Figure(curves, "Kaplan-Meier curves.", text)]
     return []
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam.errors import plural
-from midam.evaluate.bands import Bands, curve_bands
 from midam.evaluate.calibrate import Thresholds
+from midam.evaluate.metrics import auprc_estimate
 from midam.evaluate.proportions import Estimate, estimate_of
 from midam.report.words import METRIC_NAMES, capitalized, metric_of_history
 from midam.targets import Target
@@ -168,16 +167,10 @@ class Study:
         at = self.summary.get("at_threshold")
         return None if at is None else float(at["threshold"])
 
-    @cached_property
-    def bands(self) -> Bands:
-        """Bands of the curves of two classes."""
-        bags = self.tested
-        return curve_bands(bags.values, bags.scores, groups=bags.groups, probabilities=bags.predicted, folds=bags.folds)
-
     def figure(self, name: str) -> Estimate | None:
         """Return a metric of the summary with its interval, or None; a dot in the name leads into an entry."""
         if name == "auprc":
-            return self.bands.auprc
+            return auprc_estimate(self.tested.values, self.tested.scores, groups=self.tested.groups)
         place, _, key = name.rpartition(".")
         part = (self.summary.get(place) or {}) if place else self.summary
         return estimate_of(part.get(key), part.get(f"{key}_ci95"), len(self.tested))
