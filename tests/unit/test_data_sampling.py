@@ -105,9 +105,9 @@ def test_a_state_stays_what_it_was():
     sampler = make()
     sampler.epoch()
     state = sampler.state_dict()
-    kept = state["positive"]["queue"].clone()
+    kept = state["queues"][0]["queue"].clone()
     sampler.epoch()
-    assert torch.equal(state["positive"]["queue"], kept)
+    assert torch.equal(state["queues"][0]["queue"], kept)
 
 
 def test_seed_and_epoch_change_the_draws_and_other_generators_do_not():

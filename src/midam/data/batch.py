@@ -23,7 +23,7 @@ from midam.data.column_codes import refuse_columns
 from midam.data.on_disk import Rows, on_disk, read_ahead, require_memory
 from midam.data.sampling import BagSampler, EpochPlan, Sampler
 from midam.data.validate import LARGEST, MOST, as_array, binary_labels, in_bag_order, refuse_other_order, row_chunks
-from midam.errors import BagDataError, ConfigError, first_line, require_counts
+from midam.errors import BagDataError, ConfigError, require_counts
 from midam.functional import objectives
 from midam.functional.objectives import ClassWeights
 from midam.process_group import Ranks
@@ -402,11 +402,8 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         self.bags, self.num_instances, self.transform = bags, num_instances, transform
         refuse_other_order(bags, labels, sizes)
         values = as_array(in_bag_order(labels, bags.ids, "label") if isinstance(bags, Bags) else labels)
-        try:
-            known = [(len(bag), getattr(bag, "shape", None)) for bag in bags] if sizes is None else []
-            self.sizes = np.array([size for size, _ in known] if sizes is None else sizes, dtype=int).reshape(-1)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise BagDataError(f"Expected a list of arrays, one per bag ({first_line(error)}); give one.") from None
+        known = [(len(bag), getattr(bag, "shape", None)) for bag in bags] if sizes is None else []
+        self.sizes = np.array([size for size, _ in known] if sizes is None else sizes, dtype=int).reshape(-1)
         if values.dtype.kind not in "biuf" or values.shape[:1] != self.sizes.shape:
             got = f"{values.dtype} {values.shape}; give numbers"
             raise BagDataError(f"Expected a label, or a row of labels, for each of {len(self.sizes)} bags, got {got}.")

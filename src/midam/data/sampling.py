@@ -4,6 +4,7 @@ Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,61 +50,6 @@ class ClassQueue:
         if not np.isin(queue, self._members).all():
             raise other_data("a sampler state of these bags", "one of other bags")
         self._queue, self._shuffles = queue, int(state["shuffles"])
-
-
-class Turns:
-    """Endless queue that takes from the queues of several strata in turn."""
-
-    def __init__(self, queues: Sequence[ClassQueue]) -> None:
-        self._queues, self._turn = queues, 0
-
-    def take(self, count: int) -> NDArray[np.int64]:
-        """Take ``count`` distinct bags, at most as many as there are.
-
-        A queue with fewer bags than its turns gives all of them; the others give the rest.
-        """
-        remaining = np.array([len(queue) for queue in self._queues])
-        counts = np.zeros_like(remaining)
-        while counts.sum() < count:
-            number = self._turn % len(remaining)
-            self._turn += 1
-            if remaining[number]:
-                remaining[number] -= 1
-                counts[number] += 1
-        return np.concatenate([queue.take(share) for queue, share in zip(self._queues, counts.tolist()) if share])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state to resume from."""
-        return {"turn": self._turn, "queues": [queue.state_dict() for queue in self._queues]}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
-        if len(state["queues"]) != len(self._queues):
-            raise other_data(f"a sampler state of {len(self._queues)} strata", len(state["queues"]))
-        for queue, queue_state in zip(self._queues, state["queues"]):
-            queue.load_state_dict(queue_state)
-        self._turn = int(state["turn"])
-
-
-class Classes:
-    """Queue of the bags of two classes; a step takes the positive bags first."""
-
-    def __init__(self, positive: ClassQueue, negative: ClassQueue, num_positive: int) -> None:
-        self._queues, self._num_positive = {"positive": positive, "negative": negative}, num_positive
-
-    def take(self, count: int) -> NDArray[np.int64]:
-        """Take ``count`` distinct bags."""
-        counts = (self._num_positive, count - self._num_positive)
-        return np.concatenate([queue.take(share) for queue, share in zip(self._queues.values(), counts)])
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state to resume from."""
-        return {name: queue.state_dict() for name, queue in self._queues.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
-        for name, queue in self._queues.items():
-            queue.load_state_dict(state[name])
 
 
 def generator(seed: int, counter: int, *purpose: int) -> np.random.Generator:
@@ -170,7 +116,7 @@ class EpochPlan:
         return replace(self, **parts)
 
 
-class Sampler:
+class Sampler(ABC):
     """Base of the samplers: draws B instances, uniformly, from each bag that a subclass selects for a step.
 
     Attributes
@@ -181,7 +127,7 @@ class Sampler:
 
     num_positive: int
     num_negative: int
-    _bags: Turns | Classes  # a step takes S+ + S- bags from it
+    _queues: Sequence[ClassQueue]
 
     def __init__(self, sizes: ArrayLike, *, num_instances: int | None, seed: int = 0) -> None:
         self._sizes = int_array(sizes, "sizes", "memory")
@@ -190,7 +136,11 @@ class Sampler:
         require_counts_if_given(num_instances=num_instances)
         self._seed = seed
         self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
-        self._epoch = 0
+        self._epoch = self._turn = 0
+
+    @abstractmethod
+    def take(self) -> NDArray[np.int64]:
+        """Take the distinct bags of the next step from the queues."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -199,8 +149,7 @@ class Sampler:
 
     def epoch(self) -> EpochPlan:
         """Draw the next epoch."""
-        count = self.num_positive + self.num_negative
-        bags = np.array([self._bags.take(count) for _ in range(self.steps_per_epoch)], dtype=np.int64)
+        bags = np.array([self.take() for _ in range(self.steps_per_epoch)], dtype=np.int64)
         slots = mask = None
         if self._width is not None:
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
@@ -209,15 +158,19 @@ class Sampler:
         return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to resume from: epoch, and queue and number of shuffles of each class."""
-        return {"epoch": self._epoch, "num_bags": len(self._sizes), **self._bags.state_dict()}
+        """Return the state to resume from: epoch, turn, and queue and number of shuffles of each class or stratum."""
+        queues = [queue.state_dict() for queue in self._queues]
+        return {"epoch": self._epoch, "num_bags": len(self._sizes), "turn": self._turn, "queues": queues}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`; the state of other bags raises a `CheckpointError`."""
         if state["num_bags"] != len(self._sizes):
             raise other_data(f"the sampler state of {len(self._sizes)} bags", f"one of {state['num_bags']}")
-        self._bags.load_state_dict(state)
-        self._epoch = int(state["epoch"])
+        if len(state["queues"]) != len(self._queues):
+            raise other_data(f"a sampler state of {len(self._queues)} strata", len(state["queues"]))
+        for queue, queue_state in zip(self._queues, state["queues"]):
+            queue.load_state_dict(queue_state)
+        self._epoch, self._turn = int(state["epoch"]), int(state["turn"])
 
 
 class BagSampler(Sampler):
@@ -273,7 +226,12 @@ class BagSampler(Sampler):
         positive = ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
         negative = ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
         self.num_positive, self.num_negative = _fit_counts(len(positive), len(negative), num_positive, num_negative)
-        self._bags = Classes(positive, negative, self.num_positive)
+        self._queues = positive, negative
+
+    def take(self) -> NDArray[np.int64]:
+        """Take S+ positive and S- negative bags, the positive ones first."""
+        counts = (self.num_positive, self.num_negative)
+        return np.concatenate([queue.take(count) for queue, count in zip(self._queues, counts)])
 
 
 class StrataSampler(Sampler):
@@ -315,9 +273,21 @@ class StrataSampler(Sampler):
         codes, stratum_of = np.unique(int_array(strata, "strata", "memory"), return_inverse=True)
         check_length(stratum_of, len(self._sizes), "stratum", "memory")
         members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
-        self._bags = Turns([ClassQueue(m, seed=seed, purpose=_PURPOSE_STRATA + at) for at, m in enumerate(members)])
+        self._queues = [ClassQueue(m, seed=seed, purpose=_PURPOSE_STRATA + at) for at, m in enumerate(members)]
         self.num_positive = min(num_positive, max(len(stratum_of) - 1, 1))
         self.num_negative = min(num_negative, max(len(stratum_of) - self.num_positive, 1))
+
+    def take(self) -> NDArray[np.int64]:
+        """Take S bags, from one stratum after the other while they have bags left in this step."""
+        remaining = np.array([len(queue) for queue in self._queues])
+        counts, count = np.zeros_like(remaining), min(self.num_positive + self.num_negative, int(remaining.sum()))
+        while counts.sum() < count:
+            number = self._turn % len(remaining)
+            self._turn += 1
+            if remaining[number]:
+                remaining[number] -= 1
+                counts[number] += 1
+        return np.concatenate([queue.take(share) for queue, share in zip(self._queues, counts.tolist()) if share])
 
 
 def _fit_counts(positives: int, negatives: int, num_positive: int, num_negative: int) -> tuple[int, int]:

@@ -161,10 +161,9 @@ class EmbeddedRows(Rows):
         lost = np.abs(kept - vectors) > _LOSS * np.abs(vectors)
         if lost.mean() > _LOSS or not np.isfinite(kept).all():
             example = np.abs(vectors[lost]).max(initial=0)
-            got = (
-                f"{lost.sum()} of {lost.size} changed by over 1%, such as {example:.3g} (of {self._recipe['network']})"
-            )
-            raise ConfigError(f"Expected numbers that {self.dtype} holds, got {got}; use `dtype` float32.")
+            got = f"{lost.sum()} of {lost.size} changed by over 1%, such as {example:.3g}"
+            name = self._recipe["network"]
+            raise ConfigError(f"Expected numbers that {self.dtype} holds, got {got} (of {name}); use `dtype` float32.")
         return kept
 
     def _span(self, low: int) -> tuple[float, float]:
