@@ -29,7 +29,7 @@ def script(tmp_path_factory):
     ("words", "wanted"),
     [
         (["ex"], {"explain", "export"}),
-        (["fit", "--num-"], {"--num-positive", "--num-negative", "--num-instances", "--num-nodes"}),
+        (["fit", "--num-"], {"--num-positive", "--num-negative", "--num-instances"}),
         (["fit", "digits", "--pooling", "smoo"], {"smoothed-max"}),
         (["fit", "digits", "--select", "b"], {"best"}),
         (["fit", "dig"], {"digits", "digits-classes", "digits-labels"}),

@@ -75,7 +75,7 @@ def folds_of(options: Options) -> tuple[Path, list[int]]:
     """Return the path of the split table and the numbers of its folds; raise a `ConfigError` if there are none."""
     if options.values.get("split_file") is None:
         raise ConfigError("Expected --split-file with --fold all, got none; name the table or the folder of splits.")
-    if options.devices is not None or options.num_nodes is not None:
+    if options.devices is not None:
         raise ConfigError("Expected one process with --fold all, got several; train each fold by its number.")
     path = Path(options.values["split_file"])
     folds = fold_numbers(path)
