@@ -334,7 +334,7 @@ def take_known(values: Mapping[str, Any], source: object) -> dict[str, Any]:
 
 def plugin_entry(values: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the entry `plugins` of a file with these entries: the module of each name in them that a plug-in added."""
-    words = set(re.split(r'[+"]', json.dumps([values.get(entry) for entry in NAMED], ensure_ascii=False)))
+    words = set(re.split(r'[+"]', json.dumps([values.get(entry) for entry in NAMED], ensure_ascii=False, default=str)))
     modules = {name: registry.module(name) for registry in _ALL for name in registry.names() if name in words}
     added = {name: module for name, module in sorted(modules.items()) if module is not None}
     return {"plugins": added} if added else {}
