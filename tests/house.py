@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_409,
+    lines=31_833,
     files=233,
     function=60,
     circles=0,
@@ -96,29 +96,29 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_595,
+    words=30_422,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1419,
-    "cli": 1832,
+    "": 1194,
+    "cli": 1808,
     "compare": 1430,
-    "data": 7155,
+    "data": 7148,
     "evaluate": 2304,
-    "explain": 2122,
-    "export": 532,
+    "explain": 2121,
+    "export": 531,
     "functional": 488,
-    "imaging": 2154,
-    "methods": 1812,
+    "imaging": 2153,
+    "methods": 1622,
     "nn": 1982,
     "report": 2546,
-    "runs": 2407,
-    "settings": 593,
+    "runs": 2384,
+    "settings": 550,
     "sklearn": 1071,
     "targets": 911,
-    "train": 1651,
+    "train": 1590,
 }
 
 

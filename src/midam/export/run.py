@@ -70,8 +70,9 @@ def export_run(
         If a package is missing (extra ``export``).
     """
     path, out = path_of(path, "a run folder"), path_of(out, "a folder")
-    for name in formats:
-        _check_format(name)
+    if unknown := [name for name in formats if name not in FORMATS]:
+        known = f"a format among {', '.join(FORMATS)}"
+        raise ExportError(f"Expected {known}, got {unknown[0]!r}; {nearest(unknown[0], FORMATS)}")
     has_summary = _has_summary(path)
     run = load_run(path)
     summary = Result.read(RunFolder(path)).entries() if has_summary else {}
@@ -151,11 +152,6 @@ def _weights(run: LoadedRun, config: dict[str, Any]) -> bytes:
 
 def _need(module: str) -> Any:
     return need_package(module, "to export", extra="export")
-
-
-def _check_format(name: str) -> None:
-    if name not in FORMATS:
-        raise ExportError(f"Expected a format among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
 
 
 def _has_summary(path: Path) -> bool:
