@@ -32,7 +32,7 @@ def start(processes: Processes, fabric: Any) -> "Ranks | None":
     """Start the other processes of this machine, unless torchrun has, and join all; return None for one process."""
     if processes.count == 1:
         return None
-    others = None if processes.started_by_others else Others.start(processes.devices, processes.num_nodes)
+    others = None if processes.started_by_others else Others.start(processes.devices)
     if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         # Each process takes a share of the cores: more threads would wait for each other.
         torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))

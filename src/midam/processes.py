@@ -16,8 +16,7 @@ from typing import Any, Self
 
 from midam.errors import ConfigError, require_counts
 
-LOCAL, NODE, LEADER = "LOCAL_RANK", "NODE_RANK", "MIDAM_LEADER"
-_TASK = "SLURM_PROCID"
+LOCAL, LEADER = "LOCAL_RANK", "MIDAM_LEADER"
 _HERE = "127.0.0.1"
 _EVERY_S = 0.5
 _SYNCHRONIZE, _FOREVER = 0x00100000, 0xFFFFFFFF  # constants of the Windows API
@@ -47,11 +46,11 @@ class Processes:
             raise ConfigError(f"Expected `timeout` above 0 minutes, got {self.timeout:g}; set a larger one.")
 
     @classmethod
-    def launched(cls, devices: int | None = None, num_nodes: int | None = None, timeout: float = 30.0) -> "Processes":
-        """Return the requested processes; by default as many as torchrun has started."""
+    def launched(cls, devices: int | None = None, timeout: float = 30.0) -> "Processes":
+        """Return the requested processes of each machine; by default as many as torchrun has started."""
         here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         nodes = int(os.environ.get("WORLD_SIZE", "1")) // here if "LOCAL_WORLD_SIZE" in os.environ else 1
-        return cls(here if devices is None else devices, nodes if num_nodes is None else num_nodes, timeout)
+        return cls(here if devices is None else devices, nodes, timeout)
 
     @property
     def count(self) -> int:
@@ -63,19 +62,12 @@ class Processes:
         """Number of this process, from 0; process 0 leads."""
         if self.count == 1:
             return 0
-        if LOCAL not in os.environ and self._of_slurm:
-            return int(os.environ[_TASK])
-        node = os.environ.get(NODE, os.environ.get("GROUP_RANK", "0"))
-        return int(node) * self.devices + int(os.environ.get(LOCAL, "0"))
+        return int(os.environ.get("GROUP_RANK", "0")) * self.devices + int(os.environ.get(LOCAL, "0"))
 
     @property
     def started_by_others(self) -> bool:
-        """Whether torchrun, SLURM or a process of midam has started this process with the others."""
-        return LOCAL in os.environ or self._of_slurm
-
-    @property
-    def _of_slurm(self) -> bool:
-        return _TASK in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) == self.count
+        """Whether torchrun or a process of midam has started this process with the others."""
+        return LOCAL in os.environ
 
     def strategy(self) -> Any:
         """Return the strategy of a `lightning_fabric.Fabric` for these processes."""
@@ -96,8 +88,8 @@ class Others:
     children: Sequence[subprocess.Popen[bytes]]
 
     @classmethod
-    def start(cls, devices: int, num_nodes: int) -> Self:
-        """Start the further processes of this machine; raise a `ConfigError` if machines do not know each other."""
+    def start(cls, devices: int) -> Self:
+        """Start the further processes of this machine."""
         from lightning_fabric.plugins.environments.lightning import find_free_network_port
 
         import __main__  # the running program
@@ -105,15 +97,8 @@ class Others:
         spec = getattr(__main__, "__spec__", None)
         script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
         address = {"MASTER_ADDR": _HERE, "MASTER_PORT": str(find_free_network_port())}
-        if num_nodes > 1:
-            missing = [name for name in (*address, NODE) if name not in os.environ]
-            if missing:
-                raise ConfigError(
-                    f"Expected {', '.join((*address, NODE))} in the environment of each of {num_nodes} machines, got "
-                    f"no {', '.join(missing)}; set them, or start midam with torchrun or srun."
-                )
         os.environ.update({name: os.environ.get(name, value) for name, value in address.items()})
-        os.environ.update({LOCAL: "0", NODE: os.environ.get(NODE, "0"), "WORLD_SIZE": str(devices * num_nodes)})
+        os.environ.update({LOCAL: "0", "WORLD_SIZE": str(devices)})
         known, command = {**os.environ, LEADER: str(os.getpid())}, [sys.executable, *script, *sys.argv[1:]]
         return cls([subprocess.Popen(command, env={**known, LOCAL: str(n)}) for n in range(1, devices)])
 

@@ -9,9 +9,10 @@ A text from a file or a command line is looked up and never imported.
 
 import importlib
 import inspect
+import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from midam.errors import ConfigError, MidamError, nearest, require
@@ -331,16 +332,7 @@ def take_known(values: Mapping[str, Any], source: object) -> dict[str, Any]:
 
 def plugin_entry(values: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the entry `plugins` of a file with these entries: the module of each name in them that a plug-in added."""
-    names = {part for text in _texts([values.get(entry) for entry in NAMED]) for part in text.split("+")}
-    modules = {name: registry.module(name) for registry in _ALL for name in names if name in registry.names()}
+    words = set(re.split(r'[+"]', json.dumps([values.get(entry) for entry in NAMED], ensure_ascii=False, default=str)))
+    modules = {name: registry.module(name) for registry in _ALL for name in registry.names() if name in words}
     added = {name: module for name, module in sorted(modules.items()) if module is not None}
     return {"plugins": added} if added else {}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a tree of lists and dictionaries."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(part)

@@ -122,10 +122,6 @@ def test_groups_end_in_every_way_without_an_abort(tmp_path, devices, busy):
     [
         (["--devices", "0"], "Expected --devices as a whole number of at least 1, got 0"),
         (["--devices", "2", "--method", "bag-statistics-extratrees"], "a method that is trained step by step"),
-        (
-            ["--devices", "1", "--num-nodes", "2", "--epochs", "1"],
-            "MASTER_ADDR, MASTER_PORT, NODE_RANK in the environment",
-        ),
     ],
 )
 def test_what_cannot_be_started_is_said(words, said, tmp_path, capsys):

@@ -103,8 +103,8 @@ def _usual_network(options: Options, settings: Settings) -> tuple[str, str]:
 
 
 def _started_together(options: Options) -> bool:
-    """Return whether torchrun or SLURM started this process with others, which would all embed at once."""
-    return Processes.launched(options.devices, options.num_nodes).started_by_others and LEADER not in os.environ
+    """Return whether torchrun started this process with others, which would all embed at once."""
+    return Processes.launched(options.devices).started_by_others and LEADER not in os.environ
 
 
 def _embed_first(options: Options, settings: Settings, encoder: str, line: str, console: Console) -> None:

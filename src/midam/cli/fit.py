@@ -41,8 +41,6 @@ def parser() -> Parser:
     fit.add_text("--config", metavar="FILE", help=text)
     text = "processes on this machine that train together, each on a GPU, or all on the CPU; default: 1"
     fit.add_hidden(fit.add_argument("--devices", type=int, metavar="N", help=text))
-    text = "machines, each with --devices processes; default: 1"
-    fit.add_hidden(fit.add_argument("--num-nodes", type=int, metavar="N", help=text))
     text = "minutes until torch gives up waiting for another process; default: 30"
     fit.add_hidden(fit.add_argument("--timeout", type=float, default=30.0, metavar="MINUTES", help=text))
     fit.add_settings()
@@ -108,7 +106,7 @@ def run(options: Options, console: Console) -> int:
     from midam.cli.embed import embed_first
 
     embed_first(options, console)
-    processes = Processes.launched(options.devices, options.num_nodes, options.timeout)
+    processes = Processes.launched(options.devices, options.timeout)
     with _following(processes, console) if processes.rank else nullcontext():
         return _run(options, console, processes)
 

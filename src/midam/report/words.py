@@ -21,7 +21,7 @@ INSTANCE_NAMES = {
 }
 # Flags whose name differs from the parameter of `midam.data.read_bags`.
 _RENAMED = {"site_column": ("folds",)}
-_FLAGS = frozenset([*Settings.names(), "plugin", "devices", "num_nodes", "timeout", "metrics", "jobs", "top"])
+_FLAGS = frozenset([*Settings.names(), "plugin", "devices", "timeout", "metrics", "jobs", "top"])
 _BEHIND = "the model is behind"
 
 

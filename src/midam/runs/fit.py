@@ -76,7 +76,7 @@ def fit_run(
     if name is not None and processes.count > 1:
         raise ConfigError(
             f"Expected a method that is trained step by step for {processes.count} processes, got {name!r}; leave out "
-            "`devices` and `num_nodes`."
+            "`devices`."
         )
     settings = _held_out(settings, processes)
     choice: dict[str, Any] = {"method": name, "choose": method is None and processes.count == 1}
@@ -199,8 +199,8 @@ def _held_out(settings: Settings, processes: Processes) -> Settings:
         return settings
     if settings.run.folds not in (AUTO, 0):
         raise ConfigError(
-            f"Expected one process for cross-validation, got {processes.count}; leave out `devices` and `num_nodes`, "
-            "or set `folds` to 0."
+            f"Expected one process for cross-validation, got {processes.count}; leave out `devices`, or "
+            "set `folds` to 0."
         )
     return settings.replace(folds=0)
 
