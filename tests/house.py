@@ -96,7 +96,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_495,
+    words=30_494,
     readme=700,
     long=0,
 )
