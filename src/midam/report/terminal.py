@@ -18,8 +18,7 @@ from midam.report import words
 from midam.report.describe import BagDescription
 from midam.report.program import remark
 
-_LINES = 10
-_EVERY_SECONDS = 30.0
+_LINES, _EVERY_SECONDS = 10, 30.0  # of plain output: lines for all the work, and seconds between two
 _WHOLE = Column(no_wrap=True)
 _SIZE_BINS, _BAR = 8, 40
 # Figures of a part of a summary, for all targets; the page and the card show those of `CardWords` of the target.

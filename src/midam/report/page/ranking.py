@@ -20,8 +20,7 @@ from midam.targets.survival import Survival
 
 _CURVES = 10  # most classes with ROC curves
 _MOST_NAMES = 12  # most classes or grades with a column of their own
-_WORST = 10  # bags in a table of errors
-_FEW = 20  # bags
+_WORST, _FEW = 10, 20  # bags in a table of errors; bags below which intervals are wide
 _SCALED = ("mae", "mae_constant", "median_follow_up")  # in the unit of the labels
 _AREA, _CORRELATION = "1 is perfect, 0.5 chance", "1 is perfect, 0 chance"
 _MEANS = {

@@ -29,10 +29,10 @@ _CLAIMS: dict[Any, tuple[str, str]] = {
     Binary: (", a positive bag scored above a negative one", "pairs"),
     Multiclass: (", a bag of a class scored above a bag of another", "such pairs, averaged over the classes"),
     Multilabel: (", a bag with a label scored above a bag without it", "such pairs, averaged over the labels"),
-    Ordinal: (", of two bags of different grades, the one with the higher grade had the higher score", "such pairs"),
-    Continuous: (", of two bags, the one with the larger number had the higher score", "pairs of different numbers"),
-    Survival: (", of two bags, the one with the earlier event had the higher risk", "comparable pairs"),
-    object: (", of two bags, the one with the higher label had the higher score", "comparable pairs"),
+    Ordinal: (": of two bags of different grades, the one with the higher grade had the higher score", "such pairs"),
+    Continuous: (": of two bags, the one with the larger number had the higher score", "pairs of different numbers"),
+    Survival: (": of two bags, the one with the earlier event had the higher risk", "comparable pairs"),
+    object: (": of two bags, the one with the higher label had the higher score", "comparable pairs"),
 }
 _ROLES = {
     "test": "that played no part in training",
@@ -114,12 +114,12 @@ def _compared(study: Study) -> list[Any]:
         return notes
     part = next(iter(compared.values()))["part"]
     metric, bags = study.metric, len(study.parts[part])
-    titles = {"baseline": "baseline", "covariates.alone": f"{covariates} alone"}
+    titles = {"baseline": "the baseline", "covariates.alone": f"{covariates} alone"}
     for key, entry in compared.items():
         difference = Number(_estimate(entry, "difference", bags), "+.3f", f"{key}.difference")
         area = Number(_estimate(entry, metric, bags), key=f"{key}.{metric}")
         rows.append([f"{titles[key]}: {entry['method']}", area, difference])
-        notes.append(Note(f"Next to the {titles[key]}: {words.verdict(entry)}."))
+        notes.append(Note(f"Next to {titles[key]}: {words.verdict(entry)}."))
     if "baseline" in compared:
         rows.insert(0, ["this model", _estimate(about[part], metric, bags), None])
         notes += [f"{words.capitalized(text)}." for text in words.baseline_notes(compared["baseline"])]
