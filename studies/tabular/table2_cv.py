@@ -102,7 +102,7 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
                     ),
                     out=folder,
                     workers=Workers(options.backend, options.jobs, options.cluster),
-                    on_progress=lambda done, total, _: bar.update(done, total),
+                    on_progress=bar.update,
                 )
         finally:
             if _size(folder / "trials.csv") > before:

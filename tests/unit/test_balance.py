@@ -309,7 +309,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_with_the_same_sites_alone(run, da
         fit_run(str(data), settings_of(), folder, callbacks=Callbacks(on_epoch=stop))
     parts = dict(np.load(data))
     np.savez(tmp_path / "other.npz", **{**parts, "site": parts["site"][::-1]})
-    with pytest.raises(CheckpointError, match="got other bags"):
+    with pytest.raises(CheckpointError, match="got others"):
         resume_run(str(tmp_path / "other.npz"), folder)
     resume_run(None, folder)
     for name in ("predictions.csv", "metrics.csv"):
