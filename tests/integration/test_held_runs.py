@@ -97,7 +97,7 @@ def test_killed_before_its_first_checkpoint_a_run_begins_anew(left, whole, tmp_p
     assert "which holds a run; choose another folder, remove it, or continue with" in error
     assert f"`midam fit --resume {run}`" in error
     assert main(["fit", "--resume", str(run)]) == 0
-    assert f"warning: {run} was stopped before its first checkpoint: it starts again" in capsys.readouterr().err
+    assert f"warning: {run} was stopped before its end: it starts again" in capsys.readouterr().err
     assert files(run) == files(done)
     for name in ("predictions.csv", "metrics.csv", "config.yaml"):
         assert (run / name).read_bytes() == (done / name).read_bytes()

@@ -542,7 +542,7 @@ def test_a_finished_run_gets_the_page_that_a_kill_has_cost_and_refuses_other_bag
     assert (out / "report.html").read_text() == page
     save_bags(make_bags(seed=1), tmp_path)
     assert main(resumed) == 2
-    assert "got other bags" in capsys.readouterr().err
+    assert "got others" in capsys.readouterr().err
 
 
 def test_enough_validation_bags_need_no_inner_folds(tmp_path, monkeypatch):

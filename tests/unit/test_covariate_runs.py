@@ -170,7 +170,7 @@ def test_a_stopped_run_goes_on_bit_for_bit_and_with_the_same_covariates_alone(ru
     assert unfinished.model.members[1].covariates.coder == load_run(run).model.members[0].covariates.coder
     parts = dict(np.load(data))
     np.savez(tmp_path / "other.npz", **{**parts, "age": parts["age"] + 1})
-    with pytest.raises(CheckpointError, match="got other bags"):
+    with pytest.raises(CheckpointError, match="got others"):
         resume_run(str(tmp_path / "other.npz"), folder)
     resume_run(None, folder)
     for name in ("predictions.csv", "metrics.csv"):

@@ -282,7 +282,7 @@ def test_corrected_patients_end_what_was_begun_with_others(tmp_path, table):
     with pytest.raises(RunStoppedError):
         fit_run(str(table), config, folder, method="midam", callbacks=Callbacks(on_bags=stop))
     table.write_text(table.read_text().replace(",p3,", ",p9,"))
-    with pytest.raises(CheckpointError, match="Expected the data that the run was started with"):
+    with pytest.raises(CheckpointError, match="Expected the bags and splits that the run was started with"):
         resume_run(None, folder)
     groups = np.repeat(np.arange(20), 2).astype(str)
     bags, candidate = bags_of(groups=groups), make_candidate("bag-statistics-logistic", (4,))

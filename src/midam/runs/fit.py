@@ -22,8 +22,8 @@ from midam.errors import (
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.names import choose_method, make_method, taken_settings
 from midam.processes import Processes
-from midam.runs.data import Reading, divided, read_data, split_parts, write_left_out
-from midam.runs.folder import RunFolder, read_run_config, require_repeated, require_same_data
+from midam.runs.data import Reading, split_parts, write_left_out
+from midam.runs.folder import RunFolder, read_run_config, require_repeated
 from midam.runs.result import Result
 from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
@@ -128,20 +128,24 @@ def resume_run(
     CheckpointError
         If the run's checkpoint is missing or damaged, or the data hold other bags.
     """
+    from midam.train.checkpoint import ModelContent, load_checkpoint
+
     settings, recorded, method = read_run_config(folder)
     require_repeated(settings.run.logger_args, logger_args, folder.config)
     settings = _held_out(settings, processes)
     with nullcontext() if processes.rank else folder.held():
         opened, saved = time.monotonic(), None
-        if method is not None and not folder.last.exists():
-            if all(path.exists() for path in (folder.summary, folder.model, folder.predictions)):
-                return _finished(data, settings, folder, recorded=recorded)
+        at_once = method is not None and not folder.last.exists()
+        finished = at_once and all(path.exists() for path in (folder.summary, folder.model, folder.predictions))
+        if finished:
+            saved = load_checkpoint(folder.model, ModelContent)
+        elif at_once or folder.is_begun():
             text = "it continues after the methods that it tried" if folder.candidates.exists() else "it starts again"
             warnings.warn(f"{folder.root} was stopped before its end: {text}", stacklevel=2)
-        elif folder.is_begun():
-            warnings.warn(f"{folder.root} was stopped before its first checkpoint: it starts again", stacklevel=2)
         else:
             saved = _checkpoint(folder, settings, method)
+        if finished and data is None:
+            return _finished(folder)
         try:
             reading = split_parts(data or recorded, settings, left_out=folder.left_out.name, method=method)
         except MidamError as error:
@@ -149,28 +153,22 @@ def resume_run(
                 raise
             moved = f"`midam fit DATA --resume {shlex.quote(str(folder.root))}`"
             raise type(error)(f"{error} Resume where the run was started, or name moved data: {moved}.") from error
-        data = data or recorded
-        if saved is not None:
-            require_same_data(saved, reading.origin["data"]["fingerprint"], data, recorded=recorded)
-            if saved["splits"] != reading.origin["splits"]:
-                raise CheckpointError(
-                    f"Expected the splits that the run was started with, got others (in {data}); resume with the same "
-                    "splits, or start a new run."
-                )
+        data, origin = data or recorded, reading.origin
+        known = None if saved is None else (saved["data"]["fingerprint"], saved["splits"])
+        if known not in (None, (origin["data"]["fingerprint"], origin["splits"])):
+            raise CheckpointError(
+                f"Expected the bags and splits that the run was started with ({recorded}), got others (in {data}); "
+                "resume with the same data, or start a new run."
+            )
+        if finished:
+            return _finished(folder)
         return _Run(data, folder, reading, processes, opened, callbacks, saved).fit()
 
 
-def _finished(data: str | None, settings: Settings, folder: RunFolder, *, recorded: str) -> Summary:
-    """Return the summary of a finished run of a method without epochs; refuse other data than its own.
-
-    A page that a stopped call did not write is written.
-    """
+def _finished(folder: RunFolder) -> Summary:
+    """Return the summary of a finished run; a page that a stopped call did not write is written."""
     from midam.runs.report import write_run_report
-    from midam.train.checkpoint import ModelContent, load_checkpoint
 
-    if data is not None:
-        fingerprint = divided(read_data(data, settings), settings, at_once=True).bags.fingerprint()
-        require_same_data(load_checkpoint(folder.model, ModelContent), fingerprint, data, recorded=recorded)
     if not (folder.root / "report.html").exists():
         write_run_report(folder.root)
     warnings.warn(f"{folder.root} is finished: nothing was left to do", stacklevel=3)

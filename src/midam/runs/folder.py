@@ -175,15 +175,6 @@ def require_repeated(logger_args: Mapping[str, Any], given: Mapping[str, Any] | 
         )
 
 
-def require_same_data(content: Mapping[str, Any], fingerprint: str, data: str, *, recorded: str) -> None:
-    """Refuse data with another fingerprint than those of a run with this `content` of a checkpoint or model file."""
-    if fingerprint != content["data"]["fingerprint"]:
-        raise CheckpointError(
-            f"Expected the data that the run was started with ({recorded}), got other bags (in {data}); resume with "
-            "the same data, or start a new run."
-        )
-
-
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header: bool = True) -> str:
     """Format rows as CSV, with or without a `header` line; floats get 9 significant digits, None an empty field.
 

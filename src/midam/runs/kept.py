@@ -64,10 +64,10 @@ class KeptTraining(BestWeights):
         self.started = time.monotonic()
         logger, self.tracking = None, None
         if self.settings.run.logger != "none" and not self.processes.rank:
-            from midam.runs.loggers import Tracking, make_logger  # imports Lightning Fabric
+            from midam.runs.loggers import Tracking  # imports Lightning Fabric
 
-            logger = make_logger(self.settings, root=self.folder.root, title=self.folder.root.name)
-            self.tracking = Tracking(logger)
+            self.tracking = Tracking(self.settings, self.folder.root)
+            logger = self.tracking.logger
         self.fabric = make_fabric(self.settings, logger=logger, processes=self.processes)
         self.ranks: Ranks | None = start(self.processes, self.fabric)
         self.leads = not self.processes.rank  # and so writes the files

@@ -17,28 +17,24 @@ from midam.registry import LOGGERS, build
 from midam.settings import Settings
 
 
-def make_logger(settings: Settings, *, root: Path, title: str) -> Logger:
-    """Return the logger that the settings name, or raise a `MidamError`; nothing is written yet."""
-    name, arguments, offered = settings.run.logger, settings.run.logger_args, {"root": root, "title": title}
-    label = f"the logger {name!r} in logger_args"
-    logger = build(LOGGERS.find(name), part=label, offered=offered, arguments=arguments)
-    if not isinstance(logger, Logger):
-        raise ConfigError(
-            f"Expected a Logger of Lightning Fabric from {name!r}, got {type(logger).__name__}; name another `logger`."
-        )
-    return logger
-
-
 class Tracking:
-    """Send the metrics of a run to a logger; if it fails, the training continues."""
+    """Send the metrics of a run to the logger that the settings name; if it fails, the training continues.
 
-    def __init__(self, logger: Logger) -> None:
-        self._logger, self._failed = logger, False
+    The constructor writes nothing; it raises a `MidamError` if there is no such logger.
+    """
+
+    def __init__(self, settings: Settings, root: Path) -> None:
+        name, arguments = settings.run.logger, settings.run.logger_args
+        offered, label = {"root": root, "title": root.name}, f"the logger {name!r} in logger_args"
+        self.logger, self._failed = build(LOGGERS.find(name), part=label, offered=offered, arguments=arguments), False
+        if not isinstance(self.logger, Logger):
+            got = type(self.logger).__name__
+            raise ConfigError(f"Expected a Logger of Lightning Fabric from {name!r}, got {got}; name another `logger`.")
 
     def start(self, settings: Settings) -> None:
         """Log the settings; raise a `MidamError` if the logger cannot be reached."""
         try:
-            self._logger.log_hyperparams(settings.flat())
+            self.logger.log_hyperparams(settings.flat())
         except Exception as error:  # a server may raise any error
             raise MidamError(
                 f"Expected the logger {settings.run.logger!r} to accept the run, got {first_line(error)}; log in, "
@@ -48,7 +44,7 @@ class Tracking:
     def log(self, row: Mapping[str, Any], *, step: int) -> None:
         """Log the numbers of an epoch that are not None."""
         numbers = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
-        self._guarded(lambda: self._logger.log_metrics(numbers, step=step))
+        self._guarded(lambda: self.logger.log_metrics(numbers, step=step))
 
     def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
         """Log AUROC, AUPRC and Brier score of each split of the finished run, and the baseline's AUROC."""
@@ -59,7 +55,7 @@ class Tracking:
 
     def close(self, status: str) -> None:
         """End the log with a status, "success" or "failed"."""
-        self._guarded(lambda: self._logger.finalize(status))
+        self._guarded(lambda: self.logger.finalize(status))
 
     def _guarded(self, call: Callable[[], None]) -> None:
         if self._failed:
