@@ -83,8 +83,8 @@ def known_methods() -> list[str]:
 
 
 def check_known(name: str) -> None:
-    """Refuse a name that is no method or shorthand; one with a dot is left to the registry, which says more."""
-    if name not in known_methods() and "." not in name and "+" not in name:
+    """Refuse a name that is no method or shorthand."""
+    if name not in known_methods() and "+" not in name:
         raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
 
 
@@ -93,7 +93,7 @@ def is_shorthand(name: str) -> bool:
     return name in method_names() or "+" in name
 
 
-_OF_RUN = ("seed", "folds", "val_fraction", "test_fraction", "threshold", "allow_leakage")
+_OF_RUN: tuple[str, ...] = ("seed", "folds", "val_fraction", "test_fraction", "threshold", "allow_leakage")
 _OF_RUN += ("chunk_size", "reads", "threads")
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
 _MOST_NUMBERS = 2**28  # in all instances, or in the statistics of all bags
