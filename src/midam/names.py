@@ -30,7 +30,7 @@ MISSING = frozenset(
 EXACT = 2**53  # float64 holds every whole number below this
 _BITS = {"float16": 11, "float32": 24}  # of the whole numbers that short decimals of numpy hold
 _SHOWN = 3
-_ALIKE = 0.7  # similarity of two file names from which one is suggested for the other
+_ALIKE = 0.66  # similarity of two file names from which one is suggested for the other
 _MOST = 1000  # files of a folder that a message searches
 
 

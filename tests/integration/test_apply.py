@@ -76,7 +76,7 @@ def test_a_column_of_labels_that_is_missing_is_told_by_its_near_name(suffix, mad
     data, run, other, out = *made, tmp_path / f"b{suffix}", tmp_path / "p.csv"
     frame = pd.read_csv(data).rename(columns={"label": "Labels"})
     frame.to_csv(other, index=False) if suffix == ".csv" else frame.to_parquet(other)
-    told = f"of --label-column, got none (in {other}); name the right one: did you mean 'Labels'?"
+    told = f"of --label-column, got none (in {other}); name another: did you mean 'Labels'?"
     assert main(["evaluate", str(run), str(other)]) == 2
     assert f"Expected the column 'label' {told}" in capsys.readouterr().err
     for command in (["evaluate", str(run), str(other)], ["predict", str(run), str(other), "--out", str(out)]):
@@ -199,7 +199,7 @@ def test_further_metrics_by_name(made, tmp_path, capsys, monkeypatch):
     assert result["test"]["metrics"]["called"] == pytest.approx(called)
     assert f"called: test {called:.3f}, val " in capsys.readouterr().out
     out.unlink()
-    for wrong, words in (("aurok", "did you mean 'auroc'?"), ("ownmetrics.called", "no class path is imported")):
+    for wrong, words in (("aurok", "did you mean 'auroc'?"), ("ownmetrics.called", "known are")):
         for bags in (str(data), "not read.csv"):
             assert main(["evaluate", str(run), bags, "--metrics", wrong, "--out", str(out)]) == 2
             assert words in capsys.readouterr().err

@@ -181,7 +181,7 @@ def test_names_that_are_not_known(here, capsys):
 
 OPTIONS = {
     "near option": (["--epoch", "3"], ["'epoch'", "did you mean 'epochs'"]),
-    "abbreviation": (["--epo", "3"], ["'epo'", "did you mean 'epochs'"]),
+    "abbreviation": (["--epo", "3"], ["'epo'", "known are"]),
     "no such option": (["--zzz", "3"], ["'zzz'"]),
     "word for a number": (["--epochs", "many"], ["--epochs, got", "'many'", "integer"]),
     "choice": (["--estimator", "vrps"], ["known estimator", "'vrps'", "did you mean 'vrsp'"]),
@@ -194,10 +194,10 @@ OPTIONS = {
     "near choice": (["--select", "bset"], ["--select, got 'bset': input should be 'auto', 'last' or 'best'"]),
     "no numbers": (["--decay-at", "x"], ["--decay-at, got 'x'"]),
     "two of three sizes": (["--volume-size", "3,4"], ["--volume-size, got"]),
-    "no dictionary": (["--pooling-args", "3"], ["--pooling-args as a dictionary, got 3"]),
-    "range": (["--lr", "-1"], ["lr", " > 0", "-1"]),
+    "no dictionary": (["--pooling-args", "3"], ["--pooling-args, got 3: input should be a valid dictionary"]),
+    "range": (["--lr", "-1"], ["lr", "greater than 0", "-1"]),
     "range with =": (["--state-rate=1.5"], ["rate", "less than or equal to 1", "1.5"]),
-    "patience": (["--patience", "0"], ["patience", " >= 1"]),
+    "patience": (["--patience", "0"], ["patience", "greater than or equal to 1"]),
     "widths": (["--hidden", "[8, 0]"], ["hidden", "0 as entry 2"]),
     "fractions": (["--val-fraction", "0.6", "--test-fraction", "0.4"], ["fraction", " < 1"]),
     "no sense": (["--pooling", "max"], ["smooth pooling", "'max'"]),

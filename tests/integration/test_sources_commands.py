@@ -142,7 +142,7 @@ def test_describe_and_compare_read_folders(study, tmp_path):
         (["--labels", "LABELS", "--positive", "yes", "--split-file", "SPLITS"], "Expected --fold with a folder"),
         (["--labels", "LABELS", "--positive", "yes", "--fold", "-1"], "Expected --fold >= 0"),
         ([], "Expected --labels with a folder"),
-        (["--label", "x"], "did you mean 'label-column' or 'labels'"),
+        (["--label", "x"], "did you mean 'labels'"),
     ],
 )
 def test_mistakes_end_in_one_line(study, tmp_path, options, message):

@@ -447,7 +447,7 @@ def test_a_baseline_of_a_plug_in_is_known_to_the_workers(tmp_path, monkeypatch):
     assert found.summary["method"].tolist() == ["mean-map-svm", path]
     expected = [auroc(bags.labels[f.test], [bags[i][:, 0].max() for i in f.test]) for f in folds]
     assert found.trials.query("method == @path")["auroc"].tolist() == expected
-    with pytest.raises(ConfigError, match=r"got 'collections\.OrderedDict', and no class path is imported"):
+    with pytest.raises(ConfigError, match=r"got 'collections\.OrderedDict'; known are"):
         find_methods(["midam", "collections.OrderedDict"])
 
 

@@ -332,7 +332,7 @@ def test_the_trial_run_changes_nothing() -> None:
         ({"encoder": "resnet"}, "known encoder, got 'resnet'; did you mean 'resnet20'"),
         (
             {"encoder": "no_such_package.Net"},
-            "known encoder, got 'no_such_package.Net', and no class path is imported",
+            "known encoder, got 'no_such_package.Net'; known are",
         ),
         ({"encoder": "own_network.number"}, "torch.nn.Module as the encoder 'own_network.number', got int"),
         (

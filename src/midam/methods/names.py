@@ -83,8 +83,8 @@ def known_methods() -> list[str]:
 
 
 def check_known(name: str) -> None:
-    """Refuse a name that is no method or shorthand; one with a dot is left to the registry, which says more."""
-    if name not in known_methods() and "." not in name and "+" not in name:
+    """Refuse a name that is no method or shorthand."""
+    if name not in known_methods() and "+" not in name:
         raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
 
 
