@@ -157,14 +157,14 @@ def test_a_class_that_is_missing_at_a_site_is_named_once():
         fit = plan_of(bags, members=2)
     (warning,) = told
     assert str(warning.message) == (
-        "balance by site: no training bags of label 0 at C; label 1 at B, D: class and site cannot be balanced there "
-        "(in memory)"
+        "balance by site: no training bags of stratum 0 at C; stratum 1 at B, D: "
+        "class and site cannot be balanced there (in memory)"
     )
     sites = bags.sites[fit.sampler.epoch().bags.numpy()]
     assert {tuple(sorted(set(row[:3]))) for row in sites} <= {("A", "C")}
     outcome = outcome_bags("survival", 40)
     event = outcome.outcome.values[:, 1] == 1
-    with pytest.warns(UserWarning, match=r"no training bags of event at B: class"):
+    with pytest.warns(UserWarning, match=r"no training bags of stratum 1 at B: class"):
         plan_of(outcome.replace(sites=np.where(event, "A", np.resize(["A", "B"], 40)), outcome=few_events(outcome)))
     with pytest.warns(UserWarning, match="all training bags come from A: there is nothing to balance"):
         plan_of(sited_bags(sites=("A",)))

@@ -187,8 +187,7 @@ def _cannot_balance(train: Bags, target: Target, names: NDArray[np.str_]) -> str
     for stratum in np.unique(strata):
         missing = names[~np.isin(names, train.sites[strata == stratum])].tolist()  # type: ignore[index]  # has sites
         if missing:
-            name = dict(enumerate(target.stratum_names)).get(int(stratum), f"stratum {stratum}")
-            lost.append(f"{name} at {listed(missing)}")
+            lost.append(f"stratum {stratum} at {listed(missing)}")
     return f"no training bags of {'; '.join(lost)}: class and site cannot be balanced there" if lost else ""
 
 
