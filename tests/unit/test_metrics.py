@@ -17,8 +17,8 @@ from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1
 from midam import Bags
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.calibrate import BinaryDecision, calibration_line, one_scale, reliability_bins
-from midam.evaluate.classes import class_aurocs, macro_auroc, macro_auroc_interval
-from midam.evaluate.concordance import concordance_interval, paired_macro_auroc
+from midam.evaluate.classes import class_aurocs, macro_auroc, macro_auroc_interval, paired_macro_auroc
+from midam.evaluate.concordance import concordance_interval
 from midam.evaluate.decisions import GradeCuts, NumberScale, TemperatureCalibrator
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.labeled_instances import instance_metrics

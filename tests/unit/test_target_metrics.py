@@ -13,8 +13,8 @@ from tests import judging
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate import classes, concordance, survival
-from midam.evaluate.classes import class_aurocs
-from midam.evaluate.concordance import paired_concordance, paired_macro_auroc
+from midam.evaluate.classes import class_aurocs, paired_macro_auroc
+from midam.evaluate.concordance import paired_concordance
 from midam.evaluate.decisions import GradeCuts, LabelCalibrator, RiskGroups, TemperatureCalibrator, quadratic_kappa
 from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import Pairs, auroc

@@ -48,7 +48,7 @@ def test_a_subclass_of_a_target_has_a_warning_of_sizes():
         ("multilabel", [[1, 0]] * 3 + [[0, 0]] * 3, ["p", "q"], r"each label, got fewer of q \(0 with, 6 without\)"),
         ("ordinal", [1, 1, 1], ["a", "b"], "at least two grades"),
         ("continuous", [2.5, 2.5], ["age"], "different numbers"),
-        ("survival", [[1, 0], [2, 0], [3, 0]], ["time", "event"], "all are censored"),
+        ("survival", [[1, 0], [2, 0], [3, 0]], ["time", "event"], "with the event, got none"),
         ("survival", [[1, 0], [2, 0], [3, 1]], ["time", "event"], "with the event, got one"),
         ("survival", [[1, 0], [5, 1], [5, 1]], ["time", "event"], "a time after the event of another"),
     ],

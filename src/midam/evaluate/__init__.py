@@ -6,9 +6,9 @@ from midam.lazy_imports import exports
 
 if TYPE_CHECKING:
     from midam.evaluate.classes import macro_auroc_interval as macro_auroc_interval
+    from midam.evaluate.classes import paired_macro_auroc as paired_macro_auroc
     from midam.evaluate.concordance import concordance_interval as concordance_interval
     from midam.evaluate.concordance import paired_concordance as paired_concordance
-    from midam.evaluate.concordance import paired_macro_auroc as paired_macro_auroc
     from midam.evaluate.curves import net_benefit as net_benefit
     from midam.evaluate.decisions import Decision as Decision
     from midam.evaluate.intervals import Interval as Interval

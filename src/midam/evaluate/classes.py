@@ -8,13 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import as_array, refuse_other_order
-from midam.errors import BagDataError
-from midam.evaluate.intervals import FEW_UNITS, Interval, auroc_interval, fewer_resamples, logit_interval
-from midam.evaluate.ranking import Scores, auroc, one_per_bag, placements, refuse, units_of
+from midam.errors import BagDataError, OneClassError
+from midam.evaluate.intervals import (
+    FEW_UNITS,
+    Interval,
+    auroc_interval,
+    logit_interval,
+    paired_difference,
+)
+from midam.evaluate.ranking import Scores, auroc, fewer_resamples, one_per_bag, placements, refuse, units_of
 
 _NOTHING = 1e-24
 
@@ -70,7 +75,6 @@ def macro_auroc_interval(
     scores: ArrayLike,
     *,
     groups: ArrayLike | None = None,
-    level: float = 0.95,
     columns: Sequence[Interval | None] | None = None,
 ) -> Interval | None:
     """Return the confidence interval of `macro_auroc`, from the influence of each bag, or group of bags.
@@ -95,7 +99,7 @@ def macro_auroc_interval(
     used = np.flatnonzero(np.isfinite(areas))
     if not used.size:
         return None
-    intervals = class_intervals(y, s, groups=groups, level=level) if columns is None else columns
+    intervals = class_intervals(y, s, groups=groups) if columns is None else columns
     bounds = np.array([interval[:2] for interval in intervals if interval is not None])
     units, grouped = units_of(groups, len(y))
     moves, fewest = zip(*(class_moves(y[:, column], s[:, column], units) for column in used))
@@ -110,9 +114,8 @@ def macro_auroc_interval(
     low, high = max(center - combined[0], 0.0), min(center + combined[1], 1.0)
     if variance < _NOTHING or center in (0.0, 1.0):
         return Interval(low, high, "columns")
-    z, method = float(scipy.stats.norm.ppf((1 + level) / 2)), "cluster-delong" if grouped else "logit-delong"
-    bounds_of_columns = None if min(fewest) >= FEW_UNITS else (low, high)
-    return logit_interval(center, variance, z, method, bounds=bounds_of_columns, name="columns")
+    method, second = "cluster-delong" if grouped else "logit-delong", None if min(fewest) >= FEW_UNITS else (low, high)
+    return logit_interval(center, variance, method, second, name="columns")
 
 
 def class_intervals(
@@ -120,16 +123,12 @@ def class_intervals(
 ) -> list[Interval | None]:
     """Return `midam.evaluate.intervals.auroc_interval` of each column; None for a column without bags of both kinds."""
     y, s = check_table(labels, scores, groups)
-    names = None if groups is None else np.asarray(groups, dtype=object)
-    intervals: list[Interval | None] = []
-    for column, column_labels in enumerate(y.T):
-        known = np.isfinite(column_labels)
-        if not (column_labels == 1).any() or not (column_labels == 0).any():
-            intervals.append(None)
-            continue
-        units = None if names is None else names[known]
-        options: dict[str, Any] = {"groups": units, "level": level, "resamples": fewer_resamples(len(y))}
-        intervals.append(auroc_interval(column_labels[known], s[known, column], **options))
+    names, intervals = None if groups is None else np.asarray(groups, dtype=object), list[Interval | None]()
+    options: dict[str, Any] = {"level": level, "resamples": fewer_resamples(len(y))}
+    for column, known in enumerate(np.isfinite(y).T):
+        kinds, units = y[known, column], None if names is None else names[known]
+        both = 0 < kinds.sum() < len(kinds)
+        intervals.append(auroc_interval(kinds, s[known, column], groups=units, **options) if both else None)
     return intervals
 
 
@@ -170,3 +169,27 @@ def class_moves(labels: Scores, scores: Scores, units: NDArray[np.intp]) -> tupl
         moves += np.bincount(kind_units, weights=centered, minlength=moves.size)
         fewest = min(fewest, count)
     return moves, fewest
+
+
+def paired_macro_auroc(
+    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None
+) -> tuple[float, float, float, float]:
+    """Compare two macro AUROCs on the same bags, like `midam.evaluate.concordance.paired_concordance`.
+
+    The parameters are those of `macro_auroc_interval`, with scores [N, C]. An `OneClassError` is
+    raised if no column has bags of both kinds. If the variance is zero, the intervals of `macro_auroc_interval` are
+    combined.
+    """
+    (y, a), (_, b) = check_table(labels, scores_a, scores_b, groups), check_table(labels, scores_b)
+    areas = class_aurocs(y, a), class_aurocs(y, b)
+    used = np.flatnonzero(np.isfinite(areas[0])).tolist()
+    if not used:
+        raise OneClassError("Expected bags of both kinds of some class, got none; evaluate on bags of several classes.")
+    units, grouped = units_of(groups, len(y))
+    first, second = (np.mean([class_moves(y[:, c], scores[:, c], units)[0] for c in used], axis=0) for scores in (a, b))
+    values, moves = (float(areas[0][used].mean()), float(areas[1][used].mean())), first - second
+
+    def bounds() -> list[Interval | None]:
+        return [macro_auroc_interval(y, scores, groups=groups) for scores in (a, b)]
+
+    return paired_difference(values, moves, float((moves**2).sum()), bounds, int(units.max()) if grouped else 0)

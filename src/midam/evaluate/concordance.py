@@ -1,18 +1,21 @@
 """The concordance index (C-index): the share of comparable pairs that scores order correctly, and its interval.
 
-Two scores of the same bags are compared by the difference of their C-indices, or of their macro AUROCs. The C-index
-extends the AUROC to labels other than 0 and 1: 1/2 is chance, 1 perfect. `midam.evaluate.ranking` defines comparable
-pairs.
+The C-index extends the AUROC to labels other than 0 and 1: 1/2 is chance, 1 perfect. `midam.evaluate.ranking` defines
+comparable pairs.
 """
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from midam.data.validate import refuse_other_order
-from midam.errors import OneClassError
-from midam.evaluate.classes import check_table, class_aurocs, class_moves, macro_auroc_interval
-from midam.evaluate.intervals import FEW_GROUPS, FEW_UNITS, Interval, logit_interval, paired_difference, score_bounds
+from midam.evaluate.intervals import (
+    FEW_GROUPS,
+    FEW_UNITS,
+    Interval,
+    logit_interval,
+    paired_difference,
+    score_bounds,
+)
 from midam.evaluate.ranking import Pairs, Positions, Scores, units_of
 
 # Above it a few badly ranked bags determine the C-index, and even a large sample may hold none of them.
@@ -72,13 +75,12 @@ def concordance_interval(pairs: Pairs, scores: ArrayLike, *, groups: ArrayLike |
     effect = most
     if fewest >= FEW_GROUPS and (plain := moves_variance(moves, bags, units_of_sides(pairs, bags)[0])) > 0:
         effect = float(np.clip(variance / plain, 1.0, most))
-    z = float(scipy.stats.norm.ppf(0.975))
-    score = score_bounds(center, *pairs.spread, effect=effect, z=z)
+    score = score_bounds(center, *pairs.spread, effect=effect)
     if not variance > 0 or center in (0.0, 1.0):
         return Interval(*score, "score (groups)" if grouped else "score")
     method = "cluster-jackknife" if grouped else "logit-jackknife"
     many = fewest >= FEW_UNITS and 1 - _NEAR_ONE <= center <= _NEAR_ONE
-    return logit_interval(center, variance, z, method, bounds=None if many else score)
+    return logit_interval(center, variance, method, None if many else score)
 
 
 def concordance_moves(pairs: Pairs, scores: ArrayLike, center: float) -> Scores:
@@ -137,38 +139,10 @@ def paired_concordance(
     values = pairs.concordance(scores_a), pairs.concordance(scores_b)
     units, grouped = units_of(groups, pairs.sides[0].size)
     first, second = (concordance_moves(pairs, scores, value) for scores, value in zip((scores_a, scores_b), values))
-    moves, fewest = np.bincount(units, weights=first - second), units_of_sides(pairs, units)[0]
+    moves, fewest = first - second, units_of_sides(pairs, units)[0]
 
-    def intervals() -> list[Interval]:
+    def bounds() -> list[Interval]:
         return [concordance_interval(pairs, scores, groups=groups) for scores in (scores_a, scores_b)]
 
-    law = scipy.stats.t(fewest - 1) if grouped and fewest > 1 else scipy.stats.norm()
-    variance = moves_variance(first - second, units, fewest)
-    return paired_difference(values, [moves], variance, intervals, law=law)
-
-
-def paired_macro_auroc(
-    labels: ArrayLike, scores_a: ArrayLike, scores_b: ArrayLike, *, groups: ArrayLike | None = None
-) -> tuple[float, float, float, float]:
-    """Compare two macro AUROCs on the same bags, like `paired_concordance`.
-
-    The parameters are those of `midam.evaluate.classes.macro_auroc_interval`, with scores [N, C]. An `OneClassError` is
-    raised if no column has bags of both kinds. If the variance is zero, the intervals of `macro_auroc_interval` are
-    combined.
-    """
-    (y, a), (_, b) = check_table(labels, scores_a, scores_b, groups), check_table(labels, scores_b)
-    areas = class_aurocs(y, a), class_aurocs(y, b)
-    used = np.flatnonzero(np.isfinite(areas[0])).tolist()
-    if not used:
-        raise OneClassError("Expected bags of both kinds of some class, got none; evaluate on bags of several classes.")
-    units, grouped = units_of(groups, len(y))
-    first, second = (np.mean([class_moves(y[:, c], scores[:, c], units)[0] for c in used], axis=0) for scores in (a, b))
-    values = float(areas[0][used].mean()), float(areas[1][used].mean())
-
-    def intervals() -> list[Interval]:
-        both = (macro_auroc_interval(y, scores, groups=groups) for scores in (a, b))
-        return [interval for interval in both if interval is not None]
-
-    law = scipy.stats.t(units.max()) if grouped and units.any() else scipy.stats.norm()
-    moves = first - second
-    return paired_difference(values, [moves], float((moves**2).sum()), intervals, law=law)
+    variance, degrees = moves_variance(moves, units, fewest), fewest - 1 if grouped else 0
+    return paired_difference(values, np.bincount(units, weights=moves), variance, bounds, degrees)

@@ -10,9 +10,10 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from midam.errors import ConfigError, require_counts
+from midam.errors import ConfigError
 from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, resampled_aurocs, units_of
 
+Bounds = tuple[float, float]
 Z95 = float(scipy.stats.norm.ppf(0.975))
 # With fewer independent units in the smaller class, the logit DeLong interval alone covers too little.
 FEW_UNITS = 200
@@ -20,11 +21,6 @@ FEW_UNITS = 200
 FEW_GROUPS = 10
 # Differences and variances below this are rounding: equal placements may differ in the last bit.
 _ALIKE = 1e-12
-
-
-def fewer_resamples(bags: int) -> int:
-    """Return the resamples for one of many intervals: 2000, or less for more than 2000 bags, but at least 200."""
-    return int(np.clip(4_000_000 // bags, 200, 2000))
 
 
 class Interval(NamedTuple):
@@ -102,8 +98,7 @@ def auroc_interval(
     """
     y, s = check_bags(labels, scores, groups, folds)
     folds = None if folds is None or len(np.unique(np.asarray(folds))) == 1 else folds
-    sizes: tuple[float, float] = check_two_classes(y)
-    require_counts(resamples=resamples)
+    check_two_classes(y)
     if not 0 < level < 1 or resamples < 100:
         raise ConfigError(
             f"Expected a level in (0, 1) and at least 100 resamples, got {level} and {resamples}; "
@@ -112,38 +107,34 @@ def auroc_interval(
     z = float(scipy.stats.norm.ppf((1 + level) / 2))
     units, grouped = units_of(groups, y.size)
     of_pos, of_neg = placements(y, s, folds)
-    area, plain = _delong(of_pos, of_neg)
-    shared, variance = _shared(folds, fold_count), plain
-    if grouped:
-        sizes, variance = _classes_of(units, y), _clustered_variance(y, of_pos, of_neg, units)
-    fewest, variance = min(sizes), shared * variance
-    sizes = sizes[0] / shared, sizes[1] / shared
+    area, shared, counts = float(of_pos.mean()), _shared(folds, fold_count), _classes_of(units, y)
+    variance, sizes = shared * _variance(y, of_pos, of_neg, units), [count / shared for count in counts]
     resampled = grouped and folds is None
     if area in (0.0, 1.0) or not (variance > 0 or resampled):
-        return Interval(*_auroc_bounds(area, *sizes, z), "score (groups)" if grouped else "score")
-    if grouped and fewest >= FEW_GROUPS and plain > 0:
+        return Interval(*_auroc_bounds(area, sizes, z), "score (groups)" if grouped else "score")
+    plain = _variance(y, of_pos, of_neg, np.arange(y.size))
+    if grouped and min(counts) >= FEW_GROUPS and plain > 0:
         effect = max(1.0, variance / plain)
-        sizes = max(of_pos.size / effect, sizes[0]), max(of_neg.size / effect, sizes[1])
-    score = None if fewest >= FEW_UNITS else _auroc_bounds(area, *sizes, z)
+        sizes = [max(side.size / effect, size) for side, size in zip((of_pos, of_neg), sizes)]
+    score = None if min(counts) >= FEW_UNITS else _auroc_bounds(area, sizes, z)
     if not resampled:
-        return logit_interval(area, variance, z, "clustered logit-delong" if grouped else "logit-delong", bounds=score)
+        method = "clustered logit-delong" if grouped else "logit-delong"
+        return logit_interval(area, variance, method, score, z=z)
     areas = resampled_aurocs(y, s, units, seed=seed, resamples=resamples)
     low, high = (float(bound) for bound in np.quantile(areas, [(1 - level) / 2, (1 + level) / 2]))
     return _widened(low, high, "cluster-bootstrap", score)
 
 
 def logit_interval(
-    center: float, variance: float, z: float, method: str, *, bounds: tuple[float, float] | None, name: str = "score"
+    center: float, variance: float, method: str, bounds: Bounds | None, *, z: float = Z95, name: str = "score"
 ) -> Interval:
     """Return the normal interval on the logit scale, widened to contain the `bounds` by the method `name`, if given."""
     half = z * np.sqrt(variance) / (center * (1 - center))
     low, high = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
-    return _widened(low, high, method, bounds, name=name)
+    return _widened(low, high, method, bounds, name)
 
 
-def _widened(
-    low: float, high: float, method: str, bounds: tuple[float, float] | None, *, name: str = "score"
-) -> Interval:
+def _widened(low: float, high: float, method: str, bounds: Bounds | None, name: str = "score") -> Interval:
     """Return an interval that contains `bounds` too, if they are given."""
     if bounds is None:
         return Interval(low, high, method)
@@ -186,49 +177,39 @@ def paired_delong(
     """
     y, a = check_bags(labels, scores_a, scores_b, groups, folds)
     _, b = check_bags(labels, scores_b)
-    sizes = check_two_classes(y)
+    check_two_classes(y)
     units, grouped = units_of(groups, y.size)
-    a_pos, a_neg = placements(y, a, folds)
-    b_pos, b_neg = placements(y, b, folds)
+    (a_pos, a_neg), (b_pos, b_neg) = (placements(y, scores, folds) for scores in (a, b))
     d_pos, d_neg = a_pos - b_pos, a_neg - b_neg
-    law = scipy.stats.norm()
-    if grouped:
-        sizes, variance = _classes_of(units, y), _clustered_variance(y, d_pos, d_neg, units)
-        if variance > 0:
-            law = scipy.stats.t(min(sizes) - 1)
-    else:
-        _, variance = _delong(d_pos, d_neg)
-    areas, shared = (float(a_pos.mean()), float(b_pos.mean())), _shared(folds)
+    variance, counts, shared = _variance(y, d_pos, d_neg, units), _classes_of(units, y), _shared(folds)
+    areas, sizes = (float(a_pos.mean()), float(b_pos.mean())), [count / shared for count in counts]
+    degrees = min(counts) - 1 if grouped and variance > 0 else 0
 
-    def intervals() -> list[Interval]:
-        return [Interval(*_auroc_bounds(area, sizes[0] / shared, sizes[1] / shared, Z95), "score") for area in areas]
+    def bounds() -> list[Bounds]:
+        return [_auroc_bounds(area, sizes, Z95) for area in areas]
 
-    return paired_difference(areas, (d_pos, d_neg), shared * variance, intervals, law=law)
+    return paired_difference(areas, np.append(d_pos, d_neg), shared * variance, bounds, degrees)
 
 
 def paired_difference(
-    values: tuple[float, float],
-    moves: Sequence[NDArray[Any]],
-    variance: float,
-    intervals: Callable[[], Sequence[Interval]],
-    *,
-    law: Any,
+    values: tuple[float, float], moves: NDArray[Any], variance: float, bounds: Callable[[], Sequence[Any]], degrees: int
 ) -> tuple[float, float, float, float]:
     """Return the difference of two metrics of the same bags, its bounds, and the p-value of equality.
 
     `moves` are the influences of bags or groups on the difference: if all are 0, the two rank alike, and there is no
-    interval. `variance` is that of the difference, and `law` its distribution over its standard deviation. Without
-    variance, the `intervals` of the two metrics are combined as if independent.
+    interval. `variance` is that of the difference, and `degrees` those of Student's t, 0 for the normal law. Without
+    variance, the `bounds` of the two metrics, or their intervals, are combined as if independent.
     """
+    law = scipy.stats.t(degrees) if degrees > 0 else scipy.stats.norm()
     difference, quantile = values[0] - values[1], float(law.ppf(0.975))
-    if max(np.abs(part).max() for part in moves) < _ALIKE and abs(difference) < _ALIKE:
+    if np.abs(moves).max() < _ALIKE and abs(difference) < _ALIKE:
         return 0.0, 0.0, 0.0, 1.0
     if variance > _ALIKE**2:
         below = above = quantile * float(np.sqrt(variance))
     else:
-        a, b = intervals()
-        below = float(np.hypot(values[0] - a.low, b.high - values[1]))
-        above = float(np.hypot(a.high - values[0], values[1] - b.low))
+        (a_low, a_high, *_), (b_low, b_high, *_) = bounds()
+        below = float(np.hypot(values[0] - a_low, b_high - values[1]))
+        above = float(np.hypot(a_high - values[0], values[1] - b_low))
     towards_zero = below if difference > 0 else above
     p = float(2 * law.sf(abs(difference) / towards_zero * quantile))
     return difference, max(difference - below, -1.0), min(difference + above, 1.0), p
@@ -258,7 +239,7 @@ def fold_interval(
     numbers, units = units_of(folds, y.size)[0], units_of(groups, y.size)[0]
     parts = np.unique(numbers)[:, None] == numbers
     placed = [placements(y[inside], x[inside]) for inside in parts]
-    each = [_clustered_variance(y[inside], *both, units[inside]) for inside, both in zip(parts, placed)]
+    each = [_variance(y[inside], *both, units[inside]) for inside, both in zip(parts, placed)]
     mean = float(np.mean([of_pos.mean() for of_pos, _ in placed]))
     variance = _shared(folds, fold_count) * float(np.sum(each))
     if not variance > 0:
@@ -277,26 +258,20 @@ def _shared(folds: ArrayLike | None, fold_count: int | None = None) -> float:
     return 1.0 if count < 2 else 1 + count / ((fold_count or count) - 1)
 
 
-def _delong(of_pos: Scores, of_neg: Scores) -> tuple[float, float]:
-    """Return the mean placement and its DeLong variance (NaN if a class has one bag)."""
-    if of_pos.size < 2 or of_neg.size < 2:
-        return float(of_pos.mean()), float("nan")
-    variance = of_pos.var(ddof=1) / of_pos.size + of_neg.var(ddof=1) / of_neg.size
-    return float(of_pos.mean()), float(variance) if variance > _ALIKE**2 else 0.0
-
-
 def _classes_of(units: NDArray[np.intp], labels: Labels) -> tuple[int, int]:
-    """Return the numbers of groups with a positive bag and with a negative bag."""
+    """Return the numbers of units with a positive bag and with a negative bag."""
     return np.unique(units[labels == 1]).size, np.unique(units[labels == 0]).size
 
 
-def _auroc_bounds(area: float, positives: float, negatives: float, z: float) -> tuple[float, float]:
+def _auroc_bounds(area: float, sizes: Sequence[float], z: float) -> Bounds:
     """Return the score interval of an AUROC: Newcombe's method 5, whose V has the mean class size for both sizes."""
-    pairs = positives * negatives
-    return score_bounds(area, 1 / pairs, (positives + negatives) / (2 * pairs), z=z)
+    pairs = sizes[0] * sizes[1]
+    return score_bounds(area, 1 / pairs, sum(sizes) / (2 * pairs), z=z)
 
 
-def score_bounds(area: float, alone: float, shared: float, *, z: float, effect: float = 1.0) -> tuple[float, float]:
+def score_bounds(
+    area: float, alone: float, shared: float, *, z: float = Z95, effect: float = 1.0
+) -> tuple[float, float]:
     """Solve ``|area - x| = z sqrt(V(x))`` for x on both sides; `effect` is the design effect.
 
     ``V(x) = x (1 - x) [alone + (shared - alone) ((1 - x)/(2 - x) + x/(1 + x))]``, see
@@ -321,15 +296,17 @@ def score_bounds(area: float, alone: float, shared: float, *, z: float, effect: 
     return lower(area), 1.0 - lower(1.0 - area)
 
 
-def _clustered_variance(labels: Labels, of_pos: Scores, of_neg: Scores, units: NDArray[np.intp]) -> float:
-    """Return the variance of the mean placement with groups as independent units; NaN if a class has one group.
+def _variance(labels: Labels, of_pos: Scores, of_neg: Scores, units: NDArray[np.intp]) -> float:
+    """Return the variance of the mean placement over independent units; NaN if a class has one unit.
 
     Obuchowski (1997): centered placements add up within a group, and those of its positive and negative bags are
-    correlated. With one bag per group it is DeLong's variance.
+    correlated. With one bag per unit it is DeLong's variance.
     """
     units = np.unique(units, return_inverse=True)[1]
-    pos = np.bincount(units[labels == 1], weights=(of_pos - of_pos.mean()) / of_pos.size, minlength=units.max() + 1)
-    neg = np.bincount(units[labels == 0], weights=(of_neg - of_neg.mean()) / of_neg.size, minlength=units.max() + 1)
+    pos, neg = (
+        np.bincount(units[labels == label], weights=(placed - placed.mean()) / placed.size, minlength=units.max() + 1)
+        for label, placed in ((1, of_pos), (0, of_neg))
+    )
     positives, negatives = _classes_of(units, labels)
     if min(positives, negatives) < 2:
         return float("nan")

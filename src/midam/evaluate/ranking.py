@@ -190,6 +190,11 @@ def placements(labels: Labels, scores: Scores, folds: ArrayLike | None = None) -
     return of_pos, of_neg
 
 
+def fewer_resamples(bags: int) -> int:
+    """Return the resamples for one of many intervals: 2000, or less for more than 2000 bags, but at least 200."""
+    return int(np.clip(4_000_000 // bags, 200, 2000))
+
+
 def resampled_aurocs(
     labels: Labels, scores: Scores, units: NDArray[np.intp], *, seed: int, resamples: int
 ) -> NDArray[np.float64]:

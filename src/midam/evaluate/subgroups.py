@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import check_length, refuse_other_order
-from midam.evaluate.intervals import fewer_resamples
 from midam.evaluate.proportions import Estimate, auroc_estimate, called_right, difference
+from midam.evaluate.ranking import fewer_resamples
 from midam.lazy_imports import pandas as pd
 
 _MOST_LEVELS = 12
@@ -126,8 +126,8 @@ def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
     """Return the levels [N] of a column: each text is a level; many different numbers form four levels of equal size.
 
-    With more than 12 texts, the rarest are merged into one level, whose name states their number and sizes. Missing
-    values are a level too.
+    With more than 12 texts, the rarest are merged into one level, whose name states their number. Missing values are a
+    level too.
 
     Examples
     --------
@@ -150,10 +150,8 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
         exact = _brief([x for x in column[known] if isinstance(x, float)])
         texts = column[known].map(lambda x: exact(x) if isinstance(x, float) else str(x)).to_numpy()
         counts = pd.Series(texts).value_counts()
-        rare = counts[_MOST_LEVELS - 1 :] if len(counts) > _MOST_LEVELS else counts[:0]
-        low, high = (rare.min(), rare.max()) if len(rare) else (0, 0)
-        sizes = f"{low} to {high} bags" if low < high else f"{low} {'bag' if low == 1 else 'bags'} each"
-        levels[known] = [f"{_OTHER}{len(rare)} levels of {sizes})" if text in rare else text for text in texts]
+        rare = counts.index[_MOST_LEVELS - 1 :] if len(counts) > _MOST_LEVELS else ()
+        levels[known] = [f"{_OTHER}{len(rare)} levels)" if text in rare else text for text in texts]
     return levels.astype(np.str_)
 
 

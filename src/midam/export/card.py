@@ -52,7 +52,6 @@ def card_text(
         mean=mean_words(summary or {"members": len(run.model.members)}),
         methods=[part[f"{metric}_method"] for part in parts.values() if part.get(f"{metric}_method")],
         taken={row["method"]: row["weight"] for row in tried if row["weight"] > 0},
-        few=None if split is None else run.target.rests_on(parts[split]),
         attention=any(scorer.pooling.name.endswith("attention") for scorer in scorers_of(run.model)),
     )
     # The card contains no HTML; tags in names of the data are escaped.

@@ -41,15 +41,12 @@ class CardWords(NamedTuple):
     figures : sequence of (str, str)
         Rows of the page's table of metrics, and columns of the card's, after the main metric: name, and key in the
         summary, with a dot for nested keys. The console has those of `midam.report.terminal`.
-    batch : str
-        The bags of a training step; with fields `positive`, `negative` and `both`, their numbers.
     """
 
     task: str
     ranks: str
     predicts: str
     figures: Sequence[tuple[str, str]] = ()
-    batch: str = "{both} bags, those of different labels in turn"
 
 
 class Difference(NamedTuple):
@@ -169,8 +166,6 @@ class Target:
     """Name of the method of `linear_scores`."""
     ordered: ClassVar[str] = "that their labels order"
     """Which bags have a main metric, in words that follow "bags"."""
-    unordered: ClassVar[str] = "no two bags that their labels order"
-    """Which bags have no main metric, in words."""
     given: ClassVar[tuple[str, ...]] = ("groups", "predictions")
     """Parameters that user-defined metrics may have."""
     name_limits: ClassVar[tuple[int, int | None]] = (0, None)
@@ -216,10 +211,6 @@ class Target:
 
         Probabilities [N] or [N, C], numbers [N], or positions [N] in `predicted_names`; NaN if one is missing.
         """
-        return None
-
-    def rests_on(self, summary: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """Describe the bags that the metrics of a part depend on, if they are few; None if they are many."""
         return None
 
     @property
@@ -271,10 +262,7 @@ class Target:
     def check_rule(self, rule: str) -> None:
         """Refuse a threshold rule with a `ConfigError`; only two classes have a threshold."""
         if rule != "youden":
-            raise ConfigError(
-                f"Expected no `threshold` with the target {self.name!r}, got {rule!r}; leave it out: it is for two "
-                "classes."
-            )
+            raise ConfigError(f"Expected no `threshold` with the target {self.name!r}, got {rule!r}; leave it out.")
 
     def has_metric(self, values: NDArray[Any]) -> bool:
         """Return whether bags with these values have a main metric: by default, whether two values differ."""
@@ -381,14 +369,10 @@ class Target:
 
     def column(self, name: str) -> int:
         """Return the position of the score column of a class or label; raise a `ConfigError` for another name."""
-        if self.count == 1:
-            raise ConfigError(
-                f"Expected no class with the target {self.name!r}, which has one score, got {name!r}; leave it out."
-            )
-        name = name_of(name)
-        if name not in self.columns:
-            raise ConfigError(f"Expected a class of the run, got {name!r}; {nearest(name, self.columns)}")
-        return self.columns.index(name)
+        names = self.columns if self.count > 1 else ()
+        if name_of(name) not in names:
+            raise ConfigError(f"Expected a class of the run, got {name!r}; {nearest(name, names)}")
+        return names.index(name_of(name))
 
     def summarize(
         self,
@@ -422,11 +406,8 @@ class Target:
 
     def _outcome(self, bags: Bags) -> TargetLabels:
         if bags.outcome is None or bags.outcome.target != self.name:
-            got = "no labels" if bags.outcome is None and bags.labels is None else "others"
-            raise BagDataError(
-                f"Expected bags with labels of the target {self.name!r}, got {got} (in {bags.source}); name their "
-                "column with `label_column`."
-            )
+            got = f"Expected bags with labels of the target {self.name!r}, got others (in {bags.source})"
+            raise BagDataError(f"{got}; name their column with `label_column`.")
         return bags.outcome
 
 

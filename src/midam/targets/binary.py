@@ -39,7 +39,6 @@ class Binary(Target):
     objectives = ("minmax-auc", "pairwise", "bce")
     metric = "auroc"
     ordered = "of both classes"
-    unordered = "one class only"
     given = ("threshold", "probabilities", "groups")
     decided_figure = "brier"
     card = CardWords(
@@ -53,7 +52,6 @@ class Binary(Target):
             ("specificity (95% CI)", "at_threshold.specificity"),
             ("Brier score", "brier"),
         ),
-        "{positive} positive and {negative} negative bags",
     )
 
     def __init__(self, names: tuple[Any, ...] = ()) -> None:
@@ -76,11 +74,6 @@ class Binary(Target):
         """Read the probabilities [N] of the positive class."""
         probabilities = read_numbers(table["probability"])
         return None if np.isnan(probabilities).any() else probabilities
-
-    def rests_on(self, summary: Mapping[str, Any]) -> str | None:
-        """Describe the bags of the rarer class, if they are few."""
-        least = min(summary["positives"], summary["bags"] - summary["positives"])
-        return f"{least} bags of the rarer class" if least < FEW_BAGS else None
 
     def split(
         self, values: NDArray[Any], *, groups: Groups = None, fractions: Sequence[float], seed: int

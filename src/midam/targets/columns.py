@@ -14,8 +14,8 @@ from midam.evaluate.classes import (
     macro_auroc,
     macro_auroc_interval,
     one_against_rest,
+    paired_macro_auroc,
 )
-from midam.evaluate.concordance import paired_macro_auroc
 from midam.evaluate.decisions import LabelCalibrator, TemperatureCalibrator
 from midam.evaluate.metrics import auprc
 from midam.evaluate.proportions import Estimate, proportion
@@ -132,16 +132,11 @@ def describe_calls(codes: Scores, called: NDArray[np.int64], count: int, groups:
 
 
 def _remarks(names: Sequence[str], missing: NDArray[np.bool_], few: NDArray[np.bool_]) -> list[str]:
-    def listed(which: NDArray[np.bool_]) -> str:
-        return ", ".join(str(names[column]) for column in np.flatnonzero(which).tolist())
-
-    remarks = []
-    if missing.any():
-        remarks.append(f"No AUROC, and not in the macro AUROC: {listed(missing)} (no bags with it, or none without).")
-    if few.any():
-        consequence = "the intervals are wide and their coverage approximate"
-        remarks.append(f"Fewer than {FEW_BAGS} bags with or without a class: {listed(few)}; {consequence}.")
-    return remarks
+    kinds = (
+        (missing, "No AUROC, and not in the macro AUROC, as no bags have it, or none lack it:"),
+        (few, f"Fewer than {FEW_BAGS} bags with or without a class, so that intervals are wide and approximate:"),
+    )
+    return [f"{text} {', '.join(str(name) for name in np.array(names)[mask])}." for mask, text in kinds if mask.any()]
 
 
 class Multiclass(ColumnTarget):
@@ -164,10 +159,8 @@ class Multiclass(ColumnTarget):
         counts = np.bincount(self.strata(self.values(bags)), minlength=len(self.names))
         rare = [f"{name} ({count})" for name, count in zip(self.names, counts.tolist()) if count < LEAST_BAGS]
         if rare:
-            raise BagDataError(
-                f"Expected at least {LEAST_BAGS} training bags of each class, got fewer of {', '.join(rare)} (in "
-                f"{bags.source}); add bags, join classes, or leave such bags out."
-            )
+            got = f"Expected at least {LEAST_BAGS} training bags of each class, got fewer of {', '.join(rare)}"
+            raise BagDataError(f"{got} (in {bags.source}); add bags, join classes, or leave such bags out.")
 
     def table(self, values: NDArray[Any]) -> Scores:
         """Return 1 in the column of the bag's class, else 0."""
@@ -215,18 +208,12 @@ class Multilabel(ColumnTarget):
 
     def check(self, bags: Bags) -> None:
         """Refuse a label that fewer than two bags have, or that fewer than two bags lack."""
-        values = self.values(bags)
-        counts = [((values == 1).sum(axis=0)), ((values == 0).sum(axis=0))]
-        rare = [
-            f"{name} ({with_it} with, {without} without)"
-            for name, with_it, without in zip(self.names, *counts)
-            if min(with_it, without) < LEAST_BAGS
-        ]
-        if rare:
-            raise BagDataError(
-                f"Expected at least {LEAST_BAGS} training bags with and {LEAST_BAGS} without each label, got fewer of "
-                f"{', '.join(rare)} (in {bags.source}); add bags, or leave the column out of `label_column`."
-            )
+        counts = [(self.values(bags) == kind).sum(axis=0).tolist() for kind in (1, 0)]
+        known = [(name, *pair) for name, *pair in zip(self.names, *counts) if min(pair) < LEAST_BAGS]
+        if known:
+            rare = ", ".join(f"{name} ({with_it} with, {without} without)" for name, with_it, without in known)
+            got = f"Expected at least {LEAST_BAGS} training bags with and without each label, got fewer of {rare}"
+            raise BagDataError(f"{got} (in {bags.source}); add bags, or leave the column out of `label_column`.")
 
     def has_metric(self, values: NDArray[Any]) -> bool:
         """Return whether some label has bags with and without it."""

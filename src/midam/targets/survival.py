@@ -3,7 +3,6 @@
 The baseline is a Cox regression with a ridge on statistics of bags; inner folds can choose the ridge.
 """
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -175,10 +174,6 @@ class Survival(RankedTarget):
         """Names of the risk groups."""
         return RISKS
 
-    def rests_on(self, summary: Mapping[str, Any]) -> str | None:
-        """Describe the number of events."""
-        return f"{summary['events']} events"
-
     incomparable = "no bag has its event before the time of another"
 
     def strata(self, values: NDArray[Any]) -> NDArray[np.int64]:
@@ -201,18 +196,12 @@ class Survival(RankedTarget):
     def check(self, bags: Bags) -> None:
         """Refuse bags with fewer than two events, or without a bag whose time is later than another's event."""
         values = self.values(bags)
-        events = int(values[:, 1].sum())
-        if events < _LEAST_EVENTS:
-            got = "none: all are censored" if events == 0 else "one"
-            raise BagDataError(
-                f"Expected at least {_LEAST_EVENTS} training bags with the event, got {got} (in {bags.source}); check "
-                "the column of events: 1 is an event, 0 is censored."
-            )
+        if (events := int(values[:, 1].sum())) < _LEAST_EVENTS:
+            got = f"Expected at least {_LEAST_EVENTS} training bags with the event, got {events or 'none'}"
+            raise BagDataError(f"{got} (in {bags.source}); check the events: 1 is an event, 0 is censored.")
         if not self.has_metric(values):
-            raise BagDataError(
-                f"Expected a training bag with a time after the event of another, got none to rank (in {bags.source}); "
-                "check the column of times."
-            )
+            got = "Expected a training bag with a time after the event of another, got none to rank"
+            raise BagDataError(f"{got} (in {bags.source}); check the column of times.")
 
     def has_metric(self, values: NDArray[Any]) -> bool:
         """Return whether a pair can be compared."""
