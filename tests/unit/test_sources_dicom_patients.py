@@ -1,4 +1,4 @@
-"""Patients and sites that the headers of DICOM files state."""
+"""Patients, sites and tilts that the headers of DICOM files state."""
 
 import json
 import shutil
@@ -141,12 +141,16 @@ def test_images_of_several_patients_in_a_bag_are_in_doubt(tmp_path):
     assert probe(folder).attributes["file"]["doubt"] == "it holds images of 2 patients, by PatientID: A, B"
 
 
-def test_slices_of_a_tilted_gantry_are_read_as_they_are(tmp_path):
+def test_a_tilted_gantry_is_said(tmp_path):
     shifted = [[-20.0, 7.0 + 0.5 * number, 11.0 + 2 * number] for number in range(len(body(SHAPE)))]
-    save_series(tmp_path / "d" / "a", body(SHAPE), Modality="CT")
-    save_series(tmp_path / "d" / "c", body(SHAPE), Modality="CT", ImagePositionPatient=shifted)
-    bags = read_bags(tmp_path / "d", require_labels=False)
-    np.testing.assert_array_equal(bags[1][:, 0], body(SHAPE))
+    for name in ("a", "b"):
+        save_series(tmp_path / "d" / name, body(SHAPE), Modality="CT")
+    tilted = save_series(tmp_path / "d" / "c", body(SHAPE), Modality="CT", ImagePositionPatient=shifted)
+    assert probe(tilted).attributes["file"]["tilt"] == 14
+    assert "tilt" not in probe(tmp_path / "d" / "a").attributes["file"]
+    with pytest.warns(UserWarning, match=r"tilted in 1 of 3 scans, the first .*c by 14.: their slices are shifted"):
+        bags = read_bags(tmp_path / "d", require_labels=False)
+    np.testing.assert_array_equal(bags[2][:, 0], body(SHAPE))
 
 
 def x_rays(folder):

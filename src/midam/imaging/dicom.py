@@ -138,18 +138,18 @@ def _volume(frames: Sequence[Frame], axis: int | None, where: str, aside: int) -
         data[number] = pixels
     rows, columns = first.numbers("PixelSpacing")
     spacing = (distance, float(rows), float(columns))
-    doubt = doubt_of(frames, heights, distance) if len(frames) > 1 else ""
+    doubt, tilt = doubt_of(frames, heights, distance) if len(frames) > 1 else "", _tilt(frames, normal)
     facts = dicom_frames.slices_of(frames)
     if axis is None:
         # Positions along the normal, in the direction of the patient's nearest axis as DICOM counts it.
         facts["position_mm"] = (heights if steep == 2 else 0.0 - heights).round(3).tolist()
-        return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts)
+        return Volume(data, [spacing], doubt=doubt, aside=aside, slices=facts, tilt=tilt)
     affine = np.eye(4)
     affine[:3, :3] = np.stack([normal, down, across], axis=1) * spacing
     affine[:3, 3] = frames[0].numbers("ImagePositionPatient")
     # Coordinates grow to the left and the back in DICOM, to the right and the front in affines.
     volume = along(data, np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine, axis, where=where)
-    return replace(volume, doubt=doubt, aside=aside, slices=_slices_along(volume, facts, normal, axis))
+    return replace(volume, doubt=doubt, aside=aside, tilt=tilt, slices=_slices_along(volume, facts, normal, axis))
 
 
 def _slices_along(
@@ -189,6 +189,13 @@ def _patients(frames: Sequence[Frame]) -> str:
     """Return the doubt about images of several patients; "" if they are of one."""
     patients = sorted({frame.text(HEADER[0]) for frame in frames} - {""})
     return f"it holds images of {len(patients)} patients, by {HEADER[0]}: {listed(patients)}" if patients[1:] else ""
+
+
+def _tilt(frames: Sequence[Frame], normal: NDArray[np.float64]) -> float:
+    """Return the degrees between the normal of slices and the way from the first to the last."""
+    first, last = (frames[at].numbers("ImagePositionPatient") for at in (0, -1))
+    way, height = last - first, abs(float(np.dot(last - first, normal)))
+    return float(np.degrees(np.arccos(min(1.0, height / max(float(np.linalg.norm(way)), 1e-12))))) if height else 0.0
 
 
 def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> None:

@@ -26,6 +26,7 @@ _LARGEST, _SMALLEST = 1e37, 1e-30  # the largest intensity, and the smallest spa
 _MM = {"meter": 1e3, "micron": 1e-3}  # in the units of NIfTI; without one, it is the millimeter
 _TAIL = 64  # MiB that are read after the numbers of a packed file
 _STEPS = 256  # of float32, that a scan must have between its lowest and highest intensity
+_TILTED = 1.0  # degrees, below which a tilt is an error of rounding
 _FAINT = 1e-3  # of the span of a volume: a slice that varies by no more is empty
 # Directions of slices, rows and columns: rows to the feet or the back, columns to the left or the back, as in DICOM.
 _CODES = (("R", "I", "P"), ("A", "I", "L"), ("S", "P", "L"))
@@ -47,12 +48,14 @@ class Volume:
     slices: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # attributes of each slice, by name, [D]
     aside: int = 0  # images, such as scouts, that are not part of the volume
     flat: str = ""  # modality of images without a position
+    tilt: float = 0.0  # degrees by which the gantry was tilted, so that each slice is shifted against the one before
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Attributes of its file."""
         slices = {name: list(values) for name, values in self.slices.items()}
-        attributes = {"flat": self.flat, "doubt": self.doubt, "aside": self.aside, "slices": slices}
+        tilt = round(self.tilt) if self.tilt >= _TILTED else 0
+        attributes = {"flat": self.flat, "doubt": self.doubt, "aside": self.aside, "tilt": tilt, "slices": slices}
         return {name: value for name, value in attributes.items() if value}
 
     def cut(

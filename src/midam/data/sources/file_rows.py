@@ -148,7 +148,7 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     def with_key(key: str) -> list[tuple[Path, Any]]:
         return [(path, entry[key]) for path, entry in zip(paths, attributes) if key in entry]
 
-    doubts, aside, flat, resized = map(with_key, ("doubt", "aside", "flat", "resized"))
+    doubts, aside, flat, resized, tilted = map(with_key, ("doubt", "aside", "flat", "resized", "tilt"))
     all_of = f"of {len(paths)}"
     if doubts:
         first, doubt = doubts[0]
@@ -161,6 +161,10 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
         kinds = listed(sorted({str(kind) for _, kind in flat}))
         text = f"{len(flat)} {all_of} files or folders hold images without a position ({kinds})"
         warnings.warn(f"{text}: each image is an instance, in no order", Note, stacklevel=4)
+    if tilted:
+        first, degrees = tilted[0]
+        text = f"the gantry was tilted in {len(tilted)} {all_of} scans, the first {first} by {degrees}\N{DEGREE SIGN}"
+        warnings.warn(f"{text}: their slices are shifted against each other, which is not corrected", stacklevel=4)
     if resized:
         first, size = resized[0]
         text = f"slices of {len(resized)} {all_of} scans have another size than those of the run, the first {first} has"
