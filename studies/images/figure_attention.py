@@ -15,7 +15,6 @@ from midam.evaluate.pooled import PooledBags
 from midam.evaluate.predict import cpu_threads, predict
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import Explanation, explain_bag
-from midam.explain.layers import COLORS, weight_range
 from midam.explain.patches import Patches, patches_of, rasterize
 from midam.nn.scorer import BagEnsemble, BagScorer
 from midam.report.figures import new_figure
@@ -142,12 +141,12 @@ def draw(path: Path, shown: list[Shown]) -> None:
     grid: Any = figure.subplots(len(shown), 3, squeeze=False)
     scores = np.concatenate([one.found.instances.score for one in shown])
     weights = np.concatenate([one.found.relative_weight for one in shown])
-    scales = (Normalize(float(scores.min()), float(scores.max())), weight_range(weights))
+    scales = (Normalize(float(scores.min()), float(scores.max())), _weight_range(weights))
     for row, one in zip(grid, shown):
         row[0].imshow(one.pixels)
         for axes, values, scale in zip(row[1:], (one.found.instances.score, one.found.relative_weight), scales):
             raster = rasterize(one.patches, values, shape=one.pixels.shape[:2], scale=1.0)
-            axes.imshow(np.ma.masked_invalid(raster), cmap=COLORS, norm=scale, interpolation="nearest")
+            axes.imshow(np.ma.masked_invalid(raster), cmap="viridis", norm=scale, interpolation="nearest")
         row[0].set_ylabel(one.title, fontsize=10, fontweight="bold")
         for axes in row:
             axes.set_xticks([])
@@ -218,3 +217,9 @@ def _table(explained: list[_Explained]) -> list[str]:
         "which is how [an explanation](../docs/explain.md) ranks them. Where removing the largest weights does not "
         "lower the score, they do not mark what makes an image positive.",
     ]
+
+
+def _weight_range(relative: NDArray[np.floating[Any]]) -> Normalize:
+    """Return the scale of relative weights: from 0 to their 99th percentile, at least 2."""
+    high = float(np.percentile(relative, 99))
+    return Normalize(0.0, max(high if high >= 1 else float(relative.max()), 2.0))

@@ -1,11 +1,10 @@
-"""Labels of slices from label volumes, masks of slices and tables of marked instances."""
+"""Labels of slices from label volumes and tables of marked instances."""
 
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from tests.unit.test_sources_volumes import body, save_series
 
 from midam.cli import main
@@ -106,7 +105,7 @@ def test_a_table_names_slices_as_explain_does(scans):
     assert labels_of(bags, "c") == [0] * 7
 
 
-def test_masks_and_tables_of_dicom_slices(tmp_path, monkeypatch):
+def test_tables_of_dicom_slices(tmp_path, monkeypatch):
     pytest.importorskip("pydicom")
     monkeypatch.syspath_prepend(EXAMPLES)
     planted = pytest.importorskip("planted_scans")
@@ -118,17 +117,6 @@ def test_masks_and_tables_of_dicom_slices(tmp_path, monkeypatch):
     for line in lines[1:]:
         bag, number = line.split(",")[:2]
         assert np.flatnonzero(labels_of(by_table, bag)).tolist() == [int(number) - 1]
-        (tmp_path / "masks" / bag).mkdir(parents=True)
-        mask = np.zeros((96, 96), np.uint8)
-        Image.fromarray(mask).save(tmp_path / "masks" / bag / f"{(int(number) + 1) % 6:03d}.png")
-        mask[3, 4] = 1
-        Image.fromarray(mask).save(tmp_path / "masks" / bag / f"{int(number) - 1:03d}.png")
-    by_masks = label_by_masks(scans, tmp_path / "masks")
-    np.testing.assert_array_equal(by_masks.instance_labels, by_table.instance_labels)
-    for mask in (tmp_path / "masks" / bag).iterdir():
-        mask.rename(mask.with_name(f"mask{mask.name}"))
-    with pytest.raises(BagDataError, match=r"named like the files of slices, such as 00\d\.dcm, got mask00\d, mask00"):
-        label_by_masks(scans, tmp_path / "masks")
     sys.modules.pop("planted_scans")
 
 
@@ -143,7 +131,7 @@ def test_spans_mark_rows_of_a_table(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Expected a table of commas as text"),
+        ("", "Expected a CSV"),
         ("bag,x\na,1\n", "Expected the column bag, and instance"),
         ("bag,instance\nz,1\n", "Expected bags such as a, got 'z'"),
         ("bag,instance\na,1\na,7\n", r"Expected an instance of bag a \(5 instances\), got .*line 3"),
@@ -157,19 +145,15 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
         label_by_masks(Bags.from_list([np.zeros((5, 1))], [1], ids=["a"]), tmp_path / "marks.csv")
 
 
-def test_a_mask_of_a_file_of_frames_is_refused(tmp_path):
+def test_frames_of_one_file_are_marked_by_a_table(tmp_path):
     pydicom = pytest.importorskip("pydicom")
     path = save_series(tmp_path / "scans/a", body((1, 8, 9)), names=["a.dcm"]) / "a.dcm"
     file, frames = pydicom.dcmread(path), body((3, 8, 9))
     del file.ImagePositionPatient, file.ImageOrientationPatient
     file.Modality, file.NumberOfFrames, file.PixelData = "US", 3, frames.astype(np.uint16).tobytes()
     file.save_as(path)
-    (tmp_path / "masks/a").mkdir(parents=True)
-    Image.new("L", (9, 8), 255).save(tmp_path / "masks/a/a.png")
     with pytest.warns(Note, match="without a position"):
         bags = read_bags(tmp_path / "scans", require_labels=False)
-    with pytest.raises(BagDataError, match="frames of one file in a table, by their `frame_number`"):
-        label_by_masks(bags, tmp_path / "masks")
     (tmp_path / "marks.csv").write_text("bag,frame_number\na,2\n")
     assert label_by_masks(bags, tmp_path / "marks.csv").instance_labels.tolist() == [0, 1, 0]
 
@@ -183,7 +167,7 @@ def test_a_label_volume_named_like_scans_of_two_bags_is_refused(tmp_path):
         nibabel.save(nibabel.Nifti1Image(volume.astype(np.float32), np.eye(4)), tmp_path / f"{path}.nii.gz")
     (tmp_path / "list.csv").write_text("path,bag,label\np1/t1.nii.gz,p1,1\np1/t2.nii.gz,p1,1\np2/t1.nii.gz,p2,1\n")
     bags = read_bags(tmp_path / "list.csv")
-    with pytest.raises(BagDataError, match=r"for each image, got one for p1 and p2 .*t1\.nii\.gz.*as BAG/FILE"):
+    with pytest.raises(BagDataError, match=r"for each image, got one of p1 and p2 .*t1\.nii\.gz.*BAG/FILE"):
         label_by_masks(bags, tmp_path / "masks")
     (tmp_path / "masks" / "p2").mkdir()
     (tmp_path / "masks/t1.nii.gz").rename(tmp_path / "masks/p2/t1.nii.gz")

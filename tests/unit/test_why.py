@@ -15,11 +15,12 @@ from midam.errors import ConfigError
 from midam.evaluate import pooled
 from midam.explain import why
 from midam.explain.calls import decide
+from midam.explain.explanation import Features
 from midam.explain.page import calls_page
-from midam.explain.words import Features, calls_lines
+from midam.explain.words import bag_lines
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
-from midam.runs.typical import LEVELS, ordinary_values, percentiles
+from midam.runs.typical import ordinary_values
 from midam.settings import Settings
 
 NAMES = ["a", "b", "c", "d"]
@@ -27,8 +28,8 @@ NAMES = ["a", "b", "c", "d"]
 
 def features_of(bags):
     x = np.asarray(bags.instances)
-    typical, quantiles = np.median(x, axis=0), np.quantile(x, LEVELS, axis=0)
-    return Features(NAMES, np.array(NAMES), typical, x.mean(axis=0), quantiles)
+    typical, middle = np.median(x, axis=0), np.quantile(x, [0.25, 0.75], axis=0)
+    return Features(NAMES, np.array(NAMES), typical, x.mean(axis=0), middle)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,7 +48,9 @@ def test_bags_in_blocks_and_files_have_the_reasons_of_bags_in_memory(kind, monke
                 [np.nan if x[name] is None else x[name] for name in ("adds", "share", "without")] for x in (one, other)
             ]
             np.testing.assert_allclose(*numbers, rtol=1e-4, atol=1e-6)
-            assert [feature.name for feature in one["features"]] == [feature.name for feature in other["features"]]
+            assert [feature["name"] for feature in one["features"]] == [
+                feature["name"] for feature in other["features"]
+            ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,12 +68,12 @@ def test_scores_without_instances_and_features_are_those_of_the_changed_bags(kin
         for one in reasons:
             rest = left[left != one["instance"]]
             for feature in one["features"]:
-                row, at = x[one["instance"]].copy(), NAMES.index(feature.name)
-                assert (feature.value, feature.typical) == (row[at], features.typical[at])
-                row[at] = feature.typical
+                row, at = x[one["instance"]].copy(), NAMES.index(feature["name"])
+                assert (feature["value"], feature["typical"]) == (row[at], features.typical[at])
+                row[at] = feature["typical"]
                 (score,) = predict(model, Bags.from_list([np.concatenate([x[rest], row[None]])]))
-                np.testing.assert_allclose(feature.adds, before - score, rtol=1e-4, atol=2e-7)
-                assert feature.adds > 0
+                np.testing.assert_allclose(feature["adds"], before - score, rtol=1e-4, atol=2e-7)
+                assert feature["adds"] > 0
             left = rest
             if len(left):
                 (before,) = predict(model, Bags.from_list([x[left]]))
@@ -112,27 +115,27 @@ def test_called_bags_name_their_witness_and_its_heat(run):
     bags = planted(20, seed=1)
     found = why(run, bags)
     scores = predict(run.model, bags)
-    assert {one.index for one in found} == set(np.flatnonzero(scores >= run.threshold).tolist())
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    assert {one["index"] for one in found} == set(np.flatnonzero(scores >= run.threshold).tolist())
+    assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
     for one in found:
-        if one.index % 2:
-            first = one.instances[0]
-            (heat,) = (feature for feature in first.features if feature.name == "heat")
-            assert (first.instance, heat.percentile) == (2, 99.0)
-            assert heat.value > 5 > heat.quantiles[-1]
-        assert one.group == str(one.index // 2)
-        assert one.size == 6
-        assert one.called == "1"
+        if one["index"] % 2:
+            first = one["instances"][0]
+            (heat,) = (feature for feature in first["features"] if feature["name"] == "heat")
+            assert first["instance"] == 2
+            assert heat["value"] > 5 > heat["high"] > heat["typical"] > heat["low"]
+        assert one["group"] == str(one["index"] // 2)
+        assert one["size"] == 6
+        assert one["called"] == "1"
     assert len(why(run, bags, every=True, top=1)) == 20
 
 
 def test_a_bag_that_many_instances_carry_names_none(run):
     many = np.random.default_rng(3).normal([0, 8, 0], size=(100, 3))
     bags = Bags.from_list([many, planted(2)[1]], feature_names=["noise", "heat", "mode"])
-    carried, decided = sorted((one.to_dict() for one in why(run, bags)), key=lambda entry: entry["index"])
-    without = f"without the 3 that add most, the score would be {carried['instances'][-1]['without']:.3f}."
-    assert calls_lines([carried])[1:] == [f"  No instance stands out: {without}"]
-    assert calls_lines([decided])[1].startswith("  #2: ")
+    carried, decided = sorted(why(run, bags), key=lambda entry: entry["index"])
+    without = f"without the top 3, the score would be {carried['instances'][-1]['without']:.3f}."
+    assert bag_lines(carried)[1:] == [f"  No instance stands out: {without}"]
+    assert bag_lines(decided)[1].startswith("  #2: ")
     page = calls_page("Why", [carried, decided], bags, total=2)
     assert page.count("No instance stands out") == 1
     assert page.count("The instances that add most") == page.count("The instances that decided")
@@ -146,15 +149,10 @@ def test_ordinary_values_are_those_of_negative_bags_alone(run):
     assert known["typical"] == [np.median(negative)]
     assert known["ordinary"]["bags"] == "negative"
     assert known["ordinary"]["instances"] == 40
-    np.testing.assert_allclose(np.ravel(known["ordinary"]["quantiles"]), np.quantile(negative, LEVELS))
-    assert set(run.data["ordinary"]) == {"bags", "instances", "means", "quantiles"}
+    np.testing.assert_allclose(np.ravel(known["ordinary"]["middle"]), np.quantile(negative, [0.25, 0.75]))
+    assert set(run.data["ordinary"]) == {"bags", "instances", "means", "middle"}
     assert ordinary_values(outcome_bags("continuous"))["ordinary"]["bags"] == "all"
     assert ordinary_values(Bags.from_list(np.zeros((2, 1, 3, 4, 4)), [0, 1]))["ordinary"] is None
-
-
-def test_percentiles_of_values_that_repeat():
-    quantiles = np.array([0.0, 0.0, 0.0, 0.0, 2.0, 5.0, 9.0])
-    np.testing.assert_allclose(percentiles(np.array([-1.0, 0.0, 2.0, 7.0, 10.0]), quantiles), [1, 25.5, 75, 97, 99])
 
 
 def test_a_category_is_one_feature_with_its_share():
@@ -181,10 +179,10 @@ def test_covariates_and_several_classes_count():
     model = BagClassifier(epochs=5, members=2).fit(several, classes)
     found, scores = why(model.to_run(), several), predict(model.model_, several)
     assert len(found) == 45
-    assert {one.explained for one in found} == {"0", "1", "2"}
+    assert {one["explained"] for one in found} == {"0", "1", "2"}
     for one in found[:5]:
-        assert one.threshold is None
-        assert one.score == pytest.approx(scores[one.index].max(), rel=1e-5)
+        assert one["threshold"] is None
+        assert one["score"] == pytest.approx(scores[one["index"]].max(), rel=1e-5)
 
 
 def test_a_run_without_a_threshold_is_refused(run):

@@ -12,14 +12,16 @@ from midam.data.bags import Bags
 from midam.data.sources.inputs import rows_of
 from midam.errors import ConfigError, plural, require_counts
 from midam.evaluate.calibrate import BinaryDecision
-from midam.explain.calls import TOP, explain_calls, require_called
+from midam.explain.calls import TOP, by_score, explain_calls, require_called
 from midam.explain.page import calls_csv, calls_page
-from midam.explain.words import calls_lines, splits_text
+from midam.explain.words import bag_lines, splits_text
 from midam.files import is_stream, write_text
 from midam.report.program import say
 from midam.report.terminal import BagProgress
 from midam.runs.apply import settings_for
 from midam.runs.loaded import LoadedRun
+
+_LISTED = 10  # bags in the console
 
 
 class CallList:
@@ -44,17 +46,15 @@ class CallList:
     def write(self, bags: Bags, part: range, scores: NDArray[np.float64], console: Console) -> None:
         """Explain the bags at the positions `part`, which have these scores [n] or [n, C], and write both files."""
         called = np.ones(len(part)) if self._decision is None else self._decision.call(scores)
-        index = np.arange(len(bags))[part][np.flatnonzero(called)]
-        of_all = np.full((len(bags), *scores.shape[1:]), np.nan)
-        of_all[part] = scores
+        bags, index = bags.subset(part), np.flatnonzero(called)
         settings = settings_for(self._run, self._options.data, **self._options.values).data
         origins = rows_of(self._options.data, bags.ids[index].tolist(), settings) if len(index) else {}
         entries: list[dict[str, Any]] = []
         with BagProgress("explaining", bags.sizes[index], console=console) as bar:
-            for bag in explain_calls(self._run, bags, index, of_all, top=self._top, origins=origins):
+            for bag in explain_calls(self._run, bags, index, scores, top=self._top, origins=origins):
                 bar.update(len(entries))
-                entries.append(bag.to_dict())
-        self._entries = sorted(entries, key=lambda entry: (-entry["score"], entry["index"]))
+                entries.append(bag)
+        self._entries = by_score(entries)
         typed = self._options.out is not None
         write_text(self.table, calls_csv(self._entries), typed=typed)
         page = calls_page(f"Why: {Path(self._options.data).name}", self._entries, bags, total=len(part))
@@ -65,6 +65,6 @@ class CallList:
         which = "explained" if self._decision is None else "called positive"
         known = f" ({splits})" if (splits := splits_text(self._entries)) else ""
         say(f"{len(self._entries)} of {plural(total, 'bag')} {which}{known}: {self.table}, {self.page}")
-        for line in calls_lines(self._entries):
+        for line in (line for entry in self._entries[:_LISTED] for line in bag_lines(entry)):
             say(line)
         return {"table": self.table, "page": self.page, "bags": self._entries}

@@ -5,8 +5,7 @@ if the file states the width of level 0. An annotation is a GeoJSON of polygons 
 `midam explain` write them. Both are named like the file of the patches, or like the bag.
 
 A label volume is a NIfTI file with the slices of a scan, named like its file or the bag: a slice is positive if it
-holds a voxel above 0. Masks of slices are images in a folder that is named like the bag or its file, each with the name
-of its slice's file; a slice without a mask is 0. A mask may also be named BAG/FILE; it belongs to one bag.
+holds a voxel above 0. A mask may also be named BAG/FILE; it belongs to one bag.
 
 A table (CSV) has a row for each marked instance, with the column ``bag`` and columns that name the instance as the CSV
 of `midam explain` does: ``instance`` (its number), ``instance_number``, ``slice_index``, ``slice_file`` and more. With
@@ -25,15 +24,15 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.sources.file_names import file_name
 from midam.data.sources.file_rows import SLICE_COLUMNS, SLICES, BagFile, files_of, instance_columns
-from midam.errors import BagDataError, DataNotFoundError, Note, first_line, listed, path_of, plural
+from midam.errors import BagDataError, Note, first_line, listed, path_of, plural
 from midam.explain.patches import Patches, patches_of
 from midam.imaging.images import covered, read_pixels
 from midam.imaging.volumes import PLANES, read_volume
 from midam.lazy_imports import pandas as pd
 from midam.reading import parse_json, read_text
 
-_ANNOTATIONS, _IMAGES = (".geojson", ".json"), (".png", ".jpg", ".jpeg", ".tif", ".tiff")
-_MASKS = (*_IMAGES, *_ANNOTATIONS)
+_ANNOTATIONS = (".geojson", ".json")
+_MASKS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", *_ANNOTATIONS)
 _VOLUMES, _SPAN = (".nii", ".nii.gz"), ("first", "last")
 _FINE, _ALIKE = 16, 0.02  # cells of a raster across a patch; relative difference of two scales
 _TINY = 1e-6  # of a pixel, for rounding
@@ -56,21 +55,22 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bag
 
     Raises
     ------
-    DataNotFoundError, BagDataError
+    BagDataError
         If there is no such folder, or no mask for any bag; if a mask cannot be read, or does not fit its image.
     """
     folder = path_of(folder, "a folder of masks")
+    labels = np.full(len(bags.instances), np.nan, np.float32)
+    if bags.labels is not None:
+        labels[bags.rows()] = np.repeat(np.where(bags.labels == 0, 0, np.nan), bags.sizes)
     if folder.is_file():
-        return _label_by_table(bags, folder)
-    if not folder.is_dir():
-        raise DataNotFoundError(f"Expected a folder of masks, got none (in {folder}); name the right one.")
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in _MASKS]
-    files = {path.relative_to(folder).with_name(file_name(path)).as_posix(): path for path in paths}
-    labels, image_of = np.full(len(bags.instances), np.nan, np.float32), dict[Path, str]()
+        _mark_by_table(bags, folder, labels)
+        return bags.replace(instance_labels=labels)
+    paths = [path for path in sorted(folder.rglob("*")) if path.name.lower().endswith((*_MASKS, *_VOLUMES))]
+    flat = (path for path in paths if path.suffix.lower() in _MASKS)
+    files = {path.relative_to(folder).with_name(file_name(path)).as_posix(): path for path in flat}
+    image_of = dict[Path, str]()
     for index, bag in enumerate(bags.ids.tolist()):
         inside = labels[int(bags.starts[index]) :][: int(bags.sizes[index])]
-        if bags.labels is not None and bags.labels[index] == 0:
-            inside[:] = 0
         if (slices := _slice_labels(bags, index, folder, image_of)) is not None:
             inside[:] = np.where(np.isnan(slices), inside, slices)
             continue
@@ -81,12 +81,9 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bag
                 _claim(image_of, path, names[0] if placed[1:] else bag)
                 inside[patches.instances] = _marked(patches, path) >= share  # None: all
     if not image_of:
-        raise BagDataError(
-            f"Expected masks of patches or slices, named like the files or bags, such as {bags.ids[0]}.png, "
-            f"{bags.ids[0]}.geojson or {bags.ids[0]}.nii.gz, got none (in {folder}); name them so."
-        )
-    masks = (path for path in sorted(folder.rglob("*")) if path.name.lower().endswith((*_MASKS, *_VOLUMES)))
-    if spare := [path for path in masks if image_of.keys().isdisjoint((path, *path.parents))]:
+        named = f"named like the files or bags, such as {bags.ids[0]}.png"
+        raise BagDataError(f"Expected masks of patches or slices, {named}, got none (in {folder}); name them so.")
+    if spare := [path for path in paths if image_of.keys().isdisjoint((path, *path.parents))]:
         text = f"{plural(len(spare), 'mask')} of no bag in the data, the first {spare[0].relative_to(folder)}"
         warnings.warn(f"{text} (in {folder})", Note, stacklevel=3)
     return bags.replace(instance_labels=labels)
@@ -96,8 +93,7 @@ def _claim(image_of: dict[Path, str], path: Path, image: str) -> None:
     """Note the image or bag that a mask belongs to; refuse it if it is also named like another one."""
     if (other := image_of.setdefault(path, image)) != image:
         raise BagDataError(
-            f"Expected a mask for each image, got one for {other} and {image} (in {path}); name masks as the bags, "
-            "with their folders, or as BAG/FILE."
+            f"Expected one mask for each image, got one of {other} and {image} (in {path}); use BAG/FILE."
         )
 
 
@@ -125,10 +121,8 @@ def _scale_of(patches: Patches, shape: tuple[int, ...], path: Path) -> float:
     elif right <= shape[1] and low <= shape[0]:
         return 1.0
     size = f"{width} x {height}" if width is not None else f"at least {right:.0f} x {low:.0f}"
-    raise BagDataError(
-        f"Expected a mask of the whole image, {size} pixels or smaller in proportion, got {shape[1]} x {shape[0]} (in "
-        f"{path}); write it in the proportions of the image."
-    )
+    wanted = f"Expected a mask of the whole image, {size} pixels or smaller in proportion"
+    raise BagDataError(f"{wanted}, got {shape[1]} x {shape[0]} (in {path}); write it so.")
 
 
 def _raster(path: Path, patches: Patches, scale: float) -> NDArray[np.bool_]:
@@ -170,34 +164,19 @@ def _polygons(path: Path) -> Iterator[list[NDArray[np.float64]]]:
                 if arrays:
                     yield arrays
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-        raise BagDataError(
-            f"Expected a GeoJSON of polygons in pixels of level 0, got something else (in {path}); export it again."
-        ) from None
+        wanted = "a GeoJSON of polygons in pixels of level 0"
+        raise BagDataError(f"Expected {wanted}, got something else (in {path}); export it again.") from None
 
 
 def _slice_labels(bags: Bags, index: int, folder: Path, image_of: dict[Path, str]) -> NDArray[np.float32] | None:
-    """Return labels [n] of the slices of a bag, NaN for those of a file without masks; None without any mask."""
-    bag, columns = str(bags.ids[index]), instance_columns(bags, index)
-    labels = np.full(int(bags.sizes[index]), np.nan, np.float32)
+    """Return labels [n] of the slices of a bag, NaN for those of a file without a volume; None without any volume."""
+    bag, labels = str(bags.ids[index]), np.full(int(bags.sizes[index]), np.nan, np.float32)
     for file in (file for file in files_of(bags, index) if file.attributes.get("file", {}).get(SLICES)):
-        names = (f"{bag}/{file.stem}", file.stem, bag)
-        volumes = [path for name in names for suffix in _VOLUMES if (path := folder / f"{name}{suffix}").is_file()]
-        folders = [path for name in names if "slice_file" in columns and (path := folder / name).is_dir()]
-        rows = slice(file.rows.start, file.rows.stop)
-        for path in (volumes or folders)[:1]:
+        paths = [folder / f"{name}{suffix}" for name in (f"{bag}/{file.stem}", file.stem, bag) for suffix in _VOLUMES]
+        if (path := next((path for path in paths if path.is_file()), None)) is not None:
             _claim(image_of, path, bag)  # a label volume may belong to several scans of a bag
-        if volumes:
-            labels[rows] = _of_volume(volumes[0], file, np.asarray(bags.places(index))[rows, 0].astype(np.int64))
-        elif folders:
-            masks = {file_name(path): path for path in folders[0].iterdir() if path.suffix.lower() in _IMAGES}
-            of_slices = [masks.get(file_name(Path(name))) for name in columns["slice_file"][rows]]
-            if not any(of_slices) or "frame_number" in columns:
-                raise BagDataError(
-                    f"Expected masks named like the files of slices, such as {columns['slice_file'][rows.start]}, got "
-                    f"{listed(sorted(masks)) or 'none'} (in {folders[0]}); name them so, and frames of one file in a "
-                    "table, by their `frame_number`."
-                )
-            labels[rows] = [path is not None and (read_pixels(path, ground="black") > 0).any() for path in of_slices]
+            rows = slice(file.rows.start, file.rows.stop)
+            labels[rows] = _of_volume(path, file, np.asarray(bags.places(index))[rows, 0].astype(np.int64))
     return None if np.isnan(labels).all() else labels
 
 
@@ -212,32 +191,23 @@ def _of_volume(path: Path, file: BagFile, numbers: NDArray[np.int64]) -> NDArray
         # The file counts its slices the other way: by its affine they must lie where those of the scan lie.
         got = "" if np.allclose(known["position_mm"], volume.slices["position_mm"], atol=1) else "others by its affine"
     if got:
-        raise BagDataError(
-            f"Expected a label volume with the {count} slices of {file.name}, got {got} (in {path}); resample it to "
-            "the scan, with the affine of the scan."
-        )
+        wanted = f"Expected a label volume with the {count} slices of {file.name}"
+        raise BagDataError(f"{wanted}, got {got} (in {path}); resample it to the scan, with its affine.")
     return marked[numbers]
 
 
-def _label_by_table(bags: Bags, path: Path) -> Bags:
-    """Return bags with labels of instances from a table.
-
-    In a bag with a row, all other instances are 0. Bags without one are unknown, but 0 if their label is 0.
-    """
+def _mark_by_table(bags: Bags, path: Path, labels: NDArray[np.float32]) -> None:
+    """Write the labels of the instances of bags that have a row in a table: those of no row are 0."""
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except ValueError as error:
-        raise BagDataError(
-            f"Expected a table of commas as text (UTF-8), got {first_line(error)} (in {path}); save it as CSV."
-        ) from None
+        raise BagDataError(f"Expected a CSV (UTF-8), got {first_line(error)} (in {path}); save it again.") from None
     names = [name for name in frame.columns if name in ("instance", "file", *SLICE_COLUMNS)]
     spans = [*_SPAN] if {*_SPAN} <= {*frame.columns} else []
     if "bag" not in frame.columns or not names + spans:
-        raise BagDataError(
-            f"Expected the column bag, and instance, instance_number, slice_index, slice_file, or first and last, got "
-            f"{listed([*frame.columns])} (in {path}); name the columns so."
-        )
-    labels, rows = np.full(len(bags.instances), np.nan, np.float32), dict(list(frame.groupby("bag")))
+        wanted = "instance, instance_number, slice_index, slice_file, or first and last"
+        raise BagDataError(f"Expected the column bag, and {wanted}, got {listed([*frame.columns])} (in {path}).")
+    rows = dict(list(frame.groupby("bag")))
     others = sorted({*map(str, rows)} - {*bags.ids.tolist()})
     if len(others) == len(rows):
         raise BagDataError(f"Expected bags such as {bags.ids[0]}, got {next(iter(rows), 'none')!r} (in {path}).")
@@ -248,9 +218,6 @@ def _label_by_table(bags: Bags, path: Path) -> Bags:
         inside = slice(int(bags.starts[index]), int(bags.starts[index] + bags.sizes[index]))
         if bag in rows:
             labels[inside] = _of_rows(bags, index, rows[bag][names + spans], path)
-        elif bags.labels is not None and bags.labels[index] == 0:
-            labels[inside] = 0
-    return bags.replace(instance_labels=labels)
 
 
 def _of_rows(bags: Bags, index: int, rows: "pd.DataFrame", path: Path) -> NDArray[np.bool_]:
@@ -268,9 +235,10 @@ def _of_rows(bags: Bags, index: int, rows: "pd.DataFrame", path: Path) -> NDArra
             else:
                 one &= texts.get(str(name), np.full(size, "")) == value.strip()
         if not one.any():
-            raise BagDataError(
-                f"Expected an instance of bag {bags.ids[index]} ({size} instances), got {dict(row)} (in {path}, line "
-                f"{int(str(line)) + 2}); correct it, or remove the line."
+            wanted, where = (
+                f"an instance of bag {bags.ids[index]} ({size} instances)",
+                f"{path}, line {int(str(line)) + 2}",
             )
+            raise BagDataError(f"Expected {wanted}, got {dict(row)} (in {where}); correct the line.")
         marked |= one
     return marked

@@ -6,31 +6,28 @@ loses when this value of this instance becomes the typical one (occlusion). Bags
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError, require_counts
 from midam.evaluate.pooled import PooledBags, Scores, pooled_groups
 from midam.evaluate.predict import prepared
-from midam.explain.explanation import Origins, known_columns
-from midam.explain.words import Features, TellingFeature
+from midam.explain.explanation import Features, Origins, TellingFeature, known_columns, named
 from midam.runs.loaded import LoadedRun, predict_run
 
 _LITTLE = 0.1  # of what the removal of another listed instance takes away
-_TRIED = 5  # instances besides those that are listed
+_TRIED, _FEATURES = 5, 3  # instances besides those that are listed; features of an instance
 
 
 def decide(
     whole: PooledBags, bags: Bags, features: Features | None, *, threshold: float | None, top: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield, for each bag, the arguments of `DecidingInstance` but for its place; at most `top` of them.
+    """Yield, for each bag, at most `top` instances with their numbers and features, see `why`.
 
     An instance is listed if the bag is still at the `threshold` without those before it, or if it takes at least a
     tenth of what another one takes.
@@ -57,10 +54,11 @@ def decide(
         reasons = []
         for k, pick in enumerate(picks[:, bag].tolist()):
             if pick >= 0:
-                rest_score = float(without[k][bag])
+                left = float(without[k][bag])
                 numbers: dict[str, Any] = {"adds": float(added[pick]), "share": float(shares[k, bag])}
-                numbers |= {"without": None if math.isnan(rest_score) else rest_score}
-                reasons.append({"instance": pick - int(starts[bag]), **numbers, "features": telling[k].get(bag, ())})
+                numbers["without"] = None if math.isnan(left) else left
+                features_of = [feature._asdict() for feature in telling[k].get(bag, ())]
+                reasons.append({"instance": pick - int(starts[bag]), **numbers, "features": features_of})
         yield reasons
 
 
@@ -97,12 +95,10 @@ def _telling(
     bag = np.flatnonzero(pick >= 0)
     if features is None or not len(bag):
         return {}
-
-    def losses(x: torch.Tensor, at: NDArray[np.int64]) -> Scores:
-        return score[bag[at]] - rest.with_instance(bag[at], x)
-
     before = np.cumsum(bags.sizes) - bags.sizes
-    return dict(zip(bag.tolist(), features.telling(bags.gather(bags.starts[bag] + pick[bag] - before[bag]), losses)))
+    rows = bags.gather(bags.starts[bag] + pick[bag] - before[bag])
+    telling = features.telling(rows, lambda x, at: score[bag[at]] - rest.with_instance(bag[at], x), most=_FEATURES)
+    return dict(zip(bag.tolist(), telling))
 
 
 def _shares(whole: PooledBags, added: NDArray[np.float32], picks: NDArray[np.int64], score: Scores) -> Scores:
@@ -123,101 +119,9 @@ def _shares(whole: PooledBags, added: NDArray[np.float32], picks: NDArray[np.int
 TOP = 3  # instances of a bag
 
 
-@dataclass(frozen=True)
-class DecidingInstance:
-    """An instance that raised the score of its bag.
-
-    Attributes
-    ----------
-    instance : int
-        Its position in the bag, from 0.
-    columns : mapping
-        Facts about it from its file: line or row of a table; file; number and position of a slice.
-    place : tuple of float
-        Its coordinates; empty if unknown.
-    adds : float
-        The score of the bag minus its score without this instance; for a single instance, the score.
-    share : float
-        Part of the score that it carries, in [0, 1], see `midam.explain.calls`.
-    without : float or None
-        Score of the bag without this instance and those before it in the list; None if it then has no instance.
-    features : tuple of TellingFeature
-        The features that tell, at most three; empty for pictures, and for more than 512 features.
-
-    Examples
-    --------
-    >>> one = DecidingInstance(3, {"line": 17}, (), adds=0.1, share=0.6, without=0.2)
-    >>> f"line {one.columns['line']}: {one.share:.0%} of the score"
-    'line 17: 60% of the score'
-    """
-
-    instance: int
-    columns: Mapping[str, Any]
-    place: tuple[float, ...]
-    adds: float
-    share: float
-    without: float | None
-    features: tuple[TellingFeature, ...] = ()
-
-
-@dataclass(frozen=True)
-class CalledBag:
-    """A bag and the instances that made its score.
-
-    Attributes
-    ----------
-    bag, index, group : str, int, str or None
-        Id, position in the bags, and group.
-    split : str or None
-        Part of the run that holds a bag with these instances: train, val or test; None for a new bag.
-    score, probability : float, float or None
-        Score, and probability if the run gives one; of the explained class, if there are several.
-    called : str or None
-        The predicted class by its name; None without a decision, or if the prediction is no class.
-    predicted : mapping
-        Other predictions by their name, such as "grade" or "number".
-    threshold : float or None
-        Score from which on a bag is called positive; None without one.
-    explained : str or None
-        Class or label whose score is explained, if there are several.
-    size : int
-        Number of instances.
-    instances : tuple of DecidingInstance
-        The instances that raise the score, the one with the largest share first.
-
-    Examples
-    --------
-    >>> facts = {"group": None, "probability": None, "called": "1", "threshold": 0.5, "explained": None}
-    >>> bag = CalledBag("a", 0, split=None, score=0.9, size=4, predicted={}, instances=(), **facts)
-    >>> bag.score >= bag.threshold, bag.to_dict()["instances"]
-    (True, [])
-    """
-
-    bag: str
-    index: int
-    group: str | None
-    split: str | None
-    score: float
-    probability: float | None
-    called: str | None
-    predicted: Mapping[str, Any]
-    threshold: float | None
-    explained: str | None
-    size: int
-    instances: tuple[DecidingInstance, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entries as plain values, for JSON."""
-        instances = []
-        for one in self.instances:
-            features = [feature._asdict() for feature in one.features]
-            instances.append({**vars(one), "columns": dict(one.columns), "features": features})
-        return {**vars(self), "instances": instances}
-
-
 def why(
     run: LoadedRun, bags: Bags, *, top: int = TOP, every: bool = False, origins: Origins = MappingProxyType({})
-) -> list[CalledBag]:
+) -> list[dict[str, Any]]:
     """Return why bags were called positive: their deciding instances, and what is unusual about these.
 
     Parameters
@@ -234,8 +138,15 @@ def why(
 
     Returns
     -------
-    list of CalledBag
-        The highest score first.
+    list of dict
+        The highest score first, as in ``midam predict --why --json``. Entries of a bag: "bag", "index" (its position),
+        "group", "split" (train, val or test; None for a new bag), "score", "threshold", "probability", "called" (the
+        predicted class), "predicted" (other predictions), "explained" (the class or label whose score is explained, if
+        there are several), "size", and "instances", the one with the largest share first. These have "instance" (the
+        position in the bag), "columns" (line, file, slice), "place" (coordinates), "adds" (the score of the bag minus
+        its score without the instance), "share" (part of the score that it carries, in [0, 1]), "without" (score of the
+        bag without it and those before it; None if it then has no instance), and "features", see
+        `midam.explain.TellingFeature`: at most three; none of pictures and of more than 512 features.
 
     Raises
     ------
@@ -249,8 +160,8 @@ def why(
     >>> x[::2, 3, 1] += 6
     >>> bags = Bags.from_list(x, [1, 0] * 20, feature_names=["noise", "heat"])
     >>> run = MIDAMClassifier(epochs=20, members=1, seed=0).fit(bags, bags.labels).to_run()
-    >>> first = why(run, bags, every=True)[0]
-    >>> first.instances[0].instance, first.instances[0].features[0].name
+    >>> first = why(run, bags, every=True)[0]["instances"][0]
+    >>> first["instance"], first["features"][0]["name"]
     (3, 'heat')
     """
     require_called(run, every=every)
@@ -258,28 +169,24 @@ def why(
     scores, index = predict_run(run, bags)[0], np.arange(len(bags))
     if run.threshold is not None and not every:
         index = np.flatnonzero(scores >= run.threshold)
-    entries = explain_calls(run, bags, index, scores, top=top, origins=origins)
-    return sorted(entries, key=lambda entry: (-entry.score, entry.index))
+    return by_score(explain_calls(run, bags, index, scores, top=top, origins=origins))
+
+
+def by_score(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return entries of bags, the highest score first."""
+    return sorted(entries, key=lambda entry: (-entry["score"], entry["index"]))
 
 
 def require_called(run: LoadedRun, *, every: bool) -> None:
     """Refuse a run of two classes without a threshold, unless `every` bag is explained."""
     if run.target.name == "binary" and run.threshold is None and not every:
-        raise ConfigError(
-            f"Expected a run with a threshold, got none (in {run.source}): too few bags were held out to choose one; "
-            "explain all bags."
-        )
+        reason = "too few bags were held out to choose one"
+        raise ConfigError(f"Expected a run with a threshold, got none (in {run.source}): {reason}; explain all bags.")
 
 
 def explain_calls(
-    run: LoadedRun,
-    bags: Bags,
-    index: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    *,
-    top: int = TOP,
-    origins: Origins = MappingProxyType({}),
-) -> Iterator[CalledBag]:
+    run: LoadedRun, bags: Bags, index: NDArray[np.int64], scores: NDArray[np.float64], *, top: int, origins: Origins
+) -> Iterator[dict[str, Any]]:
     """Yield why the bags at the positions `index` have their scores, by score column, else in their order.
 
     The bags are `midam.evaluate.predict.prepared`, `scores` [N] or [N, C] those of all of them.
@@ -296,7 +203,9 @@ def explain_calls(
             pooled = PooledBags(run.model, part, column=explained, chunk_size=run.settings.run.chunk_size)
             reasons = decide(pooled, part, features, threshold=run.threshold, top=top)
             for i, of_bag in zip(chosen.tolist(), reasons):
-                yield CalledBag(**facts(i), instances=_named(bags, i, of_bag, origins))
+                known, places = known_columns(bags, i, origins), bags.places(i)
+                instances = [named(one["instance"], places, known) | one for one in of_bag]
+                yield {**facts(i), "instances": instances}
 
 
 def explained_columns(run: LoadedRun, scores: NDArray[np.float64], label: str | None = None) -> NDArray[np.int64]:
@@ -333,19 +242,3 @@ def bag_facts(
         }
 
     return facts
-
-
-def _named(bags: Bags, index: int, reasons: Sequence[dict[str, Any]], origins: Origins) -> tuple[DecidingInstance, ...]:
-    """Return the instances with what the source of the bag knows about them."""
-    columns = known_columns(bags, index, origins)
-    if len(set(columns.get("file", ()))) == 1 and bags.sources is None:
-        columns.pop("file")
-    places = bags.places(index)
-    return tuple(
-        DecidingInstance(
-            **reason,
-            columns={name: rows[reason["instance"]] for name, rows in columns.items()},
-            place=() if places is None else tuple(float(x) for x in places[reason["instance"]]),
-        )
-        for reason in reasons
-    )

@@ -1,8 +1,8 @@
 """The instances of a bag, ranked by their contribution to its score."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,26 +11,128 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
+from midam.data.batch import WholeBatch, instance_tensor
 from midam.data.brief import BriefRepr
 from midam.data.instance_labels import labels_of
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import BagDataError
-from midam.evaluate.pooled import PooledBags
+from midam.evaluate.pooled import MOST_NUMBERS, PooledBags
 from midam.evaluate.predict import InstancePass, InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
-from midam.explain.words import Features, TellingFeature, instance_text
+from midam.explain.words import instance_text
 from midam.nn.scorer import BagEnsemble, BagScorer, column_of
-from midam.runs.instance_files import write_bag
 from midam.settings import usual_chunk
 
 Origins = Mapping[str, Mapping[str, Sequence[Any]]]
 Parts = Callable[[int, NDArray[np.float64]], NDArray[Any] | None]  # see `midam.explain.raw.RawFiles.parts`
-FEATURES_SHOWN = 5  # for each instance
+FEATURES_SHOWN, _TELLING = 5, 0.1  # for each instance; part of what the first adds below which none is shown
 LABEL = "instance_label"
 # Top instances whose parts are explained; parts of a picture along each side, and windows around their peak.
 LARGE, PARTS, _NEAR = 4, 8, 5
-_EVEN, _LITTLE = 0.1, 0.01  # of the uniform weight, and of the score: less does not stand out
 _LEAST_SHARE = 0.05  # of the largest contribution: the parts of others are not explained
+
+
+Losses = Callable[[torch.Tensor, NDArray[np.int64]], NDArray[np.float64]]
+
+
+class TellingFeature(NamedTuple):
+    """A feature of an instance whose value raised the score of the bag.
+
+    Attributes
+    ----------
+    name : str
+        Name of the feature, or its number; of a category, the column.
+    value, typical : float or str
+        Its value, and the median over the ordinary instances; or a category, and the most frequent one. The ordinary
+        instances are those of negative training bags; with other labels than two classes, all training instances.
+    low, high : float or None
+        Quartiles over the ordinary instances; None for a category.
+    share : float or None
+        Share of the ordinary instances in this category; None for a number.
+    adds : float
+        The score minus the score of the bag with the typical value instead, above 0. The instances listed before are
+        left out of the bag.
+
+    Examples
+    --------
+    >>> TellingFeature("heat", 9.5, 2.0, low=1.5, high=2.5, share=None, adds=0.4).name
+    'heat'
+    """
+
+    name: str
+    value: float | str
+    typical: float | str
+    low: float | None
+    high: float | None
+    share: float | None
+    adds: float
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a run knows about the features of ordinary instances."""
+
+    names: Sequence[str]  # of the features [D]
+    columns: NDArray[np.str_]  # column of each feature
+    typical: NDArray[np.float64]  # [D]
+    means: NDArray[np.float64]  # [D]
+    middle: NDArray[np.float64]  # [2, D], quartiles
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], model: BagEnsemble, bags: Bags) -> "Features | None":
+        """Return the facts of a run's `data` about vectors; None for pictures, many features, or a network's."""
+        typical, ordinary = data.get("typical"), data.get("ordinary")
+        if typical is None or ordinary is None or "network" in (data.get("cut") or {}):
+            return None
+        names = bags.feature_names or [f"feature {j}" for j in range(len(typical))]
+        known = model.inputs.columns if model.inputs is not None else None
+        categories = known.of_categories if known is not None else {}  # a category has several features
+        columns = np.array([categories.get(name, name) for name in names])
+        return cls(names, columns, np.array(typical), np.array(ordinary["means"]), np.array(ordinary["middle"]))
+
+    def telling(self, rows: NDArray[Any], losses: Losses, *, most: int) -> list[tuple[TellingFeature, ...]]:
+        """Return at most `most` telling features of each of the instances `rows` [T, D].
+
+        `losses(x, at)` returns what the score of a bag loses when its instance `at` [R], a position in `rows`, becomes
+        x [R, D].
+        """
+        typical, width = self.typical.astype(rows.dtype), rows.shape[1]
+        results: list[tuple[TellingFeature, ...]] = []
+        step = max(1, MOST_NUMBERS // width**2)
+        for low in range(0, len(rows), step):
+            part = rows[low : low + step]
+            at, feature = np.nonzero(part != typical)
+            features: list[list[tuple[float, int]]] = [[] for _ in part]
+            if len(at):
+                first = (self.columns == self.columns[feature, None]).argmax(axis=1)
+                at, first = np.unique([at, first], axis=1)
+                changed = np.where(self.columns == self.columns[first, None], typical, part[at])
+                lost = losses(instance_tensor(changed), low + at)
+                for i, j, loss in zip(at.tolist(), first.tolist(), lost.tolist()):
+                    features[i].append((loss, j))
+            for row, lost_by in zip(part, features):
+                best = sorted(lost_by, key=lambda pair: -pair[0])[:most]
+                least = max([_TELLING * loss for loss, _ in best[:1]] + [0.0])
+                results.append(tuple(self._feature(row, j, loss) for loss, j in best if loss > least))
+        return results
+
+    def _feature(self, row: NDArray[Any], first: int, loss: float) -> TellingFeature:
+        name = str(self.columns[first])
+        inside = np.flatnonzero(self.columns == name)
+        value, typical = (_value(inside, name, self.names, x) for x in (row, self.typical))
+        if isinstance(value, str):
+            return TellingFeature(
+                name, value, typical, None, None, float(self.means[inside] @ (row[inside] != 0)), loss
+            )
+        return TellingFeature(
+            name, value, typical, float(self.middle[0, first]), float(self.middle[1, first]), None, loss
+        )
+
+
+def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:
+    """Return the number of an instance in a column with features at these places, or the words of its category."""
+    if names[places[0]] == column:
+        return float(x[places[0]])
+    return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")
 
 
 class PartMap(NamedTuple):
@@ -105,13 +207,6 @@ class Explanation(BriefRepr):
         return self.instances.weight * np.float32(len(self))
 
     @property
-    def even_weights(self) -> str | None:
-        """Range of the relative weights, if no instance stands out by its weight or by what it adds; else None."""
-        weights, most = self.relative_weight, np.abs(self.contribution).max()
-        stands_out = len(self) == 1 or np.abs(weights - 1).max() > _EVEN or most >= _LITTLE
-        return None if stands_out else f"{weights.min():.2f} to {weights.max():.2f}"
-
-    @property
     def several_files(self) -> bool:
         """Whether the instances are known to come from several files."""
         return len(set(self.columns.get("file", ()))) > 1
@@ -126,14 +221,9 @@ class Explanation(BriefRepr):
         """Return the known facts about an instance from its file, by name of the column."""
         return {name: column[instance] for name, column in self.columns.items() if column[instance] is not None}
 
-    def multiple(self, instance: int) -> str:
-        """Return the weight of an instance as a multiple of the uniform weight."""
-        return f"{self.relative_weight[instance]:.3g}\N{MULTIPLICATION SIGN}"
-
     def name(self, instance: int) -> str:
         """Return number and coordinates of an instance, its file if there are several, and its row or slice."""
-        hidden = {LABEL} if self.several_files else {LABEL, "file"}
-        columns = {name: value for name, value in self.facts(instance).items() if name not in hidden}
+        columns = self.facts(instance) | ({} if self.several_files else {"file": None})
         place = () if self.coords is None else self.coords[instance]
         return instance_text({"instance": instance, "place": place, "columns": columns})
 
@@ -148,8 +238,6 @@ def explain_bag(
     features: Features | None = None,
     top: int = 8,
     parts: Parts | None = None,
-    write_to: Path | None = None,
-    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> Explanation:
     """Explain the score of one bag; its instances are encoded once, a chunk at a time.
 
@@ -171,16 +259,11 @@ def explain_bag(
     parts : callable, optional
         Returns, for the position of an instance that is a picture and for windows, the instance and the same without
         each window, [1 + w, ...], or None; see `midam.explain.raw.RawFiles.parts`. Called for up to `LARGE` instances.
-    write_to : Path, optional
-        Also write the HDF5 file of the bag, see `midam.runs.instance_files.write_instance_scores`; an old one is
-        replaced.
-    about : Mapping
-        Further attributes of this file.
 
     Raises
     ------
     MidamError
-        If there is no such bag, or the file cannot be written.
+        If there is no such bag.
 
     Examples
     --------
@@ -204,8 +287,6 @@ def explain_bag(
     contribution = pooled.contributions()
     with evaluation(model):
         instances, score = gathered(passed, chunks), passed.bag_score()
-        if write_to is not None:
-            write_bag(write_to, passed, bags, index, chunks=chunks, extra={"contribution": contribution}, about=about)
     # Ties of contributions are broken by weight, logit, score, then position.
     keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
     order = np.lexsort(keys).astype(np.int64)
@@ -221,7 +302,7 @@ def explain_bag(
         order=order,
         columns=known_columns(bags, index),
         features={} if features is None else _telling(pooled, bag, features, order[:top].tolist()),
-        parts={} if parts is None else _of_parts(pooled, _with_parts(order, contribution).tolist(), parts),
+        parts={} if parts is None else _of_parts(pooled, order[:LARGE], contribution, parts),
     )
 
 
@@ -237,6 +318,15 @@ def known_columns(bags: Bags, index: int, origins: Origins = MappingProxyType({}
         columns[LABEL] = [None if np.isnan(label) else int(label) for label in labels]
     columns |= origins.get(str(bags.ids[index]), {})
     return {name: rows for name, rows in columns.items() if len(rows) == bags.sizes[index]}
+
+
+def named(instance: int, places: NDArray[Any] | None, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return an instance of a bag with its `known_columns` and its place, as in explain.json."""
+    return {
+        "instance": instance,
+        "columns": {name: column[instance] for name, column in columns.items()},
+        "place": [] if places is None else [x if math.isfinite(x) else None for x in places[instance].tolist()],
+    }
 
 
 def _telling(
@@ -257,20 +347,17 @@ def _exchange(pooled: PooledBags, instance: int) -> Callable[[torch.Tensor], NDA
     return lambda x: rest.with_instance(np.zeros(len(x), dtype=np.int64), x)
 
 
-def _with_parts(order: NDArray[np.int64], contribution: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the first `LARGE` instances, without those that add little next to the one that adds most."""
-    sizes = np.abs(contribution)
-    return order[:LARGE][sizes[order[:LARGE]] >= _LEAST_SHARE * sizes.max()]
-
-
-def _of_parts(pooled: PooledBags, top: Sequence[int], parts: Parts) -> dict[int, PartMap]:
+def _of_parts(
+    pooled: PooledBags, top: NDArray[np.int64], contribution: NDArray[np.float32], parts: Parts
+) -> dict[int, PartMap]:
     """Return what the parts of the `top` instances add: the mean loss without each of the four windows over a part.
 
     Windows a quarter of the sides wide cover the picture. Others, half as wide, lie around the peak of this map, and
-    their peak is the final one.
+    their peak is the final one. Instances that add little next to the one that adds most are left out.
     """
+    sizes = np.abs(contribution)
     maps = dict[int, PartMap]()
-    for instance in top:
+    for instance in top[sizes[top] >= _LEAST_SHARE * sizes.max()].tolist():
         peak = (0.5, 0.5)
         for half, count in ((1 / PARTS, PARTS + 1), (0.5 / PARTS, _NEAR)):
             steps = half * (np.arange(count) - (count - 1) / 2)

@@ -3,19 +3,18 @@
 import json
 import math
 import uuid
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import files_of
 from midam.explain.explanation import Explanation
-from midam.explain.layers import layers_of
 from midam.explain.patches import Patches
+from midam.explain.tiles import DIVERGING, added_range
 from midam.runs.instance_files import file_name, file_names, unique_names
 
-TOP, MOST = 1000, 100_000
+TOP = 20_000  # polygons of a slide, which viewers still open
 
 
 def slide_names(bags: Bags, index: Sequence[int]) -> dict[int, list[str]]:
@@ -24,16 +23,13 @@ def slide_names(bags: Bags, index: Sequence[int]) -> dict[int, list[str]]:
     One slide has the name of the bag, each of several slides the names of the bag and of its file. Names that would be
     the same, as of the slide `c` of the bag `a.b` and the slide `b.c` of `a`, get a digest.
     """
-    every, names = file_names(bags), dict[tuple[int, int], str]()
+    every, stems = file_names(bags), dict[int, list[str]]()
     for i in index:
         files = files_of(bags, i)
-        stems = [file_name(f"{bags.ids[i]}.{file.stem}") for file in files] if len(files) > 1 else [every[i]]
-        names |= {(i, at): stem for at, stem in enumerate(stems)}
-    unique = unique_names([*names.values()], [f"{bags.ids[i]} {at}" for i, at in names])
-    slides: dict[int, list[str]] = {i: [] for i in index}
-    for (i, _), name in zip(names, unique):
-        slides[i].append(f"{name}.geojson")
-    return slides
+        stems[i] = [file_name(f"{bags.ids[i]}.{file.stem}") for file in files] if len(files) > 1 else [every[i]]
+    texts = [f"{bags.ids[i]} {at}" for i, names in stems.items() for at in range(len(names))]
+    unique = iter(unique_names([name for names in stems.values() for name in names], texts))
+    return {i: [f"{next(unique)}.geojson" for _ in names] for i, names in stems.items()}
 
 
 def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP) -> str:
@@ -45,15 +41,11 @@ def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP
 
     If the slide states the bounds of its scanned area, coordinates start at the corner of this area, as in QuPath.
     """
-    features = ",\n".join(json.dumps(feature, allow_nan=False) for feature in _features(explanation, patches, limit))
-    return f'{{"type": "FeatureCollection", "features": [\n{features}\n]}}\n'
-
-
-def _features(explanation: Explanation, patches: Patches, limit: int) -> Iterator[dict[str, Any]]:
     ranks, places = (part[:limit] for part in patches.ranked(explanation.order))
-    instances, added = explanation.order[ranks - 1], layers_of(explanation)[0]
+    instances, scale = explanation.order[ranks - 1], added_range(explanation.contribution)
     sides = (patches.sides - np.array([*patches.corner, *patches.corner]))[places]
-    colors = (255 * added.colors(np.asarray(added.scale(added.values[instances])))[:, :3]).astype(int).tolist()
+    colors = (255 * DIVERGING(np.asarray(scale(explanation.contribution[instances])))[:, :3]).astype(int).tolist()
+    relative, features = explanation.relative_weight, list[str]()
     for at, (rank, i) in enumerate(zip(ranks.tolist(), instances.tolist())):
         left, top, right, bottom = sides[at].tolist()
         ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
@@ -62,18 +54,18 @@ def _features(explanation: Explanation, patches: Patches, limit: int) -> Iterato
             "score": float(explanation.instances.score[i]),
             "weight": float(explanation.instances.weight[i]),
         }
-        yield {
-            "type": "Feature",
-            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"midam:{explanation.bag}:{i}")),
-            "geometry": {"type": "Polygon", "coordinates": [ring]},
-            "properties": {
-                "objectType": "annotation",
-                "name": f"#{i}, rank {rank}",
-                "color": colors[at],
-                "classification": {"name": f"top {10 ** math.ceil(math.log10(rank) - 1e-12)}", "color": colors[0]},
-                "measurements": {**values, "relative weight": float(explanation.relative_weight[i])},
-                **values,
-                "instance": i,
-                **({} if patches.file is None else {"file": patches.file.name}),
-            },
+        properties = {
+            "objectType": "annotation",
+            "name": f"#{i}, rank {rank}",
+            "color": colors[at],
+            "classification": {"name": f"top {10 ** math.ceil(math.log10(rank) - 1e-12)}", "color": colors[0]},
+            "measurements": {**values, "relative weight": float(relative[i])},
+            **values,
+            "instance": i,
+            **({} if patches.file is None else {"file": patches.file.name}),
         }
+        known = {"type": "Feature", "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"midam:{explanation.bag}:{i}"))}
+        shape = {"geometry": {"type": "Polygon", "coordinates": [ring]}, "properties": properties}
+        features.append(json.dumps({**known, **shape}, allow_nan=False))
+    text = ",\n".join(features)
+    return f'{{"type": "FeatureCollection", "features": [\n{text}\n]}}\n'

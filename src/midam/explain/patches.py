@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.brief import BriefRepr
 from midam.data.sources.file_rows import BagFile, files_of, source_paths
-from midam.errors import listed
 
 _SPACING_SAMPLE = 20_000
 _FARTHEST = 2.0**31  # pixels from the corner: no slide is as wide, so farther coordinates are invalid
@@ -27,15 +25,15 @@ class SlideFacts:
     corner: tuple[int, int] = (0, 0)
 
 
-@dataclass(frozen=True, repr=False)
-class Patches(BriefRepr):
+@dataclass(frozen=True)
+class Patches:
     """Patches of one slide in pixels of level 0, or in micrometers if the size of a pixel is unknown."""
 
     corners: NDArray[np.float64]  # [k, 2], x and y of the upper left corners
     width: float
     height: float
     estimated: bool  # the size is not stated: the smallest distance of two patches is used
-    instances: NDArray[np.int64] | None = None  # [k], positions in the bag; None: all instances
+    instances: NDArray[np.int64]  # [k], positions in the bag
     file: BagFile | None = None  # file of the patches, if known
     in_pixels: bool = True
     corner: tuple[int, int] = (0, 0)  # origin of coordinates in viewers, see `midam.explain.geojson`
@@ -51,16 +49,12 @@ class Patches(BriefRepr):
         right, low = self.sides[:, 2:].max(axis=0)
         return max(1.0, float(right)), max(1.0, float(low))
 
-    def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the values [k] of the patches among values [n] of all instances."""
-        return values if self.instances is None else values[self.instances]
-
     def ranked(
         self, order: NDArray[np.int64], *, top: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return ranks from 1 and indices of the patches, given the bag's `order`; of its `top` instances only."""
         place = np.full(len(order), -1)
-        place[np.arange(len(order)) if self.instances is None else self.instances] = np.arange(len(self.corners))
+        place[self.instances] = np.arange(len(self.corners))
         places = place[order[:top]]
         return np.flatnonzero(places >= 0) + 1, places[places >= 0]
 
@@ -76,7 +70,9 @@ def is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) in (2, 3, 4) and min(shape[-2:]) > 1
 
 
-def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], SlideFacts] | None = None) -> list[Patches]:
+def patches_of(
+    bags: Bags, index: int, slide_of: Callable[[BagFile | None], SlideFacts] = lambda _: SlideFacts()
+) -> list[Patches]:
     """Return the patches of a bag, one entry for each slide; empty for a bag without coordinates.
 
     The size is stated in the file as `patch_size_level0`, as `patch_size` with `downsample`, or as `tile_size_um`
@@ -87,16 +83,12 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
     if places is None or bags.coords is None or bags.coords.shape[1] < 2:
         sliced = "slice_size" in (bags.cut or {})
         if not is_picture(bags.instance_shape) and bags.sources is not None and not sliced:
-            reason = "the files hold no coordinates" if places is None else "coordinates are one number, not x and y"
-            _warn(f"no map and no GeoJSON: {reason}")
+            _warn("no map and no GeoJSON: the files hold no x and y")
         return []
     if not files and len(paths := source_paths(bags, index)) > 1:
-        _warn(
-            "no map and no GeoJSON: the file of each instance is unknown; import the data into a new store "
-            f"({len(paths)} files)"
-        )
+        _warn(f"no map and no GeoJSON: the file of each instance is unknown ({len(paths)} files)")
         return []
-    patches, unplaced, lacking = list[Patches](), 0, list[str]()
+    patches, unplaced = list[Patches](), 0
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
     parts: list[BagFile | None] = [*files] or [None]
     for file in parts:
@@ -104,54 +96,41 @@ def patches_of(bags: Bags, index: int, slide_of: Callable[[BagFile | None], Slid
         xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
         placed = np.isfinite(xy).all(axis=1) & (np.abs(np.where(np.isfinite(xy), xy, 0)) < _FARTHEST).all(axis=1)
         unplaced += int((~placed).sum())
-        lacking += [] if file is None or placed.all() else [file.name]
         if placed.any():
-            slide = SlideFacts() if slide_of is None else slide_of(file)
-            geometry = _patches(xy[placed], stated(meta), shape, slide)
+            slide, known = slide_of(file), stated(meta)
+            geometry = _patches(xy[placed], known, shape, slide)
             if isinstance(geometry, str):
                 _warn(f"no map and no GeoJSON: {geometry} ({'the bag' if file is None else file.name})")
             else:
-                instances = rows.start + np.flatnonzero(placed)
-                patches.append(Patches(**geometry, instances=instances, file=file, corner=_corner(slide, stated(meta))))
+                noted = int(known.get("corner_x", 0)), int(known.get("corner_y", 0))  # when it was read
+                corner, instances = slide.corner if any(slide.corner) else noted, rows.start + np.flatnonzero(placed)
+                patches.append(Patches(**geometry, instances=instances, file=file, corner=corner))
     if unplaced:
         text = "the map leaves out instances whose coordinates are NaN, infinite, or beyond any slide"
-        where = f", in {listed(lacking, most=3)}" if len(parts) > 1 else ""
-        _warn(f"{text} ({unplaced} of {len(places)}{where})")
+        _warn(f"{text} ({unplaced} of {len(places)})")
     return patches
 
 
 def _patches(
     xy: NDArray[np.float64], meta: Mapping[str, Any], shape: tuple[int, ...] | None, slide: SlideFacts
 ) -> dict[str, Any] | str:
-    """Return corners, size and unit of the patches of a file at x and y [k, 2], or why they cannot be drawn."""
-    micrometers = _micrometers(xy, meta)
-    if micrometers is not None:
-        xy, size = micrometers
-        scale = slide.micrometers or 1.0
-        corners, extent = xy / scale, None if size is None else (size[0] / scale, size[1] / scale)
-    elif (size := _stated_size(meta)) is None and (np.abs(xy - np.rint(xy)) > _WHOLE).any():
-        return "coordinates are not whole numbers, and their unit is unknown"
-    else:
-        size = size or (None if shape is None else (float(shape[-1]), float(shape[-2])))
-        corners, extent = xy, size
-    width, height = extent or 2 * (_spacing(corners),)
-    in_pixels = micrometers is None or slide.micrometers is not None
-    return {"corners": corners, "width": width, "height": height, "estimated": extent is None, "in_pixels": in_pixels}
+    """Return corners, size and unit of the patches of a file at x and y [k, 2], or why they cannot be drawn.
 
-
-def _corner(slide: SlideFacts, meta: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the corner of the scanned area, from the slide or from the record of its reading."""
-    return slide.corner if any(slide.corner) else (int(meta.get("corner_x", 0)), int(meta.get("corner_y", 0)))
-
-
-def _micrometers(
-    xy: NDArray[np.float64], meta: Mapping[str, Any]
-) -> tuple[NDArray[np.float64], tuple[float, float] | None] | None:
-    """Return coordinates and size of patches if their unit is micrometers, as in files of STAMP; else None."""
+    The unit is micrometers in files of STAMP.
+    """
     size = pair(meta.get("tile_size_um"))
-    if size is not None or str(meta.get("unit", "")).lower() in _MICROMETERS:
-        return xy, size or pair(meta.get("tile_size"))
-    return None
+    in_pixels = size is None and str(meta.get("unit", "")).lower() not in _MICROMETERS
+    scale = 1.0 if in_pixels or slide.micrometers is None else slide.micrometers  # micrometers for a unit of the map
+    if not in_pixels:
+        size = size or pair(meta.get("tile_size"))
+    elif (size := _stated_size(meta)) is None:
+        if (np.abs(xy - np.rint(xy)) > _WHOLE).any():
+            return "coordinates are not whole numbers, and their unit is unknown"
+        size = None if shape is None else (float(shape[-1]), float(shape[-2]))
+    corners = xy / scale
+    width, height = 2 * (_spacing(corners),) if size is None else (size[0] / scale, size[1] / scale)
+    known = in_pixels or slide.micrometers is not None
+    return {"corners": corners, "width": width, "height": height, "estimated": size is None, "in_pixels": known}
 
 
 def _warn(text: str) -> None:
@@ -182,16 +161,11 @@ def warn_of_unknown(patches: Patches) -> None:
     """Warn if the size of the patches or the micrometers per pixel are unknown."""
     unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
-        estimate = f"{patches.width:g} {unit.removesuffix('s' * (patches.width == 1))}"
-        one_place = not np.ptp(patches.corners, axis=0).any()
-        estimate += ": all patches have the same coordinates" if one_place else ", the smallest distance between two"
+        estimate = f"the smallest distance between two, {patches.width:g} {unit}"
         warnings.warn(f"the size of the patches is unknown, and is estimated ({estimate})", stacklevel=3)
     if not patches.in_pixels:
-        warnings.warn(
-            "no GeoJSON: coordinates are in micrometers, and the micrometers per pixel are unknown; name the folder of "
-            "the slides with --images" + ("" if patches.file is None else f" ({patches.file.name})"),
-            stacklevel=3,
-        )
+        text = "no GeoJSON: coordinates are in micrometers; name the folder of the slides with --images"
+        warnings.warn(text + ("" if patches.file is None else f" ({patches.file.name})"), stacklevel=3)
 
 
 def stated(described: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,9 +185,8 @@ def level0_width(described: Mapping[str, Any]) -> float | None:
 
 
 def _stated_size(attributes: Mapping[str, Any]) -> tuple[float, float] | None:
-    if "patch_size_level0" in attributes:
-        return pair(attributes["patch_size_level0"])
-    return _at_level0(attributes, "patch_size")
+    stated = "patch_size_level0" in attributes
+    return pair(attributes["patch_size_level0"]) if stated else _at_level0(attributes, "patch_size")
 
 
 def _at_level0(attributes: Mapping[str, Any], name: str) -> tuple[float, float] | None:

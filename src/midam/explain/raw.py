@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -39,7 +38,7 @@ class RawFiles:
     bags : Bags
         Bags of vectors that `midam.imaging.embedding` made, or other bags, which have no raw files.
     folder : Path, optional
-        Folder to which the files were moved. Default: where they were when they were embedded.
+        Folder to which the files were moved, with the same subfolders. Default: where they were embedded.
     """
 
     def __init__(self, bags: Bags, folder: Path | None = None) -> None:
@@ -52,18 +51,17 @@ class RawFiles:
         if not self._known or not files or places is None:
             return None
         paths = [self._located(file.path) for file in files]
+        if missing := [path for path in paths if not path.exists()]:
+            text = "the files that were embedded are not there any more; name their folder with --images"
+            warnings.warn(f"no pictures of the instances: {text} ({missing[0]})", stacklevel=2)
+            return None
         try:
-            missing = [path for path in paths if not path.exists()]
-            if missing:
-                text = "no pictures of the instances: the files that were embedded are not there any more; name the "
-                warnings.warn(f"{text}folder that holds them now with --images ({missing[0]})", stacklevel=2)
-                return None
             pictures = self._opened(index, files, paths, np.asarray(places, dtype=np.int64))
             pictures.bags.instances[:1]  # whether it can be read
+            return pictures
         except (MidamError, OSError) as error:
             warnings.warn(f"no pictures of the instances: a file cannot be read ({error})", stacklevel=2)
             return None
-        return pictures
 
     def parts(self, pictures: Pictures, index: int) -> Parts | None:
         """Return a function from an instance and windows to the vectors [1 + w, D] of its picture, and without each.
@@ -94,27 +92,14 @@ class RawFiles:
         return network if network.weights == self._cut["weights"] else None
 
     @cached_property
-    def _paths(self) -> set[Path]:
-        return {path for i in range(len(self._bags)) for path in source_paths(self._bags, i)}
-
-    @cached_property
-    def _named(self) -> Counter[str]:
-        """How many files have a name: that of several does not tell which was moved."""
-        return Counter(path.name for path in self._paths)
-
-    @cached_property
     def _root(self) -> Path:
         """Folder that held all files of the bags."""
-        return Path(os.path.commonpath([str(path.parent.absolute()) for path in self._paths]))
+        paths = {path.parent.absolute() for i in range(len(self._bags)) for path in source_paths(self._bags, i)}
+        return Path(os.path.commonpath(paths))
 
     def _located(self, path: Path) -> Path:
         """Return where a file is now."""
-        if self._folder is None:
-            return path
-        absolute = path.absolute()
-        inside = absolute.relative_to(self._root) if absolute.is_relative_to(self._root) else Path(path.name)
-        places = [self._folder / inside, *([self._folder / path.name] if self._named[path.name] == 1 else [])]
-        return next((place for place in places if place.exists()), places[0])
+        return path if self._folder is None else self._folder / path.absolute().relative_to(self._root)
 
     def _opened(self, index: int, files: list[BagFile], paths: list[Path], places: NDArray[np.int64]) -> Pictures:
         cut, side, boxes = self._cut, self._cut["shape"], None

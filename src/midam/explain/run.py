@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
@@ -17,31 +16,27 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests, facts_of
 from midam.data.sources.file_rows import files_of
-from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, install, nearest
+from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, nearest
 from midam.evaluate.predict import predict, prepared
-from midam.evaluate.ranking import Scores
 from midam.explain.calls import bag_facts, explained_columns
-from midam.explain.explanation import Explanation, Origins, PartMap, explain_bag, known_columns
-from midam.explain.geojson import MOST, TOP, geojson_text, slide_names
+from midam.explain.explanation import Explanation, Features, Origins, explain_bag, known_columns, named
+from midam.explain.geojson import geojson_text, slide_names
 from midam.explain.maps import ImageFolder, map_of, placed_patches
-from midam.explain.page import PAGE, instance_rows, instances_csv, page_names, page_texts
+from midam.explain.page import PAGE, instance_row, instances_csv, page_names, page_texts
 from midam.explain.patches import warn_of_unknown
 from midam.explain.picture import draw_explanation
 from midam.explain.raw import RawFiles
-from midam.explain.words import Features, facts_text, label_words
+from midam.explain.words import named_values
 from midam.files import require_plain_folder, sweep, write_json, write_text
 from midam.names import name_of
-from midam.nn.scorer import weights_of
 from midam.reading import read_text
 from midam.runs.folder import free_folder
-from midam.runs.instance_files import file_names, need_h5py
+from midam.runs.instance_files import file_names
 from midam.runs.loaded import LoadedRun
 
 SUMMARY = "explain.json"
-EVERY = "all"
 _FOLDER = "explain"
 OnBags = Callable[[Sequence[int]], None]
-_OF_BAG = {"picture": ".png", "instances": ".h5", "table": ".csv"}
 
 
 @dataclass(frozen=True)
@@ -52,26 +47,20 @@ class ExplainOptions:
     ----------
     top : int
         Instances that are shown individually, >= 1.
-    everything : bool
-        Write up to 100 000 polygons of a bag instead of the top 1000.
     images : str, optional
         Folder with images of slides for bags of features, see `midam.explain.maps.ImageFolder`, or with the raw
         files of bags that were embedded, see `midam.explain.raw.RawFiles`.
-    image_downsample : float, optional
-        Pixels of level 0 for one pixel of such an image, if it is not a slide, >= 1.
     label : str, optional
         Class or label to explain if the run has several; default: the most probable one of each bag.
 
     Examples
     --------
     >>> ExplainOptions(top=3)
-    ExplainOptions(top=3, everything=False, images=None, image_downsample=None, label=None)
+    ExplainOptions(top=3, images=None, label=None)
     """
 
     top: int = 8
-    everything: bool = False
     images: str | None = None
-    image_downsample: float | None = None
     label: str | None = None
 
 
@@ -85,7 +74,7 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
         for folder in accumulate(bag.split("/")[:-1], "{}/{}".format):
             folders.setdefault(folder, []).append(i)
         groups.setdefault(_patient(bags, i), []).append(i)
-    positions = {EVERY: [*range(len(bags))]} | folders | groups | {str(bag): [i] for i, bag in enumerate(bags.ids)}
+    positions = {"all": [*range(len(bags))]} | folders | groups | {str(bag): [i] for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
     for name in names:
         if name not in positions:
@@ -124,7 +113,7 @@ def images_of(options: ExplainOptions, bags: Bags) -> ImageFolder | None:
     """Return the folder of images in the options; None for scans, whose raw files may lie there."""
     if options.images is None or ("slice_size" in (bags.cut or {}) and Path(options.images).is_dir()):
         return None
-    return ImageFolder(Path(options.images), bags, options.image_downsample)
+    return ImageFolder(Path(options.images), bags)
 
 
 def own_folder(run_folder: Path, run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> Path:
@@ -146,9 +135,8 @@ def explain_bags(
     origins: Origins = MappingProxyType({}),
     on_bag: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Explain bags: write a picture, HDF5, CSV and, for coordinates in pixels, GeoJSON of each, and a page of all.
+    """Explain bags: write a picture, a table and, for coordinates in pixels, GeoJSON of each, and a page of all.
 
-    Without the package h5py (extra ``hdf5``) there are no HDF5 files, with a warning.
     If a bag has several slides, each has its map and GeoJSON. Warnings at the end name bags that could not be drawn,
     one for each reason.
 
@@ -186,8 +174,7 @@ def explain_bags(
     if options.label is not None:
         run.target.column(options.label)
     slides, stems = slide_names(bags, index), file_names(bags)
-    kinds = {kind: suffix for kind, suffix in _OF_BAG.items() if kind != "instances" or _has_h5py()}
-    written = {i: {kind: stems[i] + suffix for kind, suffix in kinds.items()} for i in index}
+    written = {i: {"picture": f"{stems[i]}.png", "table": f"{stems[i]}.csv"} for i in index}
     call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
     pages = {} if bags.groups is None else page_names([_patient(bags, i) for i in index])
     entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, "index.left-out.csv", *pages.values()])
@@ -203,8 +190,7 @@ def explain_bags(
                 on_bag(i)
     except KeyboardInterrupt:
         came = f"{len(entries)} of {len(index)} bags explained (in {folder})"
-        message = f"Expected to explain all bags, got a signal: {came}; repeat the command to continue."
-        raise RunStoppedError(message) from None
+        raise RunStoppedError(f"Expected all bags, got a signal: {came}; repeat the command to continue.") from None
     finally:
         # After any stop, the page shows the finished bags.
         left = len(index) - len(entries)
@@ -216,17 +202,6 @@ def explain_bags(
     return entries
 
 
-def _has_h5py() -> bool:
-    """Return whether HDF5 can be written; warn otherwise."""
-    try:
-        need_h5py()
-    except MidamError:
-        text = f"no HDF5 of all instances, which needs the package h5py; {install('hdf5')}, repeat in another folder"
-        warnings.warn(text, stacklevel=3)
-        return False
-    return True
-
-
 def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     """Return a line for each reason why bags could not be drawn, with the number of bags and the first bag.
 
@@ -235,14 +210,14 @@ def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     >>> note_lines([{"bag": "a", "notes": ["no map (1 file)"]}, {"bag": "b", "notes": ["no map (2 files)"]}])
     ['no map (1 file); 2 of 2 bags, the first a']
     """
-    by_reason: dict[str, list[tuple[str, str]]] = {}
+    by_reason: dict[str, dict[str, str]] = {}
     for entry in entries:
         for note in entry["notes"]:
-            by_reason.setdefault(note.partition(" (")[0], []).append((note, entry["bag"]))
+            by_reason.setdefault(note.partition(" (")[0], {}).setdefault(entry["bag"], note)
     lines = []
     for notes in by_reason.values():
-        count, (note, bag) = len({bag for _, bag in notes}), notes[0]
-        lines.append(f"{note}; bag {bag}" if count == 1 else f"{note}; {count} of {len(entries)} bags, the first {bag}")
+        bag, note = next(iter(notes.items()))
+        lines.append(f"{note}; {len(notes)} of {len(entries)} bags, the first {bag}")
     return lines
 
 
@@ -260,81 +235,68 @@ def _explain(
     origins: Origins,
 ) -> dict[str, Any]:
     """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
-    arguments, scores = dict[str, Any](chunk_size=run.settings.run.chunk_size), None
+    bag, chunk_size, column = bags.subset([index]), run.settings.run.chunk_size, None
     if run.target.count > 1:
-        scores = predict(run.model, bags.subset([index]), **arguments)
+        scores = predict(run.model, bag, chunk_size=chunk_size)
         (column,) = explained_columns(run, scores, options.label).tolist()
-        arguments |= {"column": column, "about": {"column": run.target.columns[column]}}
-    arguments |= {"features": Features.of(run.data, run.model, bags), "top": options.top}
-    arguments |= {"write_to": folder / files["instances"]} if "instances" in files else {}
-    limit = MOST if options.everything else TOP
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         pictures = raw.pictures(index)
-        parts = None if pictures is None else raw.parts(pictures, index)
-        explanation = explain_bag(run.model, bags, index, parts=parts, **arguments)
+        given: dict[str, Any] = {"features": Features.of(run.data, run.model, bags), "top": options.top}
+        given["parts"] = None if pictures is None else raw.parts(pictures, index)
+        explanation = explain_bag(run.model, bags, index, column=column, chunk_size=chunk_size, **given)
         explanation = replace(explanation, columns=known_columns(bags, index, origins))
-        scores = np.array([explanation.score]) if scores is None else scores
-        entry = _entry(run, bags, explanation, scores, options)
-        if pictures is not None and explanation.parts:
-            for one in entry["instances"]:
-                one.update(_peak(explanation.parts.get(one["instance"]), pictures.bags.instance_shape))
         patches = placed_patches(explanation, bags, images)
         maps = [map_of(explanation, bags, slide, images) for slide in patches]
         for slide in patches:
             warn_of_unknown(slide)
-        shown: dict[str, Any] = {"top": options.top, "heading": facts_text(entry), "pictures": pictures}
-        shown["drawn"] = [drawn for drawn in maps if drawn is not None]
-        entry["picture"] = draw_explanation(folder / files["picture"], explanation, bags, **shown)
-    entry["notes"] = list(dict.fromkeys(str(one.message) for one in caught))
-    known, entry["slides"] = files_of(bags, index), list[dict[str, Any]]()
+        shown: dict[str, Any] = {"top": options.top, "pictures": pictures, "drawn": [*filter(None, maps)]}
+        picture = draw_explanation(folder / files["picture"], explanation, bags, **shown)
+    shape = None if pictures is None or not explanation.parts else pictures.bags.instance_shape
+    rows = _instances(explanation, shape)
+    listed = [next(rows) for _ in range(min(options.top, len(explanation)))]
+    polygons, known = list[str](), files_of(bags, index)
     for slide in (slide for slide in patches if slide.in_pixels):
-        name = slides[0 if slide.file is None or len(slides) < 2 else known.index(slide.file)]
-        write_text(folder / name, geojson_text(explanation, slide, limit=limit))
-        one = {"file": None if slide.file is None else slide.file.name, "polygons": min(limit, len(slide.corners))}
-        entry["slides"].append({**one, "geojson": name})
-    write_text(folder / files["table"], instances_csv(instance_rows(entry, {})))
-    return entry | {"files": dict(files)}
-
-
-def _entry(
-    run: LoadedRun, bags: Bags, explanation: Explanation, scores: Scores, options: ExplainOptions
-) -> dict[str, Any]:
-    bag = bags.subset([explanation.index])
-    label: Any = None if bag.labels is None else int(bag.labels[0])
+        polygons.append(slides[0 if slide.file is None or len(slides) < 2 else known.index(slide.file)])
+        write_text(folder / polygons[-1], geojson_text(explanation, slide))
+    top = [instance_row({}, rank, one) for rank, one in enumerate(listed, start=1)]
+    rest = (instance_row({}, rank, one) for rank, one in enumerate(rows, start=len(top) + 1))
+    write_text(folder / files["table"], instances_csv(top, rest))
+    scores = np.array([explanation.score]) if column is None else scores
     return {
         **bag_facts(run, bag, scores, explained_columns(run, scores, options.label))(0),
-        "index": explanation.index,
-        "score": explanation.score,
-        "label": label if bag.outcome is None else label_words(bag.outcome),
-        "content": _content(bags, explanation.index),
-        "even": explanation.even_weights,
-        "pooling": explanation.pooling,
-        "members": len(run.model.members),
-        "weighted": weights_of(run.model) is not None,
-        "instances": [_instance(explanation, i) for i in explanation.order[: options.top].tolist()],
+        **{"index": index, "score": explanation.score, "label": _label(bag), "content": _content(bags, index)},
+        **{"instances": listed, "picture": picture, "slides": polygons, "files": dict(files)},
+        "notes": list(dict.fromkeys(str(one.message) for one in caught)),
     }
 
 
-def _instance(explanation: Explanation, instance: int) -> dict[str, Any]:
-    places = [] if explanation.coords is None else explanation.coords[instance].tolist()
-    features = explanation.features.get(instance)
-    return {
-        "instance": instance,
-        "columns": {name: column[instance] for name, column in explanation.columns.items()},
-        "place": [value if math.isfinite(value) else None for value in places],
-        "contribution": float(explanation.contribution[instance]),
-        "score": float(explanation.instances.score[instance]),
-        "weight": float(explanation.instances.weight[instance]),
-        "relative_weight": float(explanation.relative_weight[instance]),
-        **({} if features is None else {"features": [feature._asdict() for feature in features]}),
-    }
+def _label(bag: Bags) -> str | int | None:
+    """Return the label of a bag; in words if it is more than one class."""
+    if bag.outcome is None:
+        return None if bag.labels is None else int(bag.labels[0])
+    values = {name: values[0] for name, values in bag.outcome.columns().items()}
+    if bag.outcome.target == "multilabel":
+        return ", ".join(name for name, value in zip(bag.outcome.names, values.values()) if value == 1) or "none"
+    return named_values(values).removeprefix("label ")
 
 
-def _peak(parts: PartMap | None, shape: tuple[int, ...]) -> dict[str, float | None]:
-    """Return x and y of what adds most, in pixels of a picture of this shape; None if its parts are unknown."""
-    sides = zip(("peak_x", "peak_y"), (0.0, 0.0) if parts is None else parts.peak, shape[:-3:-1])
-    return {name: None if parts is None else round(at * side - 0.5, 1) for name, at, side in sides}
+def _instances(explanation: Explanation, shape: tuple[int, ...] | None) -> Iterator[dict[str, Any]]:
+    """Yield the instances by rank; with the `shape` of their pictures, also the peak of their parts in pixels."""
+    relative = explanation.relative_weight
+    for i in explanation.order.tolist():
+        one = named(i, explanation.coords, explanation.columns) | {
+            "contribution": float(explanation.contribution[i]),
+            "score": float(explanation.instances.score[i]),
+            "weight": float(explanation.instances.weight[i]),
+            "relative_weight": float(relative[i]),
+            "features": [feature._asdict() for feature in explanation.features.get(i, ())],
+        }
+        if shape is not None:
+            known = explanation.parts.get(i)
+            for axis, name in enumerate(("peak_x", "peak_y")):
+                one[name] = None if known is None else round(known.peak[axis] * shape[-1 - axis] - 0.5, 1)
+        yield one
 
 
 def _call(run: LoadedRun, bags: Bags, index: Sequence[int], options: ExplainOptions) -> dict[str, Any]:
@@ -366,11 +328,9 @@ def _known(
     existing = [name for name in names if (folder / name).exists()]
     entries = _stopped(folder, call) if existing else []
     if entries is None or any(entry["content"] != _content(bags, i) for entry, i in zip(entries, index)):
-        raise RunExistsError(
-            f"Expected a folder without explanations of these bags, or with those of the same instances by the same "
-            f"call that was stopped, got {len(existing)} other files (in {folder}, first {existing[0]}); choose "
-            "another folder, or remove them."
-        )
+        wanted = "without explanations of these bags, or those of the same instances by the same call that was stopped"
+        files = f"{len(existing)} other files (in {folder}, first {existing[0]})"
+        raise RunExistsError(f"Expected a folder {wanted}, got {files}; choose another folder.")
     return entries
 
 

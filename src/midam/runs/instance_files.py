@@ -112,30 +112,24 @@ def write_bag(
     bags: Bags,
     index: int,
     *,
-    chunks: Iterable[tuple[Tensor, Tensor]] | None = None,
-    extra: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
     about: Mapping[str, Any] = MappingProxyType({}),
     note: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> float | NDArray[np.float64]:
     """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, or its scores [C].
 
-    The first pass of `passed`, which streams the bag through the scorers, runs here, unless its `chunks` are given.
-    `extra` are further columns [n] of the file, `about` further attributes. `note` is called with the score [1] or
-    [1, C] before the file gets its name.
+    `about` are further attributes. `note` is called with the score [1] or [1, C] before the file gets its name.
     """
     h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
     columns = passed.shape[1]
     optional = _encoded(instance_columns(bags, index))
-    width = _width(bags.coords, members=members, columns=columns) + 4 * len(extra)
+    width = _width(bags.coords, members=members, columns=columns)
     width += sum(column.itemsize for column in optional.values())
     with _new_file(h5py, path, space=_HEAD + width * size) as file:
-        _write_passes(file, passed, passed.chunks() if chunks is None else chunks, size=size)
+        _write_passes(file, passed, passed.chunks(), size=size)
         _write_coords(file, bags, index, chunk_size=passed.chunk_size)
         for name, column in optional.items():
             kind = h5py.string_dtype("utf-8", column.itemsize) if column.dtype.kind == "S" else column.dtype
             file.create_dataset(name, data=column.astype(kind), compression="gzip", compression_opts=1)
-        for name, column in extra.items():
-            file.create_dataset(name, data=column)
         score, scores = passed.bag_score(), passed.bag_scores()
         scored = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
         file.attrs.update({**scored, "pooling": passed.pooling, "members": members, **about})

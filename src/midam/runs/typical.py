@@ -13,8 +13,6 @@ from midam.data.missing import place_name
 from midam.data.validate import FEATURES_SHOWN
 from midam.errors import listed
 
-LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-"""Shares of the ordinary instances below the quantiles that a run keeps."""
 _MOST_FEATURES, _MOST_ROWS = 512, 10_000
 _EXTENT = (0.01, 0.05, 0.95, 0.99)
 _MOST_NUMBERS = 1 << 24  # of instances of very many features
@@ -40,7 +38,7 @@ def ordinary_values(train: Bags, columns: str | None = None) -> dict[str, Any]:
     dict
         "typical": the median of each feature [D]; of the features of a category, that of the most frequent category is
         1. "ordinary": "bags" ("negative" or "all"), "instances", and of each feature "means" [D] (of a category the
-        share of the instances that have it) and "quantiles" [7][D] at `LEVELS`. Both are None for images and for more
+        share of the instances that have it) and "middle" [2][D], the quartiles. Both are None for images and for more
         than 512 features. "extent": the 1st, 5th, 95th and 99th percentile of each feature in all training bags,
         [4][D]; None for images.
     """
@@ -55,7 +53,7 @@ def ordinary_values(train: Bags, columns: str | None = None) -> dict[str, Any]:
     for features, known in _categories(columns):
         typical[features] = np.arange(features.stop - features.start) == x[:, known].sum(axis=0).argmax()
     ordinary = {"bags": "negative" if negative else "all", "instances": len(x), "means": x.mean(axis=0).tolist()}
-    ordinary["quantiles"] = np.quantile(x, LEVELS, axis=0).tolist()
+    ordinary["middle"] = np.quantile(x, (0.25, 0.75), axis=0).tolist()
     return {"typical": typical.tolist(), "ordinary": ordinary, "extent": extent}
 
 
@@ -100,27 +98,6 @@ def _sampled(bags: Bags, limit: int) -> NDArray[np.float64]:
 
     limit = min(limit, max(_ROWS // 10, _MOST_NUMBERS // bags.instance_shape[0]))
     return np.asarray(random_instances(bags, limit, np.random.default_rng(0)), dtype=np.float64)
-
-
-def percentiles(values: NDArray[np.float64], quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the percentage of ordinary instances below each value, [T], within 1 and 99.
-
-    Parameters
-    ----------
-    values : float64 array [T]
-        Values of one feature.
-    quantiles : float64 array [7]
-        Its quantiles at `LEVELS`; between them, the share is interpolated.
-
-    Examples
-    --------
-    >>> percentiles(np.array([-5.0, 2.0, 3.5, 90.0]), np.array([0.0, 1.0, 2.0, 2.0, 5.0, 8.0, 9.0])).round(1).tolist()
-    [1.0, 37.5, 62.5, 99.0]
-    """
-    levels = np.array(LEVELS)
-    # Of equal quantiles, `interp` takes the last level; mirrored, the first. The middle is that of ranks of ties.
-    first = 1 - np.interp(-values, -quantiles[::-1], 1 - levels[::-1])
-    return 50 * (np.interp(values, quantiles, levels) + first)
 
 
 def _categories(columns: str | None) -> Iterator[tuple[slice, slice]]:

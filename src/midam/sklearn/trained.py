@@ -197,8 +197,7 @@ class TrainedEstimator(SettingsEstimator):
         return [instance_scores(self.model_, bags, i, column=c, chunk_size=chunk) for i, c in enumerate(columns)]
 
     def _explain(self, bags: Bags, columns: list[int | None]) -> "list[Explanation]":
-        from midam.explain.explanation import explain_bag
-        from midam.explain.words import Features
+        from midam.explain.explanation import Features, explain_bag
 
         chunk, features = self.settings_.run.chunk_size, Features.of(self.origin_["data"], self.model_, bags)
         options: dict[str, Any] = {"chunk_size": chunk, "features": features}

@@ -71,12 +71,12 @@ class _Outcome(Form):
 
 
 class _Ordinary(Form):
-    """Means and quantiles of features over instances of training bags, see `midam.runs.data`."""
+    """Means and quartiles of features over instances of training bags, see `midam.runs.data`."""
 
     bags: Literal["negative", "all"]
     instances: Annotated[int, Field(ge=1)]
     means: list[FiniteFloat]
-    quantiles: Annotated[list[list[FiniteFloat]], Field(min_length=7, max_length=7)]
+    middle: Annotated[list[list[FiniteFloat]], Field(min_length=2, max_length=2)]
 
 
 class _Data(Form):
@@ -98,7 +98,7 @@ class _Data(Form):
     def _one_value_a_feature(self) -> Self:
         if self.typical is not None and [len(self.typical)] != self.instance_shape:
             raise ValueError("typical values that are not one number for each feature")
-        known = [] if self.ordinary is None else [self.ordinary.means, *self.ordinary.quantiles]
+        known = [] if self.ordinary is None else [self.ordinary.means, *self.ordinary.middle]
         if any([len(row)] != self.instance_shape for row in (*known, *(self.extent or ()))):
             raise ValueError("means and quantiles that are not one number for each feature")
         if self.imputed is not None:
