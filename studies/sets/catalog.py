@@ -19,10 +19,10 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.digits import DIGITS
 from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, refuse_unused
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, nearest
 from midam.settings.data import PATCHES, VOLUMES
+from studies.sets.digits import DRAWN
 from studies.sets.layouts import LAYOUTS
 from studies.sets.tabular import CatalogSet, Progress, TabularSet, download
 
@@ -153,7 +153,7 @@ def load(
     entry, path = _entry(name), _find(name, cache)
     if path is None and _bundled(entry):
         refuse_unused(images, (), kind="features", where=name)
-        return DIGITS[name]()
+        return DRAWN[name]()
     return entry.read(name, path or fetch(name, cache=cache, progress=progress), images, on_file)
 
 

@@ -126,7 +126,7 @@ def test_bags_may_be_studies(tmp_path):
 
 def test_without_labels_a_bag_is_a_patient_or_a_series_of_one_of_several_studies(tree, tmp_path):
     with pytest.raises(
-        BagDataError, match=r"one series, got 2: 'T1 axial' .*; 'T2 axial' .*p3\); choose one .*`series="
+        BagDataError, match=r"one series, got 2: 'T1 axial' .*; 'T2 axial' .*p3\); choose one, .*`series="
     ):
         read_bags(tree, require_labels=False)
     assert read_bags(tree / "p3", require_labels=False, images=ImageOptions(series="T1")).ids.tolist() == ["2021 head"]

@@ -85,8 +85,11 @@ def _of_features(reader: FileReader) -> bool:
     return reader.what in ("features", "arrays") and not reader.maybe_table
 
 
-def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
-    """Warn about folders and unknown files next to the files that are read, except of the same name (MRXS)."""
+def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: bool) -> None:
+    """Warn about folders and unknown files next to the files that are read, except of the same name (MRXS).
+
+    If a table names the bags, warn only about folders that hold files of the same suffixes.
+    """
     readers = file_names.file_readers()
     used, homes, stems = set(taken), {path.parent for path in taken}, {path.with_suffix("") for path in taken}
     if not any(map(is_feature_folder, homes)):
@@ -96,6 +99,9 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path]) -> None:
     others = [path for path in others if not path.name.startswith(".") and path.suffix.lower() not in _PAPERS]
     alone = [path for path in others if path.with_suffix("") not in stems]
     alone = [path for path in alone if not any(reader.takes(path) for reader in readers)]
+    if named_by_table:
+        suffixes = {path.suffix for path in taken if path.is_file()}
+        alone = [path for path in alone if _is_folder(path) and any(file.suffix in suffixes for file in path.iterdir())]
     if alone:
         names = [f"{path.relative_to(folder)}{os.sep if path.is_dir() else ''}" for path in alone]
         text = f"{len(used)} of {len(used) + len(alone)} files and folders are read, without folders next to them and"

@@ -60,9 +60,9 @@ class FolderReader(BagReader):
                 f"Expected folders of series, got {got}; name the folder above it, or files with `labels`."
             )
         paths, names = scan_folders(paths + _named_below(paths, folder, named), request, named)
+        if not alone:
+            warn_of_left_alone(folder, paths, named_by_table=request.labels is not None)
         if request.labels is None:
-            if not alone:
-                warn_of_left_alone(folder, paths)
             return _without_table(request, paths, names)
         check_options(request, paths)
         files = NameIndex(names, {file_suffix(path) for path in paths}, source=request.path_or_name)
