@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.brief import BriefRepr
 from midam.data.validate import as_array, check_length, refuse_other_order, usable, wanted
 from midam.errors import BagDataError, Note, given, listed, nearest
 from midam.names import EXACT, is_missing, merge_words, name_of, names_of
@@ -24,8 +23,8 @@ _MOST_CODES, _ROWS_OF_CODE = 100, 5  # of few values, often repeated
 _FEW = 20  # with at most so many different values, numbers may be categories
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Covariates(BriefRepr):
+@dataclass(frozen=True, eq=False)
+class Covariates:
     """Raw columns of N bags, as they were read; a coder that is fitted on training bags encodes them.
 
     A column of numbers alone holds numbers; dates such as 2023-01-31, 2023-01, 2023-W05 and 2023-Q1 become days since

@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.brief import BriefRepr
 from midam.data.validate import usable
 from midam.errors import BagDataError, plural
 from midam.names import name_of
@@ -18,8 +17,8 @@ _MOST_SHOWN = 8
 _LEAST = np.finfo(np.float32).tiny
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TargetLabels(BriefRepr):
+@dataclass(frozen=True, eq=False)
+class TargetLabels:
     """Labels of N bags, as numbers.
 
     | target | values | names |

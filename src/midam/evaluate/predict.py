@@ -15,7 +15,6 @@ from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
-from midam.data.brief import BriefRepr
 from midam.data.column_codes import ColumnCoder, CovariateCoder, note_of_filled, refuse_columns
 from midam.data.missing import align_features, impute, missing_counts
 from midam.data.on_disk import on_disk
@@ -187,8 +186,8 @@ _BAGS_AT_A_TIME, _CHUNKS_AT_A_TIME = 4096, 16
 _LARGE = 1 << 16  # weights of a layer, from which several threads gain
 
 
-@dataclass(frozen=True, repr=False)
-class InstanceScores(BriefRepr):
+@dataclass(frozen=True)
+class InstanceScores:
     """Contributions of the instances of one bag.
 
     For an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.batch import WholeBatch, instance_tensor
-from midam.data.brief import BriefRepr
 from midam.data.instance_labels import labels_of
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import BagDataError
@@ -142,8 +141,8 @@ class PartMap(NamedTuple):
     peak: tuple[float, float]
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation(BriefRepr):
+@dataclass(frozen=True)
+class Explanation:
     """Contributions of the instances of a bag to its score.
 
     Attributes
