@@ -18,7 +18,7 @@ from midam.report.words import INSTANCE_NAMES, METRIC_NAMES, capitalized
 
 @dataclass(frozen=True)
 class MethodsStudy:
-    """Content of the page of a comparison; settings and facts are as in `midam.report.page.target_page.Study`.
+    """Content of the page of a comparison; settings and facts are as in `midam.report.page.study.Study`.
 
     `methods` are the rows of summary.csv, `scores` the table predictions.csv, `basis` is a sentence on the intervals,
     and `metric` a key of `midam.report.words.METRIC_NAMES`. `by_class` has a row for each class or label: its name, and
