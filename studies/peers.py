@@ -232,12 +232,12 @@ class MikitMean(Baseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the network."""
-        with self.trained(bags, trial) as (network, score):
+        with self.fitted(bags, trial) as (network, score):
             scores: Scores = network.predict(score).astype(np.float64)
         return scores
 
     @contextlib.contextmanager
-    def trained(self, bags: Bags, trial: Trial) -> Iterator[tuple[Any, list[Scores]]]:
+    def fitted(self, bags: Bags, trial: Trial) -> Iterator[tuple[Any, list[Scores]]]:
         """Yield the trained network, and the scored bags as it takes them; without its warnings."""
         classifiers, preprocessing = load_mikit()
         train, score = (
@@ -259,7 +259,7 @@ class MikitAttention(MikitMean):
 
     def score_with_instances(self, bags: Bags, trial: Trial) -> tuple[Scores, Scores]:
         """Return the scores of the network, and its attention weights of all instances, bag after bag."""
-        with self.trained(bags, trial) as (network, score):
+        with self.fitted(bags, trial) as (network, score):
             scores, weights = network.predict(score), network.get_instance_weights(score)
         return scores.astype(np.float64), np.concatenate(weights)[:, 0].astype(np.float64)
 
