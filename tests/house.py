@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=31_833,
+    lines=31_860,
     files=233,
     function=60,
     circles=0,
@@ -102,10 +102,10 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1194,
-    "cli": 1808,
+    "": 1218,
+    "cli": 1809,
     "compare": 1430,
-    "data": 7148,
+    "data": 7150,
     "evaluate": 2304,
     "explain": 2121,
     "export": 531,

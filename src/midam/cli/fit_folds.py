@@ -17,6 +17,7 @@ from midam.compare.summary import CorrectedInterval, corrected_interval
 from midam.data.sources.split_table import fold_numbers
 from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.files import write_text
+from midam.names import on_disk
 from midam.report.program import note_result, say, stdout_console
 from midam.report.words import METRIC_NAMES, metric_of_part
 from midam.runs.data import SplitBags, read_data, split_data
@@ -77,7 +78,7 @@ def folds_of(options: Options) -> tuple[Path, list[int]]:
         raise ConfigError("Expected --split-file with --fold all, got none; name the table or the folder of splits.")
     if options.devices is not None:
         raise ConfigError("Expected one process with --fold all, got several; train each fold by its number.")
-    path = Path(options.values["split_file"])
+    path = on_disk(options.values["split_file"])
     folds = fold_numbers(path)
     if not folds:
         raise ConfigError(
