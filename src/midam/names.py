@@ -157,6 +157,39 @@ def advice_on(path: Path) -> str:
     return f"name one of the runs in it, such as {listed(runs, most=3)}." if runs else nearby(path.parent)
 
 
+def on_disk(path: str | Path) -> Path:
+    """Return the path as spelled on the disk, if its names have another form of Unicode, or backslashes.
+
+    A path that exists, or that has no match, is returned unchanged; two matching files are refused.
+    """
+    path = Path(path)
+    if os.path.lexists(path):
+        return path
+    plain = path if os.sep == "\\" else Path(str(path).replace("\\", "/"))
+    existing = Path(plain.anchor)
+    for part in plain.parts[len(existing.parts) :]:
+        if os.path.lexists(existing / part):
+            existing = existing / part
+            continue
+        wanted = _file_key(part)
+        fits = [name for name in _listed(existing) if _file_key(name) == wanted]
+        if len(fits) > 1:
+            raise BagDataError(
+                f"Expected one file of the name {wanted!r}, got {len(fits)} whose names look the same (in {existing}): "
+                f"{', '.join(map(ascii, fits))}; rename all but one."
+            )
+        if not fits:
+            return path
+        existing = existing / fits[0]
+    return existing
+
+
+def _file_key(name: str) -> str:
+    """Return the normal form of a file name; blanks before its suffix count as blanks at the end."""
+    stem, suffix = os.path.splitext(name)
+    return name_of(stem) + name_of(suffix)
+
+
 def _listed(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)

@@ -157,8 +157,7 @@ def train_fit(fit: Fit) -> list[Row]:
         candidate = make_candidate(fit.method, fit.bags.instance_shape)
         chosen = fit.nested == CHOSEN_EPOCHS
         if fit.config is not None:
-            members = 1 if candidate.config is None else candidate.config.training.members
-            config = fit.config.replace(members=members).resolve((1,))
+            config = fit.config.replace(members=members_of(candidate)).resolve((1,))
             candidate = Candidate(fit.method, config=limited(config, len(folds[0].train)) if chosen else config)
         parts = [trials_of(fit.bags, fold) if chosen or fit.config is None else [fold] for fold in folds]
         return [{"scores": nested_scores(candidate, fit.bags, parts)}]
@@ -169,6 +168,11 @@ def train_fit(fit: Fit) -> list[Row]:
     return [{"scores": [result.scores[-1].tolist() for result in train_trials(fit.config, fit.bags, folds)]}]
 
 
+def members_of(candidate: Candidate) -> int:
+    """Return the number of scorers that a candidate trains from different seeds."""
+    return 1 if candidate.config is None else candidate.config.training.members
+
+
 def nested_scores(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Trial]]) -> list[list[Any]]:
     """Return scores [M, n] of the inner trials of each part, then of its last trial, which uses their choice."""
     trials = [trial for part in parts for trial in part]
@@ -177,10 +181,7 @@ def nested_scores(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Tri
         return [[next(scores).tolist() for _ in part] for part in parts]
     paths, labels = candidate.paths(bags, trials), bags.require_labels()
     outer = [part[-1] for part in parts]
-    members = [
-        list(candidate.paths(bags, outer, member=member))
-        for member in range(1, 1 if candidate.config is None else candidate.config.training.members)
-    ]
+    members = [list(candidate.paths(bags, outer, member=member)) for member in range(1, members_of(candidate))]
     rows: list[list[Any]] = []
     for number, part in enumerate(parts):
         *inner, last = (next(paths) for _ in part)

@@ -22,7 +22,7 @@ from midam.data.column_codes import ColumnCoder
 from midam.data.sources import read_bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, Note
-from midam.names import alike, name_of
+from midam.names import alike, name_of, on_disk
 from midam.settings import Settings
 from midam.targets import target_named
 from studies.sets.torchmil import from_torchmil
@@ -254,6 +254,18 @@ def test_a_run_is_trained_and_applied_across_forms(tmp_path, capsys):
     assert main(["predict", run, str(tmp_path / "b.csv"), "--out", str(tmp_path / "p.csv")]) == 0
     assert pd.read_csv(tmp_path / "p.csv").bag.tolist() == PLAIN
     assert main(["explain", run, str(tmp_path / "b.csv"), "--bags", NFD(PLAIN[3]), "--out", str(tmp_path / "e")]) == 0
+
+
+def test_paths_in_another_form_or_with_backslashes_are_found(tmp_path):
+    (tmp_path / NFD("Größe")).mkdir()
+    (tmp_path / NFD("Größe") / "a.csv").write_text("x")
+    assert on_disk(tmp_path / "Größe" / "a.csv").read_text() == "x"
+    assert on_disk(f"{tmp_path}/Größe\\a.csv").read_text() == "x"
+    missing = tmp_path / "Größe" / "b.csv"
+    assert on_disk(missing) == missing
+    (tmp_path / "Größe\u200b").mkdir()
+    with pytest.raises(BagDataError, match=r"Expected one file of the name .* got 2"):
+        on_disk(tmp_path / "Größe" / "a.csv")
 
 
 def test_manifests_from_windows_are_read(tmp_path):

@@ -38,6 +38,7 @@ from midam.data.validate import check_feature_names, name_array
 from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, path_of, plural
 from midam.files import write_bytes
 from midam.lazy_imports import pandas as pd
+from midam.names import on_disk
 from midam.settings.data import DataSettings
 
 
@@ -358,7 +359,7 @@ class ManifestReader(BagReader):
         ignoring = request.bad_labels == "ignore"
         full = () if ignoring or len(label) > 1 else label
         tables.refuse_empty_fields(frame, (bag, "path", *full, group, split), request)
-        places = pd.Series([path.parent / name.replace("\\", "/") for name in frame["path"]], index=frame.index)
+        places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
             names = frame["path"][~exists].tolist()

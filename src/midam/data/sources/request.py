@@ -16,7 +16,7 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName
 from midam.data.validate import ClassName
 from midam.errors import BagDataError, ConfigError, path_of, with_article
-from midam.names import name_of
+from midam.names import name_of, on_disk
 from midam.settings.data import CutSettings, DataSettings
 
 Places = NDArray[np.int64]  # [n, 2] x and y of patches, or [n, 1] numbers of slices
@@ -105,7 +105,7 @@ class Request(DataSettings):
         options["path_or_name"] = path_or_name
         for name in ("path_or_name", "labels", "slides", "split_file"):
             if options.get(name) is not None:
-                options[name] = str(path_of(options[name], "the data"))
+                options[name] = str(on_disk(path_of(options[name], "the data")))
         for name in set(_NAMES) & set(options):
             value: Any = options[name]
             several = isinstance(value, Iterable) and not isinstance(value, str)

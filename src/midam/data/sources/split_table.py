@@ -17,6 +17,7 @@ from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
 from midam.lazy_imports import pandas as pd
+from midam.names import on_disk
 
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
@@ -30,7 +31,7 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     of bags that were left out are skipped.
     """
     fold, group, ids = request.fold, request.groups, bags.ids.tolist()
-    path = _table_of(Path(str(request.split_file)), fold)
+    path = _table_of(on_disk(str(request.split_file)), fold)
     where = str(path)
     frame = with_groups(_by_fold(read_names(path)), request.changed(named=where, require_labels=False))
     if group in frame.columns:  # a part alone does not name a group
@@ -63,7 +64,7 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
 
 def fold_numbers(path: str | Path) -> list[int]:
     """Return the numbers of the folds in a split table, or in a folder of them; empty for a table of one split."""
-    path = Path(path)
+    path = on_disk(path)
     if path.is_dir():
         numbers = (_numbered(file) for file in path.glob("splits_*.csv"))
         return sorted({int(number) for number in numbers if number is not None})

@@ -22,7 +22,7 @@ from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group
 from midam.data.validate import check_feature_names
 from midam.errors import BagDataError, ConfigError, Note, given, listed, nearest, with_place
 from midam.lazy_imports import pandas as pd
-from midam.names import EXACT, MISSING, name_of, names_of, text_of
+from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 EXCEL, PARQUET = ".xlsx", ".parquet"
@@ -348,7 +348,7 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     So is a word such as NA, unless a request names it as a class of its labels. The index is that of `TableFile.read`.
     The values of the column `raw` only lose the blanks around them.
     """
-    path = Path(path)
+    path = on_disk(path)
     require_file(path, "a table")
     if file_suffix(path) not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
