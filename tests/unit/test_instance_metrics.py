@@ -191,7 +191,7 @@ def test_explanations_show_the_known_labels(labeled_run):
     first, _, unknown = json.loads((folder / "why/explain.json").read_text())["bags"]
     assert first["instances"][0]["columns"]["instance_label"] == 1
     assert "instance_label" not in unknown["instances"][0]["columns"]
-    assert "known label" in (folder / "why/index.html").read_text()
+    assert "instance label" in (folder / "why/index.html").read_text()
 
 
 def compared_bags(*, labeled=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -64,11 +65,8 @@ def run(options: Options, console: Console) -> int:
     settings = settings_for(trained, options.data, **options.values).data
     origins = rows_of(options.data, bags.ids[index].tolist(), settings)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:
-
-        def on_bag(bag: int) -> None:
-            progress.update(index.index(bag))
-
-        entries = explaining.explain_bags(trained, bags, index, folder, options=chosen, origins=origins, on_bag=on_bag)
+        more: dict[str, Any] = {"origins": origins, "on_bag": lambda bag: progress.update(index.index(bag))}
+        entries = explaining.explain_bags(trained, bags, index, folder, options=chosen, **more)
     for line in (line for entry in entries for line in bag_lines(entry, most=1)):
         say(line)
     tell_left_out(bags, folder / PAGE, stdout_console())

@@ -24,14 +24,13 @@ from midam.settings import usual_chunk
 
 Origins = Mapping[str, Mapping[str, Sequence[Any]]]
 Parts = Callable[[int, NDArray[np.float64]], NDArray[Any] | None]  # see `midam.explain.raw.RawFiles.parts`
-FEATURES_SHOWN = 5  # for each instance
+FEATURES_SHOWN, _TELLING = 5, 0.1  # for each instance; part of what the first adds below which none is shown
 LABEL = "instance_label"
 # Top instances whose parts are explained; parts of a picture along each side, and windows around their peak.
 LARGE, PARTS, _NEAR = 4, 8, 5
 _LEAST_SHARE = 0.05  # of the largest contribution: the parts of others are not explained
 
 
-_TELLING = 0.1  # of what the first feature adds; less is not shown
 Losses = Callable[[torch.Tensor, NDArray[np.int64]], NDArray[np.float64]]
 
 

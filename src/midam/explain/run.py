@@ -238,9 +238,9 @@ def _explain(
     origins: Origins,
 ) -> dict[str, Any]:
     """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
-    chunk_size, column = run.settings.run.chunk_size, None
+    bag, chunk_size, column = bags.subset([index]), run.settings.run.chunk_size, None
     if run.target.count > 1:
-        scores = predict(run.model, bags.subset([index]), chunk_size=chunk_size)
+        scores = predict(run.model, bag, chunk_size=chunk_size)
         (column,) = explained_columns(run, scores, options.label).tolist()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -253,8 +253,7 @@ def _explain(
         maps = [map_of(explanation, bags, slide, images) for slide in patches]
         for slide in patches:
             warn_of_unknown(slide)
-        drawn = [one for one in maps if one is not None]
-        shown: dict[str, Any] = {"top": options.top, "pictures": pictures, "drawn": drawn}
+        shown: dict[str, Any] = {"top": options.top, "pictures": pictures, "drawn": [*filter(None, maps)]}
         picture = draw_explanation(folder / files["picture"], explanation, bags, **shown)
     shape = None if pictures is None or not explanation.parts else pictures.bags.instance_shape
     rows = _instances(explanation, shape)
@@ -266,7 +265,6 @@ def _explain(
     top = [instance_row({}, rank, one) for rank, one in enumerate(listed, start=1)]
     rest = (instance_row({}, rank, one) for rank, one in enumerate(rows, start=len(top) + 1))
     write_text(folder / files["table"], instances_csv(top, rest))
-    bag = bags.subset([index])
     scores = np.array([explanation.score]) if column is None else scores
     return {
         **bag_facts(run, bag, scores, explained_columns(run, scores, options.label))(0),
@@ -281,6 +279,8 @@ def _label(bag: Bags) -> str | int | None:
     if bag.outcome is None:
         return None if bag.labels is None else int(bag.labels[0])
     values = {name: values[0] for name, values in bag.outcome.columns().items()}
+    if bag.outcome.target == "multilabel":
+        return ", ".join(name for name, value in zip(bag.outcome.names, values.values()) if value == 1) or "none"
     return named_values(values).removeprefix("label ")
 
 
