@@ -17,7 +17,7 @@ from midam.cli import main as midam
 
 PAGE = Path(__file__).resolve().parents[1] / "images.md"
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-WIDTH, TOP, TILES = 760, 0.407, 690  # of the picture of explain: its first row of maps; pixels of its tiles
+WIDTH, TOP = 760, 885  # pixels of a figure, and of the picture of explain down to its map
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
         for number in range(4):
             row.paste(Image.open(f"images/image{number:02d}.png"), (number * 264, 0))
         why = Image.open("why/image01.png").convert("RGB")
-        why = why.crop((0, 0, why.width, round(TOP * (why.height - TILES))))
+        why = why.crop((0, 0, why.width, TOP))
         for image, name in ((row, ""), (why, "_why")):
             small = image.resize((WIDTH, round(WIDTH * image.height / image.width)), Image.Resampling.LANCZOS)
             small.save(here / f"images_tutorial{name}.jpg", quality=88, optimize=True)

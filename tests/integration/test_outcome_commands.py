@@ -192,7 +192,7 @@ def test_one_score_is_explained_with_what_it_says(target, told, runs, tmp_path, 
     (entry,) = entries(tmp_path / "out")
     assert (entry["explained"], entry["probability"], entry["called"]) == (None, None, None)
     assert entry["predicted"] == {told: row[told]}
-    assert entry["label"] == (row["label"] if target == "ordinal" else f"time {row['time']:g}, event {row['event']:g}")
+    assert entry["label"] == (row["label"] if target == "ordinal" else f"time {row['time']:g}, event {row['event']}")
     assert entry["score"] == pytest.approx(row["score"], abs=1e-6)
     value = row[told] if target == "ordinal" else f"{row[told]:.6g}"
     assert f"predicted {told} {value}, label" in (tmp_path / "out" / "index.html").read_text()
