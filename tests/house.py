@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=31_645,
+    lines=31_635,
     files=229,
     function=60,
     circles=0,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1812,
     "nn": 1982,
     "report": 2544,
-    "runs": 2261,
+    "runs": 2251,
     "settings": 593,
     "sklearn": 1071,
     "targets": 911,
