@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_409,
+    lines=31_808,
     files=233,
     function=60,
     circles=0,
@@ -96,29 +96,29 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_595,
+    words=30_394,
     readme=700,
     long=0,
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1419,
-    "cli": 1832,
+    "": 1417,
+    "cli": 1829,
     "compare": 1430,
-    "data": 7155,
+    "data": 6782,
     "evaluate": 2304,
-    "explain": 2122,
+    "explain": 2118,
     "export": 532,
     "functional": 488,
-    "imaging": 2154,
+    "imaging": 1992,
     "methods": 1812,
     "nn": 1982,
     "report": 2546,
     "runs": 2407,
-    "settings": 593,
+    "settings": 586,
     "sklearn": 1071,
-    "targets": 911,
-    "train": 1651,
+    "targets": 899,
+    "train": 1613,
 }
 
 
