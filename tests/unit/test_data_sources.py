@@ -249,7 +249,10 @@ GOOD = {"X": np.ones((3, 2)), "bag": np.array([0, 1, 1]), "y": np.array([1, 0])}
         ({"ids": np.array(["a"])}, "got 1 .in FILE, key ids"),
         ({"split": np.array(["train", "x"])}, "got 'x' .in FILE, bag 1"),
         ({"coords": np.ones((2, 2))}, "got 2 .in FILE, key coords"),
-        ({"X": np.array([[{}], [1], [2]], dtype=object)}, "Python objects .in FILE, key X.*; save all instances"),
+        (
+            {"X": np.array([[{}], [1], [2]], dtype=object)},
+            "Python objects .in FILE, key X.*all instances as one array X",
+        ),
         ({"X": np.array([[1.0], [2.0], [np.nan]])}, "got nan at instance 1, column 0 .in FILE, bag 1"),
     ],
 )
