@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=32_409,
+    lines=32_050,
     files=233,
     function=60,
     circles=0,
@@ -96,7 +96,7 @@ LIMITS = Limits(
     parameters=11,
     vague=0,
     pages=29,
-    words=30_595,
+    words=30_575,
     readme=700,
     long=0,
 )
@@ -106,19 +106,19 @@ PARTS = {
     "cli": 1832,
     "compare": 1430,
     "data": 7155,
-    "evaluate": 2304,
+    "evaluate": 2029,
     "explain": 2122,
-    "export": 532,
+    "export": 531,
     "functional": 488,
     "imaging": 2154,
     "methods": 1812,
     "nn": 1982,
-    "report": 2546,
+    "report": 2527,
     "runs": 2407,
     "settings": 593,
     "sklearn": 1071,
-    "targets": 911,
-    "train": 1651,
+    "targets": 848,
+    "train": 1650,
 }
 
 
