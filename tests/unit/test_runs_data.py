@@ -76,7 +76,7 @@ def test_a_training_set_needs_bags_of_both_classes():
 
 def test_held_out_bags_of_one_class_are_warned_of():
     splits = ["train"] * 4 + ["val", "val", "test"]
-    with pytest.warns(UserWarning, match="the labels of the test bags order none"):
+    with pytest.warns(UserWarning, match="the test labels order no bags"):
         split_data(bags([0, 1, 0, 1, 0, 1, 1], splits=splits), Settings())
 
 

@@ -49,7 +49,7 @@ def test_a_subclass_of_a_target_has_a_warning_of_sizes():
         ("ordinal", [1, 1, 1], ["a", "b"], "at least two grades"),
         ("continuous", [2.5, 2.5], ["age"], "different numbers"),
         ("survival", [[1, 0], [2, 0], [3, 0]], ["time", "event"], "with the event, got none"),
-        ("survival", [[1, 0], [2, 0], [3, 1]], ["time", "event"], "with the event, got one"),
+        ("survival", [[1, 0], [2, 0], [3, 1]], ["time", "event"], "with the event, got 1"),
         ("survival", [[1, 0], [5, 1], [5, 1]], ["time", "event"], "a time after the event of another"),
     ],
 )

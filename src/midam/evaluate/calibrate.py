@@ -15,7 +15,7 @@ from pydantic import Field, FiniteFloat, ValidationError
 from midam.data.validate import as_array
 from midam.errors import ConfigError
 from midam.evaluate.proportions import RULES, Estimate, OperatingPoint, operating_points, proportion
-from midam.evaluate.ranking import FEW_BAGS, Scores, check_bags, check_probabilities, check_two_classes, units_of
+from midam.evaluate.ranking import Scores, check_bags, check_probabilities, check_two_classes, units_of
 from midam.lazy_imports import torch
 from midam.reading import Count, Form, Number
 
@@ -249,10 +249,8 @@ class Thresholds(Form):
     @property
     def words(self) -> str:
         """The threshold, its rule, and the bags, in words."""
-        few = "; few, so approximate" if self.positives < FEW_BAGS else ""
-        pooled = f"; {self.out_of_fold} of them by inner folds" if 0 < self.out_of_fold < self.bags else few
-        point, counts = self.points[0], f"({self.positives} positive{pooled})"
-        return f"{point.threshold:.4g} ({point.rule}), chosen on {self.bags} {self.kind} bags {counts}"
+        bags = f"{self.bags} {self.kind} bags ({self.positives} positive)"
+        return f"{self.points[0].threshold:.4g} ({self.points[0].rule}), chosen on {bags}"
 
 
 class BinaryDecision(Fitted):

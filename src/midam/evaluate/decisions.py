@@ -96,7 +96,7 @@ class GradeCuts(Cuts):
         if y.min() == y.max():
             raise OneClassError(f"Expected bags of two grades or more, got only grade {y[0]}; choose on other bags.")
         values, place = np.unique(s, return_inverse=True)
-        weights = _weights(count)
+        weights = np.subtract.outer(np.arange(count), np.arange(count)).astype(np.float64) ** 2
         # Cost of each grade at each score: from the grades of the bags with this score, and by chance.
         cost, chance = np.zeros((2, values.size, count))
         np.add.at(cost, place.reshape(-1), weights[y])
@@ -114,10 +114,6 @@ class GradeCuts(Cuts):
         if ratio == 1.0:
             warn_of_chance("rank validation bags", f"each bag gets grade {median}, the median of the validation bags.")
         return cls(cuts=cuts)
-
-
-def _weights(count: int) -> Scores:
-    return np.subtract.outer(np.arange(count), np.arange(count)).astype(np.float64) ** 2
 
 
 def _best_starts(cost: Scores) -> NDArray[np.intp]:

@@ -72,7 +72,7 @@ class InstanceMetrics:
         return {**entries, "chance": self.chance}
 
 
-def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> InstanceMetrics:
+def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000) -> InstanceMetrics:
     """Evaluate instance scores against the instance labels of bags, see `instance_metrics`.
 
     Parameters
@@ -81,7 +81,7 @@ def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, 
         With `instance_labels`, some of which may be unknown. Groups and labels of two classes are used if known.
     scores : array_like, shape [num_instances]
         Scores, bag after bag, such as `midam.evaluate.instance_ranks` gives them.
-    resamples, seed : int
+    resamples : int
         Of the bootstrap.
 
     Raises
@@ -101,8 +101,8 @@ def evaluate_instances(bags: Bags, scores: ArrayLike, *, resamples: int = 1000, 
         raise BagDataError(
             f"Expected labels of instances, got none (in {bags.source}); name their column with `instance_label`."
         )
-    options: dict[str, Any] = {"bag_labels": bags.labels, "groups": bags.groups, "resamples": resamples, "seed": seed}
-    return instance_metrics(labels, scores, bags.sizes, **options)
+    known: dict[str, Any] = {"bag_labels": bags.labels, "groups": bags.groups}
+    return instance_metrics(labels, scores, bags.sizes, **known, resamples=resamples)
 
 
 def instance_metrics(
@@ -113,7 +113,6 @@ def instance_metrics(
     bag_labels: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     resamples: int = 1000,
-    seed: int = 0,
 ) -> InstanceMetrics:
     """Return metrics of the scores of M instances of N bags, bag after bag.
 
@@ -144,8 +143,8 @@ def instance_metrics(
         Labels of the bags; the hit rate counts those of label 1, by default all.
     groups : array_like of str, shape [N], optional
         Groups (patients), which are resampled; default: bags.
-    resamples, seed : int
-        Resamples of the bootstrap, >= 1, and its seed.
+    resamples : int
+        Resamples of the bootstrap, >= 1.
 
     Raises
     ------
@@ -179,7 +178,7 @@ def instance_metrics(
     both = (above > 0) & (above < total)
     aurocs, precisions, hits = _by_bag(bag, right, s, len(counts))
     shares = above / np.maximum(total, 1)
-    weights = _Resampling(units[total > 0], resamples, seed)
+    weights = _Resampling(units[total > 0], resamples)
     estimates: dict[str, Estimate | None] = {
         "auroc_in_bag": weights.mean(aurocs, units, both),
         "auprc_in_bag": weights.mean(precisions, units, both),
@@ -215,12 +214,12 @@ def _by_bag(
 class _Resampling:
     """Bootstrap of whole units: how often each of `units` [N], numbered from 0, is in each resample, [R, U]."""
 
-    def __init__(self, units: NDArray[np.intp], resamples: int, seed: int) -> None:
-        self._units, self._resamples, self._seed = np.unique(units), resamples, seed
+    def __init__(self, units: NDArray[np.intp], resamples: int) -> None:
+        self._units, self._resamples = np.unique(units), resamples
 
     def _counts(self) -> Any:
         """Yield counts of the units in some resamples, [r, U], the same in each call."""
-        rng, count = np.random.default_rng(self._seed), len(self._units)
+        rng, count = np.random.default_rng(0), len(self._units)
         for left in range(self._resamples, 0, -_RESAMPLES_AT_A_TIME):
             size = min(left, _RESAMPLES_AT_A_TIME)
             yield rng.multinomial(count, np.full(count, 1 / count), size=size).astype(np.float64)

@@ -208,7 +208,8 @@ class PooledBags:
         scorers, place, scores = scorers_of(self._model), torch.from_numpy(bag), []
         with evaluation(self._model):
             chunks = torch.split(x.to(next(self._model.parameters()).device), self.chunk_size)
-            pairs = _joined([[*instances_of_each(scorers, chunk)] for chunk in chunks])
+            encoded = zip(*[[*instances_of_each(scorers, chunk)] for chunk in chunks])
+            pairs = [[torch.cat(part).double().cpu() for part in zip(*by_chunk)] for by_chunk in encoded]
         with cpu_threads(1):
             for at, (one, pair) in enumerate(zip(self.members, pairs)):
                 merged = one.pooling.statistic.merge(_take(self._statistic(at), place), one.singles(*pair))
@@ -397,12 +398,6 @@ def _take(stat: BagStatistic, index: Tensor) -> BagStatistic:
 
 def _flipped(stat: BagStatistic) -> BagStatistic:
     return BagStatistic(*(x.flip(0) for x in stat))
-
-
-def _joined(chunks: Sequence[Sequence[Pairs]]) -> list[Pairs]:
-    """Return the pairs of all chunks by each scorer, in float64 on the CPU."""
-    columns = ([torch.cat(part).double().cpu() for part in zip(*pairs)] for pairs in zip(*chunks))
-    return [(z, v) for z, v in columns]
 
 
 def _is_closed(pooling: Pooling) -> bool:

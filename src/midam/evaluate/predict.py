@@ -116,11 +116,7 @@ class InstancePass:
         columns = (scorers_of(column_of(model, column)) for column in range(columns_of(model)))
         self._columns = [[(scorer, scorer.pooling.statistic.total(1)) for scorer in scorers] for scorers in columns]
         self.shape = (len(self.scorers), len(self._columns))  # of the scores of one instance, (M, C)
-
-    @property
-    def pooling(self) -> str:
-        """Names of the poolings."""
-        return " + ".join(dict.fromkeys(scorer.pooling.name for scorer in self.scorers))
+        self.pooling = " + ".join(dict.fromkeys(scorer.pooling.name for scorer in self.scorers))
 
     @torch.no_grad()
     def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:

@@ -75,9 +75,7 @@ def proportion(
     if not np.isin(right, (0, 1)).all():
         raise BagDataError("Expected hits as truth values, got others; compare scores with a threshold.")
     if among is not None:
-        inside = as_array(among)
-        if inside.dtype.kind != "b" or inside.shape != right.shape:
-            raise BagDataError(f"Expected `among` as truth values [{right.size}], got others; give one for each bag.")
+        inside = as_array(among, bool)
         right, groups = right[inside], None if groups is None else as_array(groups, object)[inside]
     if not right.size:
         return None

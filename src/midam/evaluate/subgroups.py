@@ -144,8 +144,9 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
         edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _PARTS + 1)[1:-1]))
         part = np.searchsorted(edges, numbers, side="left")
         brief = _brief(np.unique(numbers))
-        names = {number: _range(numbers[part == number], brief) for number in np.unique(part).tolist()}
-        levels[known] = [names[number] for number in part.tolist()]
+        ends = [(numbers[part == number].min(), numbers[part == number].max()) for number in np.unique(part)]
+        names = [" to ".join(dict.fromkeys(map(brief, pair))) for pair in ends]
+        levels[known] = np.array(names, dtype=object)[np.unique(part, return_inverse=True)[1]]
     else:
         exact = _brief([x for x in column[known] if isinstance(x, float)])
         texts = column[known].map(lambda x: exact(x) if isinstance(x, float) else str(x)).to_numpy()
@@ -156,9 +157,8 @@ def make_levels(values: Sequence[object]) -> NDArray[np.str_]:
 
 
 def _compared(part: Subgroup, reference: Subgroup) -> Subgroup:
-    pairs = {name: (figure, reference.figures[name]) for name, figure in part.figures.items()}
-    gaps = {name: difference(a, b) for name, (a, b) in pairs.items() if a is not None and b is not None}
-    return part._replace(differences=gaps)
+    pairs = ((name, figure, reference.figures[name]) for name, figure in part.figures.items())
+    return part._replace(differences={name: difference(a, b) for name, a, b in pairs if a and b})
 
 
 def sorted_levels(levels: list[str]) -> list[str]:
@@ -169,11 +169,6 @@ def sorted_levels(levels: list[str]) -> list[str]:
         return level == MISSING or level.startswith(_OTHER), float("inf") if np.isnan(first) else float(first), level
 
     return sorted(levels, key=key)
-
-
-def _range(numbers: NDArray[np.float64], brief: Callable[[float], str]) -> str:
-    low, high = brief(numbers.min()), brief(numbers.max())
-    return low if low == high else f"{low} to {high}"
 
 
 def _brief(numbers: Iterable[float]) -> Callable[[float], str]:

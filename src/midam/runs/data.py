@@ -149,7 +149,7 @@ def split_data(bags: Bags, settings: Settings, *, folds: NDArray[np.int64] | Non
         part_values = values[splits == name]
         if len(part_values) and not target.has_metric(part_values):
             metric = METRIC_NAMES.get(target.metric, target.metric)
-            message = f"the labels of the {name} bags order none (in {bags.source}): no {metric} can be computed there"
+            message = f"the {name} labels order no bags (in {bags.source}): no {metric} can be computed there"
             warnings.warn(message, stacklevel=2)
     prepared = prepare(bags, settings.data, train=np.flatnonzero(splits == "train"), note=True)
     parts = SplitBags(prepared.bags, splits, prepared.imputed, prepared.gaps, prepared.columns, prepared.missing)
