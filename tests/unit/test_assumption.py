@@ -146,7 +146,7 @@ def test_a_run_is_checked_on_labeled_and_unlabeled_bags(run):
 
 def test_runs_and_bags_that_cannot_be_checked_are_refused(run):
     bags = outcome_bags("multilabel")
-    several = BagClassifier(epochs=1, members=1).fit(bags, np.array([[1, 0], [0, 1], [1, 1]] * 20))
+    several = BagClassifier(epochs=1, folds=0, members=1).fit(bags, np.array([[1, 0], [0, 1], [1, 1]] * 20))
     with pytest.raises(ConfigError, match="Expected a run of two classes, got the target 'multilabel'"):
         check_run(several.to_run(), bags)
     bags = witness_bags(8)

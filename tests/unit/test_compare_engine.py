@@ -18,7 +18,6 @@ def test_the_store_knows_what_is_missing_and_keeps_it_once(tmp_path):
         )
         assert store.missing(groups) == []
         assert [own["found"] for own in store.find(names)] == [0, 101, 200]
-        assert store.select({"set": "a", "split": 2}) == [{"set": "a", "split": 2, "found": 200}]
     with TrialStore(tmp_path / "t.jsonl") as again:
         assert len(again.rows) == 3
     with TrialStore(tmp_path / "empty.jsonl"):

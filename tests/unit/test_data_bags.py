@@ -303,9 +303,9 @@ def test_a_faulty_data_frame_is_refused(frame, how, text):
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ({"bag_column": 0}, "Expected `bag_column` as text, got 0"),
-        ({"groups": ["site", "patient"]}, r"Expected `groups` as text, got \['site', 'patient'\]"),
-        ({"categories": "tone"}, "Expected `categories` as a list of texts, got 'tone'"),
+        ({"bag_column": 0}, "Expected a valid `bag_column`, got 0: .* string"),
+        ({"groups": ["site", "patient"]}, r"Expected a valid `groups`, got \['site', 'patient'\]: .* string"),
+        ({"categories": "tone"}, "Expected a valid `categories`, got 'tone': .* list"),
     ],
 )
 def test_a_parameter_of_another_type_is_named(how, text):

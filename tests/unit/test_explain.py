@@ -15,7 +15,6 @@ from tests.trainings import make_scorers
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
-from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError
 from midam.evaluate import pooled
 from midam.evaluate.predict import instance_scores, predict
@@ -561,16 +560,3 @@ def test_bags_are_named_by_their_folder_by_their_group_or_all_at_once():
     assert find_bags(bags, ["all"]) == [0, 1, 2]
     assert [find_bags(bags, [name]) for name in ("p1", "p2", "p2/x", "v")] == [[0, 1], [2], [2], [1, 2]]
     assert find_bags(bags.replace(groups=["p1", "all", "p1"]), ["p1", "all"]) == [0, 2, 1]  # groups before folders
-
-
-def test_in_python_an_explanation_is_shown_by_its_shapes():
-    bags = Bags.from_list([np.random.default_rng(0).normal(size=(3000, 4)).astype("f4")], [1])
-    found = explain_bag(make_scorers("attention", members=3), bags, 0)
-    for one in (
-        found,
-        found.instances,
-        TargetLabels.of("continuous", np.arange(3000.0), names=["y"]),
-    ):
-        assert len(repr(one)) < 1100
-        assert re.search(r"float(32|64) \[(3000|20)", repr(one))
-    assert "contribution=float32 [3000], weighted=True, coords=None" in repr(found)

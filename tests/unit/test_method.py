@@ -83,7 +83,7 @@ def test_images_need_their_encoder():
         ({"pooling": "max", "estimator": "exact-point"}, "smooth pooling"),
         ({"pooling_args": {"foo": 1}}, "pooling_args.*foo"),
         ({"pooling_args": {"squash": True}}, "pooling_args.*squash"),
-        ({"pooling": "smoothed-max", "temperature": -1.0}, "`temperature` > 0"),
+        ({"pooling": "smoothed-max", "temperature": -1.0}, "valid `temperature`, got -1.0: .* greater than 0"),
         ({"temperature": 0.1}, "no `temperature` with the pooling 'attention', got 0.1"),
         ({"estimator_args": {"foo": 1}}, "estimator 'vrsp' in estimator_args, got 'foo'"),
         ({"objective_args": {"margni": 1}}, "objective_args, got 'margni'; did you mean 'margin'"),

@@ -75,7 +75,6 @@ def test_far_features_train_as_near_ones_by_every_estimator(tmp_path: Path, word
     [
         "bag-statistics-extratrees",
         "bag-statistics-logistic",
-        "mean-map-svm",
         pytest.param("auto", marks=pytest.mark.long),  # a search
     ],
 )

@@ -20,6 +20,7 @@ OTHERS = {
     ("strata_folds", "folds"),
     ("NoisyAndPooling", "threshold"),
     ("MinMaxAUCLoss", "center_start"),
+    *((name, "folds") for name in ("MIDAMClassifier", "MIDAMRanker", "MIDAMSurvival")),  # one training a fit
 }
 PACKAGES = ("midam.nn", "midam.train", "midam.data", "midam.sklearn")
 

@@ -370,7 +370,7 @@ def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):
 
 def test_settings_are_checked_and_must_apply(folder):
     for values, words in (
-        ({"patch_size": 0}, "`patch_size` >= 1"),
+        ({"patch_size": 0}, "valid `patch_size`, got 0: .* greater than or equal to 1"),
         ({"tissue": 1.5}, "`tissue`, got 1.5"),
         ({"axis": 3}, r"`axis` in \[0, 2\]"),
         ({"window": [400, 0]}, "`window` as two ascending"),

@@ -20,7 +20,7 @@ from midam.data.column_codes import ColumnCoder
 from midam.errors import CheckpointError, MidamError, with_place
 from midam.evaluate.calibrate import Thresholds
 from midam.files import require_plain, write_bytes
-from midam.names import nearby
+from midam.names import advice_on
 from midam.reading import Form, check_archive, check_form, plain_fault
 from midam.registry import plugin_entry
 
@@ -188,7 +188,7 @@ def load_checkpoint(path: Path, form: type[Form] = Form) -> dict[str, Any]:
         check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; {nearby(path.parent)}") from None
+        raise CheckpointError(f"Expected a checkpoint, got nothing at {path}; {advice_on(path)}") from None
     except NotADirectoryError:
         text = f"Expected the folder of a run, got the file {path.parent}; name the folder of the run, then the data."
         raise CheckpointError(text) from None
