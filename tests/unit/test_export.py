@@ -41,7 +41,14 @@ NAMES = {
 }
 FEATURES = ("area", "contrast", "length", "sparse")
 SUMMARY = {
-    "test": {"auroc": 0.9, "auroc_ci95": [0.7, 1.0], "auroc_method": "logit-delong", "bags": 30, "positives": 12},
+    "test": {
+        "auroc": 0.9,
+        "auroc_ci95": [0.7, 1.0],
+        "auroc_method": "logit-delong",
+        "bags": 30,
+        "positives": 12,
+        "warnings": ["Fewer than 20 bags in a class"],
+    },
     "selected": {"weights": "last", "epoch": 3},
     "method": {"pooling": "attention", "estimator": "vrsp", "objective": "minmax-auc"},
     "members": 2,
@@ -212,6 +219,7 @@ def test_the_card_says_what_a_user_must_know_and_no_secret(exported):
     assert [body.index(f"## {title}") for title in heads] == sorted(body.index(f"## {title}") for title in heads)
     assert "0.900 (0.700 to 1.000)" in body
     assert "f" * 64 in body
+    assert "- Of the test bags: Fewer than 20 bags in a class" in body
     for file in folder.rglob("*"):
         if file.is_file():
             content = file.read_bytes()
