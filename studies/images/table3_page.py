@@ -190,7 +190,7 @@ def differences(design: Design, results: Results) -> list[str]:
 
 
 def _verdict(design: Design, results: Results) -> list[str]:
-    if not results.rows.get(("colon", JUDGED)):
+    if not results.rows.get(("colon", JUDGED)) or not design.recipes["colon"].baselines:
         return []
     baseline = better_baseline(results, "colon", design.recipes["colon"])
     found = results.compare("colon", JUDGED, baseline)
