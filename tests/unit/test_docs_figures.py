@@ -310,7 +310,11 @@ def test_the_states_of_midam() -> None:
     said = f"ahead of the printed one by {printed[3]} over five trainings, of mini-batches by {drawn[3]}"
     assert said in " ".join(IMAGES.split())
     assert f"it is {drawn[3]}, and ahead of the printed state by {printed[3]}" in " ".join(FINDINGS.split())
-    others = [row for name, row in rows.items() if "relative" in name and "adrenal, MIDAM (att)" not in name]
+    colon = rows["colon, MIDAM (att), relative minus DAM (MB-att)"]
+    said = f"ahead of them by {colon[3]} over the images, not clearly over trainings: {colon[4]}"
+    assert said in " ".join(IMAGES.split())
+    assert [name for name, row in rows.items() if row[5] == "above 0"] == [colon[0], printed[0]]
+    others = [row for row in rows.values() if "relative" in row[0] and row not in (colon, printed)]
     assert {row[5] for row in others} == {"no"}
 
 
