@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=29_201,
+    lines=29_211,
     files=225,
     function=60,
     circles=0,
@@ -96,7 +96,7 @@ LIMITS = Limits(
     parameters=10,
     vague=0,
     pages=29,
-    words=29_790,
+    words=29_825,
     readme=700,
     long=0,
 )
@@ -105,15 +105,15 @@ PARTS = {
     "": 1218,
     "cli": 1462,
     "compare": 1134,
-    "data": 6763,
+    "data": 6765,
     "evaluate": 2028,
     "explain": 1697,
-    "export": 457,
+    "export": 458,
     "functional": 488,
     "imaging": 1998,
     "methods": 1626,
     "nn": 1982,
-    "report": 2073,
+    "report": 2080,
     "runs": 2199,
     "settings": 543,
     "sklearn": 1126,

@@ -15,7 +15,7 @@ from tests.integration.commands import finish, start
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.errors import CheckpointError, ConfigError
+from midam.errors import CheckpointError
 from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.nn.scorer import BagEnsemble
@@ -244,11 +244,11 @@ def test_a_run_that_names_code_of_others_is_not_run(runs, tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     content = torch.load(copy / "model.pt", weights_only=True)
     torch.save({**content, "method": "evil.Net"}, copy / "model.pt")
-    with pytest.raises(ConfigError, match=r"a known baseline, got 'evil\.Net' \(in .*model\.pt\)"):
+    with pytest.raises(CheckpointError, match=r"a known method, got 'evil\.Net' \(in .*model\.pt\)"):
         load_run(copy)
     settings = copy / "config.yaml"
     settings.write_text(settings.read_text().replace("bag-statistics-extratrees", "evil.Net"))
-    assert main(["fit", "--resume", str(copy)]) == 2
+    main(["fit", "--resume", str(copy)])  # a finished run, which is only shown
     assert main(["fit", "--config", str(settings), "--out", str(tmp_path / "out")]) == 2
     assert not canary.exists()
 

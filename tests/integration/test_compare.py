@@ -99,7 +99,7 @@ BAD = {
     "an option that chooses nothing": (["--methods", "midam,ce-att", "--val-every", "2"], "got 'val-every'"),
     "lr": (["--methods", "midam,ce-att", "--lrs", "0.1,-1"], "lr, got -1"),
     "no number": (["--methods", "midam,ce-att", "--margins", "big"], "--margins as numbers"),
-    "an option of fit": (["--methods", "midam,ce-att", "--lr", "0.1"], "`midam fit` has --lr"),
+    "an option of fit": (["--methods", "midam,ce-att", "--lr", "0.1"], "known setting, got 'lr'"),
     "jobs": (["--methods", "midam,ce-att", "--jobs", "0"], "--jobs as a whole number of at least 1, got 0"),
     "backend": (["--methods", "midam,ce-att", "--backend", "mpi"], "mpi"),
     "no validation": (["--methods", "midam,ce-att", "--val-fraction", "0"], "val_fraction > 0"),

@@ -144,7 +144,7 @@ def test_the_bags_of_the_run_are_known_by_their_content_alone(made, tmp_path, mo
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--bags", "b99"], ["'b99'", "one of 40 bags", "known are b"]),
+        (["--bags", "b99"], ["'b99'", "one of 40 bags", "known are all, b"]),
         (["--top", "0"], ["--top as a whole number of at least 1, got 0"]),
     ],
 )

@@ -140,7 +140,7 @@ def test_describe_and_compare_read_folders(study, tmp_path):
         (["--labels", "LABELS", "--positive", "maybe"], "positive value 'maybe'"),
         (["--labels", "LABELS", "--positive", "yes", "--coords", "x"], "Expected no --coords with a folder"),
         (["--labels", "LABELS", "--positive", "yes", "--split-file", "SPLITS"], "Expected --fold with a folder"),
-        (["--labels", "LABELS", "--positive", "yes", "--fold", "-1"], "Expected --fold >= 0"),
+        (["--labels", "LABELS", "--positive", "yes", "--fold", "-1"], "Expected a valid --fold, got -1"),
         ([], "Expected --labels with a folder"),
         (["--label", "x"], "did you mean 'labels'"),
     ],

@@ -372,7 +372,7 @@ def test_settings_are_checked_and_must_apply(folder):
     for values, words in (
         ({"patch_size": 0}, "valid `patch_size`, got 0: .* greater than or equal to 1"),
         ({"tissue": 1.5}, "`tissue`, got 1.5"),
-        ({"axis": 3}, r"`axis` in \[0, 2\]"),
+        ({"axis": 3}, "valid `axis`, got 3: .* less than or equal to 2"),
         ({"window": [400, 0]}, "`window` as two ascending"),
         ({"volume_size": [8, 8, 8]}, "volume=True"),
         ({"volume": True, "slice_size": 8}, "`volume_size` for whole volumes"),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from midam.data.sources.inputs import write_npz as write_npz
     from midam.data.sources.request import ImageOptions as ImageOptions
     from midam.data.sources.request import Request as Request
+    from midam.data.splits import split_bags as split_bags
+    from midam.data.splits import stratified_folds as stratified_folds
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store

@@ -365,7 +365,7 @@ def check_rows(instances: Any, coords: Any, source: str, *, sound: bool = True) 
     shape: tuple[int, ...] = tuple(np.shape(instances))
     dtype: Any = getattr(instances, "dtype", "no type")
     if not sound or len(shape) < 2 or 0 in shape[1:] or dtype.kind not in "biuf":
-        got = f"shape {shape} of {dtype} (in {source})"
+        got = f"shape {shape} of {dtype} (in {source}); convert it"
         raise BagDataError(f"Expected instances as an array [instances, features, ...] of real numbers, got {got}.")
     if coords is not None and (tuple(coords.shape[:-1]) != shape[:1] or coords.dtype.kind not in "iuf"):
         got = f"{coords.dtype} {list(coords.shape)} (in {source})"

@@ -18,6 +18,7 @@ from midam.export.card import card_text
 from midam.export.programs import check_programs, trace, write_programs
 from midam.files import write_bytes, write_json, write_text
 from midam.methods.names import taken_settings
+from midam.names import nearby
 from midam.nn.scorer import BagEnsemble, scorers_of
 from midam.nn.standardizer import Standardizer
 from midam.report.pseudonyms import PATHS
@@ -73,8 +74,8 @@ def export_run(
             raise ExportError(f"Expected a format among {', '.join(FORMATS)}, got {name!r}; {nearest(name, FORMATS)}")
     folder = RunFolder(path)
     if not folder.is_saved_model() and not (folder.summary.exists() and folder.model.exists()):
-        way = f"if it was stopped, finish it with `midam fit --resume {path}`"
-        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; {way}.")
+        way = f"if it was stopped, finish it with `midam fit --resume {path}`."
+        raise CheckpointError(f"Expected a run folder with summary.json, got {path}; {nearby(path, otherwise=way)}")
     run, summary = load_run(path), Result.read(folder).entries() if folder.summary.exists() else {}
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")

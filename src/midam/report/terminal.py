@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from rich import progress
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -15,11 +16,14 @@ from midam.data.bags import Bags
 from midam.evaluate.calibrate import Thresholds
 from midam.evaluate.metrics import NEAR_CHANCE
 from midam.report import words
-from midam.report.describe import BagDescription
 from midam.report.program import remark
+
+if TYPE_CHECKING:
+    from midam.report.describe import BagDescription
 
 _LINES, _EVERY_SECONDS = 10, 30.0  # of plain output: lines for all the work, and seconds between two
 _WHOLE = Column(no_wrap=True)
+_SPARE = 3  # columns for the ^C of a terminal, which would otherwise break the line and leave a second bar
 _SIZE_BINS, _BAR = 8, 40
 # Figures of a part of a summary, for all targets; the page and the card show those of `CardWords` of the target.
 _FIGURES = {
@@ -41,7 +45,7 @@ class LiveProgress:
         bar_columns = ("{task.description}", progress.BarColumn(), *columns, "{task.fields[state]}")
         # On a narrow terminal, the bar shrinks first.
         times = (progress.TimeElapsedColumn(table_column=_WHOLE), progress.TimeRemainingColumn(table_column=_WHOLE))
-        self._bar = progress.Progress(*bar_columns, *times, console=console, disable=not console.is_terminal)
+        self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
 
@@ -66,6 +70,12 @@ class LiveProgress:
     def _print(self, line: str) -> None:
         if not self._console.is_terminal:
             self._console.print(line, soft_wrap=True)
+
+
+class _Bar(progress.Progress):
+    def get_renderable(self) -> RenderableType:
+        width = max(1, self.console.width - _SPARE) if hasattr(self, "live") else None  # rich calls it before `start`
+        return Constrain(super().get_renderable(), width)
 
 
 def epoch_words(row: Mapping[str, Any]) -> str:
@@ -194,7 +204,7 @@ def print_description(console: Console, name: str, facts: Mapping[str, Any], bag
         console.print(f"    {label:>13} {'o' * int(np.ceil(_BAR * count / counts.max()))} {count}")
 
 
-def print_warnings(console: Console, description: BagDescription) -> None:
+def print_warnings(console: Console, description: "BagDescription") -> None:
     """Print problems that can spoil a result, and checks that were skipped."""
     for kind, messages in (("warning", description.warnings), ("note", description.notes)):
         for message in messages:

@@ -22,7 +22,7 @@ from midam.files import (
     sweep,
     write_text,
 )
-from midam.names import advice_on, safe_cell, visible
+from midam.names import advice_on, nearby, safe_cell, visible
 from midam.reading import Form, check_form
 from midam.registry import plugin_entry, take_known
 from midam.settings import Settings, read_yaml, yaml_text
@@ -153,8 +153,8 @@ class _Others(Form):
 def read_run_config(folder: RunFolder) -> RunConfig:
     """Read config.yaml of a run."""
     if not folder.contents():
-        start = f"`midam fit DATA --out {shlex.quote(str(folder.root))}`"
-        raise CheckpointError(f"Expected a run, got nothing in {folder.root}; start it with {start}.")
+        start = f"start it with `midam fit DATA --out {shlex.quote(str(folder.root))}`."
+        raise CheckpointError(f"Expected a run, got nothing in {folder.root}; {nearby(folder.root, otherwise=start)}")
     if not folder.config.exists():
         raise CheckpointError(f"Expected a run, got {folder.root} without config.yaml; {advice_on(folder.config)}")
     values = read_yaml(folder.config)
