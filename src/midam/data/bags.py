@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from midam.data.digests import fingerprint
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import SPLITS
+from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError
 from midam.names import names_of, warn_of_alike
 
@@ -21,11 +21,46 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Parameters of `midam.read_bags` that apply to a DataFrame.
-_OF_FRAMES = (
-    *("groups", "split", "instance_label", "coords", "ignore", "categories", "covariates", "site_column"),
-    *("positive", "target", "grades", "classes"),
-)
+class BagFields(TypedDict, total=False):
+    """What `Bags` may hold besides their instances; the docstring of `Bags` describes each."""
+
+    ids: ArrayLike | None
+    labels: ArrayLike | None
+    classes: Sequence[ClassName] | None
+    outcome: TargetLabels | None
+    covariates: Covariates | Mapping[str, ArrayLike] | None
+    groups: ArrayLike | None
+    sites: ArrayLike | None
+    splits: ArrayLike | None
+    weights: ArrayLike | None
+    coords: Any
+    instance_labels: ArrayLike | None
+    digests: ArrayLike | None
+    feature_names: Sequence[str] | None
+    columns: Sequence[Column] | None
+    sources: ArrayLike | None
+    attributes: ArrayLike | None
+    cut: Mapping[str, Any] | None
+    left_out: Sequence[LeftOut]
+
+
+class FrameOptions(TypedDict, total=False):
+    """Parameters of `midam.read_bags` that apply to a DataFrame."""
+
+    groups: str | None
+    split: str | None
+    instance_label: str | None
+    coords: Sequence[str]
+    ignore: Sequence[str]
+    categories: Sequence[str]
+    covariates: Sequence[str]
+    site_column: str | None
+    positive: str | None
+    target: str
+    grades: Sequence[str]
+    classes: Sequence[ClassName] | None
+
+
 _PER_BAG = ("ids", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
 _SELECTED = ("starts", "sizes", "labels", "outcome", "covariates", *_PER_BAG)
 _LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "feature_names", "columns"}
@@ -110,10 +145,10 @@ class Bags:
         sizes: ArrayLike,
         starts: ArrayLike | None = None,
         source: str = "memory",
-        **fields: Any,
+        **fields: Unpack[BagFields],
     ) -> None:
-        refuse_others(fields, Bags.__annotations__, "Bags")
-        vars(self).update(dict.fromkeys(Bags.__annotations__), left_out=(), source=source)
+        refuse_others(fields, BagFields.__annotations__, "Bags")
+        vars(self).update(dict.fromkeys(BagFields.__annotations__), left_out=(), source=source)
         self._take({"ids": None, **fields, "instances": instances, "sizes": sizes, "starts": starts})
 
     instances: NDArray[Any] | Rows
@@ -148,7 +183,7 @@ class Bags:
         *,
         source: str = "memory",
         missing: bool = False,
-        **fields: Any,
+        **fields: Unpack[BagFields],
     ) -> Self:
         """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
@@ -238,7 +273,7 @@ class Bags:
         *,
         source: str = "a DataFrame",
         impute: bool = False,
-        **options: Any,
+        **options: Unpack[FrameOptions],
     ) -> "Bags":
         """Make bags from a DataFrame whose rows are instances, as `midam.read_bags` does from a table.
 
@@ -257,7 +292,7 @@ class Bags:
         """
         from midam.data.sources.frames import frame_arrays
 
-        refuse_others(options, _OF_FRAMES, "Bags.from_dataframe")
+        refuse_others(options, FrameOptions.__annotations__, "Bags.from_dataframe")
         named = {"bag_column": bag_column, "label_column": label_column, "impute": impute}
         bags = cls.from_arrays(**frame_arrays(frame, source, **named, **options))
         warn_of_alike_names(bags)

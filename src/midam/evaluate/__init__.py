@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
     from midam.evaluate.labeled_instances import evaluate_instances as evaluate_instances
+    from midam.evaluate.labeled_instances import instance_metrics as instance_metrics
     from midam.evaluate.metrics import auprc as auprc
     from midam.evaluate.metrics import measure as measure
     from midam.evaluate.metrics import summarize as summarize
