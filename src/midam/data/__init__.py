@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from midam.data.batch import BalancedBags as BalancedBags
     from midam.data.batch import InstanceReader as InstanceReader
     from midam.data.batch import SampledBatch as SampledBatch
+    from midam.data.batch import sampled_batches as sampled_batches
     from midam.data.column_codes import CovariateCoder as CovariateCoder
     from midam.data.covariates import Covariates as Covariates
     from midam.data.on_disk import Rows as Rows

@@ -160,11 +160,11 @@ class ModelBaseline(Baseline):
 
     Examples
     --------
-    >>> from midam.methods.baselines import InstanceLogisticMax
+    >>> from midam.methods.baselines import BagStatisticsTrees
     >>> bags = Bags.from_list([[[float(i % 2)], [0.1 * i]] for i in range(12)], [0, 1] * 6)
-    >>> model = InstanceLogisticMax().scorer(bags, seed=0)
+    >>> model = BagStatisticsTrees().scorer(bags, seed=0)
     >>> predict(model, bags.subset([0, 1])).round(1).tolist()
-    [0.2, 0.8]
+    [0.0, 1.0]
     """
 
     lacks = None
