@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=29_241,
+    lines=29_250,
     files=225,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1218,
     "cli": 1462,
     "compare": 1134,
-    "data": 6794,
+    "data": 6803,
     "evaluate": 2029,
     "explain": 1697,
     "export": 458,

@@ -1,12 +1,12 @@
 """An open file of instances: its arrays, which are read by position, and its attributes."""
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from midam.errors import BagDataError, DataNotFoundError, MidamError, first_line, need_package
 from midam.files import size_text
 from midam.names import missing
+
+T = TypeVar("T")
 
 _HELD = ("unable to lock file", "already open for write", "being used by another process", "Too many open files")
 FEATURES = ("features", "feats")
@@ -75,6 +77,21 @@ class OpenFile:
     names: Sequence[str] | None = None
 
 
+class Lazy(Generic[T]):
+    """A value that is made once, on first use by any thread; after a failure, the next use tries again."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._made: list[T] = []
+
+    def __call__(self) -> T:
+        """Return the value."""
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+        return self._made[0]
+
+
 class LazyColumn:
     """Rows of a file that is read as a whole on first use."""
 
@@ -116,8 +133,7 @@ def cut_file(
     **facts: Any,
 ) -> OpenFile:
     """Return an open file whose instances and coordinates are made on first use."""
-    lazy = cache(make)  # after a failure, the next use tries again
-    places = LazyColumn(lambda: lazy()[1])
+    lazy, places = Lazy(make), LazyColumn(lambda: lazy()[1])
     attributes = {"features": {"kind": kind}, **attributes}
     coords = None if kind == "volume" else places
     return OpenFile(LazyColumn(lambda: lazy()[0]), coords, kind, attributes=attributes, **facts)
