@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=29_250,
+    lines=29_249,
     files=225,
     function=60,
     circles=0,
@@ -111,7 +111,7 @@ PARTS = {
     "export": 458,
     "functional": 488,
     "imaging": 1998,
-    "methods": 1626,
+    "methods": 1625,
     "nn": 1982,
     "report": 2080,
     "runs": 2199,

@@ -279,8 +279,6 @@ class Trained(Method):
     ----------
     fabric, start, ranks
         As in `midam.train.trainer.Trainer`.
-    epochs : int, optional
-        Number of epochs; default: until the training is finished.
     best : BestWeights
         Place for the weights of the best epoch.
     """
@@ -288,7 +286,6 @@ class Trained(Method):
     fabric: "Fabric | None" = None
     start: Mapping[str, Any] | None = None
     ranks: Ranks | None = None
-    epochs: int | None = None
     best: BestWeights = field(default_factory=BestWeights)
 
     def fit(
@@ -309,7 +306,7 @@ class Trained(Method):
             callbacks.on_epoch(row, trainer)
 
         callbacks.on_trainer(trainer)
-        trainer.fit(epochs=self.epochs, callbacks=[after_epoch])
+        trainer.fit(callbacks=[after_epoch])
         best = trainer.config.training.select == "best" and trainer.best_epoch is not None
         if best:
             self.best.load(trainer)

@@ -101,7 +101,7 @@ class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
         The grades, the lowest first; None for numbers.
     decision_ : GradeCuts, NumberScale or None
         Map from scores to predictions; None with ``val_fraction=0``.
-    settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
+    settings_, model_, history_, oof_scores_, cv_results_, instance_shape_, n_features_in_, feature_names_in_ :
         As in `midam.MIDAMClassifier`.
 
     Examples
@@ -181,7 +181,7 @@ class MIDAMSurvival(OrderEstimator):
     ----------
     decision_ : RiskGroups or None
         The cuts of `risk_groups`; None with ``val_fraction=0``.
-    target_, settings_, model_, history_, instance_shape_, n_features_in_, feature_names_in_ :
+    target_, settings_, model_, history_, oof_scores_, cv_results_, instance_shape_, n_features_in_, feature_names_in_ :
         As in `midam.MIDAMClassifier`.
 
     Examples
