@@ -1,6 +1,7 @@
 import io
 import re
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -215,3 +216,17 @@ def test_letters_that_the_output_lacks_are_escaped(monkeypatch):
     say("Zoë, \udce9.png")
     sys.stdout.flush()
     assert raw.getvalue() == rb"Zo\xeb, \udce9.png" + b"\n"
+
+
+def test_without_a_terminal_a_line_says_at_least_every_half_minute_that_the_work_goes_on(monkeypatch):
+    monkeypatch.setattr(terminal, "_EVERY_SECONDS", 0.02)
+    console = plain()
+    with terminal.BagProgress("scoring", np.array([5, 5]), console=console) as progress:
+        progress.update(0)
+        deadline = time.monotonic() + 20
+        while shown(console).count("\n") < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    lines = shown(console).splitlines()
+    assert lines[0] == "scoring 1/2 bags"
+    assert set(lines[1:]) == {"scoring 1/2 bags, 50% done"}
+    assert len(lines) >= 3

@@ -1,7 +1,10 @@
 """Output of the command line: progress, results, data descriptions."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -37,7 +40,8 @@ _FIGURES = {
 class LiveProgress:
     """Context manager of a progress bar with `columns` and a state, shown only on a terminal; an error removes it.
 
-    Without a terminal, plain lines are printed after each tenth of the work, and at least every half minute.
+    Without a terminal, plain lines are printed after each tenth of the work, and at least every half minute, whatever
+    the work does.
     """
 
     def __init__(self, title: str, *columns: Any, total: float | None = None, console: Console) -> None:
@@ -48,12 +52,16 @@ class LiveProgress:
         self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
         self._tenths, self._shown_at = 0, time.monotonic()
+        self._over = threading.Event()
 
     def __enter__(self) -> Self:
         self._bar.start()
+        if not self._console.is_terminal:
+            threading.Thread(target=self._say_that_it_runs, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._over.set()
         if self._bar.disable:
             return  # rich 14 would print an empty line
         self._bar.live.transient = kind is not None
@@ -64,12 +72,23 @@ class LiveProgress:
         self._bar.update(self._task, completed=done, total=total, state=state)
         tenths, now = int(_LINES * done // total), time.monotonic()
         if tenths > self._tenths or now - self._shown_at >= _EVERY_SECONDS:
-            self._tenths, self._shown_at = tenths, now
+            self._tenths = tenths
             self._print(line or state)
 
     def _print(self, line: str) -> None:
         if not self._console.is_terminal:
+            self._shown_at = time.monotonic()
             self._console.print(line, soft_wrap=True)
+
+    def _say_that_it_runs(self) -> None:
+        while not self._over.wait(_EVERY_SECONDS / 10):
+            if time.monotonic() - self._shown_at >= _EVERY_SECONDS:
+                task = self._bar.tasks[self._task]
+                title = f"{task.description} {escape(task.fields['state'])}".rstrip()
+                done = f", {task.completed / task.total:.0%} done" if task.total else ""
+                left = f", {timedelta(seconds=task.time_remaining)} left" if task.time_remaining else ""
+                with suppress(OSError, ValueError):  # a stream that has been closed
+                    self._print(f"{title}{done}{left}")
 
 
 class _Bar(progress.Progress):
