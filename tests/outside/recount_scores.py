@@ -146,8 +146,7 @@ def _mixed(fold: Fold, prior: Mapping[str, float]) -> tuple[dict[str, float], Va
             lines[method], held[method] = line, expit(line[0] * x + line[1]).mean(axis=0)
     best = max(lines, key=areas.__getitem__)
     weights = {method: prior[method] * _same_auroc(y, held[best], own) for method, own in held.items()}
-    # 0.01 was the least weight when the page was written.
-    weights = {method: own if own >= 0.01 * sum(weights.values()) else 0.0 for method, own in weights.items()}
+    weights = {method: own if own >= 0.03 * sum(weights.values()) else 0.0 for method, own in weights.items()}
     whole = sum(weights.values())
     tested = {method: expit(lines[method][0] * fold.scored[method] + lines[method][1]).mean(axis=0) for method in lines}
     scores = np.sum([weights[method] / whole * tested[method] for method in lines], axis=0)
