@@ -9,11 +9,11 @@ from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.inputs import read_npz, write_npz
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError, Note
 from studies.sets import catalog
+from studies.sets.npz import read_npz, write_npz
 from studies.sets.tabular import content_digest
 
 BY_HAND = [

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from midam.data import Bags, CovariateCoder, Covariates, open_store, read_bags, write_npz, write_store
+from midam.data import Bags, CovariateCoder, Covariates, open_store, read_bags, write_store
 from midam.data.column_codes import Code, fit_coder
 from midam.errors import BagDataError, ConfigError, Note
+from studies.sets.npz import write_npz
 
 AGES, SEXES = [63.0, None, 71.5, 50.0, 44.0, 58.0], ["f", "m", "f", None, "m", "f"]
 VALUES = {"age": AGES, "sex": SEXES}

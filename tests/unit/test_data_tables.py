@@ -15,13 +15,14 @@ from midam.cli import main
 from midam.data import open_store, write_store
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts
-from midam.data.sources.inputs import read_npz, rows_of, write_npz
+from midam.data.sources.inputs import rows_of
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults
 from midam.data.sources.table_files import read_names, sound_text
 from midam.errors import BagDataError, ConfigError, Note
 from midam.settings.data import DataSettings
+from studies.sets.npz import read_npz, write_npz
 
 
 def frame(labels=("yes", "no", "yes"), **columns):

@@ -5,7 +5,6 @@ An npz archive has ``X`` [instances, ...], ``bag``
 perhaps group and split. A table of instances has one column of the bag, one of the label, and the rest are features.
 """
 
-import io
 import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates, are_dates
 from midam.data.digits import DIGITS
-from midam.data.instance_labels import labels_of
 from midam.data.left_out import WHEN_MADE, LeftOut, left_out_words
 from midam.data.sources import BagReader, bag_reader
 from midam.data.sources import table_columns as tables
@@ -35,8 +33,7 @@ from midam.data.store import format as form
 from midam.data.store import is_store, open_store
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names, name_array
-from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, path_of, plural
-from midam.files import write_bytes
+from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, plural
 from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
 from midam.settings.data import DataSettings
@@ -171,7 +168,7 @@ def _stored_covariates(bags: Bags, request: Request) -> Bags:
     return bags.replace(covariates=tables.noted(covariates, request, bags.source))
 
 
-_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
+KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one per instance
 _OF_INSTANCES = ("X", "bag", "coords", "instance_label")
 _OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "instance_labels": "instance_label"}
@@ -184,7 +181,13 @@ _SAME = {
 
 
 class ArchiveReader(BagReader):
-    """Reader of an npz file of all bags."""
+    """Reader of an npz file of all bags.
+
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels: two classes,
+    more, grades or numbers; or ``y`` [N, L] of several labels, 0, 1 or NaN, with optional ``names`` [L]; or ``time``
+    and ``event`` [N]. Optional keys: ``ids``, ``group``, ``split`` [N]; ``coords`` [M, C]; ``instance_label`` [M], 1
+    for instances that make their bag positive, else 0, NaN if unknown; ``feature_names`` [D].
+    """
 
     what = "an npz file, whose groups and splits are its keys group and split"
     suffixes = (".npz",)
@@ -194,9 +197,9 @@ class ArchiveReader(BagReader):
         """Read the file."""
         path = request.path
         require_file(path)
-        arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
+        arrays, others = read_archive(path, (*KEYS, *request.covariate_columns))
         tables.require_columns([*arrays, *others], request.named_covariates, str(path))
-        refuse_near(others, arrays, _KEYS, path, **_SAME)
+        refuse_near(others, arrays, KEYS, path, **_SAME)
         survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
         labeled = SURVIVAL if survival else ("y",)
         required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
@@ -225,32 +228,6 @@ class ArchiveReader(BagReader):
         )
 
 
-def read_npz(
-    path: str | Path, *, require_labels: bool = True, positive: str | None = None, target: str = "auto"
-) -> Bags:
-    """Read bags from an npz file.
-
-    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, which are 0
-    and 1, or others of which `positive` is 1 (optional without `require_labels`). Optional keys: ``ids``, ``group``,
-    ``split`` [N]; ``coords`` [M, C]; ``instance_label`` [M], 1 for instances that make their bag positive, else 0, NaN
-    if unknown; ``feature_names`` [D]. Two words such as no and yes need no `positive`, see
-    `midam.data.sources.labels`.
-
-    Other targets: ``y`` [N] of classes, grades or numbers; ``y`` [N, L] of several labels, 0, 1 or NaN, with optional
-    ``names`` [L]; or ``time`` and ``event`` [N]. `target` names the target if it is not clear.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "bags.npz"
-    >>> np.savez(path, X=np.ones((3, 2)), bag=[0, 0, 1], y=[1, 0])
-    >>> read_npz(path).sizes
-    array([2, 1])
-    """
-    request = Request(path_of(path, "an npz file"), require_labels=require_labels, positive=positive, target=target)
-    return ArchiveReader().read(request)
-
-
 def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> TargetLabels:
     """Return the labels of the keys y, or time and event."""
     y, where = arrays[keys[0]], request.where
@@ -267,48 +244,6 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind == "f" and values.dtype.itemsize < np.dtype(np.float64).itemsize:
         return values.astype(np.str_).astype(np.float64)
     return name_array(values) if values.dtype.kind in "SU" else values
-
-
-def write_npz(bags: Bags, path: str | Path) -> None:
-    """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all."""
-    path = path_of(path, "an npz file")
-    rows = bags.rows()
-    names = None if bags.classes is None else np.array(bags.classes, dtype=np.str_)
-    arrays: dict[str, NDArray[Any] | None] = {
-        "X": bags.gather(rows),
-        "bag": np.repeat(np.arange(len(bags)), bags.sizes),
-        "y": bags.labels if bags.labels is None or names is None else names[bags.labels],
-        **({} if bags.outcome is None else _outcome_arrays(bags.outcome)),
-        **({} if bags.covariates is None else _covariate_arrays(bags.covariates, path)),
-        "ids": bags.ids,
-        "group": bags.groups,
-        "split": bags.splits,
-        "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
-        "instance_label": labels_of(bags),
-        FEATURE_NAMES: None if bags.feature_names is None else np.array(bags.feature_names, dtype=np.str_),
-    }
-    present = {key: value for key, value in arrays.items() if value is not None}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **present)
-    with buffer.getbuffer() as content:
-        write_bytes(path, content, typed=True)
-
-
-def _outcome_arrays(outcome: TargetLabels) -> dict[str, NDArray[Any]]:
-    """Return the arrays from which an outcome is read again, with its target."""
-    if outcome.target == "survival":
-        return {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(np.int64)}
-    if outcome.target == "multilabel":
-        return {"y": outcome.values, "names": np.array(outcome.names, np.str_)}
-    return {"y": np.asarray(outcome.columns()["label"])}
-
-
-def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays from which covariates are read again, with their names."""
-    for name in covariates.names:
-        if name in _KEYS:
-            raise BagDataError(f"Expected covariates not named as keys of bags, got {name!r} (in {path}); rename it.")
-    return dict(zip(covariates.names, covariates.columns))
 
 
 def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
