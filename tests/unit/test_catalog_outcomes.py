@@ -212,7 +212,7 @@ def test_stores_are_read_with_the_classes_of_a_run_in_its_order(tmp_path):
     store = str(write_store(Bags.from_list(rows, outcome=classes), tmp_path / "classes"))
     found = read_bags(store, target="multiclass", classes=("brain", "Skin", "lung")).outcome
     assert [found.names[code] for code in found.values[:, 0].astype(int)] == ["lung", "Skin", "Skin"]
-    with pytest.raises(BagDataError, match=r"classes brain, lung as in training, got 'skin'"):
+    with pytest.raises(BagDataError, match=r"classes brain, lung as in training in column label, got skin .*bag 1"):
         read_bags(store, target="multiclass", classes=("brain", "lung"))
     labels = TargetLabels.of("multilabel", [[1, 0], [0, 1], [1, np.nan]], names=["p", "q"])
     store = str(write_store(Bags.from_list(rows, outcome=labels), tmp_path / "labels"))

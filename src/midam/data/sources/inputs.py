@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.covariates import Covariates, are_dates
+from midam.data.covariates import are_dates
 from midam.data.digits import DIGITS
 from midam.data.left_out import WHEN_MADE, LeftOut, left_out_words
 from midam.data.sources import BagReader, bag_reader
@@ -24,10 +24,11 @@ from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, check_options
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
-from midam.data.sources.frames import Table, table_arrays
+from midam.data.sources.frames import table_arrays
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, label_columns, labels_or_none
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
+from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import INSTANCES, NAMES, header_of, read_instances, read_names, sheet_of, table_file
 from midam.data.store import format as form
 from midam.data.store import is_store, open_store
@@ -76,13 +77,15 @@ class RelabeledStoreReader(StoreReader):
         bags = _open_store(request)
         columns = header_of(Path(str(request.labels)), sheet=request.sheet)
         of_table = set(request.covariate_columns) <= set(columns)
-        if bags.covariates is not None and not (request.covariate_columns and of_table):
+        if bags.covariates is None or (request.covariate_columns and of_table):
+            bags = bags.replace(covariates=None)
+        else:
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # The class names of the store apply to a table with the same labels.
         files = NameIndex(bags.ids.tolist(), source=request.path_or_name)
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
-        stored = None if request.header_groups(columns) else bags.subset(labeled.index).groups
+        stored = None if request.header_groups(columns) else bags.subset(labeled.files).groups
         whole = _whole_groups(stored, labeled.table["groups"], request)
         return labeled.of(bags).replace(groups=whole)
 
@@ -149,23 +152,17 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
         outcome = TargetLabels("binary", bags.labels[:, None].astype(np.float64), names)
     if outcome is None:
         return bags
-    return bags.replace(labels=None, outcome=labels_or_none(request, lambda: as_asked(outcome, request)))
+    known = labels_or_none(request, lambda: as_asked(outcome, request, bags.ids.tolist()))
+    return bags.replace(labels=None, outcome=known)
 
 
 def _stored_covariates(bags: Bags, request: Request) -> Bags:
     """Return bags of a store with the covariates that a request names, and no others."""
-    here = () if bags.covariates is None else bags.covariates.names
-    tables.require_columns(here, request.named_covariates, bags.source)
-    if bags.covariates is None:
-        return bags
-    if not request.covariate_columns:
-        if request.require_labels:
-            message = f"the covariates {', '.join(here)} are not used: name them with `covariates` (in {bags.source})"
-            warnings.warn(message, Note, stacklevel=4)
-        return bags.replace(covariates=None)
-    columns = bags.covariates.select(request.covariate_columns, source=bags.source).values()
-    covariates = Covariates.of(columns, categories=request.category_columns, source=bags.source)
-    return bags.replace(covariates=tables.noted(covariates, request, bags.source))
+    known = {} if bags.covariates is None else bags.covariates.values()
+    if known and not request.covariate_columns and request.require_labels:
+        text = f"the covariates {', '.join(known)} are not used: name them with `covariates` (in {bags.source})"
+        warnings.warn(text, Note, stacklevel=4)
+    return bags.replace(**tables.read_covariates(known, request.changed(named=bags.source)))
 
 
 KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
@@ -220,7 +217,7 @@ class ArchiveReader(BagReader):
             arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
             arrays["bag"],
             outcome=labels,
-            covariates=tables.read_covariates(arrays, request),
+            **tables.read_covariates(arrays, request),
             **fields,
             feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
             source=str(path),
@@ -287,13 +284,13 @@ class ManifestReader(BagReader):
         path, bag = request.path, request.bag_column
         frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request)
-        label, group, split = tables.columns_of(frame, request, ("bag_column", bag), ("", "path"))
-        if group is None:
-            patient = tables.find_column(frame, tables.GROUP_COLUMNS)
-            group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
-        ignoring = request.bad_labels == "ignore"
-        full = () if ignoring or len(label) > 1 else label
-        tables.refuse_empty_fields(frame, (bag, "path", *full, group, split), request)
+        columns = tables.columns_of(frame, request, ("bag_column", bag), ("", "path"))
+        patient = tables.find_column(frame, tables.GROUP_COLUMNS)
+        if columns.group is None and patient not in (bag, *label_columns(frame.columns, request), columns.split):
+            columns = columns._replace(group=patient)
+        table = Table(str(path), frame)
+        table.add_gaps(table.faults, (bag, "path", columns.group, columns.split), request)
+        table.faults.refuse()
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
@@ -311,20 +308,19 @@ class ManifestReader(BagReader):
             frame = frame[exists]
         paths = places[frame.index].tolist()
         check_options(request, paths)
-        ids = frame[bag].to_numpy(dtype=np.str_)
-        table = tables.metadata(frame, request, label, group, split, ids=ids.tolist())
-        where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
-        groups = ids if table["groups"] is None else table["groups"]
-        files = pd.DataFrame({"path": [os.path.realpath(path) for path in paths], "bag": ids, "group": groups})
-        twice = np.flatnonzero(files.duplicated(["path", "bag"]))
-        shared = np.flatnonzero(files["path"].duplicated() & (files.groupby("path")["group"].transform("nunique") > 1))
-        if len(twice):
-            got = f"got {paths[twice[0]].name} twice (in {where[twice[0]]})"
-            raise BagDataError(f"Expected different files in a bag, {got}; remove the second row.")
-        if len(shared):
-            text = f"{paths[shared[0]].name} is in several bags (in {where[shared[0]]}): give these one group"
-            warnings.warn(text, stacklevel=3)
-        return assemble(paths, ids, request, table=table, where=where)
+        table = Table(str(path), frame)
+        table.find_bags(bag)
+        files = pd.DataFrame({"path": [os.path.realpath(place) for place in paths], "bag": table.codes})
+        table.add(table.faults, files.duplicated(), "path", "a file once in a bag", "remove the second row")
+        fields = table.of_bags(columns, request, of_files=True)
+        table.faults.refuse()
+        ids, groups = table.ids[table.codes], fields["groups"]
+        files["group"] = ids if groups is None else groups[table.codes]
+        shared = files["path"].duplicated() & (files.groupby("path")["group"].transform("nunique") > 1)
+        for row in np.flatnonzero(shared)[:1].tolist():
+            text = f"{paths[row].name} is in several bags (in {path}, line {table.number(row)}, bag {ids[row]})"
+            warnings.warn(f"{text}: give these one group", stacklevel=3)
+        return assemble(paths, ids, request, table=fields)
 
 
 class TableReader(BagReader):
