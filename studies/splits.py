@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from midam.data.bags import Bags
-from midam.data.sources.inputs import read_npz
 from midam.data.splits import stratified_folds
 from midam.errors import BagDataError
 from studies.sets import catalog
+from studies.sets.npz import read_npz
 from studies.sets.tabular import content_digest
 
 FOLDS = 5

@@ -19,10 +19,10 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.sources.inputs import read_npz, write_npz
 from midam.data.sources.request import ImageOptions, OnFile, refuse_unused
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError
+from studies.sets.npz import read_npz, write_npz
 
 Progress = Callable[[int, int | None], None]
 _CHUNK = 1 << 16

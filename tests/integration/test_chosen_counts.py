@@ -10,10 +10,10 @@ from tests.integration.test_resume import assert_same_run
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.data.sources.inputs import write_npz
 from midam.runs.fit import resume_run
 from midam.runs.folder import RunFolder
 from midam.settings import read_yaml
+from studies.sets.npz import write_npz
 
 OPEN = ["--num-instances", "auto", "--num-positive", "auto", "--num-negative", "auto"]
 COUNTS = ("num_positive", "num_negative", "num_instances")

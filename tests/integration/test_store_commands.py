@@ -10,10 +10,10 @@ from tests.integration.commands import Moment, finish, rows, run, start, stop, t
 
 from midam.cli import main
 from midam.data.bags import Bags
-from midam.data.sources.inputs import write_npz
 from midam.data.store import is_store, open_store, verify_store
 from midam.data.store import write as store_rows
 from studies.sets.catalog import load
+from studies.sets.npz import write_npz
 
 BAGS = 60
 

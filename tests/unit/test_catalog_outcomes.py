@@ -9,11 +9,11 @@ from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.inputs import read_npz, write_npz
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError, Note
 from studies.sets import catalog
+from studies.sets.npz import read_npz, write_npz
 from studies.sets.tabular import content_digest
 
 BY_HAND = [
@@ -212,7 +212,7 @@ def test_stores_are_read_with_the_classes_of_a_run_in_its_order(tmp_path):
     store = str(write_store(Bags.from_list(rows, outcome=classes), tmp_path / "classes"))
     found = read_bags(store, target="multiclass", classes=("brain", "Skin", "lung")).outcome
     assert [found.names[code] for code in found.values[:, 0].astype(int)] == ["lung", "Skin", "Skin"]
-    with pytest.raises(BagDataError, match=r"classes brain, lung as in training, got 'skin'"):
+    with pytest.raises(BagDataError, match=r"classes brain, lung as in training in column label, got skin .*bag 1"):
         read_bags(store, target="multiclass", classes=("brain", "lung"))
     labels = TargetLabels.of("multilabel", [[1, 0], [0, 1], [1, np.nan]], names=["p", "q"])
     store = str(write_store(Bags.from_list(rows, outcome=labels), tmp_path / "labels"))

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from tests.trainings import covariate_bags, train
 
-from midam.data import CovariateCoder, write_npz
+from midam.data import CovariateCoder
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError, ExportError, RunStoppedError
 from midam.evaluate.ranking import Pairs, auroc
@@ -24,6 +24,7 @@ from midam.runs.results import summarize_covariates
 from midam.settings import Settings
 from midam.targets import target_named
 from midam.train.trainer import Trainer
+from studies.sets.npz import write_npz
 
 # Covariates alone.
 

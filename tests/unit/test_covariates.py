@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from midam.data import Bags, CovariateCoder, Covariates, open_store, read_bags, write_npz, write_store
+from midam.data import Bags, CovariateCoder, Covariates, open_store, read_bags, write_store
 from midam.data.column_codes import Code, fit_coder
 from midam.errors import BagDataError, ConfigError, Note
+from studies.sets.npz import write_npz
 
 AGES, SEXES = [63.0, None, 71.5, 50.0, 44.0, 58.0], ["f", "m", "f", None, "m", "f"]
 VALUES = {"age": AGES, "sex": SEXES}
@@ -370,6 +371,19 @@ def test_a_covariate_must_be_the_same_in_all_of_a_bag(tmp_path):
         read_bags(tmp_path / "a.csv", covariates=("age",))
 
 
+def test_a_covariate_may_be_given_in_any_row_of_a_bag(tmp_path):
+    (tmp_path / "a.csv").write_text("bag,label,x,age\na,1,1,\na,1,2,61\nb,0,3,50\nc,0,4,\n")
+    with pytest.warns(Note, match="covariates: age"):
+        bags = read_bags(tmp_path / "a.csv", covariates=("age",))
+    assert bags.covariates.values() == {"age": [61.0, 50.0, None]}
+
+
+def test_a_group_that_is_a_covariate_too_may_not_be_missing(tmp_path):
+    (tmp_path / "a.csv").write_text("bag,label,x,site\na,1,1,p\nb,0,2,\nc,1,3,q\n")
+    with pytest.raises(BagDataError, match=r"a site in each row, got none .*line 3, .*bag b"):
+        read_bags(tmp_path / "a.csv", covariates=("site",), groups="site")
+
+
 def test_a_patient_of_several_files_has_the_covariate_of_any(tmp_path):
     folder = feature_files(tmp_path)
     rows = {"slide": [f"s{i}" for i in range(6)], "patient": list("ppqqrr"), "label": [1, 1, 0, 0, 1, 1]}
@@ -379,7 +393,7 @@ def test_a_patient_of_several_files_has_the_covariate_of_any(tmp_path):
         bags = read_bags(folder, labels=table, bag_by="patient", covariates=("age",))
     assert bags.covariates.values() == {"age": [60.0, 50.0, None]}
     table.write_text(pd.DataFrame({**rows, "age": [59, 60, 50, 50, None, None]}).to_csv(index=False))
-    with pytest.warns(Note, match="covariates: age"), pytest.raises(BagDataError, match=r"one age in a bag.*bag p"):
+    with pytest.raises(BagDataError, match=r"one age in a bag, got 59.* and 60.*line 3, .*bag p"):
         read_bags(folder, labels=table, bag_by="patient", covariates=("age",))
 
 

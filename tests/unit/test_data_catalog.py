@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midam.data.bags import Bags
-from midam.data.sources.inputs import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from studies.sets import catalog
+from studies.sets.npz import read_npz, write_npz
 from studies.sets.tabular import content_digest, decompress
 
 CLASSICAL = ("musk1", "musk2", "elephant", "fox", "tiger")

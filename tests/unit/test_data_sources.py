@@ -8,8 +8,8 @@ import pytest
 
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.inputs import read_npz, write_npz
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, MidamError
+from studies.sets.npz import read_npz, write_npz
 
 TABLE = """bag,label,patient,part,x,size,tone
 007,1,p1,Train,3,0.5,1

@@ -15,13 +15,14 @@ from midam.cli import main
 from midam.data import open_store, write_store
 from midam.data.bags import Bags
 from midam.data.missing import fill_values, impute, missing_counts
-from midam.data.sources.inputs import read_npz, rows_of, write_npz
+from midam.data.sources.inputs import rows_of
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import Faults
 from midam.data.sources.table_files import read_names, sound_text
 from midam.errors import BagDataError, ConfigError, Note
 from midam.settings.data import DataSettings
+from studies.sets.npz import read_npz, write_npz
 
 
 def frame(labels=("yes", "no", "yes"), **columns):
@@ -226,7 +227,7 @@ def test_bad_labels_of_a_manifest_can_be_ignored(folder):
     text = "bag,path,label,split\na,a.npy,yes,?\na,b.npy,{},?\nc,c.npy,no,?\n"
     for word, fault in (
         ("", "a label (in each row|of each bag)"),
-        ("no", "one label in a bag, got yes and no .*line 3, bag a"),
+        ("no", "one label in a bag, got yes and no .*line 3, .*bag a"),
     ):
         (folder / "m.csv").write_text(text.format(word).replace("?", "train"))
         with warnings.catch_warnings():
@@ -390,7 +391,7 @@ def test_faults_of_a_manifest_are_listed(tmp_path):
 def test_at_most_ten_kinds_are_shown():
     faults = Faults("t.csv")
     for number in range(14):
-        faults.add(f"sense in column {number}", "none", "in t.csv, line 2", [2], advice="add it")
+        faults.messages.append(f"Expected sense in column {number}, got none (in t.csv, line 2); add it.")
     with pytest.raises(BagDataError, match=r"got 14 kinds(.|\n)*column 9(.|\n)*- and 4 more$"):
         faults.refuse()
 

@@ -20,7 +20,6 @@ from midam.cli.app import main
 from midam.data.bags import Bags
 from midam.data.missing import align_features
 from midam.data.sources import read_bags
-from midam.data.sources.inputs import write_npz
 from midam.data.store import open_store, write_store
 from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
@@ -30,6 +29,7 @@ from midam.runs import evaluate_bags, load_run, predict_run, write_instance_scor
 from midam.runs.typical import ordinary_values, warn_of_units
 from midam.sklearn.trained import _joined
 from midam.train.trainer import Trainer
+from studies.sets.npz import write_npz
 
 pytestmark = pytest.mark.filterwarnings("ignore::midam.errors.Note")
 FEATURES = ["area", "depth", "länge"]

@@ -8,10 +8,10 @@ import torch
 from midam.data import open_store, read_bags, write_store
 from midam.data.bags import Bags
 from midam.data.instance_labels import label_counts, labels_of
-from midam.data.sources.inputs import write_npz
 from midam.errors import BagDataError, ConfigError
 from midam.settings import Settings
 from midam.train.trainer import Trainer
+from studies.sets.npz import write_npz
 from studies.sets.torchmil import from_torchmil
 
 

@@ -93,7 +93,10 @@ def test_patients_that_are_missing_or_contradict_themselves_are_named(tmp_path, 
     with pytest.warns(Note, match="a row of the table"), pytest.raises(BagDataError, match=r"none for 1 of 23: P99"):
         read_bags(store, labels=tmp_path / "t.csv", label_column="mut")
     pd.concat([endpoints(), endpoints().assign(mut=0)]).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.warns(Note, match="a row of the table"), pytest.raises(BagDataError, match="Expected one mut for s2"):
+    with (
+        pytest.warns(Note, match="a row of the table"),
+        pytest.raises(BagDataError, match=r"one mut in a file, got .*s2"),
+    ):
         read_bags(store, labels=tmp_path / "t.csv", label_column="mut")
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from midam.data.bags import Bags
 from midam.data.sources import read_bags
-from midam.data.sources.inputs import write_npz
 from midam.data.store import open_store, write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, Note
+from studies.sets.npz import write_npz
 
 IDS = list("abcdef")
 

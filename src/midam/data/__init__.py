@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from midam.data.sources import read_bags as read_bags
     from midam.data.sources.file_names import FileReader as FileReader
     from midam.data.sources.formats.open_file import OpenFile as OpenFile
-    from midam.data.sources.inputs import write_npz as write_npz
     from midam.data.sources.request import ImageOptions as ImageOptions
     from midam.data.sources.request import Request as Request
     from midam.data.splits import split_bags as split_bags

@@ -148,6 +148,11 @@ class Coder:
         """Column of each feature."""
         return {name: code.name for code in self.codes for name in code.features}
 
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """Kind of each column by name, for `midam.read_bags`."""
+        return {code.name: code.kind for code in self.codes}
+
     def to_json(self) -> str:
         """Return text that `from_json` reads."""
         return json.dumps([asdict(code) for code in self.codes])
@@ -202,11 +207,6 @@ class ColumnCoder(Coder):
         return coder if train.columns is not None or any(code.missing for code in coder.codes) else None
 
     @cached_property
-    def kinds(self) -> dict[str, str]:
-        """Kind of each column by name, for `midam.read_bags`."""
-        return {code.name: code.kind for code in self.codes}
-
-    @cached_property
     def of_categories(self) -> dict[str, str]:
         """Column of each feature that codes a category."""
         return {name: code.name for code in self.codes if code.kind == "category" for name in code.features}
@@ -249,11 +249,6 @@ class CovariateCoder(Coder):
     def names(self) -> tuple[str, ...]:
         """Names of the covariates."""
         return tuple(code.name for code in self.codes)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kind of each covariate, "number" or "category"."""
-        return tuple(code.kind for code in self.codes)
 
     @property
     def width(self) -> int:

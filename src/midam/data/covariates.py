@@ -196,12 +196,11 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
             _note(f"{text}, train with {given(categories=[name])}", source)
         return numbers.reshape(array.shape)
     if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names
-        hours = hours_of(words)
-        if hours is not None:
-            _note(f"the covariate {name} holds times of day, which are read as hours", source)
-        days = days_of(words, name, source) if hours is None else hours
-        if days is not None:
-            return days.reshape(array.shape)
+        of_day, since = "times of day, which are read as hours", "dates, which are read as days since 1970-01-01"
+        for times, words_for in ((hours_of(words), of_day), (days_of(words, name, source), since)):
+            if times is not None:
+                _note(f"the covariate {name} holds {words_for}", source)
+                return times.reshape(array.shape)
         _refuse_nearly_numbers(name, parsed, texts, source)
     # Words that differ only in case are all written as the first of them.
     spelled = merge_words(nonempty, f"categories of the covariate {name!r}", source=source) | {"": ""}
@@ -254,9 +253,8 @@ _FEWEST = 3  # from so many numbers on that all look like 20230131, they are tak
 def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covariate") -> NDArray[np.float64] | None:
     """Return strings [N] as days since 1970-01-01, NaN for empty strings; None if they are not dates.
 
-    Dates are written as 2023-01-31, with or without a time, or as `date_of` takes them; for a covariate, a note says
-    so. Dates in another order, impossible dates and other texts among dates are refused, since each would become a
-    category.
+    Dates are written as 2023-01-31, with or without a time, or as `date_of` takes them. Dates in another order,
+    impossible dates and other texts among dates are refused, since each would become a category.
     """
     if not are_dates(words):
         return None
@@ -271,8 +269,6 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
             f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); {advice}; if these "
             f"are categories, train with {given(categories=[name])}."
         )
-    if kind == "covariate":
-        _note(f"the covariate {name} holds dates, which are read as days since 1970-01-01", source)
     return np.array([days.get(word) for word in words], dtype=np.float64)
 
 

@@ -436,4 +436,4 @@ def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:
 def covariate_kinds(model: BagScorer | BagEnsemble) -> dict[str, str]:
     """Return the covariates that a model takes, and the kind of each, "number" or "category"."""
     term = scorers_of(model)[0].covariates
-    return {} if term is None else dict(zip(term.coder.names, term.coder.kinds))
+    return {} if term is None else dict(term.coder.kinds)

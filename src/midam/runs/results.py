@@ -322,7 +322,7 @@ def summarize_covariates(model: BagEnsemble, parts: SplitBags, scores: Scores) -
     weights = torch.stack([term.weight.detach().double().cpu() for term in terms if term is not None]).mean(dim=0)
     return {
         "names": list(coder.names),
-        "kinds": list(coder.kinds),
+        "kinds": list(coder.kinds.values()),
         "weights": dict(zip(coder.features, weights.numpy().T.tolist(), strict=True)),
         "alone": _alone(coder, parts, scores),
     }

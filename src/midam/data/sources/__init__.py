@@ -19,7 +19,6 @@ from midam.data.sources.file_names import Reader, known_suffixes
 from midam.data.sources.patients import patients_together
 from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
-from midam.data.sources.table_columns import split_sites
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
 from midam.names import nearby
 from midam.registry import READERS
@@ -204,8 +203,6 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         request = request.changed(impute="impute" in reader.parameters)
     _check_applies(reader, request)
     bags = reader.read(request.completed())
-    sites, of_bags = split_sites(bags.covariates, request, bags.source)
-    bags = bags if sites is None else bags.replace(sites=sites, covariates=of_bags)
     bags = patients_together(bags, request)
     warn_of_alike_names(bags)
     bags = split_bags(bags, request)

@@ -3,23 +3,21 @@
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags, taken
-from midam.data.covariates import missing_of
 from midam.data.left_out import LeftOut, lost_bags
 from midam.data.sources.file_names import distinct_names
 from midam.data.sources.file_rows import ROWS, SEPARATOR, FileRows, FileSet, warn_of_scans
-from midam.data.sources.labels import labels_or_none
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import Request
 from midam.data.sources.table_columns import FILE_COLUMNS, is_group_like, is_label_like, is_row_like
 from midam.errors import BagDataError, fault_list, listed
+from midam.lazy_imports import pandas as pd
 
 _BAGS, _ROWS = 16, 64  # whose features are looked at
 
@@ -30,21 +28,17 @@ def assemble(
     request: Request,
     *,
     table: Mapping[str, Any] | None = None,
-    where: Sequence[str] = (),
     by_name: bool = False,
 ) -> Bags:
     """Make bags of files, from the bag of each file; they are in the order of their first files, or `by_name`.
 
-    The `table` holds parameters of `Bags` with a value for each file, the same in all files of a bag; `where` says in
-    messages which row of a table a file is.
+    The `table` holds parameters of `Bags` with a value for each bag, in the order of their first files.
 
     Files without instances are left out, and so are unusable files if the request skips missing ones; `left_out` of the
     request lists them.
     """
     names, source, options, reader = np.asarray(bags, dtype=np.str_), str(request.path), request.images, request.reader
-    where = where or [f"{source}, bag {name}, {path.name}" for name, path in zip(names, paths)]
-    of_files = {name: values for name, values in (table or {}).items() if values is not None}
-    of_files = _one_each(of_files, names, where, request)
+    rows, _ = pd.factorize(names)  # of the table, for each file
     facts, wrong = sift_files(paths, request)
     kept = np.array([*facts])
     if wrong:
@@ -52,14 +46,11 @@ def assemble(
         lost = [LeftOut(str(names[at]), str(paths[at]), why, others[at]) for at, why in wrong.items()]
         _warn_of_lost(lost, len(paths), source)
         request.left_out.extend(lost)
-    _, first, codes = np.unique(names[kept], return_index=True, return_inverse=True)
-    numbers = codes if by_name else np.argsort(np.argsort(first))[codes]
-    order = np.argsort(numbers, kind="stable")
-    at, numbers = kept[order], numbers[order]
+    at = kept[np.argsort((names if by_name else rows)[kept], kind="stable")]
     names, paths = names[at], [paths[i] for i in at]
     files = FileSet(paths, [facts[i] for i in at], options, reader)
     warn_of_scans(paths, files.facts)
-    opens = np.flatnonzero(np.append(True, np.diff(numbers) != 0))  # number of the first file of each bag
+    opens = np.flatnonzero(np.append(True, np.diff(rows[at]) != 0))  # number of the first file of each bag
     ends = np.append(opens[1:], len(at))
     parts = [(paths[a:b], files.facts[a:b]) for a, b in zip(opens, ends)]
     for name, (_, bag_facts) in zip(names[opens].tolist(), parts):
@@ -69,7 +60,7 @@ def assemble(
         FileRows(files),
         sizes=files.offsets[ends] - files.offsets[opens],
         ids=names[opens],
-        **taken(of_files, at[opens]),
+        **taken(table or {}, rows[at[opens]]),
         coords=FileRows.places(files),
         feature_names=files.feature_names,
         sources=[SEPARATOR.join(map(str, bag_paths)) for bag_paths, _ in parts],
@@ -105,42 +96,6 @@ def _refuse_series(facts: Sequence[FileFacts], where: str) -> None:
             f"Expected one series of a study in a bag, got {names} (in {where}); keep the files of one of them, or "
             "make each a bag."
         )
-
-
-def _one_each(table: dict[str, Any], names: NDArray[np.str_], where: Sequence[str], request: Request) -> dict[str, Any]:
-    """Refuse files of a bag with different values; fill missing covariates from other files of the bag.
-
-    Different labels are left out if the request ignores bad labels.
-    """
-    _, first, bag = np.unique(names, return_index=True, return_inverse=True)
-
-    def refuse_several(columns: Mapping[str, Any]) -> Mapping[str, Any]:
-        for name, values in columns.items():
-            column = np.array(values, dtype=object)
-            expected = column[first][bag]
-            for row in np.flatnonzero(column != expected)[:1].tolist():
-                raise BagDataError(
-                    f"Expected one {name} in a bag, got {expected[row]} and {column[row]} (in {where[row]}); correct "
-                    "the table."
-                )
-        return columns
-
-    if "outcome" in table and labels_or_none(request, lambda: refuse_several(table["outcome"].columns())) is None:
-        del table["outcome"]
-    refuse_several({name[:-1]: table[name] for name in ("labels", "groups", "splits") if name in table})
-    if (covariates := table.get("covariates")) is not None:
-        filled = tuple(_filled(column, first, bag) for column in covariates.columns)
-        table["covariates"] = replace(covariates, columns=filled)
-        refuse_several(table["covariates"].values())
-    return table
-
-
-def _filled(column: NDArray[Any], first: NDArray[np.int64], bag: NDArray[np.int64]) -> NDArray[Any]:
-    """Fill missing values of a covariate from the first file of the bag that has one."""
-    gaps, source = missing_of(column), first.copy()
-    known = np.flatnonzero(~gaps)[::-1]
-    source[bag[known]] = known
-    return np.where(gaps, column[source][bag], column)
 
 
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:

@@ -6,8 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from midam.data.bags import Bags
 from midam.data.sources import BagReader
 from midam.data.sources.assemble import assemble
@@ -46,8 +44,8 @@ class FolderReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Read the table, and inspect each file."""
-        folder, by_patient = request.path, request.bag_by == "patient"
-        if request.labels is None and by_patient:
+        folder = request.path
+        if request.labels is None and request.bag_by == "patient":
             raise _no_table(request, "table of patients")
         tables = [path for path in (request.labels, request.slides) if path is not None]
         paths = find_files(folder, leave=tables, reader=request.reader)
@@ -67,16 +65,7 @@ class FolderReader(BagReader):
         check_options(request, paths)
         files = NameIndex(names, {file_suffix(path) for path in paths}, source=request.path_or_name)
         labels = read_labels(request, files)
-        paths, names = [paths[i] for i in labels.index], [names[i] for i in labels.index]
-        bags, groups = np.array(names), labels.table["groups"]
-        if by_patient:
-            if labels.patients is None:
-                got = f"none (in {request.labels})"
-                raise BagDataError(f"Expected a column of patients without gaps, got {got}; name it with `groups`.")
-            # A patient that is a bag is not a group too.
-            same = groups is not None and np.array_equal(groups, labels.patients)
-            bags, groups = labels.patients, None if same and request.groups is None else groups
-        return assemble(paths, bags, request, table={**labels.table, "groups": groups}, by_name=True)
+        return assemble([paths[i] for i in labels.files], labels.bags, request, table=labels.table, by_name=True)
 
 
 def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:

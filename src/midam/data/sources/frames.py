@@ -1,31 +1,44 @@
-"""Arrays of bags in a data frame with a row for each instance: columns of the bag, the label and the features.
+"""Tables with a row for each instance: the features, as numbers, dates or categories, and the arrays of the bags.
 
 Warnings name columns that are probably not features: they name patients, number instances, or reveal the label.
 """
 
+import re
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from midam.data import covariates as forms
+from midam.data.covariates import Column, number_of
 from midam.data.sources import table_columns as tables
-from midam.data.sources.labels import gap_advice, label_columns, labels_or_none, word_of
+from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, Request
-from midam.data.sources.table_columns import Faults
+from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
 from midam.data.validate import feature_order, usable
 from midam.data.validate import wanted as expected_of
-from midam.errors import BagDataError, ConfigError, Note, given, with_article
+from midam.errors import BagDataError, ConfigError, Note, given, is_id_like, listed, with_article
 from midam.lazy_imports import pandas as pd
-from midam.names import name_of, names_of
+from midam.names import merge_words, name_of, names_of, warn_of_alike
 
 _AT_ONCE = 8  # columns that are compared at a time
+MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
+_OF_TIME = re.compile(r".*(time|date|stamp|unix|epoch).*|(.*[^a-z])?ts([^a-z].*)?")
+_SECONDS, _SPAN = 9e8, 1.3e9  # unix seconds from 1998 to 2039
+_DIGITS = r"(\d+|\d{1,3}([.' ]\d{3}|,\d{2,3})+)([.,]\d*)?"  # 1,000.50; not a version, such as 2.1.0
+_AMOUNT = re.compile(rf"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?{_DIGITS}\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{{3}})?\)?")
+_BAGS = 3  # of each category on average, if each bag has one
+_TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
+FEW = 8  # bags: with no more of them, a column may look like ids by chance
+_CODES = 3  # from so many different whole numbers on, they may be codes
 
 
-def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any]) -> None:
+def warn_of_features(table: Table, features: Sequence[str], x: NDArray[Any]) -> None:
     """Warn about columns that are read as features but are probably not features, from their names.
 
     - A column named like patients, with one value in each bag.
@@ -44,7 +57,7 @@ def warn_of_features(table: "Table", features: Sequence[str], x: NDArray[Any]) -
         Their numbers.
     """
     frame, codes, firsts, where = table.frame, table.codes, table.first, table.where
-    several, telling, of_bags = len(codes) > len(firsts) > tables.FEW, [], []
+    several, telling, of_bags = len(codes) > len(firsts) > FEW, [], []
     for column, values in zip(features, x.T, strict=True):
         if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
             _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore=[column])}")
@@ -129,12 +142,10 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str
     named += [("groups", part) for part in parts]
     named += [(name, column) for name in ("coords", "ignore") for column in getattr(request, name)]
     tables.require_columns(table.columns, named, where)
-    arrays = table_arrays(Table(where, table, gaps=gaps), request)
-    arrays["sites"], arrays["covariates"] = tables.split_sites(arrays["covariates"], request, where)
-    return arrays
+    return table_arrays(Table(where, table, unit="row", first=1, gaps=gaps), request)
 
 
-def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
+def table_arrays(table: Table, request: Request) -> dict[str, Any]:
     """Return the arguments of `Bags.from_arrays` for a table.
 
     Without `require_labels`, every column but the bag's may be absent.
@@ -153,214 +164,313 @@ def table_arrays(table: "Table", request: Request) -> dict[str, Any]:
         coords, ignored = ([name for name in names if name in existing] for names in (coords, ignored))
     others = [("bag_column", bag), ("instance_label", truth)]
     others += [*(("coords", name) for name in coords), *(("ignore", name) for name in ignored)]
-    label, group, split = tables.columns_of(table.frame, request, *others, split_by_name=False)
-    table.name_values([bag, group, split], [*label, *request.covariate_columns])
+    columns = tables.columns_of(table.frame, request, *others, split_by_name=False)
+    table.name_values([bag, columns.group, columns.split], [*columns.label, *request.covariate_columns])
     table.find_bags(bag)
-    fields = table.of_bags(label, group, split, request)
-    special = {bag, group, request.split, *tables.group_parts(group), *of_labels}
+    fields = table.of_bags(columns, request)
+    special = {bag, columns.group, request.split, *tables.group_parts(columns.group), *of_labels}
     special |= {*request.covariate_columns, *coords, *ignored}
-    instance_labels = None if truth is None else table.instance_labels(truth, special)
+    instance_labels = None if truth is None else _instance_labels(table, truth, special)
     special |= {truth}
     present = [str(name) for name in table.frame.columns if name not in special]
-    features = table.features(present, request.features)
+    if not present:
+        raise BagDataError(f"Expected at least one feature column, got none (in {table.where}); add numeric ones.")
+    if request.features is not None:
+        places = feature_order(request.features, present, reference="training", where=table.where)
+        present = [present[place] for place in places]
     outcome = fields.get("outcome")
-    kinds = tables.read_kinds(
-        table.frame, features, table.codes, request, table.faults, labels=[] if outcome is None else [*outcome.values.T]
-    )
-    table.frame, features = kinds.frame, kinds.features
-    instances = table.numbers(features, missing=bool(request.impute), apart=request.features is None)
-    places = table.numbers(coords) if coords else None
+    labels = [] if outcome is None else [*outcome.values.T]
+    features, kinds, notes = _read_kinds(table, present, request, labels=labels)
+    instances = _numbers(table, features, missing=bool(request.impute), apart=request.features is None)
+    coordinates = _numbers(table, coords) if coords else None
     table.faults.refuse()
     if request.features is None:
-        kinds.report(table.where)
+        _report_kinds(table, features, kinds, notes)
         warn_of_features(table, features, instances)
     return {
         "X": instances,
         "bag": table.codes,
         "ids": table.ids,
         **fields,
-        "coords": places,
+        "coords": coordinates,
         "instance_labels": instance_labels,
         "feature_names": features,
-        "columns": kinds.columns,
+        "columns": kinds,
         "source": table.where,
         "missing": request.impute,
     }
 
 
-class Table:
-    """A data frame with its origin, the bag of each row once `find_bags` has named them, and its faults.
+def _instance_labels(table: Table, column: str, others: Collection[object]) -> NDArray[np.float32]:
+    """Return the labels of instances in a column: 0, 1, or NaN in an empty field; it is none of the `others`."""
+    if column in others:
+        raise ConfigError(
+            f"Expected a column of its own for `instance_label`, got {column!r}, which has another use (in "
+            f"{table.where}); name another column."
+        )
+    series = table.frame[column]
+    none = ["", *tables.words_for_none(series.dropna().unique())]
+    gaps = series.isna() | series.astype(str).str.strip().isin(none)
+    words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})
+    labels = pd.to_numeric(words, errors="coerce").to_numpy(np.float32, na_value=np.nan)
+    advice = "write 1 for an instance that makes its bag positive, 0 for another, nothing if unknown"
+    table.add(table.faults, ~np.isin(labels, (0, 1)) & ~gaps, column, "labels 0 and 1 of instances", advice)
+    if gaps.all():
+        table.add(table.faults, gaps, column, "some labels of instances", "name another column", got="none")
+    return np.where(gaps, np.float32(np.nan), labels)
 
-    Messages call a row `unit` and advise `gaps` about missing values; `first` is the number of the first row in the
-    file.
+
+def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
+    """Return the values of numeric columns, [M, len(columns)]: finite, or NaN if values may be `missing`.
+
+    With `apart`, in training, refuse different whole numbers that become equal in float64. Features of a run are
+    all needed: no message advises to leave one out.
     """
+    objects = [name for name, kind in table.frame[columns].dtypes.items() if kind.kind in "Om"]
+    if objects:
+        table.frame = table.frame.assign(**{str(name): tables.plain_numbers(table.frame[name]) for name in objects})
+    kinds = table.frame[columns].dtypes  # for all columns at once: a table may have many
+    numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind) for kind in kinds]
+    sound, wrong = [column for column, is_number in zip(columns, numeric) if is_number], {}
+    whole = [column for column, kind in zip(columns, kinds) if kind.kind in "iu"]
+    for column in (column for column, is_number in zip(columns, numeric) if not is_number):
+        values = table.frame[column]
+        gaps = values.isna()
+        words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
+        wrong[column] = words if words.any() else ~gaps
+    leave = given(ignore=list(wrong))
+    leave = f", or leave out columns that are not features with {leave}" if apart else ""
+    several = apart and len(table.codes) > len(np.unique(table.codes))  # before a training
+    of_bags = [column for column in wrong if several and not tables.is_group_like(column)]
+    of_bags = [c for c in of_bags if (table.frame[c].groupby(table.codes).nunique(dropna=False) == 1).all()]
+    texts = [c for c in wrong if apart and c not in of_bags and not tables.is_group_like(c)]
+    texts = [c for c in texts if tables.is_code_like(c) or 2 * wrong[c].sum() > table.frame[c].notna().sum()]
+    for column, rows in wrong.items():
+        other = f"name it with {given(groups=column)}" if tables.is_group_like(column) else "correct it"
+        if column in texts:
+            other = f"name it with {given(categories=texts)}"
+            if not tables.is_code_like(column) and _holds_amounts(table.frame[column]):
+                other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
+        if column in of_bags:
+            facts, text = given(covariates=of_bags), given(categories=of_bags)
+            other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
+        names = {name.lower() for name in table.frame[column].dropna().astype(str).unique()}
+        if apart and names and names <= tables.SPLIT_NAMES.keys():
+            other = f"name it with {given(split=column)}"
+        table.add(table.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
+    for column in whole if apart else ():
+        values = table.frame[column].dropna()
+        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+        if low != high and float(low) == float(high):
+            wanted, first = "whole numbers that stay distinct in float64", np.arange(len(table.frame)) == 0
+            advice = "subtract their common offset first"
+            table.add(table.faults, first, column, wanted, advice, got=f"{low} to {high}")
+    narrow = all(str(dtype) in ("float32", "float16") for dtype in table.frame[sound].dtypes)
+    array: NDArray[Any] = table.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
+    gap = np.isnan(array)
+    for wrong_values, usual in ((gap & (not missing), table.gaps), (~gap & ~usable(array), "drop or correct it")):
+        for row, place in np.argwhere(wrong_values)[:1].tolist():
+            column, got = sound[place], array[row, place]
+            leave = f"leave the column out with {given(ignore=[column])} if it is no feature"
+            advice = leave if apart and tables.is_label_like(column) else usual
+            table.add(table.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
+    return np.require(array, requirements="W")  # torch warns of a view of a frame, which is read-only
 
-    codes: NDArray[np.int64]
-    ids: NDArray[np.str_]
-    first: NDArray[np.int64]  # row of each bag
 
-    def __init__(self, where: str, frame: "pd.DataFrame", *, unit: str = "row", first: int = 1, gaps: str) -> None:
-        self.where, self.frame, self.unit, self._first, self._gaps = where, frame, unit, first, gaps
-        self.faults = Faults(where, unit)
-        if len(frame) == 0:
-            raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
+def _report_kinds(
+    table: Table, features: Sequence[str], columns: Sequence[Column] | None, notes: Mapping[str, str]
+) -> None:
+    """Note the kinds of columns, with what was read of others than numbers; warn about numbers that may be codes."""
+    if notes:
+        shown = ", ".join(f"{name} ({note})" for name, note in notes.items())
+        kept = [name for name in notes if name in features]
+        leave = f"; leave out columns that are not features with {given(ignore=kept[-1:])}" if kept else ""
+        text = f"columns that are not plain numbers: {shown} (in {table.where}){leave}"
+        warnings.warn(text, Note, stacklevel=6)
+    coded = [column.name for column in columns or () if column.kind != "number"]
+    codes, taken = [], {*coded, *notes}
+    for name in features:
+        values, is_code = table.frame[name].dropna(), tables.is_code_like(name)
+        named = is_code or is_id_like(name)
+        if name in taken or values.empty or not (named or float(values.max()) >= 19000101):
+            continue
+        distinct = np.unique(values.to_numpy(dtype=np.float64))
+        whole = bool((distinct == np.floor(distinct)).all())
+        if len(distinct) < _CODES or not (whole or is_code):
+            continue
+        if whole and (instead := _times_in(name, distinct)):
+            text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
+            warnings.warn(f"{text}: write times as {instead} (in {table.where})", stacklevel=6)
+        elif is_code or (named and ROWS * len(distinct) <= len(values)):
+            codes.append(name)
+    if codes:
+        text = f"numbers in {listed(codes)} are read as amounts: if they are codes"
+        warnings.warn(f"{text}, give {given(categories=codes)} (in {table.where})", stacklevel=6)
 
-    def name_values(self, names: Sequence[str | None], others: Sequence[str]) -> None:
-        """Bring the values of the columns `names` into the form of names, and the values of `others` that are texts."""
-        texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
-        texts += [name for name in others if self.frame[name].dtype == object]
-        columns = dict.fromkeys(filter(None, (*names, *texts)))
-        self.frame = self.frame.assign(**{name: tables.names_in(self.frame[name], self.where) for name in columns})
 
-    def find_bags(self, column: str) -> None:
-        """Number the bags by the column that names them."""
-        codes, names = pd.factorize(self.frame[column].astype(str))
-        self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
-        self.first = np.unique(codes, return_index=True)[1]
-        advice = "name the bag: NA and None are no names"
-        self._add(self.faults, self.frame[column].isna(), column, "a bag in each row", advice, got="none")
-        self.faults.refuse()  # such rows have no bag
+def _times_in(name: str, distinct: NDArray[np.float64]) -> str | None:
+    """Return how to write times that all these whole numbers seem to be: 20230131, or seconds since 1970."""
+    if dates := forms.packed_dates(distinct):
+        return dates[1]
+    scale = max((scale for scale in (1.0, 1e3, 1e6, 1e9) if _SECONDS * scale <= distinct[0]), default=0.0)
+    if not scale or distinct[-1] > (_SECONDS + _SPAN) * scale or not _OF_TIME.fullmatch(name.lower()):
+        return None
+    return f"{np.datetime64(int(distinct[0] / scale), 's')}".replace("T", " ")
 
-    def of_bags(self, label: Sequence[str], group: str | None, split: str | None, request: Request) -> dict[str, Any]:
-        """Return the `metadata` of the bags, of columns that are the same in all rows of a bag; {} if there are faults.
 
-        Faults of labels and groups become a note if the request ignores them.
-        """
-        if group == request.bag_column and request.require_labels:
-            text = f"the groups are the bags themselves, column {group} (in {self.where}): leave out `groups`"
-            warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=6)
-        ignored = request.bad_labels == "ignore"
-        of_labels, of_groups = (Faults(self.where, self.unit) if ignored else self.faults for _ in range(2))
-        self._one_each(label, of_labels, request, gaps=len(label) > 1)
-        self._one_each(filter(None, [group]), of_groups, request, exact=True)
-        self._one_each(filter(None, [split]), self.faults, request)
-        self._one_each(request.covariate_columns, self.faults, request, gaps=True, exact=True)
-        if ignored and of_labels.messages:  # the groups stay, which keep patients whole
-            labels_or_none(request, of_labels.refuse)
-            label = ()
-        if ignored and of_groups.messages:
-            labels_or_none(request, of_groups.refuse)
-            group = None
-        if self.faults.messages:
-            return {}
+def _read_kinds(
+    table: Table, features: Sequence[str], request: Request, *, labels: Sequence[NDArray[np.float64]]
+) -> tuple[list[str], list[Column] | None, dict[str, str]]:
+    """Make feature columns numbers, of the kinds of a run, or of kinds inferred from the values; other text stays.
+
+    Return the features, their kinds unless all are numbers, and a note on each that was not a number. `labels` are the
+    known labels of the bags, each as numbers [N].
+    """
+    frame, codes, firsts, where = table.frame, table.codes, table.first, table.where
+    of_instances = [name for name in request.categories if name not in request.covariate_columns]
+    wanted = [("categories", name) for name in of_instances if request.features is None]
+    tables.require_columns(features, wanted, where)
+    columns, changed, notes = list[Column](), dict[str, Any](), dict[str, str]()
+    new = not request.require_labels and len(firsts) <= FEW
+    for name in features:
+        raw, kind = frame[name], "" if request.kinds is None else request.kinds.get(name, "number")
+        if name in request.categories or (not kind and isinstance(raw.dtype, pd.CategoricalDtype)):
+            kind = "category"
+        values = raw if kind == "category" else tables.plain_numbers(raw)
+        if raw is not values:
+            changed[name] = values
+            if any(isinstance(value, timedelta) for value in raw.dropna().iloc[:1]):
+                notes[name] = "durations, in seconds"
+        if request.features is None and not kind and is_id_like(name) and _names_rows(values, firsts):
+            notes[name] = "an id of each row, left out"
+            continue
+        words: tuple[str, ...] = ()
+        names: tuple[str, ...] = ()
+        made, of_row = None, codes
+        if kind == "category" or not pd.api.types.is_numeric_dtype(values):
+            words, of_row = _words(values, f"{where}, column {name}")
+        kind = kind or _kind(name, values, words, of_row, firsts[codes], labels=None if new else labels)
         try:
-            return tables.metadata(
-                self.frame.iloc[self.first], request, label, group, split, ids=self.ids.tolist(), of_files=False
-            )
+            if kind == "category":
+                made, names = _places(words, of_row, name, where)
+                if name not in request.categories:
+                    notes[name] = f"{len(names)} categories"
+            elif kind == "time" and (times := _times(values, words, of_row, name, where)) is not None:
+                made, names = times
+                zones = listed([f"UTC{offset}" if offset else "no zone" for offset in names])
+                notes[name] = f"dates, hour and weekday as written: {zones}" if names else "dates"
+            elif kind == "number" and words and (numbers := _numbers_of(words)) is not None:
+                made, notes[name] = numbers[0][of_row], numbers[1]
         except BagDataError as error:
-            self.faults.add_error(error)
-        return {}
+            table.faults.add_error(error)
+            made = np.zeros(len(frame))
+        columns.append(Column(name, "number" if made is None else kind, names))  # type: ignore[arg-type]
+        if made is not None:
+            changed[name] = made
+    table.frame = frame.assign(**changed) if changed else frame
+    plain = all(column.kind == "number" for column in columns)
+    return [column.name for column in columns], None if plain else columns, notes
 
-    def _one_each(
-        self, columns: Iterable[str], faults: Faults, request: Request, *, gaps: bool = False, exact: bool = False
-    ) -> None:
-        """Add faults for `gaps`, unless they are allowed, and for several values in a bag; case counts if `exact`."""
-        for column in columns:
-            codes, distinct = pd.factorize(self.frame[column])
-            if not gaps:
-                advice = gap_advice(request, column, "fill it in", label=column in label_columns(self.frame, request))
-                self._add(faults, codes < 0, column, f"{with_article(column)} in each row", advice, got="none")
-            words = [str(value) if exact else word_of(str(value)).casefold() for value in distinct]
-            words = [tables.SPLIT_NAMES.get(word, word) for word in words] if column == request.split else words
-            places = np.append(np.unique(np.array(words, dtype=np.str_), return_inverse=True)[1], -1)[codes]
-            firsts = self.first[self.codes]
-            wrong = places != places[firsts]
-            for row in np.flatnonzero(wrong)[:1].tolist() if gaps or codes.min() >= 0 else []:
-                got = " and ".join(str(self.frame[column].iloc[place]) for place in (firsts[row], row))
-                self._add(faults, wrong, column, f"one {column} in a bag", f"correct the column {column}", got=got)
 
-    def instance_labels(self, column: str, others: Collection[object]) -> NDArray[np.float32]:
-        """Return the labels of instances in a column: 0, 1, or NaN in an empty field; it is none of the `others`."""
-        if column in others:
-            raise ConfigError(
-                f"Expected a column of its own for `instance_label`, got {column!r}, which has another use (in "
-                f"{self.where}); name another column."
-            )
-        series = self.frame[column]
-        none = ["", *tables.words_for_none(series.dropna().unique())]
-        gaps = series.isna() | series.astype(str).str.strip().isin(none)
-        words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})
-        labels = pd.to_numeric(words, errors="coerce").to_numpy(np.float32, na_value=np.nan)
-        advice = "write 1 for an instance that makes its bag positive, 0 for another, nothing if unknown"
-        self._add(self.faults, ~np.isin(labels, (0, 1)) & ~gaps, column, "labels 0 and 1 of instances", advice)
-        if gaps.all():
-            self._add(self.faults, gaps, column, "some labels of instances", "name another column", got="none")
-        return np.where(gaps, np.float32(np.nan), labels)
+def _words(values: "pd.Series[Any]", where: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the distinct values of a column as categories, with "" (missing) last, and the place of each row."""
+    of_row, distinct = pd.factorize(values)
+    words = (*(forms.category_of(value, where) for value in distinct), "")
+    return words, np.where(of_row < 0, len(words) - 1, of_row)
 
-    def features(self, present: list[str], wanted: Sequence[str] | None) -> list[str]:
-        """Return the columns of the features: the wanted ones, in their order, or all."""
-        if not present:
-            raise BagDataError(f"Expected at least one feature column, got none (in {self.where}); add numeric ones.")
-        if wanted is None:
-            return present
-        return [present[place] for place in feature_order(wanted, present, reference="training", where=self.where)]
 
-    def numbers(self, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
-        """Return the values of numeric columns, [M, len(columns)]: finite, or NaN if values may be `missing`.
+def _kind(
+    name: str,
+    values: "pd.Series[Any]",
+    words: tuple[str, ...],
+    of_row: NDArray[np.int64],
+    firsts: NDArray[np.intp],
+    *,
+    labels: Sequence[NDArray[np.float64]] | None,
+) -> str:
+    """Return the kind of a column; "" for text to refuse: many values, nearly numbers, patients, splits, or a label.
 
-        With `apart`, in training, refuse different whole numbers that become equal in float64. Features of a run are
-        all needed: no message advises to leave one out.
-        """
-        objects = [name for name, kind in self.frame[columns].dtypes.items() if kind.kind in "Om"]
-        if objects:
-            self.frame = self.frame.assign(**{str(name): tables.plain_numbers(self.frame[name]) for name in objects})
-        kinds = self.frame[columns].dtypes  # for all columns at once: a table may have many
-        numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind) for kind in kinds]
-        sound, wrong = [column for column, is_number in zip(columns, numeric) if is_number], {}
-        whole = [column for column, kind in zip(columns, kinds) if kind.kind in "iu"]
-        for column in (column for column, is_number in zip(columns, numeric) if not is_number):
-            values = self.frame[column]
-            gaps = values.isna()
-            words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
-            wrong[column] = words if words.any() else ~gaps
-        leave = given(ignore=list(wrong))
-        leave = f", or leave out columns that are not features with {leave}" if apart else ""
-        several = apart and len(self.codes) > len(np.unique(self.codes))  # before a training
-        of_bags = [column for column in wrong if several and not tables.is_group_like(column)]
-        of_bags = [c for c in of_bags if (self.frame[c].groupby(self.codes).nunique(dropna=False) == 1).all()]
-        texts = [c for c in wrong if apart and c not in of_bags and not tables.is_group_like(c)]
-        texts = [c for c in texts if tables.is_code_like(c) or 2 * wrong[c].sum() > self.frame[c].notna().sum()]
-        for column, rows in wrong.items():
-            other = f"name it with {given(groups=column)}" if tables.is_group_like(column) else "correct it"
-            if column in texts:
-                other = f"name it with {given(categories=texts)}"
-                if not tables.is_code_like(column) and tables.holds_amounts(self.frame[column]):
-                    other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
-            if column in of_bags:
-                facts, text = given(covariates=of_bags), given(categories=of_bags)
-                other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
-            names = {name.lower() for name in self.frame[column].dropna().astype(str).unique()}
-            if apart and names and names <= tables.SPLIT_NAMES.keys():
-                other = f"name it with {given(split=column)}"
-            self._add(self.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
-        for column in whole if apart else ():
-            values = self.frame[column].dropna()
-            low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-            if low != high and float(low) == float(high):
-                wanted, first = "whole numbers that stay distinct in float64", np.arange(len(self.frame)) == 0
-                advice = "subtract their common offset first"
-                self._add(self.faults, first, column, wanted, advice, got=f"{low} to {high}")
-        narrow = all(str(dtype) in ("float32", "float16") for dtype in self.frame[sound].dtypes)
-        array: NDArray[Any] = self.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
-        gap = np.isnan(array)
-        for wrong_values, usual in ((gap & (not missing), self._gaps), (~gap & ~usable(array), "drop or correct it")):
-            for row, place in np.argwhere(wrong_values)[:1].tolist():
-                column, got = sound[place], array[row, place]
-                leave = f"leave the column out with {given(ignore=[column])} if it is no feature"
-                advice = leave if apart and tables.is_label_like(column) else usual
-                self._add(self.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
-        return np.require(array, requirements="W")  # torch warns of a view of a frame, which is read-only
+    `firsts` [M] is the first row of the bag of each row. Of text with one value in each bag, bags count instead of
+    rows. New bags, whose `labels` are None, may hold each category once.
+    """
+    known = {word.casefold() for word in words if word}
+    if not known:
+        return "number"
+    if tables.is_group_like(name):
+        return ""
+    if pd.api.types.is_datetime64_any_dtype(values) or forms.are_dates(words):
+        return "time"
+    if _numbers_of(words):
+        return "number"
+    bags = np.unique(firsts)
+    constant = len(bags) < len(firsts) and bool((of_row == of_row[firsts]).all())
+    if constant and (known <= tables.SPLIT_NAMES.keys() or _tells(name, of_row[bags], labels or ())):
+        return ""
+    rows, least = (of_row[bags], _BAGS) if constant and len(bags) > FEW else (of_row, ROWS)
+    often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
+    numbers = [word for word in known if number_of(word) is not None or _AMOUNT.fullmatch(word.upper())]
+    return "category" if often and len(known) <= MOST and 2 * len(numbers) < len(known) else ""
 
-    def number(self, row: int) -> int:
-        """Return the number of a row in the file."""
-        return int(self.frame.index[row]) + self._first
 
-    def _add(self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> None:
-        """Add a fault for the rows in which a column is wrong; the message names the first row and its value."""
-        rows = np.flatnonzero(wrong).tolist()
-        if rows:
-            value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
-            numbers = [self.number(row) for row in rows]
-            bag = f", bag {self.ids[code]}" if (code := self.codes[rows[0]]) >= 0 else ""
-            place = f"in {self.where}, {self.unit} {numbers[0]}, column {column}{bag}"
-            faults.add(expected, value, place, numbers, advice=advice)
+def _holds_amounts(values: "pd.Series[Any]") -> bool:
+    """Return whether most texts of a column are amounts such as 5%, $5.00 and 1,000."""
+    words = values.dropna().astype(str).str.strip().str.upper().unique().tolist()
+    return 2 * sum(_AMOUNT.fullmatch(word) is not None for word in words) > len(words)
+
+
+def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:
+    """Return whether values [N] of bags tell a label: by the name of the column, or as each value has one label."""
+    if tables.is_label_like(name):
+        return True
+    repeated = FEW < len(values) >= 2 * len(np.unique(values))
+    ends = [pd.Series(label).groupby(values).agg(["min", "max"]).dropna() for label in labels if repeated]
+    return any((end["min"] == end["max"]).all() and end["min"].nunique() > 1 for end in ends)
+
+
+def _places(
+    words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Return the place of each row's category, -1 if missing, and the categories, which ignore case."""
+    spelled = merge_words([word for word in words if word], f"categories of column {name}", source=where)
+    names = tuple(sorted(spelled.values()))
+    warn_of_alike({f"categories of column {name}": names}, source=where)
+    place = {word.casefold(): number for number, word in enumerate(names)}
+    return np.array([place.get(word.casefold(), -1) for word in words], dtype=np.float64)[of_row], names
+
+
+def _times(
+    values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
+) -> tuple[NDArray[np.float64], tuple[str, ...]] | None:
+    """Return a column of times as `with_zones` does; None for another column."""
+    if not pd.api.types.is_datetime64_any_dtype(values):
+        days = forms.days_of(words, name, where, kind="column") if words else None
+        if days is None:
+            return None
+        return forms.with_zones(days[of_row], np.array([*map(forms.zone_of, words)])[of_row].tolist())
+    utc = pd.to_datetime(values, utc=True)
+    days = forms.days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
+    zone = getattr(getattr(values.dtype, "pyarrow_dtype", values.dtype), "tz", None)
+    if zone is None:
+        return days, ()
+    shifts = utc.dt.tz_convert(zone).dt.tz_localize(None) - utc.dt.tz_localize(None)
+    of_row, distinct = pd.factorize(shifts)
+    offsets = np.array([*map(forms.offset_words, [*distinct, *distinct[:1]])] or [""])  # the last where missing
+    return forms.with_zones(days, offsets[of_row].tolist())
+
+
+def _numbers_of(words: tuple[str, ...]) -> tuple[NDArray[np.float64], str] | None:
+    """Return a number for each word and a note, if all are times of day, or stand for yes or no; otherwise None."""
+    if (hours := forms.hours_of(words)) is not None:
+        return hours, "times of day, in hours"
+    plain = [word.casefold() for word in words]
+    if not set(plain) <= {"", *_TRUE, *_FALSE}:
+        return None
+    values = np.array([np.nan if not word else float(word in _TRUE) for word in plain])
+    return values, "1 for yes, 0 for no" if any(words) else "empty"
+
+
+def _names_rows(values: "pd.Series[Any]", firsts: NDArray[np.intp]) -> bool:
+    """Return whether a column has a different value, a whole number or a text, in each row of many bags."""
+    if not FEW < len(firsts) < len(values) or not values.is_unique or values.isna().any():
+        return False
+    return not pd.api.types.is_numeric_dtype(values) or bool((values == np.floor(values)).all())

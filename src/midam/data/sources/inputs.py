@@ -5,7 +5,6 @@ An npz archive has ``X`` [instances, ...], ``bag``
 perhaps group and split. A table of instances has one column of the bag, one of the label, and the rest are features.
 """
 
-import io
 import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -16,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.covariates import Covariates, are_dates
+from midam.data.covariates import are_dates
 from midam.data.digits import DIGITS
-from midam.data.instance_labels import labels_of
 from midam.data.left_out import WHEN_MADE, LeftOut, left_out_words
 from midam.data.sources import BagReader, bag_reader
 from midam.data.sources import table_columns as tables
@@ -26,17 +24,17 @@ from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, check_options
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
-from midam.data.sources.frames import Table, table_arrays
+from midam.data.sources.frames import table_arrays
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, label_columns, labels_or_none
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
+from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import INSTANCES, NAMES, header_of, read_instances, read_names, sheet_of, table_file
 from midam.data.store import format as form
 from midam.data.store import is_store, open_store
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names, name_array
-from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, path_of, plural
-from midam.files import write_bytes
+from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, plural
 from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
 from midam.settings.data import DataSettings
@@ -79,13 +77,15 @@ class RelabeledStoreReader(StoreReader):
         bags = _open_store(request)
         columns = header_of(Path(str(request.labels)), sheet=request.sheet)
         of_table = set(request.covariate_columns) <= set(columns)
-        if bags.covariates is not None and not (request.covariate_columns and of_table):
+        if bags.covariates is None or (request.covariate_columns and of_table):
+            bags = bags.replace(covariates=None)
+        else:
             bags, request = _stored_covariates(bags, request), request.changed(covariates=(), site_column=None)
         groups = None if bags.groups is None else bags.groups.tolist()
         # The class names of the store apply to a table with the same labels.
         files = NameIndex(bags.ids.tolist(), source=request.path_or_name)
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
-        stored = None if request.header_groups(columns) else bags.subset(labeled.index).groups
+        stored = None if request.header_groups(columns) else bags.subset(labeled.files).groups
         whole = _whole_groups(stored, labeled.table["groups"], request)
         return labeled.of(bags).replace(groups=whole)
 
@@ -152,26 +152,20 @@ def _as_asked(bags: Bags, request: Request) -> Bags:
         outcome = TargetLabels("binary", bags.labels[:, None].astype(np.float64), names)
     if outcome is None:
         return bags
-    return bags.replace(labels=None, outcome=labels_or_none(request, lambda: as_asked(outcome, request)))
+    known = labels_or_none(request, lambda: as_asked(outcome, request, bags.ids.tolist()))
+    return bags.replace(labels=None, outcome=known)
 
 
 def _stored_covariates(bags: Bags, request: Request) -> Bags:
     """Return bags of a store with the covariates that a request names, and no others."""
-    here = () if bags.covariates is None else bags.covariates.names
-    tables.require_columns(here, request.named_covariates, bags.source)
-    if bags.covariates is None:
-        return bags
-    if not request.covariate_columns:
-        if request.require_labels:
-            message = f"the covariates {', '.join(here)} are not used: name them with `covariates` (in {bags.source})"
-            warnings.warn(message, Note, stacklevel=4)
-        return bags.replace(covariates=None)
-    columns = bags.covariates.select(request.covariate_columns, source=bags.source).values()
-    covariates = Covariates.of(columns, categories=request.category_columns, source=bags.source)
-    return bags.replace(covariates=tables.noted(covariates, request, bags.source))
+    known = {} if bags.covariates is None else bags.covariates.values()
+    if known and not request.covariate_columns and request.require_labels:
+        text = f"the covariates {', '.join(known)} are not used: name them with `covariates` (in {bags.source})"
+        warnings.warn(text, Note, stacklevel=4)
+    return bags.replace(**tables.read_covariates(known, request.changed(named=bags.source)))
 
 
-_KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
+KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one per instance
 _OF_INSTANCES = ("X", "bag", "coords", "instance_label")
 _OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "instance_labels": "instance_label"}
@@ -184,7 +178,13 @@ _SAME = {
 
 
 class ArchiveReader(BagReader):
-    """Reader of an npz file of all bags."""
+    """Reader of an npz file of all bags.
+
+    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels: two classes,
+    more, grades or numbers; or ``y`` [N, L] of several labels, 0, 1 or NaN, with optional ``names`` [L]; or ``time``
+    and ``event`` [N]. Optional keys: ``ids``, ``group``, ``split`` [N]; ``coords`` [M, C]; ``instance_label`` [M], 1
+    for instances that make their bag positive, else 0, NaN if unknown; ``feature_names`` [D].
+    """
 
     what = "an npz file, whose groups and splits are its keys group and split"
     suffixes = (".npz",)
@@ -194,9 +194,9 @@ class ArchiveReader(BagReader):
         """Read the file."""
         path = request.path
         require_file(path)
-        arrays, others = read_archive(path, (*_KEYS, *request.covariate_columns))
+        arrays, others = read_archive(path, (*KEYS, *request.covariate_columns))
         tables.require_columns([*arrays, *others], request.named_covariates, str(path))
-        refuse_near(others, arrays, _KEYS, path, **_SAME)
+        refuse_near(others, arrays, KEYS, path, **_SAME)
         survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
         labeled = SURVIVAL if survival else ("y",)
         required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
@@ -217,38 +217,12 @@ class ArchiveReader(BagReader):
             arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
             arrays["bag"],
             outcome=labels,
-            covariates=tables.read_covariates(arrays, request),
+            **tables.read_covariates(arrays, request),
             **fields,
             feature_names=arrays[FEATURE_NAMES].tolist() if FEATURE_NAMES in arrays else None,
             source=str(path),
             missing=bool(request.impute),
         )
-
-
-def read_npz(
-    path: str | Path, *, require_labels: bool = True, positive: str | None = None, target: str = "auto"
-) -> Bags:
-    """Read bags from an npz file.
-
-    Keys: ``X`` [M, ...] instances; ``bag`` [M] bag number of each instance, 0 to N - 1; ``y`` [N] labels, which are 0
-    and 1, or others of which `positive` is 1 (optional without `require_labels`). Optional keys: ``ids``, ``group``,
-    ``split`` [N]; ``coords`` [M, C]; ``instance_label`` [M], 1 for instances that make their bag positive, else 0, NaN
-    if unknown; ``feature_names`` [D]. Two words such as no and yes need no `positive`, see
-    `midam.data.sources.labels`.
-
-    Other targets: ``y`` [N] of classes, grades or numbers; ``y`` [N, L] of several labels, 0, 1 or NaN, with optional
-    ``names`` [L]; or ``time`` and ``event`` [N]. `target` names the target if it is not clear.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "bags.npz"
-    >>> np.savez(path, X=np.ones((3, 2)), bag=[0, 0, 1], y=[1, 0])
-    >>> read_npz(path).sizes
-    array([2, 1])
-    """
-    request = Request(path_of(path, "an npz file"), require_labels=require_labels, positive=positive, target=target)
-    return ArchiveReader().read(request)
 
 
 def _labels(arrays: Mapping[str, NDArray[Any]], request: Request, keys: Sequence[str]) -> TargetLabels:
@@ -267,48 +241,6 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind == "f" and values.dtype.itemsize < np.dtype(np.float64).itemsize:
         return values.astype(np.str_).astype(np.float64)
     return name_array(values) if values.dtype.kind in "SU" else values
-
-
-def write_npz(bags: Bags, path: str | Path) -> None:
-    """Write bags to an npz file that `read_npz` reads; the file appears whole or not at all."""
-    path = path_of(path, "an npz file")
-    rows = bags.rows()
-    names = None if bags.classes is None else np.array(bags.classes, dtype=np.str_)
-    arrays: dict[str, NDArray[Any] | None] = {
-        "X": bags.gather(rows),
-        "bag": np.repeat(np.arange(len(bags)), bags.sizes),
-        "y": bags.labels if bags.labels is None or names is None else names[bags.labels],
-        **({} if bags.outcome is None else _outcome_arrays(bags.outcome)),
-        **({} if bags.covariates is None else _covariate_arrays(bags.covariates, path)),
-        "ids": bags.ids,
-        "group": bags.groups,
-        "split": bags.splits,
-        "coords": None if bags.coords is None else np.asarray(bags.coords[rows]),
-        "instance_label": labels_of(bags),
-        FEATURE_NAMES: None if bags.feature_names is None else np.array(bags.feature_names, dtype=np.str_),
-    }
-    present = {key: value for key, value in arrays.items() if value is not None}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **present)
-    with buffer.getbuffer() as content:
-        write_bytes(path, content, typed=True)
-
-
-def _outcome_arrays(outcome: TargetLabels) -> dict[str, NDArray[Any]]:
-    """Return the arrays from which an outcome is read again, with its target."""
-    if outcome.target == "survival":
-        return {"time": outcome.values[:, 0], "event": outcome.values[:, 1].astype(np.int64)}
-    if outcome.target == "multilabel":
-        return {"y": outcome.values, "names": np.array(outcome.names, np.str_)}
-    return {"y": np.asarray(outcome.columns()["label"])}
-
-
-def _covariate_arrays(covariates: Covariates, path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays from which covariates are read again, with their names."""
-    for name in covariates.names:
-        if name in _KEYS:
-            raise BagDataError(f"Expected covariates not named as keys of bags, got {name!r} (in {path}); rename it.")
-    return dict(zip(covariates.names, covariates.columns))
 
 
 def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
@@ -352,13 +284,13 @@ class ManifestReader(BagReader):
         path, bag = request.path, request.bag_column
         frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request)
-        label, group, split = tables.columns_of(frame, request, ("bag_column", bag), ("", "path"))
-        if group is None:
-            patient = tables.find_column(frame, tables.GROUP_COLUMNS)
-            group = None if patient in (bag, *label_columns(frame.columns, request), split) else patient
-        ignoring = request.bad_labels == "ignore"
-        full = () if ignoring or len(label) > 1 else label
-        tables.refuse_empty_fields(frame, (bag, "path", *full, group, split), request)
+        columns = tables.columns_of(frame, request, ("bag_column", bag), ("", "path"))
+        patient = tables.find_column(frame, tables.GROUP_COLUMNS)
+        if columns.group is None and patient not in (bag, *label_columns(frame.columns, request), columns.split):
+            columns = columns._replace(group=patient)
+        table = Table(str(path), frame)
+        table.add_gaps(table.faults, (bag, "path", columns.group, columns.split), request)
+        table.faults.refuse()
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
@@ -376,20 +308,19 @@ class ManifestReader(BagReader):
             frame = frame[exists]
         paths = places[frame.index].tolist()
         check_options(request, paths)
-        ids = frame[bag].to_numpy(dtype=np.str_)
-        table = tables.metadata(frame, request, label, group, split, ids=ids.tolist())
-        where = [f"{request.where}, line {row + 2}, bag {name}" for row, name in zip(frame.index, ids)]
-        groups = ids if table["groups"] is None else table["groups"]
-        files = pd.DataFrame({"path": [os.path.realpath(path) for path in paths], "bag": ids, "group": groups})
-        twice = np.flatnonzero(files.duplicated(["path", "bag"]))
-        shared = np.flatnonzero(files["path"].duplicated() & (files.groupby("path")["group"].transform("nunique") > 1))
-        if len(twice):
-            got = f"got {paths[twice[0]].name} twice (in {where[twice[0]]})"
-            raise BagDataError(f"Expected different files in a bag, {got}; remove the second row.")
-        if len(shared):
-            text = f"{paths[shared[0]].name} is in several bags (in {where[shared[0]]}): give these one group"
-            warnings.warn(text, stacklevel=3)
-        return assemble(paths, ids, request, table=table, where=where)
+        table = Table(str(path), frame)
+        table.find_bags(bag)
+        files = pd.DataFrame({"path": [os.path.realpath(place) for place in paths], "bag": table.codes})
+        table.add(table.faults, files.duplicated(), "path", "a file once in a bag", "remove the second row")
+        fields = table.of_bags(columns, request, of_files=True)
+        table.faults.refuse()
+        ids, groups = table.ids[table.codes], fields["groups"]
+        files["group"] = ids if groups is None else groups[table.codes]
+        shared = files["path"].duplicated() & (files.groupby("path")["group"].transform("nunique") > 1)
+        for row in np.flatnonzero(shared)[:1].tolist():
+            text = f"{paths[row].name} is in several bags (in {path}, line {table.number(row)}, bag {ids[row]})"
+            warnings.warn(f"{text}: give these one group", stacklevel=3)
+        return assemble(paths, ids, request, table=fields)
 
 
 class TableReader(BagReader):

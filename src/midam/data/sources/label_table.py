@@ -5,8 +5,7 @@ Files whose attributes state labels serve as a label table too.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +17,27 @@ from midam.data.sources.file_names import NameIndex
 from midam.data.sources.labels import gap_advice, label_columns, word_of
 from midam.data.sources.patients import FILE, by_patient
 from midam.data.sources.request import Request
+from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import read_names
 from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of, names_of
 
+_FILE, _NAME, _ROW = "_file", "_name", "_row"  # columns of the position and name of the file, and of the line
 
-@dataclass(frozen=True)
-class Labeled:
+
+class Labeled(NamedTuple):
     """Labels and other metadata of files, from a table or the files themselves."""
 
-    index: NDArray[np.int64]  # of the files, ascending
-    patients: NDArray[np.str_] | None
-    table: dict[str, Any]  # of `metadata`
+    files: NDArray[np.int64]  # positions of the files, ascending
+    bags: NDArray[np.str_]  # the bag of each of these files
+    table: dict[str, Any]  # of `metadata`, of the bags in the order of their first files
 
     def of(self, bags: Bags) -> Bags:
         """Return the bags (of one file each) that the table names, with their labels and `metadata`."""
         known = {name: value for name, value in self.table.items() if value is not None}
-        return bags.subset(self.index).replace(**{"labels": None, "outcome": None, **known})
+        return bags.subset(self.files).replace(**{"labels": None, "outcome": None, **known})
 
 
 def read_labels(
@@ -69,7 +70,7 @@ def read_labels(
     if spread is not None:
         labels = _labeled(spread, files, FILE, request, usual)
         keep = groups is None or request.groups is not None
-        return labels if keep else replace(labels, table={**labels.table, "groups": None})
+        return labels if keep else labels._replace(table={**labels.table, "groups": None})
     if fault is not None and column is None and groups:
         first, last = str(fault).rsplit("; ", 1)
         raise BagDataError(f"{first}, or the patients, such as {groups[0]!r}; {last}")
@@ -98,28 +99,44 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
     if tables.has_labels(frame, request):
         tables.require_columns(frame.columns, [("label_column", name) for name in label], where)
         frame = frame.dropna(subset=list(label), how="all")
-    return _labeled(frame, NameIndex(names), FILE, request)
+    return _labeled(frame, NameIndex(names), FILE, request, unit="file")
 
 
 def _labeled(
-    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, usual: TwoNames | None = None
+    frame: "pd.DataFrame",
+    files: NameIndex,
+    column: str,
+    request: Request,
+    usual: TwoNames | None = None,
+    *,
+    unit: Literal["line", "file"] = "line",
 ) -> Labeled:
     """Read the labels and other metadata of the files that the `column` of a table names."""
-    label, group, split = tables.columns_of(frame, request)
-    if label:
-        frame = _without_unlabeled(frame, label, column, request)
-    frame = _matched(frame, files, column, request, single=(*label, group, split, *request.covariate_columns))
-    patient, groups = _owners(frame, group, column)
-    tables.refuse_empty_fields(frame, (patient, groups, split), request, shown=column)
-
-    words = {word_of(value).casefold() for name in label for value in frame[name]}
+    columns = tables.columns_of(frame, request)
+    if columns.label:
+        frame = _without_unlabeled(frame, columns.label, column, request)
+    frame = _matched(frame, files, column, request)
+    patient, group = _owners(frame, columns.group, column)
+    columns = columns._replace(group=group)
+    words = {word_of(value).casefold() for name in columns.label for value in frame[name]}
     fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
     request = request.changed(classes=usual) if fits else request
-    return Labeled(
-        index=frame["_file"].to_numpy(dtype=np.int64),
-        patients=None if patient is None else frame[patient].to_numpy(dtype=np.str_),
-        table=tables.metadata(frame, request, label, groups, split, ids=frame[column].astype(str).tolist()),
-    )
+    by_patient = request.bag_by == "patient"
+    if by_patient and patient is None:
+        got = f"none (in {request.where})"
+        raise BagDataError(f"Expected a column of patients without gaps, got {got}; name it with `groups`.")
+    first = 2 if unit == "line" else 1
+    table = Table(request.where, frame, unit=unit, first=first, owner="file")
+    table.find_bags(_NAME)
+    frame, columns = table.one_each(columns, request, [column] if patient is None else [column, patient])
+    table.faults.refuse()
+    table = Table(request.where, frame, unit=unit, first=first)
+    table.find_bags(str(patient) if by_patient else _NAME)
+    fields = table.of_bags(columns, request, of_files=True)
+    table.faults.refuse()
+    if by_patient and columns.group == patient and request.groups is None:
+        fields["groups"] = None  # a patient that is a bag is not a group too
+    return Labeled(frame[_FILE].to_numpy(dtype=np.int64), table.ids[table.codes], fields)
 
 
 def _without_unlabeled(frame: "pd.DataFrame", label: Sequence[str], column: str, request: Request) -> "pd.DataFrame":
@@ -156,10 +173,6 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
             raise BagDataError(
                 f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
             )
-    single = (*tables.group_parts(request.groups or "group"), None if request.split_file else request.split or "split")
-    for column in (*label_columns(patients.columns, request), *request.covariate_columns, *single):
-        _refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
-    patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
     one, other = patients[str(keys[0])].dropna(), slides[str(keys[0])].dropna()
     if not one.isin(other).any():
@@ -167,17 +180,15 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
         got = f"{names} in {request.labels} and {others} in {request.slides}"
         raise BagDataError(f"Expected patients of both tables, got none: {got}; write their names alike.")
     extra = [c for c in slides.columns if c == keys[0] or c not in patients.columns]
-    return patients.merge(slides[extra], on=str(keys[0]), how="left")
+    return patients.reset_index(names=_ROW).merge(slides[extra], on=str(keys[0]), how="left").set_index(_ROW)
 
 
-def _matched(
-    frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, *, single: Sequence[str | None]
-) -> "pd.DataFrame":
-    """Return one row per file, in file order, with its position `_file` and one value of each `single` column."""
+def _matched(frame: "pd.DataFrame", files: NameIndex, column: str, request: Request) -> "pd.DataFrame":
+    """Return the rows of the files, in file order, with the position and the name of each."""
     patient, where = tables.find_column(frame, tables.PATIENT_COLUMNS), request.where
     positions = [files.find(value) if isinstance(value, str) else None for value in frame[column]]
-    frame = frame.assign(_file=[-1 if position is None else position for position in positions])
-    unmatched = frame[frame["_file"] < 0]
+    frame = frame.assign(**{_FILE: [-1 if position is None else position for position in positions]})
+    unmatched = frame[frame[_FILE] < 0]
     if len(unmatched):
         names = unmatched[column].fillna(unmatched[patient] if patient else "(empty)").fillna("(empty)").tolist()
         if request.missing == "error":
@@ -188,15 +199,8 @@ def _matched(
             )
         _warn(f"{len(unmatched)} of {len(frame)} rows have no file and are left out: {listed(names)} (in {where})")
         request.left_out.extend(LeftOut(str(name), "", f"no file in {request.path_or_name}") for name in names)
-        frame = frame[frame["_file"] >= 0]
-    counts = frame.groupby("_file", sort=False)[column].nunique()
-    for position in counts.index[counts > 1][:1]:  # all names but one mean other files, which are missing
-        names = frame[column][frame["_file"] == position].unique()
-        raise BagDataError(
-            f"Expected one row for the file {files.names[position]!r}, got the names {names[0]!r} and {names[1]!r} (in "
-            f"{where}, column {column}); keep the right row, or add a file of its own for the other name."
-        )
-    extra = sorted(set(range(len(files.names))) - set(frame["_file"]))
+        frame = frame[frame[_FILE] >= 0]
+    extra = sorted(set(range(len(files.names))) - set(frame[_FILE]))
     if len(extra) == len(files.names):
         raise BagDataError(f"Expected rows for the files, got no complete row (in {where}); fill the table.")
     if extra:
@@ -204,27 +208,8 @@ def _matched(
         count = f"{len(extra)} of {len(files.names)} files"
         _warn(f"{count} have no label and are left out: {listed(names)} (in {request.path_or_name})")
         request.left_out.extend(LeftOut(name, "", f"no row in {where}") for name in names)
-    for name in (*single, patient):
-        _refuse_conflicts(frame, "_file", name, where, shown=column)
-    covariates = list(request.covariate_columns)
-    frame = frame.assign(**frame.groupby("_file")[covariates].transform("first")) if covariates else frame
-    return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
-
-
-def _refuse_conflicts(
-    frame: "pd.DataFrame", key: str, column: str | None, where: str, *, shown: str | None = None
-) -> None:
-    """Refuse several values of a column under one key."""
-    if column is None or column not in frame.columns:
-        return
-    counts = frame.groupby(key, sort=False)[column].nunique()
-    for name in counts.index[counts > 1][:1]:
-        rows = frame[frame[key] == name]
-        values = rows[column].dropna().unique()
-        raise BagDataError(
-            f"Expected one {column} for {rows[shown or key].iloc[0]}, got {values[0]} and {values[1]} (in {where}); "
-            "correct the table."
-        )
+    frame = frame.sort_values(_FILE, kind="stable")
+    return frame.assign(**{_NAME: [files.names[position] for position in frame[_FILE]]})
 
 
 def _warn(message: str) -> None:

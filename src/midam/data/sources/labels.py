@@ -185,8 +185,8 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
     return f"{meaning}: {usual}, or if it is a {rename}" if usual else f"{meaning}: if it is a {rename}"
 
 
-def as_asked(outcome: TargetLabels, request: Request) -> TargetLabels:
-    """Return the outcome of data that have one, with the classes or labels of the request in its order.
+def as_asked(outcome: TargetLabels, request: Request, ids: Sequence[str]) -> TargetLabels:
+    """Return the outcome of bags that have one, with the classes or labels of the request in its order.
 
     Refuse another target than the request names, and other classes.
     """
@@ -198,19 +198,7 @@ def as_asked(outcome: TargetLabels, request: Request) -> TargetLabels:
         )
     if request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
         return outcome
-    place_of = {word_of(name).casefold(): place for place, name in enumerate(request.classes)}
-    matches = [place_of.get(name.casefold()) for name in outcome.names]
-    used = range(len(matches)) if target == "multilabel" else sorted(set(outcome.values[:, 0].astype(int).tolist()))
-    unknown = [outcome.names[place] for place in used if matches[place] is None]
-    if unknown or (target == "multilabel" and len(matches) < len(place_of)):
-        got = f"{unknown[0]!r}" if unknown else f"{len(matches)} of them"
-        raise BagDataError(
-            f"Expected the {'labels' if target == 'multilabel' else 'classes'} {', '.join(map(str, request.classes))} "
-            f"as in training, got {got} (in {request.where}); use data with the same ones."
-        )
-    places = np.array([-1 if place is None else place for place in matches])
-    values = outcome.values[:, np.argsort(places)] if target == "multilabel" else places[outcome.values.astype(int)]
-    return TargetLabels.of(target, values, names=[str(name) for name in request.classes])
+    return code_labels(outcome.columns(), request, ids=ids)
 
 
 def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
@@ -257,7 +245,8 @@ def _classes(target: str, column: LabelColumn) -> TargetLabels:
         raise ConfigError(f"Expected {kinds} that differ in more than case, got {', '.join(names)}; rename them.")
     wrong = next((row for row, word in enumerate(words) if word.casefold() not in codes), None)
     if wrong is not None:
-        raise column.misfit(f"one of the {kinds} {', '.join(names)}", words[wrong], wrong, "correct it")
+        like = " as in training" if known is request.classes else ""
+        raise column.misfit(f"one of the {kinds} {', '.join(names)}{like}", words[wrong], wrong, "correct it")
     return TargetLabels.of(target, [codes[word.casefold()] for word in words], names=names)
 
 

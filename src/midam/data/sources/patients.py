@@ -196,7 +196,7 @@ def by_patient(
     source = "the groups of the bags" if groups is not None else "the TCGA barcodes that the files begin with"
     text = f"a row of the table is a patient: its column {column} holds {len(set(places) - {None})} of {source}"
     warnings.warn(f"{text}, for {len({file for _, file in rows})} bags (in {request.where})", Note, stacklevel=5)
-    return spread.reset_index(drop=True)
+    return spread
 
 
 def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -> None:

@@ -149,7 +149,6 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
     if not facts:
         raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
     kept, kept_facts = [paths[at] for at in facts], [*facts.values()]
-    _refuse_mixed(kept, kept_facts)
     check_like(kept, kept_facts)
     _warn_of_scales(kept_facts)
     return facts, {at: str(wrong[at]) for at in sorted(wrong)}
@@ -173,10 +172,14 @@ def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str,
     With `skip`, scans may differ in size, since they can be resized.
     """
     scans = skip and facts[0].cut in ("slices", "volume")
+    # Only slides have a magnification, and are limited to tissue.
+    slides = ["level0_magnification" in fact.attributes.get("coords", {}) for fact in facts]
+    sources = [("slides" if slide else "images") if fact.cut else "" for slide, fact in zip(slides, facts)]
     shapes = [fact.instance_shape[: 1 if scans else None] for fact in facts]
     pixels = [fact.dtype if fact.cut else None for fact in facts]
     advice = f"convert the files to one type{OR_SKIP}"
-    return [("instances of shape", shapes, _same_shape(facts)), ("pixels of type", pixels, advice)]
+    shape = ("instances of shape", shapes, _same_shape(facts))
+    return [("files that are", sources, "leave one kind out"), shape, ("pixels of type", pixels, advice)]
 
 
 def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
@@ -265,18 +268,6 @@ def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> No
         count = f"{len(facts) - len(names_by_file)} of {len(facts)} files"
         text = f"{count} do not name their features, which are read in the order of {names_by_file[0][0]}: {first}"
         warnings.warn(text, Note, stacklevel=5)
-
-
-def _refuse_mixed(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
-    """Refuse a mix of slides and images: only patches of slides have a magnification and are limited to tissue."""
-    patches = [place for place, fact in enumerate(facts) if fact.cut == "patches"]
-    slides = [place for place in patches if "level0_magnification" in facts[place].attributes["coords"]]
-    images = [place for place in patches if place not in set(slides)]
-    if slides and images:
-        raise BagDataError(
-            f"Expected slides alone or images alone, got both: {len(slides)} of {len(paths)} files are slides (first "
-            f"in {paths[slides[0]]}), {len(images)} are images (first in {paths[images[0]]}); leave one kind out."
-        )
 
 
 def _warn_of_scales(facts: Sequence[FileFacts]) -> None:

@@ -140,22 +140,10 @@ def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, w
 
 def _name_column(frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | None, column: str, where: str) -> str:
     """Return the column of the names: of bags, or of patients if more of these are found."""
-    counts: dict[str, int] = {}
-    for named in filter(None, (bags, patients)):
-        try:
-            name = find_file_column(frame, named, None, avoid=column, where=where)
-        except BagDataError:
-            continue
-        except ConfigError:
-            # Two columns that might name patients do no harm where another one names more bags.
-            most = max(named.count(frame[c].dropna()) for c in frame.columns if c != column)
-            if most > max(counts.values(), default=0):
-                raise
-            continue
-        counts[name] = max(named.count(frame[name].dropna()), counts.get(name, 0))
-    if not counts:
-        return find_file_column(frame, bags, None, avoid=column, where=where)
-    return max(counts, key=lambda name: counts[name])
+    values = [frame[name].dropna() for name in frame.columns if name != column]
+    named = [bags] if patients is None else [bags, patients]
+    most = max(named, key=lambda index: max(map(index.count, values), default=0))
+    return find_file_column(frame, most, None, avoid=column, where=where)
 
 
 def _spread(pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: bool, where: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Columns of tables: their names, covariates, faults, and the kinds of features: numbers, dates or categories; ids."""
+"""Tables with a row for each instance, file or bag: their columns by name, and the labels and metadata of the bags."""
 
 import json
 import re
@@ -7,21 +7,21 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from midam import errors
 from midam.data import covariates as forms
-from midam.data.covariates import Column, Covariates, number_of
+from midam.data.covariates import Covariates
 from midam.data.sources.file_names import NameIndex
-from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, named_words
+from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, named_words, word_of
 from midam.data.sources.request import Request
 from midam.data.validate import site_array
-from midam.errors import BagDataError, ConfigError, Note, given, listed
+from midam.errors import BagDataError, ConfigError, Note, given, listed, with_article
 from midam.lazy_imports import pandas as pd
-from midam.names import alike, is_missing, merge_words, name_of, names_of, warn_of_alike
+from midam.names import alike, is_missing, name_of, names_of
 
 FILE_COLUMNS = ("bag", "slide_id", "filename", "slide", "id", "file", "path", "0")  # DSMIL's list has a column 0
 PATIENT_COLUMNS = (
@@ -202,17 +202,11 @@ def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
 
 
 class Faults:
-    """Faults of a table, by kind; messages call its rows `unit`, "line" or "row"."""
+    """Faults of a table, by kind."""
 
-    def __init__(self, where: str, unit: str = "line") -> None:
-        self._where, self._unit = where, unit
+    def __init__(self, where: str) -> None:
+        self._where = where
         self.messages: list[str] = []
-
-    def add(self, expected: str, got: object, place: str, rows: Sequence[int], *, advice: str) -> None:
-        """Add a fault: the value `got` at its first `place`, and all its rows, numbered as in the file."""
-        numbers = listed([str(row) for row in rows], most=_SHOWN)
-        more = f"; {len(rows)} such {self._unit}s: {numbers}" if len(rows) > 1 else ""
-        self.messages.append(f"Expected {expected}, got {got} ({place}{more}); {advice}.")
 
     def add_error(self, error: BagDataError) -> None:
         """Add a fault that another function found."""
@@ -226,41 +220,25 @@ class Faults:
             raise BagDataError(errors.fault_list(head, self.messages, most=_SHOWN))
 
 
-def refuse_empty_fields(
-    frame: "pd.DataFrame", columns: Iterable[str | None], request: Request, *, shown: str | None = None
-) -> None:
-    """Refuse empty fields of columns, all at once; messages give their lines, or their values of the column `shown`."""
-    faults, labels = Faults(request.where), label_columns(frame.columns, request)
-    for name in dict.fromkeys(filter(None, columns)):
-        gaps = frame[frame[name].isna()]
-        if len(gaps):
-            lines, got, place = (gaps.index + 2).tolist(), "none", f"in {request.where}"
-            if shown is None:
-                place += f", line {lines[0]}"
-            else:
-                lines, got = [], f"none for {listed(gaps[shown].tolist(), most=_SHOWN)}"
-            advice = gap_advice(request, name, "fill it in", label=name in labels)
-            faults.add(f"{errors.with_article(name)} in each row", got, place, lines, advice=advice)
-    faults.refuse()
+class BagColumns(NamedTuple):
+    """Columns of a table that hold the labels, the group and the split of a bag, as far as it has any."""
+
+    label: tuple[str, ...]
+    group: str | None
+    split: str | None
 
 
 def metadata(
-    frame: "pd.DataFrame",
-    request: Request,
-    label: Sequence[str],
-    group: str | None,
-    split: str | None,
-    *,
-    ids: Sequence[str],
-    of_files: bool = True,
+    frame: "pd.DataFrame", request: Request, columns: BagColumns, *, ids: Sequence[str], of_files: bool
 ) -> dict[str, Any]:
-    """Return the outcome, groups, splits and covariates of the rows of a table, as `Bags` takes them; None if absent.
+    """Return the outcome, groups, splits, sites and covariates of bags, as `Bags` takes them; None if absent.
 
-    `ids` are the names of the bags of the rows, for messages. Of a table `of_files`, warn about columns that may name
+    The `frame` has a row for each bag, `ids` are their names. Of a table `of_files`, warn about columns that may name
     patients; those of a table of instances are its features.
     """
-    columns = {name: frame[name].tolist() for name in label}
-    outcome = labels_or_none(request, lambda: code_labels(columns, request, ids=ids)) if label else None
+    label, group, split = columns
+    values = {name: frame[name].tolist() for name in label}
+    outcome = labels_or_none(request, lambda: code_labels(values, request, ids=ids)) if label else None
     group = None if request.header_groups(frame.columns) else group
     if of_files and group is None and request.require_labels and not request.header_groups(frame.columns):
         free = frame.columns.difference([*label, split, *request.covariate_columns])
@@ -270,12 +248,12 @@ def metadata(
             warnings.warn(f"{text}, so that no patient is in two splits", stacklevel=4)
     groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
     splits = None if splits is None else split_names(splits, request.where)
-    return {"outcome": outcome, "groups": groups, "splits": splits, "covariates": read_covariates(frame, request)}
+    return {"outcome": outcome, "groups": groups, "splits": splits, **read_covariates(frame, request)}
 
 
 def columns_of(
     frame: "pd.DataFrame", request: Request, *others: tuple[str, str | None], split_by_name: bool = True
-) -> tuple[tuple[str, ...], str | None, str | None]:
+) -> BagColumns:
     """Return the columns of the label, the group and the split; refuse a table that lacks a named column.
 
     `others` are further required columns, each with the parameter that names it. With `split_by_name`, the splits may
@@ -294,55 +272,43 @@ def columns_of(
     parameters = [*others, *(("label_column", name) for name in label), ("groups", group)]
     parameters += [("split", split), *request.named_covariates]
     require_columns(frame.columns, parameters, request.where)
-    return label, group, split
+    return BagColumns(label, group, split)
 
 
-def read_covariates(columns: Any, request: Request) -> Covariates | None:
-    """Return the covariates and the site that a request names, from a frame or columns by name; None without.
+def read_covariates(columns: Any, request: Request) -> dict[str, Any]:
+    """Return the covariates and sites that a request names, from a frame or columns by name; None if it names none.
 
-    A missing column is refused. Before a training, a note describes each covariate.
+    A missing column is refused. Before a training, a note describes each covariate; the site alone is no covariate.
     """
+    where, training, fields = request.where, request.require_labels, dict.fromkeys(("covariates", "sites"))
     if not request.covariate_columns:
-        return None
-    where = request.where
+        return fields
     require_columns(columns, request.named_covariates, where)
     values = {name: columns[name] for name in request.covariate_columns}
-    covariates = Covariates.of(values, categories=request.category_columns, source=where)
-    for name, column in zip(covariates.names, covariates.columns):
+    read = Covariates.of(values, categories=request.category_columns, source=where)
+    for name, column in zip(read.names, read.columns):
         missing_words = words_for_none(np.asarray(columns[name]).ravel().tolist())
         words = request.read_as_missing.get(name) or ", ".join(map(repr, missing_words))
-        if words and column.dtype.kind != "f" and request.require_labels:
+        if words and column.dtype.kind != "f" and training:
             text = f"{words} of column {name} counts as a missing value (in {where})"
             warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
-    return noted(covariates, request, where)
-
-
-def noted(covariates: Covariates, request: Request, where: str) -> Covariates:
-    """Return the same covariates; before a training, note the kind of each. The site alone is not a covariate."""
-    if request.require_labels and request.covariates:
-        selected = covariates.select(request.covariates, source=where)
-        warnings.warn(f"covariates: {selected.summary()} (in {where})", Note, stacklevel=5)
-        for name, column in zip(selected.names, selected.columns):
-            if count := _ids(name, column):
+    if request.site_column is not None:
+        sites = site_array(read.columns[read.names.index(request.site_column)], where)
+        if training:
+            names = np.unique(sites[sites != ""]).tolist()
+            text = f"sites: {len(names)} in the column {request.site_column} ({listed(names)}) (in {where})"
+            warnings.warn(text, Note, stacklevel=4)
+        fields["sites"] = sites
+    if request.covariates:
+        covariates = fields["covariates"] = read.select(request.covariates, source=where)
+        if training:
+            warnings.warn(f"covariates: {covariates.summary()} (in {where})", Note, stacklevel=4)
+        for name, column in zip(covariates.names, covariates.columns):
+            if training and (count := _ids(name, column)):
                 kind = "whole numbers" if column.dtype.kind == "f" else "words"
                 text = f"the covariate {name} seems to be an id, with {count} {kind} in {len(column)} bags"
-                warnings.warn(f"{text}: leave it out (in {where})", stacklevel=5)
-    return covariates
-
-
-def split_sites(
-    covariates: Covariates | None, request: Request, where: str
-) -> tuple[NDArray[np.str_] | None, Covariates | None]:
-    """Return the sites that a request names, which were read as a covariate, and the covariates that it names."""
-    if request.site_column is None or covariates is None:
-        return None, covariates
-    (column,) = covariates.select([request.site_column], source=where).columns
-    sites = site_array(column, where)
-    if request.require_labels:
-        names = np.unique(sites[sites != ""]).tolist()
-        message = f"sites: {len(names)} in the column {request.site_column} ({listed(names)}) (in {where})"
-        warnings.warn(message, Note, stacklevel=4)
-    return sites, covariates.select(request.covariates, source=where) if request.covariates else None
+                warnings.warn(f"{text}: leave it out (in {where})", stacklevel=4)
+    return fields
 
 
 def _ids(name: str, column: NDArray[Any]) -> int:
@@ -357,223 +323,125 @@ def _ids(name: str, column: NDArray[Any]) -> int:
     return count if called and count > _SEVERAL else 0
 
 
-MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
-_OF_TIME = re.compile(r".*(time|date|stamp|unix|epoch).*|(.*[^a-z])?ts([^a-z].*)?")
-_SECONDS, _SPAN = 9e8, 1.3e9  # unix seconds from 1998 to 2039
-_DIGITS = r"(\d+|\d{1,3}([.' ]\d{3}|,\d{2,3})+)([.,]\d*)?"  # 1,000.50; not a version, such as 2.1.0
-_AMOUNT = re.compile(rf"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?{_DIGITS}\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{{3}})?\)?")
-_BAGS = 3  # of each category on average, if each bag has one
-_TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
-FEW = 8  # bags: with no more of them, a column may look like ids by chance
-_CODES = 3  # from so many different whole numbers on, they may be codes
+class Table:
+    """A data frame with its origin, the bag of each row once `find_bags` has named them, and its faults.
 
-
-class Kinds(NamedTuple):
-    """The table with its features as numbers, their names, their kinds, and a note on each that was not a number."""
-
-    frame: "pd.DataFrame"
-    features: list[str]
-    columns: list[Column] | None
-    notes: dict[str, str]
-
-    def report(self, where: str) -> None:
-        """Note the kinds of columns, and warn about numbers in columns with names of codes."""
-        if self.notes:
-            shown = ", ".join(f"{name} ({note})" for name, note in self.notes.items())
-            kept = [name for name in self.notes if name in self.features]
-            leave = f"; leave out columns that are not features with {given(ignore=kept[-1:])}" if kept else ""
-            text = f"columns that are not plain numbers: {shown} (in {where}){leave}"
-            warnings.warn(text, Note, stacklevel=6)
-        coded = [column.name for column in self.columns or () if column.kind != "number"]
-        codes, taken = [], {*coded, *self.notes}
-        for name in self.features:
-            values, is_code = self.frame[name].dropna(), is_code_like(name)
-            named = is_code or errors.is_id_like(name)
-            if name in taken or values.empty or not (named or float(values.max()) >= 19000101):
-                continue
-            distinct = np.unique(values.to_numpy(dtype=np.float64))
-            whole = bool((distinct == np.floor(distinct)).all())
-            if len(distinct) < _CODES or not (whole or is_code):
-                continue
-            if whole and (instead := _times_in(name, distinct)):
-                text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
-                warnings.warn(f"{text}: write times as {instead} (in {where})", stacklevel=6)
-            elif is_code or (named and ROWS * len(distinct) <= len(values)):
-                codes.append(name)
-        if codes:
-            text = f"numbers in {listed(codes)} are read as amounts: if they are codes"
-            warnings.warn(f"{text}, give {given(categories=codes)} (in {where})", stacklevel=6)
-
-
-def _times_in(name: str, distinct: NDArray[np.float64]) -> str | None:
-    """Return how to write times that all these whole numbers seem to be: 20230131, or seconds since 1970."""
-    if dates := forms.packed_dates(distinct):
-        return dates[1]
-    scale = max((scale for scale in (1.0, 1e3, 1e6, 1e9) if _SECONDS * scale <= distinct[0]), default=0.0)
-    if not scale or distinct[-1] > (_SECONDS + _SPAN) * scale or not _OF_TIME.fullmatch(name.lower()):
-        return None
-    return f"{np.datetime64(int(distinct[0] / scale), 's')}".replace("T", " ")
-
-
-def read_kinds(
-    frame: "pd.DataFrame",
-    features: Sequence[str],
-    codes: NDArray[np.int64],
-    request: Request,
-    faults: Faults,
-    *,
-    labels: Sequence[NDArray[np.float64]],
-) -> Kinds:
-    """Read feature columns with the kinds of a run, or with kinds inferred from the values; other text stays as it is.
-
-    `codes` [M] are the bags of the rows, and `labels` the known labels of the bags, each as numbers [N].
+    Messages call a row `unit`, a bag `owner`, and advise `gaps` about missing values; `first` is the number of the
+    first row in the file.
     """
-    where = request.where
-    of_instances = [name for name in request.categories if name not in request.covariate_columns]
-    wanted = [("categories", name) for name in of_instances if request.features is None]
-    require_columns(features, wanted, where)
-    columns, changed, notes = list[Column](), dict[str, Any](), dict[str, str]()
-    firsts = np.unique(codes, return_index=True)[1]
-    new = not request.require_labels and len(firsts) <= FEW
-    for name in features:
-        raw, kind = frame[name], "" if request.kinds is None else request.kinds.get(name, "number")
-        if name in request.categories or (not kind and isinstance(raw.dtype, pd.CategoricalDtype)):
-            kind = "category"
-        values = raw if kind == "category" else plain_numbers(raw)
-        if raw is not values:
-            changed[name] = values
-            if any(isinstance(value, timedelta) for value in raw.dropna().iloc[:1]):
-                notes[name] = "durations, in seconds"
-        if request.features is None and not kind and errors.is_id_like(name) and _names_rows(values, firsts):
-            notes[name] = "an id of each row, left out"
-            continue
-        words: tuple[str, ...] = ()
-        names: tuple[str, ...] = ()
-        made, of_row = None, codes
-        if kind == "category" or not pd.api.types.is_numeric_dtype(values):
-            words, of_row = _words(values, f"{where}, column {name}")
-        kind = kind or _kind(name, values, words, of_row, firsts[codes], labels=None if new else labels)
+
+    ids: NDArray[np.str_]
+    first: NDArray[np.int64]  # row of each bag
+
+    def __init__(
+        self,
+        where: str,
+        frame: "pd.DataFrame",
+        *,
+        unit: str = "line",
+        first: int = 2,
+        gaps: str = "",
+        owner: Literal["bag", "file"] = "bag",
+    ) -> None:
+        self.where, self.frame, self.unit, self._first = where, frame, unit, first
+        self.gaps, self._owner = gaps, owner
+        self.codes = np.full(len(frame), -1)  # the bag of each row
+        self.faults = Faults(where)
+        if len(frame) == 0:
+            raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
+
+    def name_values(self, names: Sequence[str | None], others: Sequence[str]) -> None:
+        """Bring the values of the columns `names` into the form of names, and the values of `others` that are texts."""
+        texts = [name for name in others if isinstance(self.frame[name].dtype, pd.CategoricalDtype | pd.StringDtype)]
+        texts += [name for name in others if self.frame[name].dtype == object]
+        columns = dict.fromkeys(filter(None, (*names, *texts)))
+        self.frame = self.frame.assign(**{name: names_in(self.frame[name], self.where) for name in columns})
+
+    def find_bags(self, column: str) -> None:
+        """Number the bags by the column that names them."""
+        codes, names = pd.factorize(self.frame[column].astype(str))
+        self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
+        self.first = np.unique(codes, return_index=True)[1]
+        advice = "name the bag: NA and None are no names"
+        self.add(self.faults, self.frame[column].isna(), column, "a bag in each row", advice, got="none")
+        self.faults.refuse()  # such rows have no bag
+
+    def add_gaps(self, faults: Faults, columns: Iterable[str | None], request: Request) -> None:
+        """Add a fault for each of the columns that lacks a value in some rows."""
+        labels = label_columns(self.frame.columns, request)
+        for column in filter(None, columns):
+            advice = gap_advice(request, column, "fill it in", label=column in labels)
+            self.add(
+                faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none"
+            )
+
+    def of_bags(self, columns: BagColumns, request: Request, *, of_files: bool = False) -> dict[str, Any]:
+        """Return the `metadata` of the bags, from `one_each`; {} if there are faults."""
+        if columns.group == request.bag_column and request.require_labels and not of_files:
+            text = f"the groups are the bags themselves, column {columns.group} (in {self.where}): leave out `groups`"
+            warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=6)
+        bags, columns = self.one_each(columns, request)
+        if self.faults.messages:
+            return {}
         try:
-            if kind == "category":
-                made, names = _places(words, of_row, name, where)
-                if name not in request.categories:
-                    notes[name] = f"{len(names)} categories"
-            elif kind == "time" and (times := _times(values, words, of_row, name, where)) is not None:
-                made, names = times
-                zones = listed([f"UTC{offset}" if offset else "no zone" for offset in names])
-                notes[name] = f"dates, hour and weekday as written: {zones}" if names else "dates"
-            elif kind == "number" and words and (numbers := _numbers(words)) is not None:
-                made, notes[name] = numbers[0][of_row], numbers[1]
+            return metadata(bags, request, columns, ids=self.ids.tolist(), of_files=of_files)
         except BagDataError as error:
-            faults.add_error(error)
-            made = np.zeros(len(frame))
-        columns.append(Column(name, "number" if made is None else kind, names))  # type: ignore[arg-type]
-        if made is not None:
-            changed[name] = made
-    kept = [column.name for column in columns]
-    plain = all(column.kind == "number" for column in columns)
-    return Kinds(frame.assign(**changed) if changed else frame, kept, None if plain else columns, notes)
+            self.faults.add_error(error)
+        return {}
 
+    def one_each(
+        self, columns: BagColumns, request: Request, others: Sequence[str] = ()
+    ) -> tuple["pd.DataFrame", BagColumns]:
+        """Return a row for each bag, with its known values, and the columns that are used.
 
-def _words(values: "pd.Series[Any]", where: str) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the distinct values of a column as categories, with "" (missing) last, and the place of each row."""
-    of_row, distinct = pd.factorize(values)
-    words = (*(forms.category_of(value, where) for value in distinct), "")
-    return words, np.where(of_row < 0, len(words) - 1, of_row)
+        Covariates, and one of several labels, may be missing in some rows; the label, group, split and `others` may
+        not. Several values in a bag are faults; those of labels and groups become a note if the request ignores them.
+        """
+        ignored, known = request.bad_labels == "ignore", dict[str, Any]()
+        of_labels, of_groups = (Faults(self.where) if ignored else self.faults for _ in range(2))
+        roles = [(of_labels, columns.label, len(columns.label) > 1), (of_groups, [columns.group], False)]
+        roles += [(self.faults, [columns.split, *others], False), (self.faults, request.covariate_columns, True)]
+        for faults, names, gaps in roles:
+            for name in names:
+                if name is not None and name not in known:
+                    self.add_gaps(faults, [] if gaps else [name], request)
+                    known[name] = self._one_each(name, faults, columns)
+        for faults, change in ((of_labels, {"label": ()}), (of_groups, {"group": None})):
+            if ignored and faults.messages:  # without labels, the groups stay, which keep patients whole
+                labels_or_none(request, faults.refuse)
+                columns = columns._replace(**change)
+        return self.frame.iloc[self.first].assign(**known), columns
 
+    def _one_each(self, column: str, faults: Faults, columns: BagColumns) -> "pd.Series[Any]":
+        """Return the first known value of each bag in a column; add a fault for several values in a bag."""
+        codes, distinct = pd.factorize(self.frame[column])
+        is_split = column == columns.split
+        words = [str(value) for value in distinct]
+        if column in columns.label or is_split:  # in other columns, upper and lower case are two values
+            words = [word_of(word).casefold() for word in words]
+            words = [SPLIT_NAMES.get(word, word) for word in words] if is_split else words
+        places = np.append(np.unique(np.array(words, dtype=np.str_), return_inverse=True)[1], -1)[codes]
+        known = np.flatnonzero(codes >= 0)[::-1]
+        first = self.first.copy()
+        first[self.codes[known]] = known
+        firsts = first[self.codes]
+        wrong = (codes >= 0) & (places != places[firsts])
+        for row in np.flatnonzero(wrong)[:1].tolist():
+            got = " and ".join(str(self.frame[column].iloc[place]) for place in (firsts[row], row))
+            self.add(faults, wrong, column, f"one {column} in a {self._owner}", f"correct the column {column}", got=got)
+        return self.frame[column].iloc[first].set_axis(self.frame.index[self.first])
 
-def _kind(
-    name: str,
-    values: "pd.Series[Any]",
-    words: tuple[str, ...],
-    of_row: NDArray[np.int64],
-    firsts: NDArray[np.intp],
-    *,
-    labels: Sequence[NDArray[np.float64]] | None,
-) -> str:
-    """Return the kind of a column; "" for text to refuse: many values, nearly numbers, patients, splits, or a label.
+    def number(self, row: int) -> int:
+        """Return the number of a row in the file."""
+        return int(self.frame.index[row]) + self._first
 
-    `firsts` [M] is the first row of the bag of each row. Of text with one value in each bag, bags count instead of
-    rows. New bags, whose `labels` are None, may hold each category once.
-    """
-    known = {word.casefold() for word in words if word}
-    if not known:
-        return "number"
-    if is_group_like(name):
-        return ""
-    if pd.api.types.is_datetime64_any_dtype(values) or forms.are_dates(words):
-        return "time"
-    if _numbers(words):
-        return "number"
-    bags = np.unique(firsts)
-    constant = len(bags) < len(firsts) and bool((of_row == of_row[firsts]).all())
-    if constant and (known <= SPLIT_NAMES.keys() or _tells(name, of_row[bags], labels or ())):
-        return ""
-    rows, least = (of_row[bags], _BAGS) if constant and len(bags) > FEW else (of_row, ROWS)
-    often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
-    numbers = [word for word in known if number_of(word) is not None or _AMOUNT.fullmatch(word.upper())]
-    return "category" if often and len(known) <= MOST and 2 * len(numbers) < len(known) else ""
-
-
-def holds_amounts(values: "pd.Series[Any]") -> bool:
-    """Return whether most texts of a column are amounts such as 5%, $5.00 and 1,000."""
-    words = values.dropna().astype(str).str.strip().str.upper().unique().tolist()
-    return 2 * sum(_AMOUNT.fullmatch(word) is not None for word in words) > len(words)
-
-
-def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:
-    """Return whether values [N] of bags tell a label: by the name of the column, or as each value has one label."""
-    if is_label_like(name):
-        return True
-    repeated = FEW < len(values) >= 2 * len(np.unique(values))
-    ends = [pd.Series(label).groupby(values).agg(["min", "max"]).dropna() for label in labels if repeated]
-    return any((end["min"] == end["max"]).all() and end["min"].nunique() > 1 for end in ends)
-
-
-def _places(
-    words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
-) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Return the place of each row's category, -1 if missing, and the categories, which ignore case."""
-    spelled = merge_words([word for word in words if word], f"categories of column {name}", source=where)
-    names = tuple(sorted(spelled.values()))
-    warn_of_alike({f"categories of column {name}": names}, source=where)
-    place = {word.casefold(): number for number, word in enumerate(names)}
-    return np.array([place.get(word.casefold(), -1) for word in words], dtype=np.float64)[of_row], names
-
-
-def _times(
-    values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
-) -> tuple[NDArray[np.float64], tuple[str, ...]] | None:
-    """Return a column of times as `with_zones` does; None for another column."""
-    if not pd.api.types.is_datetime64_any_dtype(values):
-        days = forms.days_of(words, name, where, kind="column") if words else None
-        if days is None:
-            return None
-        return forms.with_zones(days[of_row], np.array([*map(forms.zone_of, words)])[of_row].tolist())
-    utc = pd.to_datetime(values, utc=True)
-    days = forms.days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
-    zone = getattr(getattr(values.dtype, "pyarrow_dtype", values.dtype), "tz", None)
-    if zone is None:
-        return days, ()
-    shifts = utc.dt.tz_convert(zone).dt.tz_localize(None) - utc.dt.tz_localize(None)
-    of_row, distinct = pd.factorize(shifts)
-    offsets = np.array([*map(forms.offset_words, [*distinct, *distinct[:1]])] or [""])  # the last where missing
-    return forms.with_zones(days, offsets[of_row].tolist())
-
-
-def _numbers(words: tuple[str, ...]) -> tuple[NDArray[np.float64], str] | None:
-    """Return a number for each word and a note, if all are times of day, or stand for yes or no; otherwise None."""
-    if (hours := forms.hours_of(words)) is not None:
-        return hours, "times of day, in hours"
-    plain = [word.casefold() for word in words]
-    if not set(plain) <= {"", *_TRUE, *_FALSE}:
-        return None
-    values = np.array([np.nan if not word else float(word in _TRUE) for word in plain])
-    return values, "1 for yes, 0 for no" if any(words) else "empty"
-
-
-def _names_rows(values: "pd.Series[Any]", firsts: NDArray[np.intp]) -> bool:
-    """Return whether a column has a different value, a whole number or a text, in each row of many bags."""
-    if not FEW < len(firsts) < len(values) or not values.is_unique or values.isna().any():
-        return False
-    return not pd.api.types.is_numeric_dtype(values) or bool((values == np.floor(values)).all())
+    def add(self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> None:
+        """Add a fault for the rows in which a column is wrong; the message names the first row and its value."""
+        rows = np.flatnonzero(wrong).tolist()
+        if rows:
+            value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
+            numbers = [self.number(row) for row in rows]
+            bag = f", {self._owner} {self.ids[code]}" if (code := self.codes[rows[0]]) >= 0 else ""
+            all_rows = f"; {len(rows)} such {self.unit}s: {listed(numbers, most=10)}" if len(rows) > 1 else ""
+            place = f"in {self.where}, {self.unit} {numbers[0]}, column {column}{bag}{all_rows}"
+            faults.messages.append(f"Expected {expected}, got {value} ({place}); {advice}.")

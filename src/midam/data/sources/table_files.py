@@ -6,7 +6,7 @@ import io
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -40,7 +40,7 @@ _MOST_OF_BYTE = _OF_TEXT + _OF_FIELD  # of a text of one-letter fields; gzip pac
 _MOST_PACKED = 1032
 _SMALL = 1 << 26  # bytes of a text, or of a part of a workbook, that need no check
 _OF_CELL, _OF_EMPTY = 64, 16  # bytes of memory for each cell of a sheet with a value, and for one without
-_Options = Callable[[Sequence[str]], dict[str, Any]]  # of pandas, for a header
+_AS_TEXT: dict[str, Any] = {"dtype": str, "na_values": [""]}  # options of pandas that read all columns as text
 
 
 @contextmanager
@@ -311,21 +311,20 @@ def read_instances(file: TableFile, request: Request) -> "pd.DataFrame":
     with a note.
     """
     ids = {request.bag_column, *group_parts(request.groups)}
+    header = _header(file)
+    worded = worded_columns(header.values(), request)
     as_text = {*(getattr(request, name) for name in COLUMNS), *ids, *request.category_columns}
-
-    def options(header: Sequence[str]) -> dict[str, Any]:
-        worded = worded_columns(map(name_of, header), request)
-        as_text.update(label_columns(map(name_of, header), request)[1:])  # the event; the first may be a time
-        words = {name: [""] if name_of(name) in worded else _EMPTY for name in header}
-        return {"dtype": {name: str for name in header if name_of(name) in as_text}, "na_values": words}
-
-    frame = _read(file, options, lambda name: name in ids)
+    as_text.update(label_columns(header.values(), request)[1:])  # the event; the first may be a time
+    gaps = {column: [""] if name in worded else _EMPTY for column, name in header.items()}
+    texts = {column: str for column, name in header.items() if name in as_text}
+    named = [column for column, name in header.items() if name in ids]
+    frame = _read(file, named, dtype=texts, na_values=gaps)
     if isinstance(file, ParquetTable):
         return frame
     if frame.iloc[:, :1].isna().any(axis=None):
         frame = frame.dropna(how="all")
     if request.features is None or file.separator != ",":
-        first = _read(file, _as_text, lambda _: False, rows=_FIRST_ROWS)
+        first = _read(file, rows=_FIRST_ROWS, **_AS_TEXT)
     if request.features is None:
         words = set(worded_columns(frame.columns, request)) - set(request.covariate_columns)
         _warn_of_codes(frame, first, {*as_text, *words, *request.ignore}, file.path)
@@ -355,10 +354,10 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     sheet = sheet_of(request, path) if request is not None and file_suffix(path) == EXCEL else None
     asked = () if request is None else (request.bag_column, *group_parts(request.groups))
 
-    def is_id(name: str) -> bool:
-        return name != raw and (name in asked or name.lower() in FILE_COLUMNS or is_group_like(name))
-
-    frame = _read(table_file(path, sheet), _as_text, is_id, nameless=True)
+    file = table_file(path, sheet)
+    header = {column: name for column, name in _header(file, nameless=True).items() if name != raw}
+    usual = [name for name in header.values() if name.lower() in FILE_COLUMNS or is_group_like(name)]
+    frame = _read(file, [column for column, name in header.items() if name in (*asked, *usual)], **_AS_TEXT)
     for name in frame.columns:
         words = frame[name].astype(object).str.strip() if name == raw else names_in(frame[name], path)
         frame[name] = words.where(~words.isin([""] if request is not None else _EMPTY))
@@ -369,24 +368,18 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     return frame
 
 
-def _as_text(_header: Sequence[str]) -> dict[str, Any]:
-    """Return the options of pandas that read all columns as text."""
-    return {"dtype": str, "na_values": [""]}
-
-
-def _read(
-    file: TableFile, options: _Options, is_id: Callable[[str], bool], *, rows: int | None = None, nameless: bool = False
-) -> "pd.DataFrame":
-    """Read a table of unique columns, with the options of pandas for its header; those of a text may be `nameless`.
-
-    `is_id` names the columns of ids.
-    """
+def _header(file: TableFile, *, nameless: bool = False) -> dict[str, str]:
+    """Return the name of each column of a table that fits into memory; those of a text may be `nameless`."""
     file.require_fits()
     check_header(file.header, file.path, nameless=nameless and isinstance(file, TextTable))
-    settings = {"keep_default_na": False, **options(file.header)}
+    return {column: name_of(column) for column in file.header}
+
+
+def _read(file: TableFile, ids: Sequence[str] = (), *, rows: int | None = None, **options: Any) -> "pd.DataFrame":
+    """Read a table of unique columns, some of them `ids`, with options of pandas."""
     if isinstance(file, ExcelTable):  # they take the place of the dtype
-        settings["converters"] = {name: _cell for name in file.header if is_id(name_of(name))}
-    return renamed(file.read(rows=rows, **settings), file.path)
+        options["converters"] = dict.fromkeys(ids, _cell)
+    return renamed(file.read(rows=rows, keep_default_na=False, **options), file.path)
 
 
 def renamed(frame: "pd.DataFrame", path: object) -> "pd.DataFrame":
