@@ -14,7 +14,8 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator, Thresholds
 from midam.evaluate.decisions import Decision, LabelCalibrator, TemperatureCalibrator
-from midam.evaluate.predict import InstanceScores, predict
+from midam.evaluate.pooled import InstanceScores
+from midam.evaluate.predict import predict
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import PerBag, per_bag
