@@ -118,6 +118,8 @@ class PooledBags:
         Score column, from 0; required if the model has several.
     chunk_size : int, optional
         Instances encoded at a time; default: `midam.settings.usual_chunk`.
+    covariates : Tensor [K, P], optional
+        The result of `midam.evaluate.predict.covariates_of` for `bags`; computed by default.
 
     Attributes
     ----------
@@ -150,13 +152,14 @@ class PooledBags:
         *,
         column: int | None = None,
         chunk_size: int | None = None,
+        covariates: Tensor | None = None,
     ) -> None:
         bags = prepared(model, bags)
         reader = reader_of(model, bags)
         self.chunk_size = chunk_size or usual_chunk(bags.instance_shape)
         self.sizes = torch.from_numpy(bags.sizes)
         self.segment = torch.repeat_interleave(torch.arange(len(bags)), self.sizes)
-        covariates = covariates_of(model, bags)
+        covariates = covariates_of(model, bags) if covariates is None else covariates
         terms = [scorer.covariates for scorer in scorers_of(model)]
         self._model, self.weights = column_of(model, column), weights_of(model)
         scorers = scorers_of(self._model)
@@ -208,9 +211,13 @@ class PooledBags:
         bags = torch.arange(len(self.sizes))
         return [one.score(self._statistic(at), bags) for at, one in enumerate(self.members)]
 
+    def predicted(self) -> Scores:
+        """Return the score of each bag, [K], as `midam.evaluate.predict.predict` rounds it."""
+        return self._mean(self.member_predictions())
+
     @_without_graph()
     def member_predictions(self) -> list[Tensor]:
-        """Return `member_scores` in the precision of `midam.evaluate.predict.predict`."""
+        """Return `predicted` by each scorer, [M] tensors [K]."""
         outputs = []
         for at, (one, scorer) in enumerate(zip(self.members, scorers_of(self._model))):
             like = next(self._model.parameters()).new_zeros((), dtype=self._pairs[at][0].dtype)

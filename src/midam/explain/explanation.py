@@ -283,7 +283,7 @@ def explain_bag(
     return Explanation(
         bag=str(bags.ids[index]),
         index=index,
-        score=float(pooled.scores()[0]),
+        score=float(pooled.predicted()[0]),
         pooling=pooled.pooling,
         instances=instances,
         contribution=contribution,

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from midam.data.bags import Bags
 from midam.data.instance_labels import label_counts
@@ -18,7 +19,7 @@ from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.decisions import Decision
 from midam.evaluate.labeled_instances import evaluate_instances
 from midam.evaluate.pooled import InstanceScores, PooledBags, instance_ranks
-from midam.evaluate.predict import prepared
+from midam.evaluate.predict import covariates_of, prepared
 from midam.files import allocate, replacing
 from midam.nn.scorer import BagEnsemble, BagScorer, columns_of, scorers_of, weights_of
 from midam.targets import Target
@@ -90,8 +91,11 @@ def write_instance_scores(
             f"{existing[0].name}); choose another folder, or remove them."
         )
     scores = np.empty(len(part) if columns_of(model) == 1 else (len(part), columns_of(model)))
+    options: dict[str, Any] = {"columns": columns, "chunk_size": chunk_size, "note": on_score}
+    known = covariates_of(model, bags)  # once: it warns of new categories
     for row, (i, path) in enumerate(paths.items()):
-        scores[row] = write_bag(path, model, bags, i, columns=columns, chunk_size=chunk_size, note=on_score)
+        covariates = None if known is None else known[[i]]
+        scores[row] = write_bag(path, model, bags, i, covariates=covariates, **options)
     return scores
 
 
@@ -101,13 +105,15 @@ def write_bag(
     bags: Bags,
     index: int,
     *,
-    columns: Sequence[str] = (),
-    chunk_size: int | None = None,
-    note: Callable[[NDArray[np.float64]], None] | None = None,
+    covariates: Tensor | None,
+    columns: Sequence[str],
+    chunk_size: int | None,
+    note: Callable[[NDArray[np.float64]], None] | None,
 ) -> NDArray[np.float64]:
     """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, [] or [C].
 
-    `note` is called with the score [1] or [1, C] before the file gets its name.
+    `covariates` [1, P] are those of the bag, encoded. `note` is called with the score [1] or [1, C] before the file
+    gets its name.
     """
     h5py, members, weights = need_h5py(), len(scorers_of(model)), weights_of(model)
     known, coords = _encoded(instance_columns(bags, index)), bags.places(index)
@@ -116,8 +122,9 @@ def write_bag(
     numbers = 4 * len(_NUMBERS) * (members + (members > 1)) * columns_of(model) * int(bags.sizes[index])
     with _new_file(h5py, path, space=_HEAD + numbers + sum(column.nbytes for column in known.values())) as file:
         of_columns, by_column = list[InstanceScores](), list[NDArray[np.float64]]()
+        options: dict[str, Any] = {"chunk_size": chunk_size, "covariates": covariates}
         for column in range(columns_of(model)):
-            pooled = PooledBags(model, bags.subset([index]), column=column, chunk_size=chunk_size)
+            pooled = PooledBags(model, bags.subset([index]), column=column, **options)
             of_columns.append(pooled.instances())
             by_column.append(np.concatenate([x.numpy() for x in pooled.member_predictions()]))
         for name, array in (_datasets(of_columns) | known).items():
@@ -126,7 +133,11 @@ def write_bag(
             file.create_dataset(name, data=array.astype(kind), **packed)
         scores = np.stack(by_column, axis=-1)  # [M, C]
         score = np.average(scores, axis=0, weights=weights)
-        about = {"bag": str(bags.ids[index]), "bag_score": _narrow(score), "member_scores": _narrow(scores)}
+        about: dict[str, Any] = {
+            "bag": str(bags.ids[index]),
+            "bag_score": _narrow(score),
+            "member_scores": _narrow(scores),
+        }
         about |= {"pooling": pooled.pooling, "members": members}
         about |= {"columns": list(columns)} if len(by_column) > 1 else {}
         about |= {} if weights is None else {"member_weights": weights.numpy()}
