@@ -158,7 +158,7 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
             )
     single = (*tables.group_parts(request.groups or "group"), None if request.split_file else request.split or "split")
     for column in (*label_columns(patients.columns, request), *request.covariate_columns, *single):
-        _refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
+        refuse_conflicts(patients, str(keys[0]), column, str(request.labels))
     patients = patients.drop_duplicates(subset=[str(keys[0])])
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
     one, other = patients[str(keys[0])].dropna(), slides[str(keys[0])].dropna()
@@ -205,13 +205,13 @@ def _matched(
         _warn(f"{count} have no label and are left out: {listed(names)} (in {request.path_or_name})")
         request.left_out.extend(LeftOut(name, "", f"no row in {where}") for name in names)
     for name in (*single, patient):
-        _refuse_conflicts(frame, "_file", name, where, shown=column)
+        refuse_conflicts(frame, "_file", name, where, shown=column)
     covariates = list(request.covariate_columns)
     frame = frame.assign(**frame.groupby("_file")[covariates].transform("first")) if covariates else frame
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
 
 
-def _refuse_conflicts(
+def refuse_conflicts(
     frame: "pd.DataFrame", key: str, column: str | None, where: str, *, shown: str | None = None
 ) -> None:
     """Refuse several values of a column under one key."""
