@@ -117,7 +117,6 @@ def write_bag(
     """
     h5py, members, weights = need_h5py(), len(scorers_of(model)), weights_of(model)
     known, coords = _encoded(instance_columns(bags, index)), bags.places(index)
-    packed_columns = {*known}
     known |= {} if coords is None else {"coords": np.asarray(coords)}
     numbers = 4 * len(_NUMBERS) * (members + (members > 1)) * columns_of(model) * int(bags.sizes[index])
     with _new_file(h5py, path, space=_HEAD + numbers + sum(column.nbytes for column in known.values())) as file:
@@ -129,7 +128,7 @@ def write_bag(
             by_column.append(np.concatenate([x.numpy() for x in pooled.member_predictions()]))
         for name, array in (_datasets(of_columns) | known).items():
             kind = h5py.string_dtype("utf-8", array.itemsize) if array.dtype.kind == "S" else array.dtype
-            packed = {"compression": "gzip", "compression_opts": 1} if name in packed_columns else {}
+            packed = {"compression": "gzip", "compression_opts": 1} if name in known else {}
             file.create_dataset(name, data=array.astype(kind), **packed)
         scores = np.stack(by_column, axis=-1)  # [M, C]
         score = np.average(scores, axis=0, weights=weights)

@@ -101,6 +101,22 @@ def labels_of_files(request: Request, names: Sequence[str], attributes: Sequence
     return _labeled(frame, NameIndex(names), FILE, request)
 
 
+def refuse_conflicts(
+    frame: "pd.DataFrame", key: str, column: str | None, where: str, *, shown: str | None = None
+) -> None:
+    """Refuse several values of a column under one key."""
+    if column is None or column not in frame.columns:
+        return
+    counts = frame.groupby(key, sort=False)[column].nunique()
+    for name in counts.index[counts > 1][:1]:
+        rows = frame[frame[key] == name]
+        values = rows[column].dropna().unique()
+        raise BagDataError(
+            f"Expected one {column} for {rows[shown or key].iloc[0]}, got {values[0]} and {values[1]} (in {where}); "
+            "correct the table."
+        )
+
+
 def _labeled(
     frame: "pd.DataFrame", files: NameIndex, column: str, request: Request, usual: TwoNames | None = None
 ) -> Labeled:
@@ -209,22 +225,6 @@ def _matched(
     covariates = list(request.covariate_columns)
     frame = frame.assign(**frame.groupby("_file")[covariates].transform("first")) if covariates else frame
     return frame.drop_duplicates(subset=["_file"]).sort_values("_file", kind="stable")
-
-
-def refuse_conflicts(
-    frame: "pd.DataFrame", key: str, column: str | None, where: str, *, shown: str | None = None
-) -> None:
-    """Refuse several values of a column under one key."""
-    if column is None or column not in frame.columns:
-        return
-    counts = frame.groupby(key, sort=False)[column].nunique()
-    for name in counts.index[counts > 1][:1]:
-        rows = frame[frame[key] == name]
-        values = rows[column].dropna().unique()
-        raise BagDataError(
-            f"Expected one {column} for {rows[shown or key].iloc[0]}, got {values[0]} and {values[1]} (in {where}); "
-            "correct the table."
-        )
 
 
 def _warn(message: str) -> None:
