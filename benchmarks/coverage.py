@@ -23,7 +23,7 @@ from scipy.stats import norm
 
 from midam.evaluate.calibrate import PlattCalibrator, calibration_line
 from midam.evaluate.intervals import auroc_interval, paired_delong
-from midam.evaluate.ranking import placements, resampled_aurocs
+from midam.evaluate.ranking import placements, resampled_areas
 
 AREAS = (0.5, 0.7, 0.85, 0.95, 0.98)
 SIZES = ((10, 10), (20, 20), (50, 50), (10, 90), (30, 300), (100, 300), (200, 200))
@@ -75,6 +75,13 @@ def independent_rows(sims: int) -> Iterator[str]:
         )
 
 
+def resampled_aurocs(
+    labels: NDArray[np.int64], scores: NDArray[np.float64], units: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return the AUROC of draws of whole groups."""
+    return resampled_areas(labels == 1, scores, units, resamples=RESAMPLES)["auroc"][1]
+
+
 def grouped_rows(sims: int) -> Iterator[str]:
     yield "| groups x bags | labels | correlation | AUROC | percentile bootstrap alone | midam | mean width |"
     yield "|---|---|---|---|---|---|---|"
@@ -84,14 +91,14 @@ def grouped_rows(sims: int) -> Iterator[str]:
         labels = (np.arange(units.size) if mixed else units) % 2
         shift = norm.ppf(area) * np.sqrt(2)
         alone, ours, width = 0, 0, 0.0
-        for seed in range(sims):
+        for _ in range(sims):
             shared = generator.standard_normal(groups)[units]
             own = generator.standard_normal(units.size)
             scores = shift * labels + np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
-            draws = resampled_aurocs(labels, scores, units, seed=seed, resamples=RESAMPLES)
+            draws = resampled_aurocs(labels, scores, units)
             low, high = np.quantile(draws, [0.025, 0.975])
             alone += low <= area <= high
-            interval = auroc_interval(labels, scores, groups=units.astype(str), seed=seed, resamples=RESAMPLES)
+            interval = auroc_interval(labels, scores, groups=units.astype(str))
             ours += interval.low <= area <= interval.high
             width += interval.high - interval.low
         yield (
@@ -113,13 +120,13 @@ def paired_rows(sims: int) -> Iterator[str]:
         shifts = [norm.ppf(area) * np.sqrt(2) for area in areas]
         true = [(1 - within) * area + within * norm.cdf(norm.ppf(area) / np.sqrt(1 - correlation)) for area in areas]
         held, width = np.zeros(3), 0.0
-        for seed in range(sims):
+        for _ in range(sims):
             # Noise that both scorers share, and noise of each scorer.
             shared = generator.standard_normal((3, groups))[:, units]
             noise = np.sqrt(correlation) * shared
             noise += np.sqrt(1 - correlation) * generator.standard_normal((3, units.size))
             scores = [shift * labels + np.sqrt(0.5) * (noise[0] + own) for shift, own in zip(shifts, noise[1:])]
-            a, b = (resampled_aurocs(labels, s, units, seed=seed, resamples=RESAMPLES) for s in scores)
+            a, b = (resampled_aurocs(labels, s, units) for s in scores)
             found = [paired_delong(labels, *scores)[1:3], np.quantile(a - b, [0.025, 0.975])]
             found.append(paired_delong(labels, *scores, groups=units)[1:3])
             held += [low <= true[0] - true[1] <= high for low, high in found]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from midam.errors import StoreError as StoreError
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
-    from midam.evaluate.predict import instance_scores as instance_scores
+    from midam.evaluate.pooled import instance_scores as instance_scores
     from midam.evaluate.predict import predict as predict
     from midam.evaluate.ranking import auroc as auroc
     from midam.imaging import embed_bags as embed_bags

@@ -345,7 +345,7 @@ def _sample(name: str, write: Callable[[Path, int], Any], suffix: str, how: dict
 
 
 _READ = (  # of a run, by `midam report`
-    *("run/summary.json", "run/predictions.csv", "run/baseline.csv", "run/metrics.csv", "run/config.yaml"),
+    *("run/summary.json", "run/predictions.csv", "run/metrics.csv", "run/config.yaml"),
     *("run/explain/*.json", "run/*.png"),
 )
 _RUN_TEXTS = ("*.json", "*.csv", "*.yaml", "*.txt")

@@ -26,7 +26,6 @@ from midam.settings import Settings, member_seed
 from studies.sets import catalog
 
 FILES = {
-    "baseline.csv",
     "config.yaml",
     "metrics.csv",
     "predictions.csv",

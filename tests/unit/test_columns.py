@@ -19,7 +19,8 @@ from tests.reference.cases import (
 from torch import nn
 
 from midam.errors import CheckpointError, ConfigError
-from midam.evaluate.predict import instance_scores, predict, stream_bags
+from midam.evaluate.pooled import instance_scores
+from midam.evaluate.predict import predict, stream_bags
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, column_of, make_pooling
 from midam.nn.objectives import BCELoss

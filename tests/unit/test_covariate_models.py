@@ -12,7 +12,8 @@ from midam.data import CovariateCoder, Covariates, InstanceReader
 from midam.data.batch import WholeBatch
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError
-from midam.evaluate.predict import covariates_of, instance_scores, predict, stream_bags
+from midam.evaluate.pooled import instance_scores
+from midam.evaluate.predict import covariates_of, predict, stream_bags
 from midam.evaluate.ranking import auroc
 from midam.explain.explanation import explain_bag
 from midam.nn import BagEnsemble, BagScorer, CovariateTerm

@@ -17,7 +17,8 @@ from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, DataNotFoundError
 from midam.evaluate import pooled
-from midam.evaluate.predict import instance_scores, predict
+from midam.evaluate.pooled import instance_scores
+from midam.evaluate.predict import predict
 from midam.explain import explain_bag
 from midam.explain.explanation import Features
 from midam.explain.geojson import geojson_text

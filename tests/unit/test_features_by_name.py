@@ -23,7 +23,7 @@ from midam.data.sources import read_bags
 from midam.data.store import open_store, write_store
 from midam.data.store.format import _checksum
 from midam.errors import BagDataError, Note
-from midam.evaluate.predict import instance_scores
+from midam.evaluate.pooled import instance_scores
 from midam.explain.explanation import explain_bag
 from midam.runs import evaluate_bags, load_run, predict_run, write_instance_scores
 from midam.runs.typical import ordinary_values, warn_of_units

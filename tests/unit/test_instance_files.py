@@ -15,7 +15,8 @@ from tests.trainings import make_scorers
 
 from midam.data.bags import Bags
 from midam.errors import MidamError, RunExistsError
-from midam.evaluate.predict import instance_scores, predict
+from midam.evaluate.pooled import instance_scores
+from midam.evaluate.predict import predict
 from midam.files import is_partial
 from midam.runs.instance_files import file_name, write_instance_scores
 

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm, t
+from sklearn.metrics import average_precision_score
 from tests.reference.naive import clustered_covariance
 
 from midam.errors import BagDataError, ConfigError, OneClassError
 from midam.evaluate.intervals import Interval, _variance, auroc_interval, paired_delong
-from midam.evaluate.ranking import auroc, group_numbers, placements, resampled_aurocs
+from midam.evaluate.ranking import auroc, group_numbers, placements, resampled_areas
 
 Z = norm.ppf(0.975)
 
@@ -136,7 +137,7 @@ def test_coverage(positives, negatives, area, spread):
 
 
 def test_coverage_with_groups():
-    # 20 groups of 3 correlated bags; the percentile bootstrap alone covers about .8 here.
+    # 20 groups of 3 correlated bags; the plain DeLong interval covers far less here.
     sims, held, area = 300, 0, 0.95
     units = np.repeat(np.arange(20), 3)
     labels = units % 2
@@ -144,40 +145,48 @@ def test_coverage_with_groups():
         generator = np.random.default_rng(seed)
         noise = np.sqrt(0.8) * generator.standard_normal(20)[units] + np.sqrt(0.2) * generator.standard_normal(60)
         scores = norm.ppf(area) * np.sqrt(2) * labels + noise
-        found = auroc_interval(labels, scores, groups=units.astype(str), resamples=300)
+        found = auroc_interval(labels, scores, groups=units.astype(str))
         held += found.low <= area <= found.high
     assert held >= binom.ppf(1e-4, sims, 0.93)
 
 
-def test_resampled_aurocs_equal_a_loop():
+def test_resampled_areas_equal_a_loop():
     labels, scores = sample(3, 9, 14, ties=True)
     units = np.arange(23) % 6
-    found = resampled_aurocs(labels, scores, units, seed=5, resamples=40)
-    counts = np.random.default_rng(5).multinomial(6, np.full(6, 1 / 6), size=40)
-    expected = []
-    for count in counts:
-        rows = np.repeat(np.arange(23), count[units])
-        expected.append(wins(labels[rows], scores[rows]).mean())
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    found = resampled_areas(labels == 1, scores, units, resamples=40)
+    counts = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), size=40)
+    rows = [np.repeat(np.arange(23), count[units]) for count in counts]
+    expected = [wins(labels[each], scores[each]).mean() for each in rows]
+    assert found["auroc"][0] == pytest.approx(auroc(labels, scores))
+    np.testing.assert_allclose(found["auroc"][1], expected, rtol=1e-12)
+    expected = [average_precision_score(labels[each], scores[each]) for each in rows]
+    np.testing.assert_allclose(found["auprc"][1], expected, rtol=1e-12)
 
 
-def test_resamples_that_lose_a_class_are_drawn_again():
+def test_resamples_that_lose_a_class_are_left_out():
     labels, scores = np.array([1, 1, 0, 0, 0]), np.array([3.0, 1.0, 2.0, 0.0, 1.0])
     units = np.array([0, 0, 1, 2, 3])
-    found = resampled_aurocs(labels, scores, units, seed=0, resamples=500)
-    assert found.shape == (500,)
-    assert np.isfinite(found).all()
+    for value, found in resampled_areas(labels == 1, scores, units, resamples=500).values():
+        assert 300 < len(found) < 500
+        assert 0 < value < 1
+        assert np.isfinite(found).all()
 
 
-def test_many_groups_take_the_percentile_bootstrap():
+def test_resamples_of_many_scores_are_binned_around_the_value():
+    labels, scores = sample(6, 3000, 3000)
+    found = resampled_areas(labels == 1, scores, np.arange(6000), resamples=200)
+    for value, resampled in found.values():
+        assert resampled.mean() == pytest.approx(value, abs=0.002)
+    assert found["auroc"][0] == pytest.approx(auroc(labels, scores), rel=1e-12)
+
+
+def test_the_interval_of_many_groups_is_that_of_their_resamples():
     labels, scores = sample(4, 400, 400)
     groups = np.array([f"patient {i // 2}" for i in range(800)])
-    found = auroc_interval(labels, scores, groups=groups, resamples=500)
-    assert found.method == "cluster-bootstrap"
-    draws = resampled_aurocs(labels, scores, group_numbers(groups, 800), seed=0, resamples=500)
-    np.testing.assert_allclose(found[:2], np.quantile(draws, [0.025, 0.975]), rtol=1e-9)
-    assert auroc_interval(labels, scores, groups=groups, resamples=500) == found
-    assert auroc_interval(labels, scores, groups=groups, resamples=500, seed=1) != found
+    found = auroc_interval(labels, scores, groups=groups)
+    assert found.method == "clustered logit-delong"
+    _, draws = resampled_areas(labels == 1, scores, group_numbers(groups, 800), resamples=2000)["auroc"]
+    np.testing.assert_allclose(found[:2], np.quantile(draws, [0.025, 0.975]), atol=0.003)
 
 
 def test_copies_of_bags_in_groups_add_no_information():
@@ -186,7 +195,7 @@ def test_copies_of_bags_in_groups_add_no_information():
     groups = np.tile(np.arange(30), 8)
     copied = auroc_interval(np.tile(labels, 8), np.tile(scores, 8), groups=groups)
     blind = auroc_interval(np.tile(labels, 8), np.tile(scores, 8))
-    assert copied.method == "cluster-bootstrap + score"
+    assert copied.method == "clustered logit-delong + score"
     assert copied.high - copied.low > 0.85 * (alone.high - alone.low)
     assert blind.high - blind.low < 0.5 * (alone.high - alone.low)
 
@@ -198,10 +207,17 @@ def test_perfect_groups_count_groups_not_bags():
     np.testing.assert_allclose(found.low, score_oracle(1.0, 6, 6)[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("groups", [["a"] * 6, ["a", "a", "a", "b", "b", "b"], ["a", "a", "b", "c", "d", "e"]])
-def test_few_groups_stay_wide(groups):
+@pytest.mark.parametrize(
+    ("groups", "method"),
+    [
+        (["a"] * 6, "score (groups)"),
+        (["a", "a", "a", "b", "b", "b"], "score (groups)"),
+        (["a", "a", "b", "c", "d", "e"], "clustered logit-delong + score"),
+    ],
+)
+def test_few_groups_stay_wide(groups, method):
     found = auroc_interval([1, 0, 1, 0, 1, 0], [3, 1, 2, 2, 4, 3], groups=groups)
-    assert found.method == "cluster-bootstrap + score"
+    assert found.method == method
     assert found.high - found.low > 0.4
 
 
@@ -210,8 +226,6 @@ def test_bad_input_is_refused():
         auroc_interval([1, 1], [0.1, 0.2])
     with pytest.raises(ConfigError, match="level"):
         auroc_interval([0, 1], [0.1, 0.2], level=1.0)
-    with pytest.raises(ConfigError, match="resamples"):
-        auroc_interval([0, 1], [0.1, 0.2], resamples=10)
     with pytest.raises(BagDataError, match="one group per bag"):
         auroc_interval([0, 1], [0.1, 0.2], groups=["a"])
     with pytest.raises(BagDataError, match="bag 1"):

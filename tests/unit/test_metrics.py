@@ -354,7 +354,7 @@ def test_summary_warns_of_few_bags_and_of_groups():
     assert any("30 positive, 19 negative" in warning for warning in few["warnings"])
     grouped = summarize([0, 1] * 30, np.sin(np.arange(60)), groups=np.arange(60) // 3, threshold=0.0)
     assert grouped["groups"] == 20
-    assert grouped["auroc_method"].startswith("cluster-bootstrap")
+    assert grouped["auroc_method"].startswith("clustered logit-delong")
     assert grouped["warnings"] == []
     single = summarize([0, 1] * 30, np.sin(np.arange(60)), groups=np.arange(60), threshold=0.0)
     assert (single["groups"], single["warnings"]) == (60, [])

@@ -12,7 +12,8 @@ from tests.trainings import make_scorers, witness_bags
 from midam.data.bags import Bags
 from midam.data.store import open_store, write_store
 from midam.errors import ConfigError
-from midam.evaluate.predict import instance_scores, predict
+from midam.evaluate.pooled import instance_scores
+from midam.evaluate.predict import predict
 from midam.explain.explanation import explain_bag
 from midam.functional.poolings import bounded_logit
 from midam.methods.baselines import BagStatisticsLogistic, BagStatisticsTrees

@@ -12,8 +12,8 @@ from torch import nn
 
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
-from midam.evaluate.pooled import Member, PooledBags
-from midam.evaluate.predict import bag_groups, instance_scores, predict
+from midam.evaluate.pooled import Member, PooledBags, instance_scores
+from midam.evaluate.predict import bag_groups, predict
 from midam.nn.scorer import BagEnsemble
 from midam.settings import Settings
 from midam.train.build import build_method

@@ -7,7 +7,6 @@ import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -468,19 +467,3 @@ def test_control_characters_of_names_are_made_visible_in_pages():
     page = render("page.html", title="bags \x1b[2J", kicker="run", sections=[])
     assert r"bags \x1b[2J" in page
     assert "\x1b" not in page
-
-
-def test_the_curve_of_the_baseline_is_of_the_same_bags_and_labels():
-    table = pd.DataFrame({"bag": ["a", "b", "c"], "label": [0, 1, 1], "score": [0.1, 0.2, 0.3]})
-    run = SimpleNamespace(
-        summary={"baseline": {"part": "test"}},
-        target=SimpleNamespace(name="binary"),
-        folder=SimpleNamespace(baseline=None),
-    )
-    run.result = SimpleNamespace(table=lambda path: table)
-    tested = SimpleNamespace(ids=np.array(["c", "a", "b"]), values=np.array([1, 0, 1]))
-    assert report._Run._baseline(run, "test", tested).tolist() == [0.3, 0.1, 0.2]
-    tested.values = np.array([1, 1, 1])
-    assert report._Run._baseline(run, "test", tested) is None
-    tested.ids = np.array(["c", "a", "d"])
-    assert report._Run._baseline(run, "test", tested) is None

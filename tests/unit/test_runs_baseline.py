@@ -3,17 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from tests.trainings import witness_bags
 
 from midam.data.bags import Bags
 from midam.data.statistics import STATISTICS, bag_statistics
-from midam.evaluate.metrics import auroc
 from midam.report.words import baseline_notes, result_words, verdict
 from midam.runs.baseline import held_out_scores, train_baseline, usual_baseline
 from midam.runs.data import SplitBags
-from midam.runs.folder import RunFolder
 from midam.targets.binary import Binary
 
 
@@ -94,17 +91,6 @@ def test_scores_of_folds_are_on_one_scale():
     np.testing.assert_array_equal(sites, 10.0**folds * truth + folds)
     alone = replace(parts, bags=parts.bags.replace(groups=folds.astype(str)))  # a patient each: nothing tells the scale
     np.testing.assert_array_equal(held_out_scores(alone, tested, score, seed=0), sites)
-
-
-def test_the_scores_on_disk_belong_to_just_these_bags(tmp_path):
-    # Names that a table would read as numbers, or as missing.
-    bags = witness_bags(20, ids=[f"{i:03d}" for i in range(18)] + ["NA", "null"])
-    parts, folder = parts_of(bags, np.arange(12, 20)), RunFolder(tmp_path)
-    entry = train_baseline(parts, np.arange(20.0), seed=0, path=folder.baseline)["baseline"]
-    frame = pd.read_csv(folder.baseline, dtype=str, keep_default_na=False)
-    assert list(frame) == ["bag", "label", "split", "score"]
-    assert frame["bag"].tolist() == bags.ids[12:].tolist()
-    assert auroc(bags.labels[12:], frame["score"].astype(float)) == entry["auroc"]
 
 
 @pytest.mark.parametrize("width", [1, 2, 64, 300_000])

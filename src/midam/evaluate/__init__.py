@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from midam.evaluate.metrics import measure as measure
     from midam.evaluate.metrics import summarize as summarize
     from midam.evaluate.metrics import threshold_metrics as threshold_metrics
+    from midam.evaluate.pooled import InstanceScores as InstanceScores
     from midam.evaluate.pooled import instance_ranks as instance_ranks
-    from midam.evaluate.predict import InstanceScores as InstanceScores
-    from midam.evaluate.predict import instance_scores as instance_scores
+    from midam.evaluate.pooled import instance_scores as instance_scores
     from midam.evaluate.proportions import Estimate as Estimate
     from midam.evaluate.proportions import operating_points as operating_points
     from midam.evaluate.proportions import proportion as proportion

@@ -5,7 +5,6 @@ several labels, NaN is an unknown label. A bag with an unknown label is left out
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +18,7 @@ from midam.evaluate.intervals import (
     logit_interval,
     paired_difference,
 )
-from midam.evaluate.ranking import Scores, auroc, fewer_resamples, one_per_bag, placements, refuse, units_of
+from midam.evaluate.ranking import Scores, auroc, one_per_bag, placements, refuse, units_of
 
 _NOTHING = 1e-24
 
@@ -124,11 +123,10 @@ def class_intervals(
     """Return `midam.evaluate.intervals.auroc_interval` of each column; None for a column without bags of both kinds."""
     y, s = check_table(labels, scores, groups)
     names, intervals = None if groups is None else np.asarray(groups, dtype=object), list[Interval | None]()
-    options: dict[str, Any] = {"level": level, "resamples": fewer_resamples(len(y))}
     for column, known in enumerate(np.isfinite(y).T):
         kinds, units = y[known, column], None if names is None else names[known]
         both = 0 < kinds.sum() < len(kinds)
-        intervals.append(auroc_interval(kinds, s[known, column], groups=units, **options) if both else None)
+        intervals.append(auroc_interval(kinds, s[known, column], groups=units, level=level) if both else None)
     return intervals
 
 

@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.errors import ConfigError
-from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, resampled_aurocs, units_of
+from midam.evaluate.ranking import Labels, Scores, check_bags, check_two_classes, placements, units_of
 
 Bounds = tuple[float, float]
 Z95 = float(scipy.special.ndtri(0.975))  # scipy.stats would take a second to import
@@ -35,7 +35,7 @@ class Interval(NamedTuple):
 
     low: float
     high: float
-    method: str  # "logit-delong", "cluster-bootstrap" (either with " + score"), "score" or "score (groups)"
+    method: str  # "logit-delong", "clustered logit-delong" (either with " + score"), "score" or "score (groups)"
 
 
 def auroc_interval(
@@ -46,8 +46,6 @@ def auroc_interval(
     folds: ArrayLike | None = None,
     fold_count: int | None = None,
     level: float = 0.95,
-    seed: int = 0,
-    resamples: int = 2000,
 ) -> Interval:
     """Return a confidence interval of the AUROC with correct coverage also for few bags and near 1.
 
@@ -55,10 +53,10 @@ def auroc_interval(
       widened to contain Newcombe's score interval too ("logit-delong + score"). If the DeLong variance is zero or
       cannot be estimated (AUROC 0 or 1, all scores equal, one bag of a class), the score interval is used alone
       ("score").
-    - Groups of several bags: the percentile interval of a bootstrap of whole groups, widened likewise if fewer than 200
-      groups hold the rarer class. The score interval then counts the bags divided by the design effect (clustered over
-      plain DeLong variance), or the groups if fewer than 10 hold a class. If the AUROC is 0 or 1: the score interval of
-      the group counts ("score (groups)").
+    - Groups of several bags: placements add up within a group, and groups are the independent units (Obuchowski 1997,
+      "clustered logit-delong"). It is widened likewise if fewer than 200 groups hold the rarer class. The score
+      interval then counts the bags divided by the design effect (clustered over plain DeLong variance), or the groups
+      if fewer than 10 hold a class. If the AUROC is 0 or 1: the score interval of the group counts ("score (groups)").
 
     Near AUROC 1 the coverage is above the nominal one; simulated coverage: ``records/coverage.md``.
 
@@ -69,21 +67,18 @@ def auroc_interval(
     groups : array_like of str, shape [N], optional
         The unit (patient) of each bag, used if a group holds several bags.
     folds : array_like, shape [N], optional
-        Folds of cross-validated scores, disjoint by group: only pairs of bags of one fold are compared, and groups give
-        the interval of their clustered DeLong variance instead of a bootstrap. The models of k folds share training
-        bags, so the variance is 1 + k / (k - 1) times DeLong's (Nadeau and Bengio 2003). One fold has one model, and
-        counts as none.
+        Folds of cross-validated scores, disjoint by group: only pairs of bags of one fold are compared. The models of k
+        folds share training bags, so the variance is 1 + k / (k - 1) times DeLong's (Nadeau and Bengio 2003). One fold
+        has one model, and counts as none.
     fold_count : int, optional
         Number of all folds, where `folds` holds only some of them.
     level : float, default 0.95
         Nominal coverage, in (0, 1).
-    seed, resamples : int
-        Seed and resamples of the bootstrap, at least 100.
 
     Raises
     ------
     MidamError
-        As in `midam.evaluate.ranking.auroc`; for a level outside (0, 1), or fewer than 100 resamples.
+        As in `midam.evaluate.ranking.auroc`; for a level outside (0, 1).
 
     References
     ----------
@@ -99,30 +94,21 @@ def auroc_interval(
     y, s = check_bags(labels, scores, groups, folds)
     folds = None if folds is None or len(np.unique(np.asarray(folds))) == 1 else folds
     check_two_classes(y)
-    if not 0 < level < 1 or resamples < 100:
-        raise ConfigError(
-            f"Expected a level in (0, 1) and at least 100 resamples, got {level} and {resamples}; "
-            "pass for example level=0.95, resamples=2000."
-        )
+    if not 0 < level < 1:
+        raise ConfigError(f"Expected a level in (0, 1), got {level}; pass for example level=0.95.")
     z = float(scipy.stats.norm.ppf((1 + level) / 2))
     units, grouped = units_of(groups, y.size)
     of_pos, of_neg = placements(y, s, folds)
     area, shared, counts = float(of_pos.mean()), _shared(folds, fold_count), _classes_of(units, y)
     variance, sizes = shared * _variance(y, of_pos, of_neg, units), [count / shared for count in counts]
-    resampled = grouped and folds is None
-    if area in (0.0, 1.0) or not (variance > 0 or resampled):
+    if area in (0.0, 1.0) or not variance > 0:
         return Interval(*_auroc_bounds(area, sizes, z), "score (groups)" if grouped else "score")
     plain = _variance(y, of_pos, of_neg, np.arange(y.size))
     if grouped and min(counts) >= FEW_GROUPS and plain > 0:
         effect = max(1.0, variance / plain)
         sizes = [max(side.size / effect, size) for side, size in zip((of_pos, of_neg), sizes)]
     score = None if min(counts) >= FEW_UNITS else _auroc_bounds(area, sizes, z)
-    if not resampled:
-        method = "clustered logit-delong" if grouped else "logit-delong"
-        return logit_interval(area, variance, method, score, z=z)
-    areas = resampled_aurocs(y, s, units, seed=seed, resamples=resamples)
-    low, high = (float(bound) for bound in np.quantile(areas, [(1 - level) / 2, (1 + level) / 2]))
-    return _widened(low, high, "cluster-bootstrap", score)
+    return logit_interval(area, variance, "clustered logit-delong" if grouped else "logit-delong", score, z=z)
 
 
 def logit_interval(
@@ -131,11 +117,6 @@ def logit_interval(
     """Return the normal interval on the logit scale, widened to contain the `bounds` by the method `name`, if given."""
     half = z * np.sqrt(variance) / (center * (1 - center))
     low, high = (float(scipy.special.expit(scipy.special.logit(center) + side * half)) for side in (-1, 1))
-    return _widened(low, high, method, bounds, name)
-
-
-def _widened(low: float, high: float, method: str, bounds: Bounds | None, name: str = "score") -> Interval:
-    """Return an interval that contains `bounds` too, if they are given."""
     if bounds is None:
         return Interval(low, high, method)
     return Interval(min(low, bounds[0]), max(high, bounds[1]), f"{method} + {name}")
@@ -213,39 +194,6 @@ def paired_difference(
     towards_zero = below if difference > 0 else above
     p = float(2 * law.sf(abs(difference) / towards_zero * quantile))
     return difference, max(difference - below, -1.0), min(difference + above, 1.0), p
-
-
-def fold_interval(
-    labels: ArrayLike,
-    scores: ArrayLike,
-    folds: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    fold_count: int | None = None,
-) -> Interval | None:
-    """Return the interval of the mean AUROC over folds [N], by DeLong's variance of each fold.
-
-    The variance is that of whole groups [N] if they are given, and is enlarged for models that share training bags, as
-    in `auroc_interval`. None if the variance of a fold cannot be estimated, or all variances are zero, as with perfect
-    AUROCs.
-
-    Examples
-    --------
-    >>> found = fold_interval([0, 0, 1, 1] * 2, [1, 3, 2, 4, 1, 2, 3, 4], [0] * 4 + [1] * 4)
-    >>> round(found.low, 3), round(found.high, 3)
-    (0.275, 1.0)
-    """
-    y, x = check_bags(labels, scores, groups, folds)
-    numbers, units = units_of(folds, y.size)[0], units_of(groups, y.size)[0]
-    parts = np.unique(numbers)[:, None] == numbers
-    placed = [placements(y[inside], x[inside]) for inside in parts]
-    each = [_variance(y[inside], *both, units[inside]) for inside, both in zip(parts, placed)]
-    mean = float(np.mean([of_pos.mean() for of_pos, _ in placed]))
-    variance = _shared(folds, fold_count) * float(np.sum(each))
-    if not variance > 0:
-        return None
-    half = Z95 * float(np.sqrt(variance)) / len(each)
-    return Interval(max(mean - half, 0.0), min(mean + half, 1.0), "DeLong, mean of folds")
 
 
 def _shared(folds: ArrayLike | None, fold_count: int | None = None) -> float:

@@ -3,11 +3,10 @@
 `instance_metrics` has the formulas.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
@@ -16,13 +15,11 @@ from midam.data.validate import as_array, check_length, instance_label_array, re
 from midam.errors import BagDataError, require_counts
 from midam.evaluate.intervals import FEW_GROUPS
 from midam.evaluate.proportions import Estimate, wilson
-from midam.evaluate.ranking import check_scores, counted_auprc, counted_auroc, units_of
+from midam.evaluate.ranking import check_scores, counted_auprc, counted_auroc, resampled_areas, unit_draws, units_of
 
 FIGURES = ("auroc_in_bag", "auprc_in_bag", "hit_rate", "auroc", "auprc")
 """Names of the metrics; the first three are means over bags."""
 IN_BAG = FIGURES[:3]
-_MOST_BINS = 2048  # of pooled scores in the bootstrap; a value needs none
-_RESAMPLES_AT_A_TIME = 256
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,12 @@ class InstanceMetrics:
     bags: int
     instances: int
     positives: int
-    auroc_in_bag: Estimate | None
-    auprc_in_bag: Estimate | None
-    hit_rate: Estimate | None
-    auroc: Estimate | None
-    auprc: Estimate | None
-    chance: dict[str, float]
+    auroc_in_bag: Estimate | None = None
+    auprc_in_bag: Estimate | None = None
+    hit_rate: Estimate | None = None
+    auroc: Estimate | None = None
+    auprc: Estimate | None = None
+    chance: dict[str, float] = field(default_factory=dict)
 
     def entries(self) -> dict[str, Any]:
         """Return counts, values, intervals and values of chance as JSON can hold them, as in summary.json."""
@@ -175,25 +172,21 @@ def instance_metrics(
     bag, right, s = np.repeat(np.arange(len(counts)), counts)[known], y[known] == 1, s[known]
     total = np.bincount(bag, minlength=len(counts))
     above = np.bincount(bag[right], minlength=len(counts))
-    both = (above > 0) & (above < total)
-    aurocs, precisions, hits = _by_bag(bag, right, s, len(counts))
-    shares = above / np.maximum(total, 1)
-    weights = _Resampling(units[total > 0], resamples)
-    estimates: dict[str, Estimate | None] = {
-        "auroc_in_bag": weights.mean(aurocs, units, both),
-        "auprc_in_bag": weights.mean(precisions, units, both),
-        "hit_rate": weights.mean(hits, units, both & positive),
-        **weights.pooled(right, s, units[bag], int((total > 0).sum())),
-    }
-    chance = {"auroc_in_bag": 0.5, "auroc": 0.5, "auprc": float(right.mean()) if len(right) else np.nan}
-    chance |= {"auprc_in_bag": _mean(shares[both]), "hit_rate": _mean(shares[both & positive])}
-    counted: dict[str, Any] = {"bags": int((total > 0).sum()), "instances": len(right), "positives": int(right.sum())}
-    chance = {name: chance[name] for name in FIGURES if estimates[name]}
-    return InstanceMetrics(**{**counted, **estimates, "chance": chance})
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+    both, labeled, shares = (above > 0) & (above < total), total > 0, above / np.maximum(total, 1)
+    among = {"auroc_in_bag": both, "auprc_in_bag": both, "hit_rate": both & positive}
+    present = np.unique(units[labeled])
+    units = np.searchsorted(present, units)
+    estimates, chance = dict[str, Any](), dict[str, float]()
+    for name, values in zip(IN_BAG, _by_bag(bag, right, s, len(counts))):
+        inside = among[name]
+        if inside.any():
+            estimates[name] = _mean_in_bag(values[inside], units[inside], len(present), resamples)
+            chance[name] = 0.5 if name == "auroc_in_bag" else float(shares[inside].mean())
+    if 0 < right.sum() < len(right):
+        for name, area in resampled_areas(right, s, units[bag], resamples=resamples).items():
+            estimates[name] = _estimate(*area, len(present), int(labeled.sum()))
+        chance |= {"auroc": 0.5, "auprc": float(right.mean())}
+    return InstanceMetrics(int(labeled.sum()), len(right), int(right.sum()), **estimates, chance=chance)
 
 
 def _by_bag(
@@ -211,56 +204,12 @@ def _by_bag(
     return metrics
 
 
-class _Resampling:
-    """Bootstrap of whole units: how often each of `units` [N], numbered from 0, is in each resample, [R, U]."""
-
-    def __init__(self, units: NDArray[np.intp], resamples: int) -> None:
-        self._units, self._resamples = np.unique(units), resamples
-
-    def _counts(self) -> Any:
-        """Yield counts of the units in some resamples, [r, U], the same in each call."""
-        rng, count = np.random.default_rng(0), len(self._units)
-        for left in range(self._resamples, 0, -_RESAMPLES_AT_A_TIME):
-            size = min(left, _RESAMPLES_AT_A_TIME)
-            yield rng.multinomial(count, np.full(count, 1 / count), size=size).astype(np.float64)
-
-    def mean(self, values: NDArray[np.float64], units: NDArray[np.intp], among: NDArray[np.bool_]) -> Estimate | None:
-        """Return the mean of the values [N] of some bags; None without bags."""
-        if not among.any():
-            return None
-        place = np.searchsorted(self._units, units[among])
-        sums = np.bincount(place, values[among], minlength=len(self._units))
-        sizes = np.bincount(place, minlength=len(self._units)).astype(np.float64)
-        drawn = [(counts @ sums, counts @ sizes) for counts in self._counts()]
-        total, count = (np.concatenate(part) for part in zip(*drawn))
-        values_drawn = total[count > 0] / count[count > 0]
-        return _estimate(float(values[among].mean()), values_drawn, len(np.unique(place)), int(among.sum()))
-
-    def pooled(
-        self, right: NDArray[np.bool_], scores: NDArray[np.float64], units: NDArray[np.intp], bags: int
-    ) -> dict[str, Estimate | None]:
-        """Return the AUROC and the average precision of all instances; None if they have one label."""
-        if not 0 < right.sum() < len(right):
-            return {"auroc": None, "auprc": None}
-        distinct, at = np.unique(-scores, return_inverse=True)
-        exact = [np.bincount(at[side], minlength=len(distinct))[None] for side in (right, ~right)]
-        if len(distinct) > _MOST_BINS:  # intervals need no more
-            at = scipy.stats.rankdata(-scores, method="dense") * _MOST_BINS // (len(distinct) + 1)
-        shape = (len(self._units), int(at.max()) + 1)
-        place = np.searchsorted(self._units, units)
-        tables = [
-            scipy.sparse.csr_matrix((np.ones(int(side.sum())), (place[side], at[side].astype(np.int64))), shape=shape)
-            for side in (right, ~right)
-        ]
-        drawn = [[counts @ table for table in tables] for counts in self._counts()]
-        binned = [np.asarray(table.sum(axis=0)) for table in tables]
-        values: dict[str, Estimate | None] = {}
-        for name, area in (("auroc", counted_auroc), ("auprc", counted_auprc)):
-            value = float(area(*exact)[0])
-            resampled = np.concatenate([area(*counts) for counts in drawn]) - area(*binned)[0] + value
-            resampled = resampled[np.isfinite(resampled)].clip(0, 1)
-            values[name] = _estimate(value, resampled, len(self._units), bags)
-        return values
+def _mean_in_bag(values: NDArray[np.float64], units: NDArray[np.intp], count: int, resamples: int) -> Estimate:
+    """Return the mean of the values [n] of some bags, with its interval over their `units` [n], of `count` units."""
+    tables = [np.bincount(units, weights, minlength=count) for weights in (values, np.ones(len(units)))]
+    drawn = [[counts @ table for table in tables] for counts in unit_draws(count, resamples)]
+    total, bags = (np.concatenate(part) for part in zip(*drawn))
+    return _estimate(float(values.mean()), total[bags > 0] / bags[bags > 0], len(np.unique(units)), len(values))
 
 
 def _estimate(value: float, resampled: NDArray[np.float64], units: int, bags: int) -> Estimate:

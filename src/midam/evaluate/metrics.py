@@ -27,9 +27,8 @@ from midam.evaluate.ranking import (
     check_bags,
     check_probabilities,
     check_two_classes,
-    counted_auprc,
     group_numbers,
-    resampled_counts,
+    resampled_areas,
     units_of,
 )
 from midam.registry import METRICS, build
@@ -62,13 +61,11 @@ def auprc(labels: ArrayLike, scores: ArrayLike) -> float:
 def auprc_estimate(labels: ArrayLike, scores: ArrayLike, *, groups: ArrayLike | None = None) -> Estimate:
     """Return `auprc` with the 95% percentile interval of a bootstrap of whole groups, or of bags without groups.
 
-    The bounds are NaN if all resamples agree, as when all positive bags come first. Field and Welsh (2007), Journal of
-    the Royal Statistical Society B 69:369.
+    The bounds are NaN if all resamples agree, as when all positive bags come first.
     """
     (y, s), value = check_bags(labels, scores, groups), auprc(labels, scores)
     resamples = int(np.clip(_MOST_ENTRIES // y.size, 200, 1000))
-    counts = resampled_counts(y, s, units_of(groups, y.size)[0], seed=0, resamples=resamples)
-    drawn = np.concatenate([counted_auprc(*part) for part in counts])
+    _, drawn = resampled_areas(y == 1, s, units_of(groups, y.size)[0], resamples=resamples)["auprc"]
     low, high = np.quantile(drawn, [0.025, 0.975]) if np.ptp(drawn) > _NOTHING else (np.nan, np.nan)
     return Estimate(value, float(low), float(high), y.size)
 

@@ -1,4 +1,4 @@
-"""Scores of whole bags with some of their instances removed, replaced or added, for many bags at once.
+"""Scores of instances, and of bags with some of their instances removed, replaced or added, for many bags at once.
 
 A score depends on a bag only by its statistic (n, l, r), so that no bag is encoded twice: the pairs (z, v) of its
 instances are kept, and parts of a bag are merged again, in float64, because one of 100 000 instances changes the score
@@ -21,6 +21,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -31,13 +32,46 @@ from midam.evaluate.predict import covariates_of, cpu_threads, evaluation, insta
 from midam.files import allocate
 from midam.functional.logmean import HEAVY, BagStatistic, identity, without
 from midam.nn.pooling import MAXIMUM, Pooling
-from midam.nn.scorer import BagEnsemble, BagScorer, column_of, scorers_of, weights_of
+from midam.nn.scorer import BagEnsemble, BagOutput, BagScorer, column_of, scorers_of, weights_of
 from midam.settings import usual_chunk
 
 Scores = NDArray[np.float64]
 Pairs = tuple[Tensor, Tensor]  # logits z [m] and values v [m, V] of instances
 MOST_NUMBERS = 2**22  # of the pairs of all scorers that are kept at a time
 _LARGE = 8 * MOST_NUMBERS  # of the pairs of all scorers that are kept in files
+
+
+@dataclass(frozen=True)
+class InstanceScores:
+    """Scores and weights of the instances of one bag.
+
+    For an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
+    logit whose softmax is this weight (with max pooling: the mean of their logits), all weighted by the weights of the
+    members in the ensemble. These averages do not pool to the score of the bag; the arrays of each member pool to the
+    score of the member, and the score of the bag is the mean over members.
+
+    Attributes
+    ----------
+    score, attention, weight : float32 array [n]
+        Score in [0, 1] of a bag with this instance alone; logit z of its weight, before the softmax; its weight in the
+        bag, softmax(z), which sums to 1.
+    members : tuple of InstanceScores
+        The same for each member of an ensemble; empty for a single scorer.
+
+    Examples
+    --------
+    >>> from midam.nn import MLP, AttentionPooling
+    >>> model = BagScorer(MLP(4), AttentionPooling(4))
+    >>> bags = Bags.from_list([np.ones((3, 4), np.float32)])
+    >>> instances = instance_scores(model, bags, 0)
+    >>> instances.score.shape, [round(float(weight), 2) for weight in instances.weight]
+    ((3,), [0.33, 0.33, 0.33])
+    """
+
+    score: NDArray[np.float32]
+    attention: NDArray[np.float32]
+    weight: NDArray[np.float32]
+    members: tuple["InstanceScores", ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,8 +118,8 @@ class PooledBags:
         Score column, from 0; required if the model has several.
     chunk_size : int, optional
         Instances encoded at a time; default: `midam.settings.usual_chunk`.
-    on_chunk : callable, optional
-        Called with the positions and bags of each chunk, int64 [m], and a pair z [m] and v [m, V] for each scorer.
+    covariates : Tensor [K, P], optional
+        The result of `midam.evaluate.predict.covariates_of` for `bags`; computed by default.
 
     Attributes
     ----------
@@ -118,14 +152,14 @@ class PooledBags:
         *,
         column: int | None = None,
         chunk_size: int | None = None,
-        on_chunk: Callable[[Tensor, Tensor, list[Pairs]], object] | None = None,
+        covariates: Tensor | None = None,
     ) -> None:
         bags = prepared(model, bags)
         reader = reader_of(model, bags)
         self.chunk_size = chunk_size or usual_chunk(bags.instance_shape)
         self.sizes = torch.from_numpy(bags.sizes)
         self.segment = torch.repeat_interleave(torch.arange(len(bags)), self.sizes)
-        covariates = covariates_of(model, bags)
+        covariates = covariates_of(model, bags) if covariates is None else covariates
         terms = [scorer.covariates for scorer in scorers_of(model)]
         self._model, self.weights = column_of(model, column), weights_of(model)
         scorers = scorers_of(self._model)
@@ -135,10 +169,8 @@ class PooledBags:
         with evaluation(model), closing(batch.read(self.chunk_size)) as chunks:
             shifts = [None if term is None else term(covariates).double().cpu() for term in terms]
             low, count = 0, len(self.segment)
-            for positions, segment, x in chunks:
+            for _, _, x in chunks:
                 pairs = [*instances_of_each(scorers, x)]
-                if on_chunk is not None:
-                    on_chunk(positions, segment.to(x.device), pairs)
                 if not self._pairs:
                     numbers = sum(math.prod(x.shape[1:]) for pair in pairs for x in pair)
                     self._on_disk = count * numbers > _LARGE
@@ -165,9 +197,9 @@ class PooledBags:
         return self._of_rows(rows, segment, torch.bincount(segment, minlength=len(self.sizes)))
 
     @property
-    def slow(self) -> bool:
-        """Whether contributions have no closed form for some scorer, such as trees."""
-        return any(not _is_closed(one.pooling) for one in self.members)
+    def pooling(self) -> str:
+        """Names of the poolings of the scorers."""
+        return " + ".join(dict.fromkeys(one.pooling.name for one in self.members))
 
     def scores(self) -> Scores:
         """Return the score of each bag, [K]; NaN for an empty bag."""
@@ -179,6 +211,41 @@ class PooledBags:
         bags = torch.arange(len(self.sizes))
         return [one.score(self._statistic(at), bags) for at, one in enumerate(self.members)]
 
+    def predicted(self) -> Scores:
+        """Return the score of each bag, [K], as `midam.evaluate.predict.predict` rounds it."""
+        return self._mean(self.member_predictions())
+
+    @_without_graph()
+    def member_predictions(self) -> list[Tensor]:
+        """Return `predicted` by each scorer, [M] tensors [K]."""
+        outputs = []
+        for at, (one, scorer) in enumerate(zip(self.members, scorers_of(self._model))):
+            like = next(self._model.parameters()).new_zeros((), dtype=self._pairs[at][0].dtype)
+            n, level, r = (x.to(like) for x in self._statistic(at))
+            shift = None if one.shift is None else one.shift.to(like)
+            outputs.append(BagOutput(level, r, n, scorer.pooling, shift).score.double().cpu())
+        return outputs
+
+    @_without_graph()
+    def instances(self) -> InstanceScores:
+        """Return scores and weights of all instances, bag after bag."""
+        wholes = [self._statistic(at) for at in range(len(self.members))]
+        scores = self._member_alone()
+        logits = [torch.cat([z for _, z, _ in self.blocks(at)]) for at in range(len(self.members))]
+        weights = [self._weights(at, whole) for at, whole in enumerate(wholes)]
+        members = tuple(_rounded(*arrays) for arrays in zip(scores, logits, weights))
+        if len(members) == 1:
+            return members[0]
+        attention = self._mean(logits)
+        if all(one.pooling.statistic is not MAXIMUM for one in self.members):
+            # The logit of the mean weight: in log space, because a weight too small for a float still has a logit.
+            # With the shift, equal members keep their logits.
+            sums = [(whole.l + torch.log(whole.n))[self.segment] for whole in wholes]
+            shares = np.full(len(members), 1 / len(members)) if self.weights is None else self.weights.numpy()
+            apart = np.stack([(z - total).numpy() for z, total in zip(logits, sums)])
+            attention = self._mean(sums) + scipy.special.logsumexp(apart, axis=0, b=shares[:, None])
+        return _rounded(self._mean(scores), attention, self._mean(weights), members=members)
+
     @_without_graph()
     def weights_of_instances(self) -> Scores:
         """Return the weight of each instance in the pooling of its bag [m], the mean over scorers; 1/n without one."""
@@ -187,7 +254,7 @@ class PooledBags:
     def contributions(self, among: NDArray[np.bool_] | None = None) -> NDArray[np.float32]:
         """Return the contribution of each instance [m]; that of the only instance of a bag is the score.
 
-        With a mask `among` [m], those of other instances may be NaN.
+        With a mask `among` [m], those of other instances may be NaN: where there is no closed form, as for trees.
         """
         # Rounded, so that equal instances rank in the order of the bag on every processor.
         return self._mean(self.member_contributions(among)).astype(np.float32)
@@ -299,11 +366,14 @@ class PooledBags:
     @_without_graph()
     def alone(self) -> Scores:
         """Return the score of a bag with each instance alone, [m]."""
+        return self._mean(self._member_alone())
+
+    def _member_alone(self) -> list[Tensor]:
         alone = []
         for at, one in enumerate(self.members):
             blocks = [one.score(one.singles(z, v), self.segment[part]) for part, z, v in self.blocks(at)]
             alone.append(torch.cat(blocks))
-        return self._mean(alone)
+        return alone
 
     def _empty(self, like: Tensor, count: int) -> Tensor:
         """Return `count` rows to fill, in memory or, if those of all scorers are large, in a temporary file."""
@@ -324,6 +394,17 @@ class PooledBags:
         other.segment, other.sizes = segment, sizes
         other._pairs = [(self._rows_of(z, rows), self._rows_of(v, rows)) for z, v in self._pairs]
         return other
+
+
+def instance_scores(
+    model: BagScorer | BagEnsemble, bags: Bags, index: int, *, column: int | None = None, chunk_size: int | None = None
+) -> InstanceScores:
+    """Return the scores and weights of the instances of bag `index`; parameters as in `PooledBags`.
+
+    With several score columns, `column`, from 0, is required (`ConfigError`). With covariates, the score of an instance
+    is that of a bag with these covariates and this instance alone.
+    """
+    return PooledBags(model, bags.subset([index]), column=column, chunk_size=chunk_size).instances()
 
 
 def instance_ranks(
@@ -390,6 +471,11 @@ def pooled_groups(model: BagScorer | BagEnsemble, sizes: NDArray[np.int64]) -> I
             low, held = i, 0
         held += size
     yield range(low, len(sizes))
+
+
+def _rounded(*arrays: Tensor | Scores, members: tuple[InstanceScores, ...] = ()) -> InstanceScores:
+    score, attention, weight = (np.asarray(x).astype(np.float32) for x in arrays)
+    return InstanceScores(score, attention, weight, members)
 
 
 def _take(stat: BagStatistic, index: Tensor) -> BagStatistic:

@@ -1,12 +1,9 @@
-"""Streamed scores of whole bags and their instances, after matching features, filling gaps and encoding covariates."""
+"""Streamed scores of whole bags, after matching features, filling gaps and encoding covariates."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,20 +16,16 @@ from midam.data.column_codes import ColumnCoder, CovariateCoder, note_of_filled,
 from midam.data.missing import align_features, impute, missing_counts
 from midam.data.on_disk import on_disk
 from midam.errors import BagDataError, require_counts
-from midam.nn.pooling.base import ColumnPooling, Total
+from midam.nn.pooling.base import Total
 from midam.nn.scorer import (
     BagEnsemble,
     BagOutput,
     BagScorer,
     Inputs,
     coder_of,
-    column_of,
-    columns_of,
     fold_chunk,
     member_mean,
-    of_covariates,
     scorers_of,
-    weights_of,
 )
 from midam.nn.standardizer import standardized_alike
 from midam.process_group import Ranks
@@ -103,116 +96,8 @@ def output_of(model: BagScorer, total: Total) -> BagOutput:
     return BagOutput(stat.l, stat.r, stat.n, model.pooling)
 
 
-class InstancePass:
-    """Streams the instances of one bag once through a model's M scorers in evaluation mode: scores and weights.
-
-    `batch` holds the bag; `chunk_size` >= 1 instances are encoded at a time. One pass of the encoder gives all C score
-    columns of a model; `midam.nn.scorer.column_of` makes a model of one.
-    """
-
-    def __init__(self, model: BagScorer | BagEnsemble, batch: WholeBatch, *, chunk_size: int) -> None:
-        self.scorers, self.weights, self._model = scorers_of(model), weights_of(model), model
-        self._batch, self.chunk_size = batch, chunk_size
-        columns = (scorers_of(column_of(model, column)) for column in range(columns_of(model)))
-        self._columns = [[(scorer, scorer.pooling.statistic.total(1)) for scorer in scorers] for scorers in columns]
-        self.shape = (len(self.scorers), len(self._columns))  # of the scores of one instance, (M, C)
-        self.pooling = " + ".join(dict.fromkeys(scorer.pooling.name for scorer in self.scorers))
-
-    @torch.no_grad()
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield scores and logits [m, M, C] of the instances in order, on the CPU: the first pass, to be completed."""
-        with closing(self._batch.read(self.chunk_size)) as chunks:
-            for positions, segment, x in chunks:
-                yield self.take(positions, segment.to(x.device), list(instances_of_each(self.scorers, x)))
-
-    def take(self, positions: Tensor, segment: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Return scores and logits of a chunk, from its logits [m] and values [m, V], a pair for each scorer."""
-        scores, logits = list[Tensor](), list[Tensor]()
-        for column in self._columns:
-            for (scorer, total), pair in zip(column, pairs):
-                z, v = pair if len(self._columns) == 1 else cast(ColumnPooling, scorer.pooling).own(*pair)
-                total.add(positions, segment, z, v)
-                scores.append(scorer.pooling.score(z, v, torch.ones_like(z)).cpu())
-                logits.append(z.cpu())
-        shape = (len(positions), *self.shape[::-1])
-        score, z = (torch.stack(values, dim=1).view(shape).transpose(1, 2) for values in (scores, logits))
-        return score, z
-
-    @torch.no_grad()
-    def bag_scores(self) -> NDArray[np.float64]:
-        """Return the score of the bag by each member, [M] or [M, C], after the first pass."""
-        scores = np.array([[float(output_of(*pair).score) for pair in column] for column in self._columns])
-        return scores.T if len(scores) > 1 else scores[0]
-
-    def bag_score(self) -> Any:
-        """Return the score of the bag, or its scores [C], after the first pass."""
-        by_column = self.bag_scores().reshape(self.shape).T
-        means = [float(np.average(scores, weights=self.weights)) for scores in by_column]
-        return np.array(means) if len(means) > 1 else means[0]
-
-    def average(self, score: Tensor, z: Tensor, *, first: int) -> tuple[Tensor, ...]:
-        """Return score, logit and weight [m, C], means over the members, and weights by member [m, M, C], in float64.
-
-        They are those of the instances `first`, `first` + 1, ... of the bag: the second pass. `score` and `z` [m, M, C]
-        are from the first pass.
-        """
-        positions, parts = torch.arange(first, first + len(z)) + self._batch.starts, []
-        for column, of_members, logits in zip(self._columns, score.double().unbind(2), z.double().unbind(2)):
-            totals = [total for _, total in column]
-            weights = torch.stack([total.weights(x, positions) for total, x in zip(totals, logits.T)], dim=1)
-            mean = partial(member_mean, self._model, dim=1)
-            parts.append((mean(of_members), self._attention(totals, logits), mean(weights), weights))
-        return tuple(torch.stack(part, dim=-1) for part in zip(*parts))
-
-    def _attention(self, totals: Sequence[Total], z: Tensor) -> Tensor:
-        """Return the logit of the mean weight [m]; if a member's weights are not a softmax, the mean of the logits."""
-        sums = [log_sum for total in totals if (log_sum := total.log_sum) is not None]
-        if len(sums) < z.shape[1] or z.shape[1] == 1:
-            return member_mean(self._model, z, dim=1)
-        # In log space, because a weight too small for a float still has a logit. With the shift, equal members keep
-        # their logits.
-        log_sums = torch.tensor(sums, dtype=torch.float64)
-        level = member_mean(self._model, log_sums, dim=0)
-        if self.weights is None:
-            return torch.logsumexp(z - log_sums, dim=1) - math.log(len(sums)) + level
-        return torch.logsumexp(z - log_sums + self.weights.log(), dim=1) + level
-
-
 _BAGS_AT_A_TIME, _CHUNKS_AT_A_TIME = 4096, 16
 _LARGE = 1 << 16  # weights of a layer, from which several threads gain
-
-
-@dataclass(frozen=True)
-class InstanceScores:
-    """Contributions of the instances of one bag.
-
-    For an ensemble, `score` is the mean of the members' scores, `weight` the mean of their weights, and `attention` the
-    logit whose softmax is this weight (with max pooling: the mean of their logits), all weighted by the weights of the
-    members in the ensemble. These averages do not pool to the score of the bag; the arrays of each member pool to the
-    score of the member, and the score of the bag is the mean over members.
-
-    Attributes
-    ----------
-    score, attention, weight : float32 array [n]
-        Score in [0, 1] of a bag with this instance alone; logit z of its weight, before the softmax; its weight in the
-        bag, softmax(z), which sums to 1.
-    members : tuple of InstanceScores
-        The same for each member of an ensemble; empty for a single scorer.
-
-    Examples
-    --------
-    >>> from midam.nn import MLP, AttentionPooling
-    >>> model = BagScorer(MLP(4), AttentionPooling(4))
-    >>> bags = Bags.from_list([np.ones((3, 4), np.float32)])
-    >>> instances = instance_scores(model, bags, 0)
-    >>> instances.score.shape, [round(float(weight), 2) for weight in instances.weight]
-    ((3,), [0.33, 0.33, 0.33])
-    """
-
-    score: NDArray[np.float32]
-    attention: NDArray[np.float32]
-    weight: NDArray[np.float32]
-    members: tuple["InstanceScores", ...] = ()
 
 
 def predict(
@@ -282,40 +167,10 @@ def bag_groups(sizes: NDArray[np.int64], *, chunk_size: int) -> Iterator[range]:
     yield range(low, len(sizes))
 
 
-def instance_scores(
-    model: BagScorer | BagEnsemble, bags: Bags, index: int, *, column: int | None = None, chunk_size: int | None = None
-) -> InstanceScores:
-    """Return the scores and weights of the instances of bag `index`, as pooled by `predict`; parameters as there.
-
-    With several score columns, `column`, from 0, is required (`ConfigError`). With covariates, the score of an instance
-    is that of a bag with these covariates and this instance alone.
-    """
-    bags = prepared(model, bags.subset([index]))
-    reader, model = reader_of(model, bags), of_bag(model, bags, 0)
-    batch = WholeBatch.unlabeled(reader, torch.tensor([0]))
-    chunk_size = usual_chunk(bags.instance_shape) if chunk_size is None else chunk_size
-    passed = InstancePass(column_of(model, column), batch, chunk_size=chunk_size)
-    with evaluation(model):
-        return gathered(passed, passed.chunks())
-
-
-def gathered(passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]]) -> InstanceScores:
-    """Return the contributions of a bag's instances, from the scores and logits [m, M, 1] of its whole first pass."""
-    score, z = (torch.cat(column) for column in zip(*chunks))
-    *means, weights = (x[..., 0] for x in passed.average(score, z, first=0))
-    members = tuple(_rounded(*columns) for columns in zip(score[..., 0].T, z[..., 0].T, weights.T))
-    return members[0] if len(members) == 1 else _rounded(*means, members=members)
-
-
 def reader_of(model: torch.nn.Module, bags: Bags) -> InstanceReader:
     """Return a reader for one pass on the model's device; instances on disk are not loaded into memory."""
     device = next(model.parameters()).device
     return InstanceReader(bags, device=device, resident=False if on_disk(bags.instances) else None)
-
-
-def _rounded(*columns: Tensor, members: tuple[InstanceScores, ...] = ()) -> InstanceScores:
-    score, attention, weight = (x.to(torch.float32).numpy().copy() for x in columns)
-    return InstanceScores(score, attention, weight, members)
 
 
 @contextmanager
@@ -416,12 +271,6 @@ def covariates_of(model: BagScorer | BagEnsemble, bags: Bags) -> Tensor | None:
     """
     term = scorers_of(model)[0].covariates
     return None if term is None else torch.from_numpy(term.coder.encode(bags)).to(term.weight.device, torch.float32)
-
-
-def of_bag(model: BagScorer | BagEnsemble, bags: Bags, index: int) -> BagScorer | BagEnsemble:
-    """Return the model for bags with the covariates of bag `index`, see `midam.nn.scorer.of_covariates`."""
-    covariates = covariates_of(model, bags.subset([index]))
-    return model if covariates is None else of_covariates(model, covariates[0])
 
 
 def saved_coder(weights: Mapping[str, Tensor]) -> CovariateCoder | None:

@@ -27,8 +27,8 @@ Labels = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 FEW_BAGS = 20  # of a class; with fewer, intervals and thresholds are approximate
-# Limit of the bootstrap's memory: resamples times bags at once.
-_CHUNK_ENTRIES = 2_000_000
+_MOST_DRAWN = 2_000_000  # of the bootstrap, resamples times units at once
+_MOST_BINS = 2048  # of scores in the bootstrap: intervals need no more
 Positions = NDArray[np.intp]
 
 
@@ -190,41 +190,35 @@ def placements(labels: Labels, scores: Scores, folds: ArrayLike | None = None) -
     return of_pos, of_neg
 
 
-def fewer_resamples(bags: int) -> int:
-    """Return the resamples for one of many intervals: 2000, or less for more than 2000 bags, but at least 200."""
-    return int(np.clip(4_000_000 // bags, 200, 2000))
+def unit_draws(count: int, resamples: int) -> Iterator[Scores]:
+    """Yield how often each of `count` units is in some bootstrap resamples, [r, U], the same in each call."""
+    rng, most = np.random.default_rng(0), max(1, _MOST_DRAWN // count)
+    for left in range(resamples, 0, -most):
+        yield rng.multinomial(count, np.full(count, 1 / count), size=min(left, most)).astype(np.float64)
 
 
-def resampled_aurocs(
-    labels: Labels, scores: Scores, units: NDArray[np.intp], *, seed: int, resamples: int
-) -> NDArray[np.float64]:
-    """Return the AUROC of `resamples` draws of whole groups (`units`); draws that lack a class are repeated.
+def resampled_areas(
+    positive: NDArray[np.bool_], scores: Scores, units: Positions, *, resamples: int
+) -> dict[str, tuple[float, Scores]]:
+    """Return "auroc" and "auprc" of bags or instances of both kinds, each with its values in resamples of whole units.
 
-    A resample is a count per group, so the scores are sorted once and each AUROC is a weighted sum over runs of ties.
-    Field and Welsh (2007), Journal of the Royal Statistical Society B 69:369.
+    `units` [N] are numbers from 0 on. Resamples that lack a kind are left out. Field and Welsh (2007), Journal of the
+    Royal Statistical Society B 69:369.
     """
-    counts = resampled_counts(labels, scores, units, seed=seed, resamples=resamples)
-    return np.concatenate([counted_auroc(*drawn) for drawn in counts])
-
-
-def resampled_counts(
-    labels: Labels, scores: Scores, units: Positions, *, seed: int, resamples: int
-) -> Iterator[tuple[Scores, Scores]]:
-    """Yield the positive and the negative bags at each distinct score, descending, [R, S], in draws of whole units.
-
-    Draws that lack a class are repeated.
-    """
-    order = np.argsort(-scores, kind="stable")
-    ties = np.flatnonzero(np.diff(scores[order], prepend=np.inf) < 0)
-    generator, done = np.random.default_rng(seed), 0
-    count, rows = int(units.max()) + 1, max(1, _CHUNK_ENTRIES // labels.size)
-    while done < resamples:
-        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(rows, resamples - done))
-        copies = drawn[:, units[order]].astype(np.float64)
-        true, false = (np.add.reduceat(copies * (labels[order] == label), ties, axis=1) for label in (1, 0))
-        both = true.any(axis=1) & false.any(axis=1)
-        done += int(both.sum())
-        yield true[both], false[both]
+    distinct, at = np.unique(-scores, return_inverse=True)
+    exact = [np.bincount(at[side], minlength=len(distinct))[None] for side in (positive, ~positive)]
+    if len(distinct) > _MOST_BINS:
+        at = (scipy.stats.rankdata(-scores, method="dense") * _MOST_BINS // (len(distinct) + 1)).astype(np.int64)
+    shape, ones = (int(units.max()) + 1, int(at.max()) + 1), np.ones(len(at))
+    tables = [scipy.sparse.csr_matrix((ones[x], (units[x], at[x])), shape=shape) for x in (positive, ~positive)]
+    drawn = [[counts @ table for table in tables] for counts in unit_draws(shape[0], resamples)]
+    binned = [np.asarray(table.sum(axis=0)) for table in tables]
+    areas = dict[str, tuple[float, Scores]]()
+    for name, area in (("auroc", counted_auroc), ("auprc", counted_auprc)):
+        value = float(area(*exact)[0])
+        resampled = np.concatenate([area(*counts) for counts in drawn]) - area(*binned)[0] + value
+        areas[name] = value, resampled[np.isfinite(resampled)].clip(0, 1)
+    return areas
 
 
 def counted_auroc(true: NDArray[Any], false: NDArray[Any]) -> Scores:

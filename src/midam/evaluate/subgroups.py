@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data.validate import check_length, refuse_other_order
 from midam.evaluate.proportions import Estimate, auroc_estimate, called_right, difference
-from midam.evaluate.ranking import fewer_resamples
 from midam.lazy_imports import pandas as pd
 
 _MOST_LEVELS = 12
@@ -58,9 +57,10 @@ def find_subgroups(
     figures: Mapping[str, Estimator],
     groups: ArrayLike | None = None,
     folds: ArrayLike | None = None,
-    reference: str | None = None,
 ) -> list[Subgroup]:
     """Compute the metrics of the bags of each level, in the order of the level names; numbers ascend.
+
+    They are compared with those of the largest level that has the first metric.
 
     Parameters
     ----------
@@ -75,8 +75,6 @@ def find_subgroups(
         Patients, for the intervals.
     folds : array_like, shape [N], optional
         Folds of cross-validated scores, for the AUROC, as in `midam.evaluate.intervals.auroc_interval`.
-    reference : str, optional
-        Level to compare the others with; default: the largest level that has the first metric.
 
     Raises
     ------
@@ -106,7 +104,7 @@ def find_subgroups(
         measured = {name: figure(y[inside], s[inside], **within) for name, figure in figures.items()}
         parts.append(Subgroup(level, int(inside.sum()), measured, {}))
     first = next(iter(figures))
-    complete = [part for part in parts if part.figures[first] is not None and reference in (None, part.level)]
+    complete = [part for part in parts if part.figures[first] is not None]
     base = max(complete, key=lambda part: part.bags, default=None)
     return [part if base is None or part is base else _compared(part, base) for part in parts]
 
@@ -114,13 +112,10 @@ def find_subgroups(
 def binary_figures(threshold: float | None = None) -> dict[str, Estimator]:
     """Return metrics of two classes for `find_subgroups`: auroc, and sensitivity and specificity at a threshold."""
 
-    def area(labels: NDArray[np.int64], scores: NDArray[np.float64], **known: Any) -> Estimate | None:
-        return auroc_estimate(labels, scores, resamples=fewer_resamples(len(labels)), **known)
-
     def share(label: int, labels: Any, scores: Any, *, groups: Any = None, **_: Any) -> Estimate | None:
         return called_right(labels, scores, threshold=threshold, label=label, groups=groups)
 
-    return {"auroc": area, "sensitivity": partial(share, 1), "specificity": partial(share, 0)}
+    return {"auroc": auroc_estimate, "sensitivity": partial(share, 1), "specificity": partial(share, 0)}
 
 
 def make_levels(values: Sequence[object]) -> NDArray[np.str_]:

@@ -72,7 +72,7 @@ def _candidates(whole: PooledBags, added: NDArray[np.float32], count: int, *, to
     # Without a closed form, only the instances that added most at first are tried again.
     ranks, kept = np.arange(len(order)) - np.searchsorted(segment, segment), np.ones(len(order), dtype=bool)
     likely = np.empty(len(order), dtype=bool)
-    likely[order] = ranks < top + _TRIED if whole.slow else True
+    likely[order] = ranks < top + _TRIED
     rest = whole
     for k in range(top):
         places = np.flatnonzero(kept)

@@ -11,15 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch, instance_tensor
+from midam.data.batch import instance_tensor
 from midam.data.instance_labels import labels_of
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import BagDataError
-from midam.evaluate.pooled import MOST_NUMBERS, PooledBags
-from midam.evaluate.predict import InstancePass, InstanceScores, evaluation, gathered, of_bag, prepared, reader_of
+from midam.evaluate.pooled import MOST_NUMBERS, InstanceScores, PooledBags
+from midam.evaluate.predict import prepared
 from midam.explain.words import instance_text
-from midam.nn.scorer import BagEnsemble, BagScorer, column_of
-from midam.settings import usual_chunk
+from midam.nn.scorer import BagEnsemble, BagScorer
 
 Origins = Mapping[str, Mapping[str, Sequence[Any]]]
 Parts = Callable[[int, NDArray[np.float64]], NDArray[Any] | None]  # see `midam.explain.raw.RawFiles.parts`
@@ -276,27 +275,19 @@ def explain_bag(
     if not 0 <= index < len(bags):
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     bag = prepared(model, bags.subset([index]))
-    chunk_size = chunk_size or usual_chunk(bags.instance_shape)
-    batch = WholeBatch.unlabeled(reader_of(model, bag), torch.tensor([0]))
-    passed = InstancePass(column_of(of_bag(model, bag, 0), column), batch, chunk_size=chunk_size)
-    chunks = list[tuple[torch.Tensor, torch.Tensor]]()
-    pooled = PooledBags(
-        model, bag, column=column, chunk_size=chunk_size, on_chunk=lambda *chunk: chunks.append(passed.take(*chunk))
-    )
-    contribution = pooled.contributions()
-    with evaluation(model):
-        instances, score = gathered(passed, chunks), passed.bag_score()
+    pooled = PooledBags(model, bag, column=column, chunk_size=chunk_size)
+    contribution, instances = pooled.contributions(), pooled.instances()
     # Ties of contributions are broken by weight, logit, score, then position.
     keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
     order = np.lexsort(keys).astype(np.int64)
     return Explanation(
         bag=str(bags.ids[index]),
         index=index,
-        score=score,
-        pooling=passed.pooling,
+        score=float(pooled.predicted()[0]),
+        pooling=pooled.pooling,
         instances=instances,
         contribution=contribution,
-        weighted=all(scorer.pooling.weighted for scorer in passed.scorers),
+        weighted=all(one.pooling.weighted for one in pooled.members),
         coords=bags.places(index),
         order=order,
         columns=known_columns(bags, index),

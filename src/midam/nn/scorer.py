@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.errors import ConfigError
-from midam.nn.pooling.base import ColumnPooling, Pooling, ShiftedPooling
+from midam.nn.pooling.base import ColumnPooling, Pooling
 
 
 class CovariateTerm(nn.Module):
@@ -381,7 +381,7 @@ def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer |
     """Return one score column of a model, from 0, as a model with the same encoders and weights.
 
     A model of one column is returned itself, and `column` may be None. An unknown column raises a `ConfigError`. The
-    term of covariates is left out; see `of_covariates`.
+    term of covariates is left out.
     """
     columns = columns_of(model)
     if columns == 1 and column in (None, 0):
@@ -389,19 +389,6 @@ def column_of(model: BagScorer | BagEnsemble, column: int | None) -> BagScorer |
     if column is None or not 0 <= column < columns:
         raise ConfigError(f"Expected a score column from 0 to {columns - 1}, got {column}; name one of these.")
     return _with_poolings(model, [ColumnPooling(member.pooling, column) for member in scorers_of(model)])
-
-
-@torch.no_grad()
-def of_covariates(model: BagScorer | BagEnsemble, covariates: Tensor | None) -> BagScorer | BagEnsemble:
-    """Return the model for bags with these encoded covariates [P], whose term becomes a constant of the pooling.
-
-    Encoders and weights are the same. A model without covariates is returned unchanged.
-    """
-    terms = [member.covariates for member in scorers_of(model)]
-    if covariates is None or terms[0] is None:
-        return model
-    shifts = [term(covariates.unsqueeze(0))[0] for term in terms if term is not None]
-    return _with_poolings(model, [ShiftedPooling(x.pooling, shift) for x, shift in zip(scorers_of(model), shifts)])
 
 
 def _with_poolings(model: BagScorer | BagEnsemble, poolings: Sequence[Pooling]) -> BagScorer | BagEnsemble:

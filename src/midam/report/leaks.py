@@ -20,7 +20,7 @@ from midam.report.words import METRIC_NAMES
 from midam.targets import target_of
 from midam.targets.columns import ColumnTarget
 
-_MANY_BAGS = 20_000  # for more bags, a bootstrap of the groups takes minutes
+_MANY_BAGS = 20_000  # of more, a size that tells hardly anything is significant
 _MOST = 0.98  # a feature with a higher AUROC or C-index is reported
 _NUMBERS = 4_000_000  # limit of bags times features in the comparison
 _BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # most and fewest bags in the check, and most instances of each
@@ -53,7 +53,7 @@ def size_warnings(bags: Bags) -> Iterator[str]:
     if bags.outcome is None and bags.labels is None:
         return
     target, sizes = target_of(bags), bags.sizes.astype(np.float64)
-    groups, values, telling = bags.groups if len(bags) <= _MANY_BAGS else None, target.values(bags), list[str]()
+    groups, values, telling = bags.groups, target.values(bags), list[str]()
     if isinstance(target, ColumnTarget):
         labels = target.table(values)
         scores = np.repeat(sizes[:, None], target.count, axis=1)

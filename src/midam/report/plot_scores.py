@@ -28,17 +28,11 @@ _FALL_OUT = "1 \N{MINUS SIGN} specificity"
 
 
 def plot_roc(
-    labels: Labels,
-    scores: Scores,
-    summary: Mapping[str, Any],
-    *,
-    baseline: Scores | None = None,
-    folds: NDArray[Any] | None = None,
+    labels: Labels, scores: Scores, summary: Mapping[str, Any], *, folds: NDArray[Any] | None = None
 ) -> Figure:
     """Plot the ROC curve of bags of both classes with the AUROC of their summary, and its operating point, if any.
 
-    The curve of a baseline's scores is plotted if they are given. Of cross-validated bags, with `folds` [N], it is the
-    mean curve of the folds.
+    Of cross-validated bags, with `folds` [N], it is the mean curve of the folds.
     """
     figure, axes = new_chart(height=3.4)
     low, high = summary["auroc_ci95"]
@@ -46,15 +40,6 @@ def plot_roc(
     axes.plot(
         *roc_points(labels, scores, folds), color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3
     )
-    if baseline is not None:
-        style: dict[str, Any] = {
-            "color": GREEN,
-            "linestyle": (0, (4, 1)),
-            "linewidth": 1.6,
-            "label": "Baseline",
-            "zorder": 2.5,
-        }
-        axes.plot(*roc_points(labels, baseline, folds), **style)
     if "at_threshold" in summary:
         _operating_point(axes, summary["at_threshold"])
     unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")

@@ -7,7 +7,6 @@ folds of the training bags choose its ridge penalty.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +15,12 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import first_line
 from midam.evaluate.calibrate import one_scale
-from midam.files import write_text
 from midam.registry import BASELINES
 from midam.runs.data import SplitBags
-from midam.runs.folder import OUT_OF_FOLD, csv_text
+from midam.runs.folder import OUT_OF_FOLD
 from midam.runs.folds import fold_trials
 from midam.settings.method import are_pixels
-from midam.targets import Target, label_columns, target_of
+from midam.targets import Target, target_of
 
 if TYPE_CHECKING:
     from midam.train.side import Prepare, Trial
@@ -71,13 +69,10 @@ def train_baseline(
     prepare: "Prepare | None" = None,
     *,
     seed: int,
-    path: Path | None = None,
 ) -> dict[str, Any]:
     """Train the baseline on the training bags, and compare the model's `scores` [N] or [N, C] of all bags with it.
 
-    Returns the entries of summary.json: `baseline`, or `baseline_note`, the reason why there is none. The table at
-    `path` gets a row for each compared bag: bag, label, split and the score of the baseline, named as in
-    predictions.csv.
+    Returns the entries of summary.json: `baseline`, or `baseline_note`, the reason why there is none.
 
     Bags of folds are scored by baselines of the other folds, on bags that `prepare` returns, if they need it.
 
@@ -101,11 +96,6 @@ def train_baseline(
         entry = {"method": name, "part": part, **compared_auroc(held, *compared_scores, parts.folds)}
     except Exception as error:  # other packages may raise any error
         return {"baseline": None, "baseline_note": f"{name} failed ({first_line(error)})"}
-    if path is not None:
-        columns: dict[str, list[Any]] = {"bag": held.ids.tolist(), **label_columns(held), "split": [part] * len(held)}
-        columns |= zip(target.score_columns, baseline_scores.reshape(len(held), -1).T.tolist(), strict=True)
-        rows = (dict(zip(columns, row)) for row in zip(*columns.values(), strict=True))
-        write_text(path, csv_text(list(columns), rows))
     return {"baseline": entry}
 
 

@@ -25,7 +25,6 @@ from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, Note
 from midam.evaluate.subgroups import make_levels
 from midam.files import write_text
-from midam.lazy_imports import pandas as pd
 from midam.methods.names import usual_method
 from midam.names import name_of
 from midam.registry import FINE_TUNED
@@ -313,43 +312,34 @@ class SubgroupTable:
         BagDataError
             If a column is missing, no row names a bag or group, or two rows of one bag or group differ.
         """
-        frame = read_names(self.path)
+        frame, where = read_names(self.path), str(self.path)
         columns = [*dict.fromkeys(map(name_of, self.columns))]
         key_column = None if self.key is None else name_of(self.key)
-        required = [*(("", name) for name in columns), ("bag_column", key_column)]
-        require_columns(frame.columns, required, str(self.path))
-        key, names = self._named(frame, key_column, ids, groups)
-        matched = frame[frame[key].isin(set(names.tolist()))]
-        by_name = matched.groupby(key, sort=False)[columns]
-        for name, bags in (by_name.nunique() > 1).items():
-            for bag in bags.index[bags][:1]:
-                first, second, *_ = sorted(set(matched[matched[key] == bag][name].dropna()))
-                raise BagDataError(
-                    f"Expected one {name} for {bag}, got {first} and {second} (in {self.path}); correct the table, or "
-                    "choose another column."
-                )
-        table = by_name.first().reindex(names.tolist())
-        levels = {name: make_levels([None if pd.isna(x) else x for x in table[name]]) for name in columns}
-        num_missing = int((~np.isin(names, matched[key].to_numpy(dtype=np.str_))).sum())
-        if num_missing:
-            warn(f"{num_missing} of {len(names)} bags have no row (in {self.path}): they are '(missing)'", stacklevel=3)
-        return levels
-
-    def _named(
-        self, frame: "pd.DataFrame", key: str | None, ids: NDArray[np.str_], groups: NDArray[np.str_] | None
-    ) -> tuple[str, NDArray[np.str_]]:
-        """Return the column of names, and the name of each bag in this column: its id or its group."""
-        kinds = [ids] if groups is None else [ids, groups]
-        columns = [*frame.columns.difference([*map(name_of, self.columns)], sort=False)] if key is None else [key]
-        counts = [
-            (int(np.isin(names, frame[column].dropna().to_numpy(dtype=np.str_)).sum()), column, names)
-            for names in kinds
-            for column in columns
-        ]
-        most, column, names = max(counts, key=lambda count: count[0], default=(0, "", ids))
-        if not most:
+        require_columns(frame.columns, [*(("", name) for name in columns), ("bag_column", key_column)], where)
+        others = [*frame.columns.difference(columns, sort=False)] if key_column is None else [key_column]
+        pairs = [(key, names) for names in (ids, groups) if names is not None for key in others]
+        counts = [np.isin(names, frame[key].dropna().to_numpy(dtype=np.str_)).sum() for key, names in pairs]
+        if not any(counts):
             raise BagDataError(
-                f"Expected a column that names bags such as {ids[0]}, or their groups, got none (in {self.path}); add "
-                "it, or name it with `bag_column`."
+                f"Expected a column that names bags such as {ids[0]}, or their groups, got none (in {where}); add it, "
+                "or name it with `bag_column`."
             )
-        return column, names
+        key, names = pairs[int(np.argmax(counts))]
+        matched = frame[frame[key].isin(names)]
+        for name in columns:
+            _refuse_conflicts(matched, key, name, where)
+        missing = int((~np.isin(names, matched[key].to_numpy(dtype=np.str_))).sum())
+        if missing:
+            warn(f"{missing} of {len(names)} bags have no row (in {where}): they are '(missing)'", stacklevel=3)
+        table = matched.groupby(key, sort=False)[columns].first().reindex(names.tolist())
+        return {name: make_levels(table[name].tolist()) for name in columns}
+
+
+def _refuse_conflicts(frame: "pd.DataFrame", key: str, column: str, where: str) -> None:
+    """Refuse several values of a column under one key."""
+    counts = frame.groupby(key, sort=False)[column].nunique()
+    for name in counts.index[counts > 1][:1]:
+        values = frame.loc[frame[key] == name, column].dropna().unique()
+        raise BagDataError(
+            f"Expected one {column} for {name}, got {values[0]} and {values[1]} (in {where}); correct the table."
+        )

@@ -37,9 +37,8 @@ class RunFolder:
 
     Attributes
     ----------
-    config, metrics, predictions, baseline, summary : Path
-        Settings and the name of the data; a row for each epoch; a row for each bag; the baseline's scores of the
-        compared bags; the figures of the run.
+    config, metrics, predictions, summary : Path
+        Settings and the name of the data; a row for each epoch; a row for each bag; the figures of the run.
     last, best, model : Path
         Checkpoint of the last complete epoch, for a resume; weights of the epoch with the best validation metric; the
         trained model with everything that is needed to apply it.
@@ -56,7 +55,6 @@ class RunFolder:
         self.config = root / "config.yaml"
         self.metrics = root / "metrics.csv"
         self.predictions = root / "predictions.csv"
-        self.baseline = root / "baseline.csv"
         self.candidates, self.folds = root / "candidates.jsonl", root / "folds.jsonl"
         self.summary = root / "summary.json"
         self.last = root / "checkpoints/last.pt"

@@ -1,38 +1,34 @@
-"""Write scores and weights of all instances, one HDF5 file a bag, in O(chunk) memory; evaluate them by known labels."""
+"""Write scores and weights of all instances, one HDF5 file a bag; evaluate them by known labels."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from midam.data.bags import Bags
-from midam.data.batch import WholeBatch
 from midam.data.instance_labels import label_counts
-from midam.data.on_disk import Rows
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import MidamError, RunExistsError, need_package
 from midam.evaluate.decisions import Decision
 from midam.evaluate.labeled_instances import evaluate_instances
-from midam.evaluate.pooled import instance_ranks
-from midam.evaluate.predict import InstancePass, covariates_of, evaluation, prepared, reader_of
+from midam.evaluate.pooled import InstanceScores, PooledBags, instance_ranks
+from midam.evaluate.predict import covariates_of, prepared
 from midam.files import allocate, replacing
-from midam.nn.scorer import BagEnsemble, BagScorer, columns_of, of_covariates
-from midam.settings import usual_chunk
+from midam.nn.scorer import BagEnsemble, BagScorer, columns_of, scorers_of, weights_of
 from midam.targets import Target
 
 _MAX_NAME = 150  # bytes; file systems allow 255, suffixes included
 # Windows reserves these names, with any suffix.
 _RESERVED = ("con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10)))
 _HEAD = 1 << 14  # bytes of a file besides its numbers, at most
+_NUMBERS = {"score": "score", "attention_scores": "attention", "weight": "weight"}  # fields of `InstanceScores`
 
 
 def write_instance_scores(
@@ -48,14 +44,14 @@ def write_instance_scores(
     """Score bags, and write scores and weights of their instances to ``folder/<bag>.h5``, laid out as CLAM's heatmaps.
 
     Each file holds the datasets `attention_scores` [n, 1] (logits of the weights), `score` [n] and `weight` [n],
-    defined in `midam.evaluate.predict.InstanceScores`; `coords` [n, C] if they are known; for an ensemble,
+    defined in `midam.evaluate.pooled.InstanceScores`; `coords` [n, C] if they are known; for an ensemble,
     `members/attention_scores`, `members/score` and `members/weight` [n, M]; and the columns of
     `midam.data.sources.file_rows.instance_columns` (`file` [n], and number, UID and position of slices). Its attributes
     are `bag`, `bag_score`, `member_scores` [M], `member_weights` [M] if members are weighted, `pooling` and `members`.
-    Logits are written to the file first and normalized there.
 
     For a model with C > 1 score columns, the columns are the last axis: `attention_scores`, `score` and `weight`
-    [n, C], `members/...` [n, M, C], `bag_score` [C], `member_scores` [M, C]; the attribute `columns` names them.
+    [n, C], `members/...` [n, M, C], `bag_score` [C], `member_scores` [M, C]; the attribute `columns` names them. The
+    bag is encoded once for each.
 
     Parameters
     ----------
@@ -94,56 +90,77 @@ def write_instance_scores(
             f"Expected a folder without files of these bags, got {len(existing)} of them (in {folder}, first "
             f"{existing[0].name}); choose another folder, or remove them."
         )
-    reader, covariates = reader_of(model, bags), covariates_of(model, bags)
-    count, chunk_size = columns_of(model), chunk_size or usual_chunk(bags.instance_shape)
-    scores = np.empty(len(part) if count == 1 else (len(part), count))
-    about = {} if count == 1 else {"columns": list(columns)}
-    with evaluation(model):
-        for row, (i, path) in enumerate(paths.items()):
-            bag_model = model if covariates is None else of_covariates(model, covariates[i])
-            passed = InstancePass(bag_model, WholeBatch.unlabeled(reader, torch.tensor([i])), chunk_size=chunk_size)
-            scores[row] = write_bag(path, passed, bags, i, about=about, note=on_score)
+    scores = np.empty(len(part) if columns_of(model) == 1 else (len(part), columns_of(model)))
+    options: dict[str, Any] = {"columns": columns, "chunk_size": chunk_size, "note": on_score}
+    known = covariates_of(model, bags)  # once: it warns of new categories
+    for row, (i, path) in enumerate(paths.items()):
+        covariates = None if known is None else known[[i]]
+        scores[row] = write_bag(path, model, bags, i, covariates=covariates, **options)
     return scores
 
 
 def write_bag(
     path: Path,
-    passed: InstancePass,
+    model: BagScorer | BagEnsemble,
     bags: Bags,
     index: int,
     *,
-    about: Mapping[str, Any] = MappingProxyType({}),
-    note: Callable[[NDArray[np.float64]], None] | None = None,
-) -> float | NDArray[np.float64]:
-    """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, or its scores [C].
+    covariates: Tensor | None,
+    columns: Sequence[str],
+    chunk_size: int | None,
+    note: Callable[[NDArray[np.float64]], None] | None,
+) -> NDArray[np.float64]:
+    """Write the file of one bag as in `write_instance_scores`; returns the score of the bag, [] or [C].
 
-    `about` are further attributes. `note` is called with the score [1] or [1, C] before the file gets its name.
+    `covariates` [1, P] are those of the bag, encoded. `note` is called with the score [1] or [1, C] before the file
+    gets its name.
     """
-    h5py, size, members = need_h5py(), int(bags.sizes[index]), len(passed.scorers)
-    columns = passed.shape[1]
-    optional = _encoded(instance_columns(bags, index))
-    width = _width(bags.coords, members=members, columns=columns)
-    width += sum(column.itemsize for column in optional.values())
-    with _new_file(h5py, path, space=_HEAD + width * size) as file:
-        _write_passes(file, passed, passed.chunks(), size=size)
-        _write_coords(file, bags, index, chunk_size=passed.chunk_size)
-        for name, column in optional.items():
-            kind = h5py.string_dtype("utf-8", column.itemsize) if column.dtype.kind == "S" else column.dtype
-            file.create_dataset(name, data=column.astype(kind), compression="gzip", compression_opts=1)
-        score, scores = passed.bag_score(), passed.bag_scores()
-        scored = {"bag": str(bags.ids[index]), "bag_score": score, "member_scores": scores}
-        file.attrs.update({**scored, "pooling": passed.pooling, "members": members, **about})
-        if passed.weights is not None:
-            file.attrs["member_weights"] = passed.weights.numpy()
+    h5py, members, weights = need_h5py(), len(scorers_of(model)), weights_of(model)
+    known, coords = _encoded(instance_columns(bags, index)), bags.places(index)
+    known |= {} if coords is None else {"coords": np.asarray(coords)}
+    numbers = 4 * len(_NUMBERS) * (members + (members > 1)) * columns_of(model) * int(bags.sizes[index])
+    with _new_file(h5py, path, space=_HEAD + numbers + sum(column.nbytes for column in known.values())) as file:
+        of_columns, by_column = list[InstanceScores](), list[NDArray[np.float64]]()
+        options: dict[str, Any] = {"chunk_size": chunk_size, "covariates": covariates}
+        for column in range(columns_of(model)):
+            pooled = PooledBags(model, bags.subset([index]), column=column, **options)
+            of_columns.append(pooled.instances())
+            by_column.append(np.concatenate([x.numpy() for x in pooled.member_predictions()]))
+        for name, array in (_datasets(of_columns) | known).items():
+            kind = h5py.string_dtype("utf-8", array.itemsize) if array.dtype.kind == "S" else array.dtype
+            packed = {"compression": "gzip", "compression_opts": 1} if name in known else {}
+            file.create_dataset(name, data=array.astype(kind), **packed)
+        scores = np.stack(by_column, axis=-1)  # [M, C]
+        score = np.average(scores, axis=0, weights=weights)
+        about: dict[str, Any] = {
+            "bag": str(bags.ids[index]),
+            "bag_score": _narrow(score),
+            "member_scores": _narrow(scores),
+        }
+        about |= {"pooling": pooled.pooling, "members": members}
+        about |= {"columns": list(columns)} if len(by_column) > 1 else {}
+        about |= {} if weights is None else {"member_weights": weights.numpy()}
+        file.attrs.update(about)
         if note is not None:
-            note(np.array([score]))
-    return score
+            note(_narrow(score[None]))
+    return _narrow(score)
 
 
-def _width(coords: NDArray[Any] | Rows | None, *, members: int, columns: int) -> int:
-    """Return the bytes of the numbers of one instance in the file of its bag."""
-    places = 0 if coords is None else coords.shape[1] * coords.itemsize
-    return places + 12 * (members + (members > 1)) * columns
+def _datasets(of_columns: Sequence[InstanceScores]) -> dict[str, NDArray[Any]]:
+    """Return the numbers of the instances of a bag by their names in its file; several columns are the last axis."""
+    arrays = dict[str, NDArray[Any]]()
+    for name, field in _NUMBERS.items():
+        mean = np.stack([getattr(one, field) for one in of_columns], axis=-1)
+        arrays[name] = mean if name == "attention_scores" else _narrow(mean)
+        if of_columns[0].members:
+            members = [np.stack([getattr(x, field) for x in one.members], axis=-1) for one in of_columns]
+            arrays[f"members/{name}"] = _narrow(np.stack(members, axis=-1))
+    return arrays
+
+
+def _narrow(x: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers [..., C] without their last axis if there is one score column."""
+    return x[..., 0] if x.shape[-1] == 1 else x
 
 
 def file_names(bags: Bags) -> list[str]:
@@ -184,33 +201,6 @@ def with_digest(name: str, text: str) -> str:
     return f"{name[:_MAX_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _write_passes(file: Any, passed: InstancePass, chunks: Iterable[tuple[Tensor, Tensor]], *, size: int) -> None:
-    (members, count), chunk_size = passed.shape, passed.chunk_size
-    columns = [count] if count > 1 else []
-    mean = {"score": (size, *columns), "attention_scores": (size, *(columns or [1])), "weight": (size, *columns)}
-    shapes = mean if members == 1 else dict.fromkeys(mean, (size, members, *columns))
-    group = file if members == 1 else file.create_group("members")
-    datasets = {name: group.create_dataset(name, shape, "f4") for name, shape in shapes.items()}
-    low = 0
-    for score, z in chunks:
-        _put(datasets, low, score=score, attention_scores=z)
-        low += len(z)
-    if members > 1:
-        mixed = {name: file.create_dataset(name, shape, "f4") for name, shape in mean.items()}
-    for low in range(0, size, chunk_size):
-        parts = (datasets[name][low : low + chunk_size] for name in ("score", "attention_scores"))
-        score, z = (torch.from_numpy(part.reshape(len(part), *passed.shape)) for part in parts)
-        score, z, weight, weights = passed.average(score, z, first=low)
-        _put(datasets, low, weight=weights)
-        if members > 1:
-            _put(mixed, low, score=score, attention_scores=z, weight=weight)
-
-
-def _put(datasets: Mapping[str, Any], low: int, **columns: Tensor) -> None:
-    for name, x in columns.items():
-        datasets[name][low : low + len(x)] = x.numpy().reshape(len(x), *datasets[name].shape[1:])
-
-
 def _encoded(columns: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
     """Encode columns for HDF5: texts as UTF-8 bytes, an unknown number as -1 or NaN."""
     encoded = {}
@@ -222,16 +212,6 @@ def _encoded(columns: Mapping[str, Sequence[Any]]) -> dict[str, NDArray[Any]]:
             missing = -1 if isinstance(example, int) else np.nan
             encoded[name] = np.array([missing if value is None else value for value in values])
     return encoded
-
-
-def _write_coords(file: Any, bags: Bags, index: int, *, chunk_size: int) -> None:
-    if bags.coords is None:
-        return
-    start, size = int(bags.starts[index]), int(bags.sizes[index])
-    places = file.create_dataset("coords", (size, bags.coords.shape[1]), bags.coords.dtype)
-    for low in range(0, size, chunk_size):
-        high = min(low + chunk_size, size)
-        places[low:high] = bags.coords[start + low : start + high]
 
 
 @contextmanager

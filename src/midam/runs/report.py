@@ -3,7 +3,6 @@
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import flag_words, instances_of, value_text
 from midam.runs.apply import Evaluation
 from midam.runs.data import SubgroupTable
-from midam.runs.folder import OUT_OF_FOLD, SPLITS, RunConfig, RunFolder, read_run_config
+from midam.runs.folder import OUT_OF_FOLD, RunConfig, RunFolder, read_run_config
 from midam.runs.result import Result, described_target
 from midam.runs.results import thresholds_of
 from midam.settings import Settings
@@ -63,15 +62,13 @@ def write_run_report(
         way = way if folder.is_saved_model() else f"finish it with `midam fit --resume {quoted}`"
         raise CheckpointError(f"Expected a finished run, got {root} without {folder.summary.name}; {way}.")
     result = Result.read(folder)
-    summary = result.entries()
-    target = described_target(summary)
+    target, part = described_target(result.entries()), next(iter(result.parts))
     parts = recorded_parts(folder, result, target)
-    part = next(name for name in SPLITS if name in summary)
-    run = _Run(folder, config, result, summary, target)
-    notes, thresholds = summary["data"].get("notes", []), summary.get("thresholds")
-    tested = {"part": part, "tested": parts[part], "summary": summary[part], "parts": parts, "left_out": notes}
-    tested |= {"instances": instances_of(summary.get("instances") or {}, part)}
-    write_text(path, run.page(table=table, key=key, thresholds=thresholds, **tested), typed=out is not None)
+    tested: dict[str, Any] = {"part": part, "tested": parts[part], "parts": parts, "summary": result.parts[part]}
+    tested |= {"instances": instances_of(result.instances or {}, part), "thresholds": result.thresholds}
+    tested |= {"left_out": result.data.get("notes", [])}
+    study = _study(folder, config, result, target, table=table, key=key, **tested)
+    write_text(path, report_page(study), typed=out is not None)
     return path
 
 
@@ -102,16 +99,15 @@ def write_evaluation_report(
     folder, path = RunFolder(root), out or evaluation_path(root, data)
     config = read_run_config(folder)
     result = Result.read(folder) if folder.summary.exists() else None
-    target = described_target(evaluation.result)
-    part, own_parts = str(evaluation.result["headline"]), recorded_parts(folder, result, target)
-    tested = evaluated_bags(bags, evaluation, evaluation.parts == part, target)
-    parts = {**own_parts, "new": tested} if part == "new" else own_parts or {part: tested}
-    run = _Run(folder, config, result, {} if result is None else result.entries(), target)
-    thresholds = thresholds_of(evaluation.decision).get("thresholds")
-    new = {"part": part, "tested": tested, "summary": evaluation.result[part], "parts": parts, "left_out": notes}
-    new |= {"data": data, "cautions": evaluation.notes, "thresholds": thresholds}
-    new |= {"instances": instances_of(evaluation.result.get("instances", {}), part)}
-    write_text(path, run.page(table=table, key=key, **new), typed=out is not None)
+    part, target = str(evaluation.result["headline"]), described_target(evaluation.result)
+    bags_of_run = {} if result is None else recorded_parts(folder, result, target)
+    tested = _evaluated(bags, evaluation, evaluation.parts == part, target)
+    new: dict[str, Any] = {"part": part, "tested": tested, "summary": evaluation.result[part], "left_out": notes}
+    new |= {"parts": {**bags_of_run, "new": tested} if part == "new" else bags_of_run or {part: tested}}
+    new |= {"instances": instances_of(evaluation.result.get("instances", {}), part), "cautions": evaluation.notes}
+    new |= thresholds_of(evaluation.decision)
+    study = _study(folder, config, result, target, table=table, key=key, tested_data=data, **new)
+    write_text(path, report_page(study), typed=out is not None)
     return path
 
 
@@ -120,95 +116,77 @@ def evaluation_path(root: Path, data: str) -> Path:
     return root / f"report-{Path(data).stem}.html"
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run on disk: its folder, settings, result with its entries, and target."""
+def _study(
+    folder: RunFolder,
+    config: RunConfig,
+    result: Result | None,
+    target: Target,
+    *,
+    table: SubgroupTable | None,
+    key: Pseudonyms | None,
+    part: str,
+    tested: ScoredBags,
+    tested_data: str | None = None,
+    thresholds: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Study:
+    """Return the content of a page from the files of a run; `more` are fields of `Study` about the tested bags."""
+    (settings, data, method), about = config, {} if result is None else result.entries()
+    flat = settings.flat() if method is None else taken_settings(settings)
+    defaults = _defaults(settings, about, target)
+    if key is not None:
+        flat = {name: key.setting(name, value) for name, value in flat.items()}
+        data, tested_data = key.of("file", data), tested_data and key.of("file", tested_data)
+    changed = {name: value for name, value in flat.items() if value != defaults[name]}
+    facts = _facts(folder, config, about, data, changed)
+    study = Study(
+        data=Path(tested_data or data).name,
+        trained_on=Path(data).name,
+        method=method_title(method, settings),
+        explain_command=f"midam explain RUN {shlex.quote(tested_data or data)}",
+        history=_history(result, folder),
+        changed=[(name, value_text(value), value_text(defaults[name])) for name, value in changed.items()],
+        settings=[(name, value_text(value)) for name, value in flat.items()],
+        facts=[*facts, *([("tested on", tested_data)] if tested_data else [])],
+        target=target,
+        about=about,
+        part=part,
+        tested=tested,
+        thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
+        columns=_columns(tested, table, None if part == "new" else about.get("sites")),
+        **more,
+    )
+    return study if key is None else key.hide(study)
 
-    folder: RunFolder
-    config: RunConfig
-    result: Result | None
-    summary: Mapping[str, Any]
-    target: Target
 
-    def page(
-        self,
-        *,
-        table: SubgroupTable | None,
-        key: Pseudonyms | None,
-        thresholds: Mapping[str, Any] | None,
-        data: str | None = None,
-        cautions: Sequence[str] = (),
-        **tested: Any,
-    ) -> str:
-        """Return the HTML page of the run or of its evaluation; `tested` holds fields of the page's `Study`."""
-        about = self.summary
-        sites = None if tested["part"] == "new" else about.get("sites")
-        study = Study(
-            **self._how_made(data, key),
-            **tested,
-            target=self.target,
-            about=about,
-            thresholds=None if thresholds is None else Thresholds.model_validate(thresholds),
-            cautions=cautions,
-            columns=_columns(tested["tested"], table, sites),
-            baseline=self._baseline(tested["part"], tested["tested"]),
-        )
-        return report_page(study if key is None else key.hide(study))
+def _facts(
+    folder: RunFolder, config: RunConfig, about: Mapping[str, Any], data: str, changed: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """Return command, seed, hashes and versions."""
+    options = [] if config.method is None else ["--method", config.method]
+    words = [word for name, value in changed.items() for word in flag_words(name, value)]
+    origin = about.get("data", {})
+    names, versions = origin.get("features", []), {"midam": about.get("version", "unknown")}
+    facts = {
+        "command": shlex.join(["midam", "fit", data, *options, *words]),
+        "seed": config.settings.run.seed,
+        "data": data,
+        "SHA-256 of the data": origin.get("fingerprint"),
+        "groups from": origin.get("groups_from"),
+        **{f"SHA-256 of {path.name}": _digest(path) for path in (folder.model, folder.predictions) if path.exists()},
+        "scorers averaged": about.get("members"),
+        f"the {len(names)} features": ", ".join(names) or None,
+        "versions": ", ".join(
+            f"{name} {value}" for name, value in {**versions, **about.get("environment", {})}.items()
+        ),
+    }
+    return [(name, str(value)) for name, value in facts.items() if value is not None]
 
-    def _baseline(self, part: str, tested: ScoredBags) -> NDArray[np.float64] | None:
-        """Return the baseline's scores of the tested bags for their ROC curve; None for other targets or other bags."""
-        entry = self.summary.get("baseline")
-        if self.result is None or entry is None or entry["part"] != part or self.target.name != "binary":
-            return None
-        table, ids = self.result.table(self.folder.baseline).set_index("bag"), tested.ids.tolist()
-        if sorted(table.index) != sorted(ids):
-            return None
-        table = table.loc[ids]
-        alike = (table["label"].to_numpy(np.float64) == tested.values).all()
-        return table["score"].to_numpy(np.float64) if alike else None
 
-    def _how_made(self, tested_data: str | None, key: Pseudonyms | None) -> dict[str, Any]:
-        """Return the fields of `midam.report.page.study.Study` about the run; `key` replaces names of files."""
-        (settings, data, method), summary = self.config, self.summary
-        flat = settings.flat() if method is None else taken_settings(settings)
-        defaults = _defaults(settings, summary, self.target)
-        if key is not None:
-            flat = {name: key.setting(name, value) for name, value in flat.items()}
-            data = key.of("file", data)
-            tested_data = None if tested_data is None else key.of("file", tested_data)
-        changed = {name: value for name, value in flat.items() if value != defaults[name]}
-        return {
-            "data": Path(tested_data or data).name,
-            "trained_on": Path(data).name,
-            "method": method_title(method, settings),
-            "explain_command": f"midam explain RUN {shlex.quote(tested_data or data)}",
-            "history": _history(self.result, self.folder),
-            "changed": [(name, value_text(value), value_text(defaults[name])) for name, value in changed.items()],
-            "settings": [(name, value_text(value)) for name, value in flat.items()],
-            "facts": [*self._facts(data, changed), *([("tested on", tested_data)] if tested_data else [])],
-        }
-
-    def _facts(self, data: str, changed: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return command, seed, hashes and versions."""
-        (settings, _, method), folder, summary = self.config, self.folder, self.summary
-        options = [] if method is None else ["--method", method]
-        words = [word for name, value in changed.items() for word in flag_words(name, value)]
-        command, origin = shlex.join(["midam", "fit", data, *options, *words]), summary.get("data", {})
-        facts = [("command", command), ("seed", str(settings.run.seed)), ("data", data)]
-        if "fingerprint" in origin:
-            facts.append(("SHA-256 of the data", origin["fingerprint"]))
-        if "groups_from" in origin:
-            facts.append(("groups from", origin["groups_from"]))
-        for file in (folder.model, folder.predictions):
-            if file.exists():
-                with open_plain(file) as content:
-                    facts.append((f"SHA-256 of {file.name}", hashlib.file_digest(content, "sha256").hexdigest()))
-        if "members" in summary:
-            facts.append(("scorers averaged", str(summary["members"])))
-        if names := origin.get("features"):
-            facts.append((f"the {len(names)} features", ", ".join(names)))
-        versions = {"midam": summary.get("version", "unknown"), **summary.get("environment", {})}
-        return [*facts, ("versions", ", ".join(f"{name} {value}" for name, value in versions.items()))]
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file of any size."""
+    with open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _columns(
@@ -249,17 +227,15 @@ def _defaults(settings: Settings, summary: Mapping[str, Any], target: Target) ->
         return with_objective(Settings(), target).resolve(tuple(shape)).flat()
 
 
-def recorded_parts(folder: RunFolder, result: Result | None, target: Target) -> dict[str, ScoredBags]:
-    """Return the scored bags of each part of the run's data; empty if the run did not finish."""
-    if result is None:
-        return {}
+def recorded_parts(folder: RunFolder, result: Result, target: Target) -> dict[str, ScoredBags]:
+    """Return the scored bags of each part of the run's data."""
     names = [f"{kind}_{name}" for kind in ("label", "score", "probability") for name in target.columns]
     table = result.table(folder.predictions, names)
     parts = {name: table[table["split"] == name] for name in _PARTS}
     return {name: _scored(part, target) for name, part in parts.items() if len(part)}
 
 
-def evaluated_bags(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
+def _evaluated(bags: Bags, evaluation: Evaluation, inside: NDArray[np.bool_], target: Target) -> ScoredBags:
     """Return the evaluated bags that the mask `inside` [N] selects."""
     scores = evaluation.scores[inside]
     predicted = target.read_predictions(target.predictions(scores, evaluation.decision))

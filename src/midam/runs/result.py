@@ -89,8 +89,8 @@ class Result(Form):
 
     def write(self, folder: RunFolder) -> dict[str, Any]:
         """Write summary.json with digests of the tables and of its entries; returns its content."""
-        tables = (folder.metrics, folder.predictions, folder.baseline)
-        self.files = {path.name: file_digest(path) for path in tables if path.exists()}
+        tables = [path for path in (folder.metrics, folder.predictions) if path.exists()]
+        self.files = {path.name: file_digest(path) for path in tables}
         entries = self.model_dump(include={*self.model_fields_set, "version", "environment"})
         content = {**entries, "digest": _digest(entries)}
         write_json(folder.summary, content)

@@ -199,9 +199,8 @@ def write_results(
 ) -> dict[str, Any]:
     """Score all bags, and write the files of a finished run; returns the summary in the leading process.
 
-    These are model.pt, predictions.csv, summary.json, of a training also baseline.csv. Bags of folds have their scores
-    out of fold. The model is written before the baseline is trained, and the summary last, so that a folder with a
-    summary is complete.
+    These are model.pt, predictions.csv and summary.json. Bags of folds have their scores out of fold. The model is
+    written before the baseline is trained, and the summary last, so that a folder with a summary is complete.
 
     Parameters
     ----------
@@ -240,7 +239,7 @@ def write_results(
     if config.run.baseline and fitted.method is None:
         calls.on_stage("training the baseline", 0)
         prepare = preparing(parts, config)
-        baseline = train_baseline(shown, scores, prepare, seed=config.run.seed, path=folder.baseline)
+        baseline = train_baseline(shown, scores, prepare, seed=config.run.seed)
     baseline_seconds = time.monotonic() - began
     calls.on_stage("writing results", 0)
     entries = summarize_parts(bags, target, shown.splits, scores, names=SPLITS, **options)

@@ -14,7 +14,8 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator, Thresholds
 from midam.evaluate.decisions import Decision, LabelCalibrator, TemperatureCalibrator
-from midam.evaluate.predict import InstanceScores, predict
+from midam.evaluate.pooled import InstanceScores
+from midam.evaluate.predict import predict
 from midam.runs.loaded import LoadedRun
 from midam.settings import Settings
 from midam.sklearn.inputs import PerBag, per_bag
@@ -274,11 +275,9 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         return np.where(np.isnan(logits), uncalibrated, logits)
 
     def _decide(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        far: NDArray[np.float64] = logit(np.clip(scores, _TINY, _ALMOST_ONE)) - logit(
-            np.clip(self.threshold_, _TINY, _ALMOST_ONE)
-        )
+        x, at = (logit(np.clip(values, _TINY, _ALMOST_ONE)) for values in (scores, self.threshold_))
         # A bag at the operating point is positive.
-        far = np.where(scores >= self.threshold_, np.maximum(far, _TINY), np.minimum(far, -_TINY))
+        far = np.where(scores >= self.threshold_, np.maximum(x - at, _TINY), np.minimum(x - at, -_TINY))
         return far if self._ascending else -far
 
     def _fit(

@@ -19,7 +19,8 @@ from midam.data.column_codes import prepare
 from midam.data.digests import set_digests
 from midam.errors import CheckpointError, ConfigError, RunExistsError
 from midam.evaluate.decisions import Decision
-from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
+from midam.evaluate.pooled import InstanceScores, instance_scores
+from midam.evaluate.predict import predict, prepared
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.method import Fitted, Trained
 from midam.methods.names import DEFAULT, choose_method, is_shorthand, make_method, taken_settings, usual_method

@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 from midam.data.bags import Bags
 from midam.errors import CheckpointError, ConfigError
 from midam.evaluate.calibrate import PlattCalibrator
-from midam.evaluate.intervals import fold_interval, paired_delong
+from midam.evaluate.intervals import auroc_interval, paired_delong
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import PRIOR, Candidate
@@ -401,13 +401,13 @@ def mix(
     for place, number in enumerate(whole):
         after, at = rows[number].get("after"), final.epochs[place]
         logits = held.logits[place][at]
-        ends = fold_interval(held.labels, logits, held.fold, groups=held.groups, fold_count=fold_count)
+        known: dict[str, Any] = {"groups": held.groups, "folds": held.fold, "fold_count": fold_count}
         tried[number] = replace(
             tried[number],
             auroc=final.areas[place],
             weight=float(final.weights[place]),
             epochs=None if after is None else after[at],
-            interval=ends and list(ends[:2]),
+            interval=list(auroc_interval(held.labels, logits, **known)[:2]),
             by_fold=held.areas[place][:, at].tolist(),
         )
     taken = np.flatnonzero(final.weights > 0).tolist()

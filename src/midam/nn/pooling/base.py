@@ -55,15 +55,6 @@ class Total:
         """Return the merged statistic in the dtype of the logits."""
         return self.merged
 
-    def weights(self, z: Tensor, positions: Tensor) -> Tensor:
-        """Return weights [m] of instances of the single merged bag, from their logits z [m] and positions [m]."""
-        raise NotImplementedError
-
-    @property
-    def log_sum(self) -> float | None:
-        """Log sum_j exp(z_j) of the single merged bag; None if the weights are not a softmax."""
-        return None
-
 
 class MeanTotal(Total):
     """The log-weighted mean, merged in float64: in float32 the mean of a million instances depends on the chunks."""
@@ -81,15 +72,6 @@ class MeanTotal(Total):
         """Return the merged statistic in the dtype of the logits."""
         return BagStatistic(*(x.to(self._dtype) for x in self.merged))
 
-    def weights(self, z: Tensor, positions: Tensor) -> Tensor:  # noqa: ARG002
-        """Return the softmax of the logits over the whole bag."""
-        return torch.exp(z - self.log_sum)
-
-    @property
-    def log_sum(self) -> float:
-        """Log sum_j exp(z_j) of the single merged bag."""
-        return float(self.merged.l + torch.log(self.merged.n))
-
 
 class MaximumTotal(Total):
     """The maximum, carried by the first instance that attains it."""
@@ -106,10 +88,6 @@ class MaximumTotal(Total):
         self.where = torch.where(better.cpu(), positions[row.cpu()], self.where)
         self._merged = part if self._merged is None else maximum.merge(self._merged, part)
         return part
-
-    def weights(self, z: Tensor, positions: Tensor) -> Tensor:
-        """Return 1 for the first maximum, 0 for the others."""
-        return (positions == self.where).to(z.dtype)
 
 
 @dataclass(frozen=True)
@@ -433,30 +411,6 @@ class RescaledPooling(WrappedPooling):
         return self.scale * inner + self.offset
 
 
-class ShiftedPooling(WrappedPooling):
-    """Another pooling, with the same statistic, z and v, whose logits are larger by `shift`, [] or [C].
-
-    Examples
-    --------
-    >>> from midam.nn.pooling import MeanPooling
-    >>> pooling = ShiftedPooling(MeanPooling(4), torch.tensor(-1.0))
-    >>> half = torch.full((1, 1), 0.5)
-    >>> round(pooling.score(half[0], half, torch.ones(1)).item(), 4)  # sigmoid(-1)
-    0.2689
-    """
-
-    shift: Tensor
-
-    def __init__(self, inner: Pooling, shift: Tensor) -> None:
-        super().__init__(inner)
-        self.columns, self.branches = inner.columns, inner.branches
-        self.register_buffer("shift", shift.detach())
-
-    def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
-        """Return the logits of the bag scores [K] or [K, C]."""
-        return self.inner.logit(l, r, n) + self.shift
-
-
 class ColumnPooling(WrappedPooling):
     """Column `column`, from 0, of another pooling, with its weights and statistic.
 
@@ -476,10 +430,7 @@ class ColumnPooling(WrappedPooling):
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
-        return self.own(*self.inner(e))
-
-    def own(self, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits [M] and values [M, V] of this column, from those of all columns."""
+        z, v = self.inner(e)
         return (z, v) if self.inner.branches == 1 else (z[:, self.column], v[:, self.column])
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741

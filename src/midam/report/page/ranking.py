@@ -41,8 +41,7 @@ def figures(study: Study) -> list[Figure]:
     tested, names = study.tested, study.target.names
     match study.target:
         case Binary():
-            shown: dict[str, Any] = {"baseline": study.baseline, "folds": tested.folds}
-            roc = plot_scores.plot_roc(tested.values, tested.scores, study.summary, **shown)
+            roc = plot_scores.plot_roc(tested.values, tested.scores, study.summary, folds=tested.folds)
             precision = plot_scores.plot_precision(tested.values, tested.scores)
             histogram = plot_scores.plot_histogram(tested.values, tested.scores, threshold=study.threshold)
             mean = "" if tested.folds is None else "Mean over the folds, weighted by their pairs."

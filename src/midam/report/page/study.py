@@ -96,8 +96,6 @@ class Study:
         Level of each tested bag, by name of the column.
     about : mapping
         The entries of summary.json; empty if the run has none.
-    baseline : array, shape [N], optional
-        Scores of the tested bags by the run's baseline.
     instances : (str, mapping), optional
         Part of the bags with labeled instances, and the metrics of their contributions, if there are such.
     explain_command : str
@@ -131,7 +129,6 @@ class Study:
     cautions: Sequence[str] = ()
     columns: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
-    baseline: NDArray[np.float64] | None = None
     thresholds: Thresholds | None = None
     instances: tuple[str, Mapping[str, Any]] | None = None
     pseudonyms: bool = False
