@@ -61,9 +61,10 @@ class FrameOptions(TypedDict, total=False):
     classes: Sequence[ClassName] | None
 
 
-_PER_BAG = ("ids", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
-_SELECTED = ("starts", "sizes", "labels", "outcome", "covariates", *_PER_BAG)
-_LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "feature_names", "columns"}
+# Arrays with a value for each bag; a subset takes its part of them, and of those in `_SELECTED`.
+_BY_BAG = ("labels", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
+_SELECTED = ("starts", "sizes", "ids", "outcome", "covariates", *_BY_BAG)
+_LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "instance_labels", "feature_names", "columns"}
 
 
 class Bags:
@@ -386,26 +387,36 @@ class Bags:
         vars(bags).update(vars(self), **changes)
         return bags
 
-    def _take(self, fields: Mapping[str, Any]) -> None:
-        """Set parameters to values in their form, and check all that depend on them."""
-        outcome = fields.get("outcome")
+    def _take(self, changes: Mapping[str, Any]) -> None:
+        """Set parameters to values in their form; refuse those that do not fit together."""
+        facts, outcome = vars(self), changes.get("outcome")
         if outcome is not None and outcome.target == "binary":
             names = None if outcome.names == ("0", "1") else outcome.names
             labels = outcome.values[:, 0].astype(np.int64)
-            fields = {**fields, "labels": labels, "classes": names, "outcome": None}
+            changes = {**changes, "labels": labels, "classes": names, "outcome": None}
         elif outcome is not None:
-            fields = {**fields, "classes": None}
-        facts = vars(self)
-        facts.update(fields)
-        rows = getattr(fields.get("ids"), "index", None)  # a Series of the table that the other Series are from
+            changes = {**changes, "classes": None}
+        if not {"sizes", "ids"}.isdisjoint(changes):  # all other fields depend on them
+            changes = {**facts, **changes}
+        rows = getattr(changes.get("ids"), "index", None)  # a Series of the table that the other Series are from
+        facts.update(changes)
         for name, form in _FORMS.items():
-            if name in fields and (facts[name] is not None or name in ("starts", "ids")):
-                value = facts[name]
-                alike = rows is not None and hasattr(rows, "equals") and rows.equals(getattr(value, "index", None))
-                if not alike and (name == "labels" or name in _PER_BAG[1:]):
-                    value = validate.in_bag_order(value, self.ids, name[:-1])
-                facts[name] = form(value, self)
-        self._check(fields.keys())
+            value = facts[name]
+            if name not in changes or (value is None and name not in ("starts", "ids")):
+                continue
+            alike = hasattr(rows, "equals") and rows.equals(getattr(value, "index", None))
+            if name in _BY_BAG and not alike:
+                value = validate.in_bag_order(value, self.ids, name[:-1])
+            facts[name] = column = form(value, self)
+            if name in _BY_BAG:
+                validate.check_length(column[:, 0] if name == "digests" else column, len(self), name[:-1], self.source)
+        if not _LAYOUT.isdisjoint(changes):
+            self._check_layout()
+        if self.outcome is not None and self.labels is not None:
+            raise BagDataError(f"Expected labels or an outcome, got both (in {self.source}); leave one out.")
+        if self.outcome is not None and self.weights is not None:
+            got = f"{self.outcome.target} (in {self.source})"
+            raise BagDataError(f"Expected two classes with weights, got {got}; leave them out.")
 
     def where_split(self, name: str) -> NDArray[np.int64]:
         """Return the positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`."""
@@ -448,35 +459,18 @@ class Bags:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
 
-    def _check(self, changed: Collection[str]) -> None:
-        """Refuse parameters that do not fit together; only the `changed` ones are checked."""
-        ids, source = self.ids, self.source
-        if not {"sizes", "ids"}.isdisjoint(changed):
-            changed = vars(self).keys()
-        if not _LAYOUT.isdisjoint(changed):
-            sound = isinstance(self.instances, np.ndarray | Rows)
-            validate.check_rows(self.instances, self.coords, source, sound=sound)
-            validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
-            if self.instance_labels is not None:
-                validate.check_instance_labels(self.instance_labels, len(self.instances), source)
-            if self.feature_names is not None:
-                validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
-            if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
-                raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
-        for name in ("labels", *_PER_BAG):
-            if name in changed and (column := getattr(self, name)) is not None:
-                validate.check_length(column[:, 0] if name == "digests" else column, len(ids), name[:-1], source)
-        if self.splits is not None and "splits" in changed:
-            validate.check_splits(self.splits, ids, source)
-        if self.outcome is not None and not {"outcome", "labels", "weights"}.isdisjoint(changed):
-            if self.labels is not None:
-                raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
-            if self.weights is not None:
-                target = self.outcome.target
-                raise BagDataError(f"Expected two classes with weights, got {target} (in {source}); leave them out.")
-            self.outcome.check(ids, source)
-        if self.covariates is not None and "covariates" in changed:
-            self.covariates.check(ids, source)
+    def _check_layout(self) -> None:
+        """Refuse instances, and what belongs to them, that do not fit together."""
+        instances, source = self.instances, self.source
+        validate.check_rows(instances, self.coords, source, sound=isinstance(instances, np.ndarray | Rows))
+        validate.check_layout(self.starts, self.sizes, self.ids, len(instances), source)
+        if self.instance_labels is not None and self.instance_labels.shape != (len(instances),):
+            got = f"shape {self.instance_labels.shape} (in {source})"
+            raise BagDataError(f"Expected instance labels [{len(instances)}], got {got}; give them all.")
+        if self.feature_names is not None:
+            validate.check_feature_names(self.feature_names, instances.shape[-1], source)
+        if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
+            raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
 
     def check(self, *, missing: bool = False) -> None:
         """Read the bags by chunks; refuse values beyond 1.8e19 and, unless values may be `missing`, NaN."""
@@ -506,24 +500,31 @@ def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:
     return np.cumsum(bags.sizes) - bags.sizes if starts is None else validate.int_array(starts, "starts", bags.source)
 
 
+def _outcome(outcome: TargetLabels, bags: Bags) -> TargetLabels:
+    outcome.check(bags.ids, bags.source)
+    return outcome
+
+
 def _covariates(covariates: Covariates | Mapping[str, ArrayLike], bags: Bags) -> Covariates:
-    if isinstance(covariates, Covariates):
-        return covariates
-    columns = {name: validate.in_bag_order(values, bags.ids, name) for name, values in covariates.items()}
-    return Covariates.of(columns, source=bags.source)
+    if not isinstance(covariates, Covariates):
+        columns = {name: validate.in_bag_order(values, bags.ids, name) for name, values in covariates.items()}
+        covariates = Covariates.of(columns, source=bags.source)
+    covariates.check(bags.ids, bags.source)
+    return covariates
 
 
 # Each makes a parameter of `Bags` what their attribute holds; the later ones may use the earlier ones.
 _FORMS: dict[str, Callable[[Any, Bags], Any]] = {
     "sizes": lambda sizes, bags: validate.int_array(sizes, "sizes", bags.source),
     "starts": _starts,
-    "ids": lambda ids, bags: validate.id_array(np.arange(len(bags.sizes)) if ids is None else ids, bags.source),
+    "ids": lambda ids, bags: validate.id_array(np.arange(len(bags)) if ids is None else ids, bags.source),
     "classes": lambda names, bags: validate.class_names(names, bags.source),
     "labels": lambda labels, bags: validate.label_array(labels, bags.ids, bags.source, classes=bags.classes),
+    "outcome": _outcome,
     "covariates": _covariates,
     "groups": lambda groups, bags: validate.group_array(groups, bags.ids, bags.source),
     "sites": lambda sites, bags: validate.site_array(sites, bags.source),
-    "splits": lambda splits, bags: validate.name_array(splits, bags.source),
+    "splits": lambda splits, bags: validate.split_array(splits, bags.ids, bags.source),
     "weights": lambda weights, bags: validate.weight_array(weights, bags.source),
     "instance_labels": lambda labels, bags: validate.instance_label_array(labels, len(bags.instances), bags.source),
     "digests": lambda digests, bags: validate.digest_array(digests, bags.source),

@@ -62,12 +62,6 @@ def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -
     return np.stack([np.concatenate(_of_bag(bags, number, names)) for number in index.tolist()])
 
 
-def flat_bags(bags: Bags, index: Positions) -> Iterator[Statistics]:
-    """Yield the instances of each bag as float64 rows [n_i, D]."""
-    for number in index.tolist():
-        yield _flat(bags[number])
-
-
 def color_statistics(bags: Bags, index: Positions) -> Statistics:
     """Return mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
     columns = []

@@ -185,11 +185,8 @@ def _plain(names: NDArray[np.str_]) -> bool:
 
 def text_array(values: ArrayLike) -> NDArray[np.object_]:
     """Return texts as str objects [n]: a long one does not widen the others, and equal ones can share memory."""
-    array = np.asarray(values, dtype=object)
-    if set(map(type, array.ravel().tolist())) <= {str}:
-        return array
-    texts = np.empty(array.shape, dtype=object)
-    texts.ravel()[:] = [text_of(text) if isinstance(text, bytes) else str(text) for text in array.ravel()]
+    texts = np.empty(np.shape(values), dtype=object)
+    texts[...] = [text_of(text) if isinstance(text, bytes) else str(text) for text in values]
     return texts
 
 
@@ -245,19 +242,12 @@ def instance_label_array(values: ArrayLike, rows: int, source: str) -> NDArray[n
         labels = as_array(values).astype(np.float32)
     except (ValueError, TypeError):
         labels = np.full(np.shape(values)[:1], -1, np.float32)
-    check_instance_labels(labels, rows, source)
-    wrong = np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))
-    if len(wrong):
-        got = np.asarray(values, dtype=object)[wrong[0]]
-        where = f"at instance {wrong[0]} (in {source})"
-        raise BagDataError(f"Expected instance labels 0, 1 or NaN (unknown), got {got!r} {where}; correct it.")
-    return labels
-
-
-def check_instance_labels(labels: NDArray[Any], rows: int, source: str) -> None:
-    """Refuse instance labels of another number than the instances."""
     if labels.shape != (rows,):
         raise BagDataError(f"Expected instance labels [{rows}], got shape {labels.shape} (in {source}); give them all.")
+    for wrong in np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))[:1]:
+        got = f"{np.asarray(values, dtype=object)[wrong]!r} at instance {wrong} (in {source})"
+        raise BagDataError(f"Expected instance labels 0, 1 or NaN (unknown), got {got}; correct it.")
+    return labels
 
 
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
@@ -282,6 +272,15 @@ def weight_array(values: ArrayLike, source: str) -> NDArray[np.float64]:
     for bad in weights[~(np.isfinite(weights) & (weights > 0))][:1]:
         raise BagDataError(f"Expected weights above 0, got {bad:g} (in {source}); correct it, or drop its bag.")
     return weights
+
+
+def split_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.str_]:
+    """Return splits as str [n]; refuse names other than train, val and test."""
+    splits = name_array(values, source)
+    for wrong in np.flatnonzero(~np.isin(splits, SPLITS))[:1]:
+        got = f"{str(splits.flat[wrong])!r} (in {source}, bag {ids[wrong] if wrong < len(ids) else wrong})"
+        raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {got}; rename the split.")
+    return splits
 
 
 def count_instances(
@@ -398,14 +397,6 @@ def check_names(ids: NDArray[np.str_], source: str) -> None:
             raise BagDataError(f"Expected unique bag ids, got {got}; rename them: names that look the same are one.")
     if (ids == "").any():
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
-
-
-def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:
-    """Refuse names other than train, val and test."""
-    wrong = np.flatnonzero(~np.isin(splits, SPLITS))
-    if len(wrong):
-        got = f"{str(splits[wrong[0]])!r} (in {source}, bag {ids[wrong[0]]})"
-        raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {got}; rename the split.")
 
 
 def refuse_not_finite(
