@@ -1,5 +1,6 @@
 """Bags of instances: all bags of a data set share one flat array of instances, in memory or on disk."""
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
 from midam.data.covariates import Column, Covariates
-from midam.data.digests import fingerprint
+from midam.data.digests import bag_digests, facts_of
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
@@ -64,7 +65,7 @@ class FrameOptions(TypedDict, total=False):
 # Arrays with a value for each bag; a subset takes its part of them, and of those in `_SELECTED`.
 _BY_BAG = ("labels", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
 _SELECTED = ("starts", "sizes", "ids", "outcome", "covariates", *_BY_BAG)
-_LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "instance_labels", "feature_names", "columns"}
+_LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "feature_names", "columns"}
 
 
 class Bags:
@@ -106,8 +107,7 @@ class Bags:
         Known labels of the instances: 1 for one that makes its bag positive, 0 for another, NaN if unknown; float32.
         They evaluate scores of instances and explanations, and are never used in training.
     digests : array of uint8, shape [N, 32], optional
-        Known SHA-256 of each bag's content, see `bag_digests`. Strings of hexadecimal digits, shape [N], are accepted
-        too.
+        Known SHA-256 of each bag's content, see `bag_digests`.
     sources : array of str, shape [N], optional
         File or files that each bag was read from.
     feature_names : sequence of str, optional
@@ -204,11 +204,10 @@ class Bags:
         if X.ndim == 0 or len(X) != len(numbers):
             got = f"{len(numbers)} for instances {X.shape} (in {source})"
             raise BagDataError(f"Expected one bag number for each instance, got {got}; give both the same length.")
-        ids, outcome = fields.get("ids"), fields.get("outcome")
-        names = None if ids is None else validate.id_array(ids, source)
+        outcome = fields.get("outcome")
         values = outcome.values if y is None and outcome is not None else y
         expected = 0 if values is None else len(np.atleast_1d(np.asarray(values)))
-        sizes = validate.count_instances(numbers, expected, names, source)
+        sizes = validate.count_instances(numbers, expected, fields.get("ids"), source)
         arrays = {name: fields.get(name) for name in ("coords", "instance_labels")}
         parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
         if np.any(np.diff(numbers) < 0):
@@ -217,7 +216,7 @@ class Bags:
             # The constructor refuses parts of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         labels: dict[str, Any] = {} if y is None else {"labels": y}
-        bags = cls(X, sizes=sizes, source=source, **{**fields, "ids": names, **labels, **parts})
+        bags = cls(X, sizes=sizes, source=source, **{**fields, **labels, **parts})
         bags.check(missing=missing)
         if source == "memory":  # the readers of files warn themselves
             warn_of_alike_names(bags)
@@ -252,14 +251,12 @@ class Bags:
         fields.setdefault("feature_names", first)
         ids, coords = fields.get("ids"), fields.get("coords")
         names = validate.id_array(np.arange(len(parts)) if ids is None else ids, source)
-        instances = validate.concatenate(parts, names, "instances", source)
-        sizes = np.array([len(p) for p in parts], dtype=np.int64)
+        instances, sizes = validate.concatenate(parts, names, "instances", source), [len(part) for part in parts]
         if coords is not None:
             rows = [validate.as_array(part) for part in coords]
-            if [len(c) for c in rows] != sizes.tolist():
+            if [len(part) for part in rows] != sizes:
                 raise BagDataError(f"Expected one row of coordinates for each instance, got others (in {source}).")
             fields["coords"] = validate.concatenate(rows, names, "coordinates", source)
-        fields["ids"] = names if ids is None else ids
         bags = cls(instances, sizes=sizes, source=source, **{"labels": labels, **fields})
         bags.check(missing=missing)
         warn_of_alike_names(bags)
@@ -477,23 +474,26 @@ class Bags:
         if self.instances.dtype.kind != "f" and self.instances.dtype != np.uint64:
             return
         order = np.argsort(self.starts, kind="stable")
-        for first, last in validate.row_chunks(self.instances, self.starts[order], self.sizes[order]):
+        starts = self.starts[order]
+        for first, last in validate.row_chunks(self.instances, starts, self.sizes[order]):
             chunk = self.instances[first:last]
-            if missing:
-                chunk = np.nan_to_num(chunk, nan=0.0, posinf=np.inf, neginf=-np.inf)
-            good = validate.usable(chunk.reshape(len(chunk), -1)).all(axis=1)
-            if not good.all():
-                row = int(np.argmin(good))
-                bag = order[np.searchsorted(self.starts[order], first + row, side="right") - 1]
-                at = first + row - int(self.starts[bag])
-                validate.refuse_not_finite(chunk[row:], slice(at, None), f"{self.source}, bag {self.ids[bag]}")
+            good = validate.usable(chunk) | (np.isnan(chunk) if missing else False)
+            for row in np.flatnonzero(~good.reshape(len(chunk), -1).all(axis=1))[:1].tolist():
+                place = np.searchsorted(starts, first + row, side="right") - 1
+                at, where = (
+                    slice(first + row - int(starts[place]), None),
+                    f"{self.source}, bag {self.ids[order[place]]}",
+                )
+                rows = chunk[row : row + 1]
+                validate.refuse_not_finite(np.where(np.isnan(rows), 0, rows) if missing else rows, at, where)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of the content and of what is known of each bag, such as its label, group and split.
 
         Bags with the same values have the same fingerprint, in memory or on disk.
         """
-        return fingerprint(self)
+        known = json.dumps(facts_of(self, bag_digests(self)))
+        return hashlib.sha256(known.encode()).hexdigest()
 
 
 def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:

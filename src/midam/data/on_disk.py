@@ -187,8 +187,6 @@ class RowFile(Rows):
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]."""
         file, width = self._open(), self.row_bytes
-        # Reading a mapped page beyond the end of the file kills the process.
-        self._check_unchanged(file)
         if self.mapped:
             return np.take(self._mapped(file), positions, axis=0)
         rows, starts = np.empty((len(positions), *self.shape[1:]), self.dtype), self.offset + positions * width
@@ -204,7 +202,6 @@ class RowFile(Rows):
         rows = np.empty((high - low, *self.shape[1:]), self.dtype)
         if rows.size:
             file, start = self._open(), self.offset + low * self.row_bytes
-            self._check_unchanged(file)
             self._fill(file, bytes_of(rows), start)
             if not self.mapped:
                 _advise(file, start, rows.nbytes, "POSIX_FADV_DONTNEED")
@@ -236,15 +233,13 @@ class RowFile(Rows):
                 raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); write it again.")
             view, start = view[count:], start + count
 
-    def _check_unchanged(self, file: FileIO) -> None:
+    def _open(self) -> FileIO:
+        """Open the file, once; refuse a changed one: to read a mapped page beyond its end kills the process."""
+        with self._lock:
+            self._file = file = self._file or FileIO(self.path)
         if stamp_of(os.fstat(file.fileno())) != self._stamp:
             raise BagDataError(f"Expected the file as it was opened, got a changed one (in {self.path}); restore it.")
-
-    def _open(self) -> FileIO:
-        with self._lock:
-            if self._file is None:
-                self._file = FileIO(self.path)
-            return self._file
+        return file
 
     def _mapped(self, file: FileIO) -> NDArray[Any]:
         with self._lock:

@@ -146,13 +146,9 @@ def most_parts(counts: NDArray[np.int64]) -> int:
 
 
 def _shares(fractions: Sequence[float]) -> NDArray[np.float64]:
-    try:
-        shares = np.asarray(fractions, dtype=np.float64)
-    except (TypeError, ValueError):
-        shares = np.empty(0)
+    shares = np.asarray(fractions, dtype=np.float64)
     if shares.shape != (3,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
-        got = fractions if isinstance(fractions, tuple | list) else type(fractions).__name__
-        raise ConfigError(f"Expected three fractions that sum to 1, got {got}; set train, val and test.")
+        raise ConfigError(f"Expected three fractions that sum to 1, got {fractions}; set train, val and test.")
     return shares
 
 

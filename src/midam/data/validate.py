@@ -190,17 +190,13 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
     return texts
 
 
-def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]:
-    """Return SHA-256 digests as uint8 [N, 32], from such an array or from hexadecimal strings [N]."""
-    array = np.asarray(values)
-    try:
-        if array.dtype != np.uint8:
-            array = np.frombuffer(bytes.fromhex("".join(array.tolist())), np.uint8).reshape(len(array), 32)
-        if array.shape[1:] != (32,):
-            raise ValueError(f"shape {array.shape}")
-    except (TypeError, ValueError) as error:
-        raise BagDataError(f"Expected digests of 32 bytes, got: {error} (in {source}); leave them out.") from error
-    return array
+def digest_array(values: ArrayLike, source: str) -> NDArray[np.uint8]:
+    """Return SHA-256 digests, uint8 [N, 32]."""
+    digests = np.asarray(values)
+    if digests.dtype != np.uint8 or digests.shape[1:] != (32,):
+        got = f"{digests.dtype} {list(digests.shape)} (in {source})"
+        raise BagDataError(f"Expected digests as bytes [N, 32], got {got}; leave them out.")
+    return digests
 
 
 def label_array(
@@ -283,9 +279,7 @@ def split_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArra
     return splits
 
 
-def count_instances(
-    numbers: NDArray[np.int64], expected: int, ids: NDArray[np.str_] | None, source: str
-) -> NDArray[np.int64]:
+def count_instances(numbers: NDArray[np.int64], expected: int, ids: ArrayLike | None, source: str) -> NDArray[np.int64]:
     """Count the instances of the bags 0, 1, ..., at least ``expected`` of them; refuse gaps."""
     if len(numbers) and numbers.min() < 0:
         raise BagDataError(f"Expected bag numbers from 0, got {numbers.min()} (in {source}); number the bags again.")
@@ -293,7 +287,8 @@ def count_instances(
     count = max(int(numbers.max(initial=-1)) + 1, expected)
     if len(present) < count:
         gap = int(np.argmin(np.append(present, -1) == np.arange(len(present) + 1)))
-        raise BagDataError(empty_bag_message(gap if ids is None or gap >= len(ids) else ids[gap], source))
+        names = [] if ids is None else id_array(ids, source).tolist()
+        raise BagDataError(empty_bag_message(names[gap] if gap < len(names) else gap, source))
     return np.bincount(numbers, minlength=count)
 
 
