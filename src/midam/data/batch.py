@@ -3,6 +3,7 @@
 `BagDataset` and `BalancedBags` are for any torch loop.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -92,7 +93,9 @@ class InstanceReader:
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
         self.waited_s = 0.0
         stored, on_gpu = on_disk(self._array), self.device.type == "cuda"
-        needed = _bytes(bags, widened=self.transforms)
+        # Of a store these bags alone are kept, since it may hold more; what a transform returns is float32 at least.
+        number_bytes = max(self._array.itemsize, 4 if self.transforms else 1)
+        needed = (bags.num_instances if stored else len(self._array)) * math.prod(bags.instance_shape) * number_bytes
         if resident is None:
             resident = 2 * needed < torch.cuda.mem_get_info(self.device)[0] if on_gpu else not stored
         elif resident and (stored or on_gpu):
@@ -168,13 +171,6 @@ class InstanceReader:
             whole[filled : filled + len(part)] = part
             filled += len(part)
         return whole
-
-
-def _bytes(bags: Bags, *, widened: bool) -> int:
-    """Return the bytes of the kept instances: of these bags alone on disk, of the whole array in memory."""
-    count = bags.num_instances if on_disk(bags.instances) else len(bags.instances)
-    width = max(bags.instances.itemsize, 4 if widened else 1) * int(np.prod(bags.instance_shape, dtype=np.int64))
-    return count * width
 
 
 @dataclass(frozen=True)

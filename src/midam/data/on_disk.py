@@ -129,7 +129,7 @@ class Rows(ABC):
 
 
 class RowFile(Rows):
-    """Instances in one flat file, row after row; a file that is too short or changes once opened is refused.
+    """Instances in one flat file, row after row; a file that changes once it is opened is refused.
 
     Parameters
     ----------
@@ -172,11 +172,7 @@ class RowFile(Rows):
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
         self.reads, self.offset = reads, offset
-        status = self.path.stat()
-        size, needed = status.st_size, offset + self.nbytes
-        if size < needed:
-            raise BagDataError(f"Expected {needed} bytes, got {size} (in {path}); write the truncated file again.")
-        self._stamp = stamp_of(status) if stamp is None else stamp
+        self._stamp = stamp_of(self.path.stat()) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
         )

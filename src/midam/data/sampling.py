@@ -6,7 +6,7 @@ Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ def uniform_slots(
     return slots.reshape(*shape, num_instances), mask.reshape(*shape, num_instances)
 
 
-_PURPOSE_SLOTS = 2
+_PURPOSE_SLOTS = 2  # bags of a class have its label, bags of a stratum a larger number
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,16 +104,14 @@ class EpochPlan:
     bags: torch.Tensor  # int64 [T, K], positions of the bags
     slots: torch.Tensor | None  # int64 [T, K, B], ascending positions in the bag, 0 where masked; None: whole bags
     mask: torch.Tensor | None  # bool [T, K, B], True where an instance was drawn; None: whole bags
-    num_positive: int  # of a step
 
     def __len__(self) -> int:
         return len(self.bags)
 
     def part(self, select: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
         """Return the plan of some bags of each step: `select` takes their values from those of all, [T, K, ...]."""
-        columns = {name: getattr(self, name) for name in ("bags", "slots", "mask")}
-        parts: dict[str, Any] = {name: None if x is None else select(x).contiguous() for name, x in columns.items()}
-        return replace(self, **parts)
+        slots, mask = (None if x is None else select(x).contiguous() for x in (self.slots, self.mask))
+        return EpochPlan(select(self.bags).contiguous(), slots, mask)
 
 
 class Sampler(ABC):
@@ -189,7 +187,7 @@ class Sampler(ABC):
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             slots, mask = map(torch.from_numpy, uniform_slots(self._sizes[bags], self._width, rng))
         self._epoch += 1
-        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive)
+        return EpochPlan(torch.from_numpy(bags), slots, mask)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to resume from: epoch, turn, and queue and number of shuffles of each class or stratum."""
