@@ -479,13 +479,11 @@ class Bags:
             chunk = self.instances[first:last]
             good = validate.usable(chunk) | (np.isnan(chunk) if missing else False)
             for row in np.flatnonzero(~good.reshape(len(chunk), -1).all(axis=1))[:1].tolist():
-                place = np.searchsorted(starts, first + row, side="right") - 1
-                at, where = (
-                    slice(first + row - int(starts[place]), None),
-                    f"{self.source}, bag {self.ids[order[place]]}",
-                )
+                bag = order[np.searchsorted(starts, first + row, side="right") - 1]
+                at, where = first + row - int(self.starts[bag]), f"{self.source}, bag {self.ids[bag]}"
                 rows = chunk[row : row + 1]
-                validate.refuse_not_finite(np.where(np.isnan(rows), 0, rows) if missing else rows, at, where)
+                rows = np.where(np.isnan(rows), 0, rows) if missing else rows
+                validate.refuse_not_finite(rows, slice(at, None), where)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of the content and of what is known of each bag, such as its label, group and split.

@@ -207,14 +207,13 @@ def label_array(
     check_length(array, len(ids), "label", source)
     if array.dtype.kind in "biu" and not ((array != 0) & (array != 1)).any():
         return array.astype(np.int64)
-    codes: dict[Any, int] = {0: 0, 1: 1}
-    if classes is not None:
-        codes |= {name: code for code, name in enumerate(classes) if isinstance(name, str)}
+    words = {name: code for code, name in enumerate(classes or ()) if isinstance(name, str)}
+    codes: dict[Any, int] = {0: 0, 1: 1, **words}
     entries = name_array(array, source).tolist() if array.dtype.kind in "US" else array.tolist()
     coded = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in entries]
     if -1 in coded:
         first = coded.index(-1)
-        wanted = "0 or 1" if len(codes) == 2 else " or ".join(repr(name) for name in classes or ())
+        wanted = " or ".join(map(repr, words)) or "0 or 1"
         got = f"{array.tolist()[first]!r} (in {source}, bag {ids[first]})"
         raise BagDataError(f"Expected labels {wanted}, got {got}; name others with `classes=(NEGATIVE, POSITIVE)`.")
     return np.array(coded, dtype=np.int64)
