@@ -395,7 +395,7 @@ class Bags:
             changes = {**changes, "classes": None}
         if not {"sizes", "ids"}.isdisjoint(changes):  # all other fields depend on them
             changes = {**facts, **changes}
-        rows = getattr(changes.get("ids"), "index", None)  # a Series of the table that the other Series are from
+        rows: Any = getattr(changes.get("ids"), "index", None)  # a Series of the table that the other Series are from
         facts.update(changes)
         for name, form in _FORMS.items():
             value = facts[name]
