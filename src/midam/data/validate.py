@@ -186,7 +186,7 @@ def _plain(names: NDArray[np.str_]) -> bool:
 def text_array(values: ArrayLike) -> NDArray[np.object_]:
     """Return texts as str objects [n]: a long one does not widen the others, and equal ones can share memory."""
     texts = np.array(values, dtype=object)
-    texts.flat = [text_of(text) if isinstance(text, bytes) else str(text) for text in texts.flat]
+    texts.reshape(-1)[:] = [text_of(text) if isinstance(text, bytes) else str(text) for text in texts.flat]
     return texts
 
 
