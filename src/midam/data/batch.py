@@ -398,8 +398,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
         shapes = [tuple(shape[1:]) for _, shape in known if shape is not None]
-        odd = next((i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]), None)
-        if odd is not None:
+        for odd in [i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]][:1]:
             got = f"{list(shapes[0])} and {list(shapes[odd])} (in bag {odd})"
             raise BagDataError(f"Expected bags [n, ...] whose instances have one shape, got {got}; give one row each.")
 
@@ -429,12 +428,10 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         instances = bag[rows]
         x = instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
         if x.is_floating_point():
-            known = x.abs() <= MOST  # not NaN either
-            if not known.all():
-                got = f"{x[~known][0].item():g} (in bag {index})"
+            for wrong in x[~(x.abs() <= MOST)].tolist()[:1]:  # not NaN either
+                got = f"{wrong:g} (in bag {index})"
                 raise BagDataError(f"Expected finite numbers of at most 2^64, got {got}; fill missing values.")
-            x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
-        return x
+        return x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
 
 
 class BalancedBags(TorchSampler[list[int]]):
