@@ -57,18 +57,9 @@ def finish_store(
     """Write the bag table and the description of a store whose instances are written: bags of one size."""
     sizes, labels = np.full(len(ids), size, dtype=np.int64), np.arange(len(ids)) % 2
     bags = Bags(facts.open(folder / INSTANCES, "pread"), sizes=sizes, ids=ids, labels=labels, source=source)
-    table = table_bytes(bags, digests, [])
+    table = table_bytes(bags, digests)
     write_bytes(folder / TABLE, table)
-    about = Description(
-        instances=facts,
-        coords=None,
-        table=hashlib.sha256(table).hexdigest(),
-        labels=None,
-        feature_names=None,
-        source=source,
-        cut=None,
-    )
-    write_text(folder / DESCRIPTION, about.to_json())
+    write_text(folder / DESCRIPTION, Description.of(bags, table, None).to_json())
     return folder
 
 

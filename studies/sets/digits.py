@@ -1,10 +1,14 @@
 """Bags of handwritten digits with other labels than ``digits`` of midam: a class of ten, and several labels."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.datasets import load_digits
 
 from midam.data.bags import Bags
-from midam.data.digits import bags_of_digits, digit_bags, digit_images, split_rows
+from midam.data.digits import digit_bags
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import SPLITS
 
@@ -47,9 +51,30 @@ def label_bags() -> Bags:
 DRAWN = {"digits": digit_bags, "digits-classes": class_bags, "digits-labels": label_bags}
 
 
+def digit_images(seed: int) -> tuple[NDArray[np.float32], Rows, np.random.Generator]:
+    """Return images [1797, 64] in [0, 1], the digit of each, and the random generator of a seed."""
+    digits = load_digits()
+    rng = np.random.Generator(np.random.Philox(seed))
+    return (digits.data / 16).astype(np.float32), digits.target.astype(np.int64), rng
+
+
+def bags_of_digits(
+    name: str, images: NDArray[np.float32], members: list[Rows], counts: Mapping[str, int], **labels: Any
+) -> Bags:
+    """Return bags of these rows of the images, split after split."""
+    return Bags.from_list(
+        [images[rows] for rows in members],
+        ids=[f"{split}-{number:04d}" for split in SPLITS for number in range(counts[split])],
+        splits=np.repeat(SPLITS, [counts[split] for split in SPLITS]),
+        source=name,
+        **labels,
+    )
+
+
 def _parts_by_digit(digits: Rows, rng: np.random.Generator) -> list[Rows]:
     """Return the rows of the three splits, with similar shares of each digit."""
-    by_digit = [split_rows(rng.permutation(np.flatnonzero(digits == digit)), _SHARES) for digit in range(_TEN)]
+    shuffled = [rng.permutation(np.flatnonzero(digits == digit)) for digit in range(_TEN)]
+    by_digit = [np.split(rows, (np.cumsum(_SHARES[:2]) * len(rows)).astype(np.int64)) for rows in shuffled]
     return [np.concatenate(part) for part in zip(*by_digit, strict=True)]
 
 

@@ -5,13 +5,12 @@ from operator import itemgetter
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import cdist
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from midam.data.bags import Bags
-from midam.data.statistics import flat_bags
 from midam.methods.baselines import best_model, kernel_machines, median_gamma
 from midam.methods.inner_folds import inner_folds
 from midam.methods.method import Baseline, Scores
@@ -30,9 +29,14 @@ def standardized_tensors(bags: Bags, trial: Trial) -> list[list[torch.Tensor]]:
 
 def standardized_bags(bags: Bags, trial: Trial) -> tuple[list[Scores], list[Scores]]:
     """Return training and scored bags as rows, standardized by the training instances."""
-    rows = list(flat_bags(bags, trial.train))
+    rows = _flat_bags(bags, trial.train)
     scaler = StandardScaler().fit(np.concatenate(rows))
-    return [scaler.transform(x) for x in rows], [scaler.transform(x) for x in flat_bags(bags, trial.score)]
+    return [scaler.transform(x) for x in rows], [scaler.transform(x) for x in _flat_bags(bags, trial.score)]
+
+
+def _flat_bags(bags: Bags, index: NDArray[np.int64]) -> list[Scores]:
+    """Return the instances of each bag as float64 rows [n_i, D]."""
+    return [np.asarray(bags[i], dtype=np.float64).reshape(int(bags.sizes[i]), -1) for i in index]
 
 
 class SetKernelSVM(Baseline):

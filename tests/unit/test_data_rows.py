@@ -73,8 +73,8 @@ def test_never_an_array_by_accident(rows):
 
 def test_a_short_file(tmp_path):
     (tmp_path / "rows").write_bytes(b"123")
-    with pytest.raises(BagDataError, match="truncated"):
-        RowFile(tmp_path / "rows", shape=(1, 1), dtype="<f4")
+    with pytest.raises(BagDataError, match="Expected more bytes at 3, got the end"):
+        RowFile(tmp_path / "rows", shape=(1, 1), dtype="<f4", reads="pread").take([0])
 
 
 def test_bags_on_disk_are_the_bags_in_memory(rows, array):
@@ -110,7 +110,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(rows, tmp_path, change)
         path.write_bytes(bytes(path.stat().st_size))
         os.utime(path, ns=(1, 1))  # a clock of the file system may be coarse
     for read in (lambda: rows.take([400, 3]), lambda: rows.read(0, 500), lambda: pickle.loads(copy).take([400])):
-        with pytest.raises(BagDataError, match=r"truncated|a changed one"):
+        with pytest.raises(BagDataError, match="a changed one"):
             read()
 
 

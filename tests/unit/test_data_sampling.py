@@ -40,7 +40,7 @@ def test_layout_distinct_bags_and_even_visits(bags, batch, epochs, seed):
         plan = sampler.epoch()
         steps = -(-(positives + negatives) // (num_positive + num_negative))
         assert len(plan) == sampler.steps_per_epoch == steps
-        assert plan.num_positive == num_positive
+        assert sampler.num_positive == num_positive
         assert (plan.bags[:, :num_positive] < positives).all()
         assert (plan.bags[:, num_positive:] >= positives).all()
         assert all(len(set(row)) == len(row) for row in plan.bags.tolist())

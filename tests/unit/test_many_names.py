@@ -42,12 +42,12 @@ def test_names_that_are_no_names_are_refused_wherever_they_stand(names, said):
         bags_named(names)
 
 
-def test_digests_are_bytes_or_hexadecimal_digits():
+def test_digests_are_bytes():
     bags = bags_named(["a", "b"])
     known = bag_digests(bags)
-    assert bag_digests(bags.replace(digests=known)) == known
+    assert bag_digests(bags.replace(digests=bags.digests.copy())) == known
     assert bag_digests(bags.subset([1])) == known[1:]
-    for wrong in (["ab", "cd"], ["x" * 64] * 2, [1, 2], np.zeros((2, 31), np.uint8), known[:1]):
+    for wrong in (known, [1, 2], np.zeros((2, 31), np.uint8), bags.digests[:1]):
         with pytest.raises(BagDataError, match="digest"):
             bags.replace(digests=wrong)
 

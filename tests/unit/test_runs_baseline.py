@@ -7,7 +7,8 @@ import pytest
 from tests.trainings import witness_bags
 
 from midam.data.bags import Bags
-from midam.data.statistics import STATISTICS, bag_statistics
+from midam.data.statistics import bag_statistics
+from midam.evaluate.metrics import auroc
 from midam.report.words import baseline_notes, result_words, verdict
 from midam.runs.baseline import held_out_scores, train_baseline, usual_baseline
 from midam.runs.data import SplitBags
@@ -100,7 +101,8 @@ def test_statistics_of_large_bags_are_streamed_to_the_same_bits(width, dtype):
     rows = rng.normal(3, 2, size=(max(3, 600_000 // width), width)).astype(dtype)
     bags = Bags.from_list([rows[:2], rows, rows[:1]])
     names = ("mean", "min", "max", "std", "size")
-    expected = [np.concatenate([STATISTICS[name](x.astype(np.float64)) for name in names]) for x in (rows, rows[:2])]
+    doubles = [x.astype(np.float64) for x in (rows, rows[:2])]
+    expected = [np.concatenate([x.mean(0), x.min(0), x.max(0), x.std(0), [len(x)]]) for x in doubles]
     assert np.array_equal(bag_statistics(bags, np.array([1, 0]), names), expected)
     median = np.median(rows.astype(np.float64), axis=0)
     assert np.array_equal(bag_statistics(bags, np.array([1]), ["median"])[0], median)

@@ -17,7 +17,6 @@ BY_SHAPE = ("encoder", "optimizer", "lr", "members", "center_start", "clip", "ch
 # there are no settings.
 OTHERS = {
     ("stratified_folds", "folds"),
-    ("strata_folds", "folds"),
     ("NoisyAndPooling", "threshold"),
     ("MinMaxAUCLoss", "center_start"),
     *((name, "folds") for name in ("MIDAMClassifier", "MIDAMRanker", "MIDAMSurvival")),  # one training a fit

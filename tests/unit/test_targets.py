@@ -7,7 +7,7 @@ from tests.trainings import outcome_bags
 
 from midam.data.bags import Bags
 from midam.data.sampling import StrataSampler
-from midam.data.splits import split_strata, strata_folds
+from midam.data.splits import split_strata, stratified_folds
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError
 from midam.functional.pairs import comparable
@@ -89,7 +89,7 @@ def test_splits_and_folds_spread_the_strata_and_keep_groups():
     for name, share in (("train", 0.6), ("val", 0.2), ("test", 0.2)):
         shares = np.bincount(strata[splits == name], minlength=4) / np.bincount(strata)
         np.testing.assert_allclose(shares, share, atol=0.03)
-    folds = strata_folds(strata, folds=5, seed=1)
+    folds = stratified_folds(strata, folds=5, seed=1, binary=False)
     assert all(np.ptp(np.bincount(folds[strata == code])) <= 1 for code in range(4))
     with pytest.raises(BagDataError, match="at least 3 bags"):
         split_strata([0, 1])

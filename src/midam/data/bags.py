@@ -1,5 +1,6 @@
 """Bags of instances: all bags of a data set share one flat array of instances, in memory or on disk."""
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from midam.data import validate
 from midam.data.covariates import Column, Covariates
-from midam.data.digests import fingerprint
+from midam.data.digests import bag_digests, facts_of
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
@@ -61,8 +62,9 @@ class FrameOptions(TypedDict, total=False):
     classes: Sequence[ClassName] | None
 
 
-_PER_BAG = ("ids", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
-_SELECTED = ("starts", "sizes", "labels", "outcome", "covariates", *_PER_BAG)
+# Arrays with a value for each bag; a subset takes its part of them, and of those in `_SELECTED`.
+_BY_BAG = ("labels", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
+_SELECTED = ("starts", "sizes", "ids", "outcome", "covariates", *_BY_BAG)
 _LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "feature_names", "columns"}
 
 
@@ -105,8 +107,7 @@ class Bags:
         Known labels of the instances: 1 for one that makes its bag positive, 0 for another, NaN if unknown; float32.
         They evaluate scores of instances and explanations, and are never used in training.
     digests : array of uint8, shape [N, 32], optional
-        Known SHA-256 of each bag's content, see `bag_digests`. Strings of hexadecimal digits, shape [N], are accepted
-        too.
+        Known SHA-256 of each bag's content, see `bag_digests`.
     sources : array of str, shape [N], optional
         File or files that each bag was read from.
     feature_names : sequence of str, optional
@@ -203,11 +204,10 @@ class Bags:
         if X.ndim == 0 or len(X) != len(numbers):
             got = f"{len(numbers)} for instances {X.shape} (in {source})"
             raise BagDataError(f"Expected one bag number for each instance, got {got}; give both the same length.")
-        ids, outcome = fields.get("ids"), fields.get("outcome")
-        names = None if ids is None else validate.id_array(ids, source)
+        outcome = fields.get("outcome")
         values = outcome.values if y is None and outcome is not None else y
         expected = 0 if values is None else len(np.atleast_1d(np.asarray(values)))
-        sizes = validate.count_instances(numbers, expected, names, source)
+        sizes = validate.count_instances(numbers, expected, fields.get("ids"), source)
         arrays = {name: fields.get(name) for name in ("coords", "instance_labels")}
         parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
         if np.any(np.diff(numbers) < 0):
@@ -216,7 +216,7 @@ class Bags:
             # The constructor refuses parts of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
         labels: dict[str, Any] = {} if y is None else {"labels": y}
-        bags = cls(X, sizes=sizes, source=source, **{**fields, "ids": names, **labels, **parts})
+        bags = cls(X, sizes=sizes, source=source, **{**fields, **labels, **parts})
         bags.check(missing=missing)
         if source == "memory":  # the readers of files warn themselves
             warn_of_alike_names(bags)
@@ -251,14 +251,12 @@ class Bags:
         fields.setdefault("feature_names", first)
         ids, coords = fields.get("ids"), fields.get("coords")
         names = validate.id_array(np.arange(len(parts)) if ids is None else ids, source)
-        instances = validate.concatenate(parts, names, "instances", source)
-        sizes = np.array([len(p) for p in parts], dtype=np.int64)
+        instances, sizes = validate.concatenate(parts, names, "instances", source), [len(part) for part in parts]
         if coords is not None:
             rows = [validate.as_array(part) for part in coords]
-            if [len(c) for c in rows] != sizes.tolist():
+            if [len(part) for part in rows] != sizes:
                 raise BagDataError(f"Expected one row of coordinates for each instance, got others (in {source}).")
             fields["coords"] = validate.concatenate(rows, names, "coordinates", source)
-        fields["ids"] = names if ids is None else ids
         bags = cls(instances, sizes=sizes, source=source, **{"labels": labels, **fields})
         bags.check(missing=missing)
         warn_of_alike_names(bags)
@@ -386,26 +384,36 @@ class Bags:
         vars(bags).update(vars(self), **changes)
         return bags
 
-    def _take(self, fields: Mapping[str, Any]) -> None:
-        """Set parameters to values in their form, and check all that depend on them."""
-        outcome = fields.get("outcome")
+    def _take(self, changes: Mapping[str, Any]) -> None:
+        """Set parameters to values in their form; refuse those that do not fit together."""
+        facts, outcome = vars(self), changes.get("outcome")
         if outcome is not None and outcome.target == "binary":
             names = None if outcome.names == ("0", "1") else outcome.names
             labels = outcome.values[:, 0].astype(np.int64)
-            fields = {**fields, "labels": labels, "classes": names, "outcome": None}
+            changes = {**changes, "labels": labels, "classes": names, "outcome": None}
         elif outcome is not None:
-            fields = {**fields, "classes": None}
-        facts = vars(self)
-        facts.update(fields)
-        rows = getattr(fields.get("ids"), "index", None)  # a Series of the table that the other Series are from
+            changes = {**changes, "classes": None}
+        if not {"sizes", "ids"}.isdisjoint(changes):  # all other fields depend on them
+            changes = {**facts, **changes}
+        rows: Any = getattr(changes.get("ids"), "index", None)  # a Series of the table that the other Series are from
+        facts.update(changes)
         for name, form in _FORMS.items():
-            if name in fields and (facts[name] is not None or name in ("starts", "ids")):
-                value = facts[name]
-                alike = rows is not None and hasattr(rows, "equals") and rows.equals(getattr(value, "index", None))
-                if not alike and (name == "labels" or name in _PER_BAG[1:]):
-                    value = validate.in_bag_order(value, self.ids, name[:-1])
-                facts[name] = form(value, self)
-        self._check(fields.keys())
+            value = facts[name]
+            if name not in changes or (value is None and name not in ("starts", "ids")):
+                continue
+            alike = hasattr(rows, "equals") and rows.equals(getattr(value, "index", None))
+            if name in _BY_BAG and not alike:
+                value = validate.in_bag_order(value, self.ids, name[:-1])
+            facts[name] = column = form(value, self)
+            if name in _BY_BAG:
+                validate.check_length(column[:, 0] if name == "digests" else column, len(self), name[:-1], self.source)
+        if not _LAYOUT.isdisjoint(changes):
+            self._check_layout()
+        if self.outcome is not None and self.labels is not None:
+            raise BagDataError(f"Expected labels or an outcome, got both (in {self.source}); leave one out.")
+        if self.outcome is not None and self.weights is not None:
+            got = f"{self.outcome.target} (in {self.source})"
+            raise BagDataError(f"Expected two classes with weights, got {got}; leave them out.")
 
     def where_split(self, name: str) -> NDArray[np.int64]:
         """Return the positions of the bags of a split ("train", "val" or "test"), ascending; for `subset`."""
@@ -448,82 +456,73 @@ class Bags:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
 
-    def _check(self, changed: Collection[str]) -> None:
-        """Refuse parameters that do not fit together; only the `changed` ones are checked."""
-        ids, source = self.ids, self.source
-        if not {"sizes", "ids"}.isdisjoint(changed):
-            changed = vars(self).keys()
-        if not _LAYOUT.isdisjoint(changed):
-            sound = isinstance(self.instances, np.ndarray | Rows)
-            validate.check_rows(self.instances, self.coords, source, sound=sound)
-            validate.check_layout(self.starts, self.sizes, ids, len(self.instances), source)
-            if self.instance_labels is not None:
-                validate.check_instance_labels(self.instance_labels, len(self.instances), source)
-            if self.feature_names is not None:
-                validate.check_feature_names(self.feature_names, self.instances.shape[-1], source)
-            if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
-                raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
-        for name in ("labels", *_PER_BAG):
-            if name in changed and (column := getattr(self, name)) is not None:
-                validate.check_length(column[:, 0] if name == "digests" else column, len(ids), name[:-1], source)
-        if self.splits is not None and "splits" in changed:
-            validate.check_splits(self.splits, ids, source)
-        if self.outcome is not None and not {"outcome", "labels", "weights"}.isdisjoint(changed):
-            if self.labels is not None:
-                raise BagDataError(f"Expected labels or an outcome, got both (in {source}); leave one out.")
-            if self.weights is not None:
-                target = self.outcome.target
-                raise BagDataError(f"Expected two classes with weights, got {target} (in {source}); leave them out.")
-            self.outcome.check(ids, source)
-        if self.covariates is not None and "covariates" in changed:
-            self.covariates.check(ids, source)
+    def _check_layout(self) -> None:
+        """Refuse instances, and what belongs to them, that do not fit together."""
+        instances, source = self.instances, self.source
+        validate.check_rows(instances, self.coords, source, sound=isinstance(instances, np.ndarray | Rows))
+        validate.check_layout(self.starts, self.sizes, self.ids, len(instances), source)
+        if self.instance_labels is not None and self.instance_labels.shape != (len(instances),):
+            got = f"shape {self.instance_labels.shape} (in {source})"
+            raise BagDataError(f"Expected instance labels [{len(instances)}], got {got}; give them all.")
+        if self.feature_names is not None:
+            validate.check_feature_names(self.feature_names, instances.shape[-1], source)
+        if self.columns is not None and tuple(column.name for column in self.columns) != self.feature_names:
+            raise BagDataError(f"Expected `columns` named as the features, got others (in {source}); rename them.")
 
     def check(self, *, missing: bool = False) -> None:
         """Read the bags by chunks; refuse values beyond 1.8e19 and, unless values may be `missing`, NaN."""
         if self.instances.dtype.kind != "f" and self.instances.dtype != np.uint64:
             return
         order = np.argsort(self.starts, kind="stable")
-        for first, last in validate.row_chunks(self.instances, self.starts[order], self.sizes[order]):
+        starts = self.starts[order]
+        for first, last in validate.row_chunks(self.instances, starts, self.sizes[order]):
             chunk = self.instances[first:last]
-            if missing:
-                chunk = np.nan_to_num(chunk, nan=0.0, posinf=np.inf, neginf=-np.inf)
-            good = validate.usable(chunk.reshape(len(chunk), -1)).all(axis=1)
-            if not good.all():
-                row = int(np.argmin(good))
-                bag = order[np.searchsorted(self.starts[order], first + row, side="right") - 1]
-                at = first + row - int(self.starts[bag])
-                validate.refuse_not_finite(chunk[row:], slice(at, None), f"{self.source}, bag {self.ids[bag]}")
+            good = validate.usable(chunk) | (np.isnan(chunk) if missing else False)
+            for row in np.flatnonzero(~good.reshape(len(chunk), -1).all(axis=1))[:1].tolist():
+                bag = order[np.searchsorted(starts, first + row, side="right") - 1]
+                at, where = first + row - int(self.starts[bag]), f"{self.source}, bag {self.ids[bag]}"
+                rows = chunk[row : row + 1]
+                rows = np.where(np.isnan(rows), 0, rows) if missing else rows
+                validate.refuse_not_finite(rows, slice(at, None), where)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of the content and of what is known of each bag, such as its label, group and split.
 
         Bags with the same values have the same fingerprint, in memory or on disk.
         """
-        return fingerprint(self)
+        known = json.dumps(facts_of(self, bag_digests(self)))
+        return hashlib.sha256(known.encode()).hexdigest()
 
 
 def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:
     return np.cumsum(bags.sizes) - bags.sizes if starts is None else validate.int_array(starts, "starts", bags.source)
 
 
+def _outcome(outcome: TargetLabels, bags: Bags) -> TargetLabels:
+    outcome.check(bags.ids, bags.source)
+    return outcome
+
+
 def _covariates(covariates: Covariates | Mapping[str, ArrayLike], bags: Bags) -> Covariates:
-    if isinstance(covariates, Covariates):
-        return covariates
-    columns = {name: validate.in_bag_order(values, bags.ids, name) for name, values in covariates.items()}
-    return Covariates.of(columns, source=bags.source)
+    if not isinstance(covariates, Covariates):
+        columns = {name: validate.in_bag_order(values, bags.ids, name) for name, values in covariates.items()}
+        covariates = Covariates.of(columns, source=bags.source)
+    covariates.check(bags.ids, bags.source)
+    return covariates
 
 
 # Each makes a parameter of `Bags` what their attribute holds; the later ones may use the earlier ones.
 _FORMS: dict[str, Callable[[Any, Bags], Any]] = {
     "sizes": lambda sizes, bags: validate.int_array(sizes, "sizes", bags.source),
     "starts": _starts,
-    "ids": lambda ids, bags: validate.id_array(np.arange(len(bags.sizes)) if ids is None else ids, bags.source),
+    "ids": lambda ids, bags: validate.id_array(np.arange(len(bags)) if ids is None else ids, bags.source),
     "classes": lambda names, bags: validate.class_names(names, bags.source),
     "labels": lambda labels, bags: validate.label_array(labels, bags.ids, bags.source, classes=bags.classes),
+    "outcome": _outcome,
     "covariates": _covariates,
     "groups": lambda groups, bags: validate.group_array(groups, bags.ids, bags.source),
     "sites": lambda sites, bags: validate.site_array(sites, bags.source),
-    "splits": lambda splits, bags: validate.name_array(splits, bags.source),
+    "splits": lambda splits, bags: validate.split_array(splits, bags.ids, bags.source),
     "weights": lambda weights, bags: validate.weight_array(weights, bags.source),
     "instance_labels": lambda labels, bags: validate.instance_label_array(labels, len(bags.instances), bags.source),
     "digests": lambda digests, bags: validate.digest_array(digests, bags.source),

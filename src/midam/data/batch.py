@@ -3,6 +3,7 @@
 `BagDataset` and `BalancedBags` are for any torch loop.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,6 @@ from midam.process_group import Ranks
 _WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64, "f12": np.float64}
 Extra = TypeVar("Extra")
 
-_ROWS_AT_A_TIME = 65536
 _WORKERS_ON_DISK = 2
 
 
@@ -92,19 +92,17 @@ class InstanceReader:
         self.starts, self.sizes = torch.from_numpy(bags.starts), torch.from_numpy(bags.sizes)
         self.workers = (_WORKERS_ON_DISK if on_disk(self._array) else 0) if workers is None else workers
         self.waited_s = 0.0
-        self.all: Tensor | None = None
-        if resident is None and self.device.type == "cuda":
-            resident = 2 * _bytes(bags, widened=transform is not None) < torch.cuda.mem_get_info(self.device)[0]
-        elif resident is None:
-            resident = not on_disk(self._array)
-        elif resident and (on_disk(self._array) or self.device.type == "cuda"):
-            require_memory(_bytes(bags, widened=transform is not None), device=self.device, source=bags.source)
-        if resident and on_disk(self._array):
-            # A store may hold more bags: keep only these, one after the other.
-            self.all = self._loaded(bags)
+        stored, on_gpu = on_disk(self._array), self.device.type == "cuda"
+        # Of a store these bags alone are kept, since it may hold more; what a transform returns is float32 at least.
+        number_bytes = max(self._array.itemsize, 4 if self.transforms else 1)
+        needed = (bags.num_instances if stored else len(self._array)) * math.prod(bags.instance_shape) * number_bytes
+        if resident is None:
+            resident = 2 * needed < torch.cuda.mem_get_info(self.device)[0] if on_gpu else not stored
+        elif resident and (stored or on_gpu):
+            require_memory(needed, device=self.device, source=bags.source)
+        self.all: Tensor | None = self._loaded(bags) if resident else None
+        if resident and stored:
             self.starts = torch.cumsum(self.sizes, 0) - self.sizes
-        elif resident:
-            self.all = self._transformed(np.ascontiguousarray(self._array[:]))
 
     def holds(self, bags: Bags) -> bool:
         """Return whether this reader keeps the instances of `bags` in memory."""
@@ -159,28 +157,20 @@ class InstanceReader:
         return self._transform(x.to(self.device, non_blocking=True))
 
     @torch.no_grad()
-    def _transformed(self, array: NDArray[Any]) -> Tensor:
-        x = instance_tensor(array).to(self.device)
-        parts = [self._transform(part) for part in torch.split(x, _ROWS_AT_A_TIME)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    @torch.no_grad()
     def _loaded(self, bags: Bags) -> Tensor | None:
+        """Return all instances in memory, or those of these bags alone of a store, one after the other."""
         whole: Tensor | None = None
-        filled = 0
-        for first, last in row_chunks(bags.instances, bags.starts, bags.sizes):
-            part = self._transform(instance_tensor(np.array(bags.instances[first:last])).to(self.device))
-            whole = part.new_empty((bags.num_instances, *part.shape[1:])) if whole is None else whole
+        filled, starts, sizes = 0, bags.starts, bags.sizes
+        if not on_disk(self._array):
+            if not self.transforms:
+                return instance_tensor(np.asarray(self._array)).to(self.device)
+            starts, sizes = np.array([0]), np.array([len(self._array)])
+        for first, last in row_chunks(self._array, starts, sizes):
+            part = self._transform(instance_tensor(np.array(self._array[first:last])).to(self.device))
+            whole = part.new_empty((int(sizes.sum()), *part.shape[1:])) if whole is None else whole
             whole[filled : filled + len(part)] = part
             filled += len(part)
         return whole
-
-
-def _bytes(bags: Bags, *, widened: bool) -> int:
-    """Return the bytes of the kept instances: of these bags alone on disk, of the whole array in memory."""
-    count = bags.num_instances if on_disk(bags.instances) else len(bags.instances)
-    width = max(bags.instances.itemsize, 4 if widened else 1) * int(np.prod(bags.instance_shape, dtype=np.int64))
-    return count * width
 
 
 @dataclass(frozen=True)
@@ -285,23 +275,18 @@ def sampled_batches(
     class, if any, are on the reader's device. With several processes (`ranks`), each gets a part of the bags of each
     step and reads only the instances of its part.
     """
-    plan = sampler.epoch()
-    class_weights, every = _class_weights(plan, labels, weights), _steps(plan, labels, ranks)
-    if ranks is not None:
-        plan = plan.part(lambda x: ranks.own(x, dim=1))
+    plan, labels, covariates, class_weights, steps = _epoch(sampler, labels, covariates, weights=weights, ranks=ranks)
     if plan.slots is None or plan.mask is None:
         raise ConfigError("Expected a sampler of instances, got a sampler of whole bags; give it num_instances.")
     sizes, device = reader.sizes[plan.bags], reader.device
     positions = reader.starts[plan.bags].unsqueeze(-1) + plan.slots
     index, counts = plan.bags.to(device), sizes.to(device, labels.dtype)
-    of_steps, small = labels[index], bool((sizes <= plan.slots.shape[-1]).any())
-    mask = None if plan.mask.all() else plan.mask.to(device)
-    optional = (mask, None if covariates is None else covariates[index])
+    small = bool((sizes <= plan.slots.shape[-1]).any())
+    optional = (None if plan.mask.all() else plan.mask.to(device), covariates)
     with closing(reader.stream(zip(positions.flatten(1).unbind(), range(len(plan))))) as read:
         for _, at, x in read:
-            batch_mask, values = (None if part is None else part[at] for part in optional)
-            bags = index[at], of_steps[at], counts[at]
-            yield SampledBatch(x, *bags, batch_mask, class_weights[at], small, values, every[at])
+            mask, values = (None if part is None else part[at] for part in optional)
+            yield SampledBatch(x, index[at], labels[at], counts[at], mask, class_weights[at], small, values, steps[at])
 
 
 def whole_batches(
@@ -314,30 +299,32 @@ def whole_batches(
     ranks: Ranks | None = None,
 ) -> Generator[WholeBatch, None, None]:
     """Yield one epoch of whole batches, as `sampled_batches` with a sampler made without `num_instances`."""
+    plan, labels, covariates, class_weights, steps = _epoch(sampler, labels, covariates, weights=weights, ranks=ranks)
+    for at, bags in enumerate(plan.bags):
+        values = None if covariates is None else covariates[at]
+        yield WholeBatch(reader, bags, labels[at], class_weights[at], values, steps[at])
+
+
+def _epoch(
+    sampler: Sampler, labels: Tensor, covariates: Tensor | None, *, weights: Tensor | None, ranks: Ranks | None
+) -> tuple[EpochPlan, Tensor, Tensor | None, Sequence[ClassWeights | None], Sequence[Step | None]]:
+    """Draw an epoch of T steps of K bags; return this process's part of the plan, and what is known of its bags.
+
+    These are labels [T, K] or [T, K, L], covariates [T, K, P], the class weights of each step, None for labels
+    [N, L], and all its bags, None for a single process.
+    """
     plan = sampler.epoch()
-    of_steps = zip(_class_weights(plan, labels, weights), _steps(plan, labels, ranks))
-    for bags, (class_weights, step) in zip(plan.bags, of_steps):
-        rank_bags = bags if ranks is None else ranks.own(bags)
-        index = rank_bags.to(reader.device)
-        values = None if covariates is None else covariates[index]
-        yield WholeBatch(reader, rank_bags, labels[index], class_weights, values, step)
-
-
-def _steps(plan: EpochPlan, labels: Tensor, ranks: Ranks | None) -> list[Step] | list[None]:
-    """Return all bags of each step of an epoch; a list of None for a single process."""
-    if ranks is None:
-        return [None] * len(plan)
     index = plan.bags.to(labels.device)
-    return [Step(*pair) for pair in zip(index.unbind(), labels[index].unbind())]
-
-
-def _class_weights(plan: EpochPlan, labels: Tensor, weights: Tensor | None) -> Sequence[ClassWeights | None]:
-    """Return the class weights of each batch of an epoch, which all have one layout; None for labels [N, L]."""
-    if labels.ndim > 1:
-        return [None] * len(plan)
-    index = plan.bags.to(labels.device)
-    alike = objectives.class_weights(labels[index[0]])._replace(both=None)
-    return [alike] * len(plan) if weights is None else [alike.weighted(bags) for bags in weights[index]]
+    class_weights: Sequence[ClassWeights | None] = [None] * len(plan)
+    if labels.ndim == 1:  # the steps have one layout
+        alike = objectives.class_weights(labels[index[0]])._replace(both=None)
+        class_weights = [alike] * len(plan) if weights is None else [alike.weighted(bags) for bags in weights[index]]
+    steps: Sequence[Step | None] = [None] * len(plan)
+    if ranks is not None:
+        steps = [Step(*pair) for pair in zip(index.unbind(), labels[index].unbind())]
+        plan = plan.part(lambda x: ranks.own(x, dim=1))
+        index = plan.bags.to(labels.device)
+    return plan, labels[index], None if covariates is None else covariates[index], class_weights, steps
 
 
 def instance_tensor(array: NDArray[Any]) -> Tensor:
@@ -411,8 +398,7 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         if self.sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected instances in each bag, got none (in bag {self.sizes.argmin()}); drop it.")
         shapes = [tuple(shape[1:]) for _, shape in known if shape is not None]
-        odd = next((i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]), None)
-        if odd is not None:
+        for odd in [i for i, shape in enumerate(shapes) if not shape or shape != shapes[0]][:1]:
             got = f"{list(shapes[0])} and {list(shapes[odd])} (in bag {odd})"
             raise BagDataError(f"Expected bags [n, ...] whose instances have one shape, got {got}; give one row each.")
 
@@ -442,12 +428,10 @@ class BagDataset(Dataset[tuple[Tensor, Tensor, int]]):
         instances = bag[rows]
         x = instances if isinstance(instances, Tensor) else instance_tensor(np.array(instances))
         if x.is_floating_point():
-            known = x.abs() <= MOST  # not NaN either
-            if not known.all():
-                got = f"{x[~known][0].item():g} (in bag {index})"
+            for wrong in x[~(x.abs() <= MOST)].tolist()[:1]:  # not NaN either
+                got = f"{wrong:g} (in bag {index})"
                 raise BagDataError(f"Expected finite numbers of at most 2^64, got {got}; fill missing values.")
-            x = x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
-        return x
+        return x.to(torch.get_default_dtype()) if x.dtype == torch.float64 else x
 
 
 class BalancedBags(TorchSampler[list[int]]):

@@ -79,11 +79,6 @@ def set_digests(bags: Content) -> list[str]:
     return [f"{total:016x}-{size}" for total, size in zip(sums.tolist(), bags.sizes.tolist())]
 
 
-def fingerprint(bags: Content) -> str:
-    """Return the SHA-256 (hex) of bags, see `Bags.fingerprint`."""
-    return hashlib.sha256(json.dumps(facts_of(bags, bag_digests(bags))).encode()).hexdigest()
-
-
 def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
     """Return what tells bags from others, for JSON; `content` stands for their instances."""
     facts: dict[str, Any] = {

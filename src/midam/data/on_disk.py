@@ -129,7 +129,7 @@ class Rows(ABC):
 
 
 class RowFile(Rows):
-    """Instances in one flat file, row after row; a file that is too short or changes once opened is refused.
+    """Instances in one flat file, row after row; a file that changes once it is opened is refused.
 
     Parameters
     ----------
@@ -172,11 +172,7 @@ class RowFile(Rows):
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
         self.reads, self.offset = reads, offset
-        status = self.path.stat()
-        size, needed = status.st_size, offset + self.nbytes
-        if size < needed:
-            raise BagDataError(f"Expected {needed} bytes, got {size} (in {path}); write the truncated file again.")
-        self._stamp = stamp_of(status) if stamp is None else stamp
+        self._stamp = stamp_of(self.path.stat()) if stamp is None else stamp
         self.mapped = self.nbytes > 0 and (
             reads == "mmap" or (reads == "auto" and self.nbytes <= _MAPPED_SHARE * physical_memory())
         )
@@ -187,8 +183,6 @@ class RowFile(Rows):
     def gather(self, positions: NDArray[np.int64]) -> NDArray[Any]:
         """Copy the instances at `positions` [m]."""
         file, width = self._open(), self.row_bytes
-        # Reading a mapped page beyond the end of the file kills the process.
-        self._check_unchanged(file)
         if self.mapped:
             return np.take(self._mapped(file), positions, axis=0)
         rows, starts = np.empty((len(positions), *self.shape[1:]), self.dtype), self.offset + positions * width
@@ -204,7 +198,6 @@ class RowFile(Rows):
         rows = np.empty((high - low, *self.shape[1:]), self.dtype)
         if rows.size:
             file, start = self._open(), self.offset + low * self.row_bytes
-            self._check_unchanged(file)
             self._fill(file, bytes_of(rows), start)
             if not self.mapped:
                 _advise(file, start, rows.nbytes, "POSIX_FADV_DONTNEED")
@@ -236,15 +229,13 @@ class RowFile(Rows):
                 raise BagDataError(f"Expected more bytes at {start}, got the end (in {self.path}); write it again.")
             view, start = view[count:], start + count
 
-    def _check_unchanged(self, file: FileIO) -> None:
+    def _open(self) -> FileIO:
+        """Open the file, once; refuse a changed one: to read a mapped page beyond its end kills the process."""
+        with self._lock:
+            self._file = file = self._file or FileIO(self.path)
         if stamp_of(os.fstat(file.fileno())) != self._stamp:
             raise BagDataError(f"Expected the file as it was opened, got a changed one (in {self.path}); restore it.")
-
-    def _open(self) -> FileIO:
-        with self._lock:
-            if self._file is None:
-                self._file = FileIO(self.path)
-            return self._file
+        return file
 
     def _mapped(self, file: FileIO) -> NDArray[Any]:
         with self._lock:

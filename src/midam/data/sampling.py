@@ -5,8 +5,8 @@ Draws come from Philox, keyed by (seed, epoch, purpose): a resume needs only the
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ def uniform_slots(
     return slots.reshape(*shape, num_instances), mask.reshape(*shape, num_instances)
 
 
-_PURPOSE_NEGATIVE, _PURPOSE_POSITIVE, _PURPOSE_SLOTS, _PURPOSE_STRATA = 0, 1, 2, 3
+_PURPOSE_SLOTS = 2  # bags of a class have its label, bags of a stratum a larger number
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,20 +104,32 @@ class EpochPlan:
     bags: torch.Tensor  # int64 [T, K], positions of the bags
     slots: torch.Tensor | None  # int64 [T, K, B], ascending positions in the bag, 0 where masked; None: whole bags
     mask: torch.Tensor | None  # bool [T, K, B], True where an instance was drawn; None: whole bags
-    num_positive: int  # of a step
 
     def __len__(self) -> int:
         return len(self.bags)
 
     def part(self, select: Callable[[torch.Tensor], torch.Tensor]) -> "EpochPlan":
         """Return the plan of some bags of each step: `select` takes their values from those of all, [T, K, ...]."""
-        columns = {name: getattr(self, name) for name in ("bags", "slots", "mask")}
-        parts: dict[str, Any] = {name: None if x is None else select(x).contiguous() for name, x in columns.items()}
-        return replace(self, **parts)
+        slots, mask = (None if x is None else select(x).contiguous() for x in (self.slots, self.mask))
+        return EpochPlan(select(self.bags).contiguous(), slots, mask)
 
 
 class Sampler(ABC):
-    """Base of the samplers: draws B instances, uniformly, from each bag that a subclass selects for a step.
+    """Base of the samplers: queues of bags by class or stratum, and B instances of each bag of a step, uniformly.
+
+    An epoch has T = ceil(N / (S+ + S-)) steps. Each queue runs through a random permutation of its bags, shuffled again
+    when it is exhausted, so the visits of two of its bags differ by at most one.
+
+    Parameters
+    ----------
+    labels, sizes : array of int, shape [N]
+        Class or stratum, and number of instances, of each bag.
+    num_positive, num_negative : int, default 8
+        Positive (S+) and negative (S-) bags of a step.
+    num_instances : int or None
+        Instances drawn from a bag of n (B): min(n, B) distinct ones, uniformly. None: whole bags.
+    seed : int >= 0, default 0
+        Seed of the draws.
 
     Attributes
     ----------
@@ -125,18 +137,38 @@ class Sampler(ABC):
         S+, S- and T in force; a step has S+ + S- bags.
     """
 
-    num_positive: int
-    num_negative: int
-    _queues: Sequence[ClassQueue]
-
-    def __init__(self, sizes: ArrayLike, *, num_instances: int | None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        labels: ArrayLike,
+        sizes: ArrayLike,
+        *,
+        num_positive: int = 8,
+        num_negative: int = 8,
+        num_instances: int | None,
+        seed: int = 0,
+    ) -> None:
+        require_counts(num_positive=num_positive, num_negative=num_negative)
+        require_counts_if_given(num_instances=num_instances)
         self._sizes = int_array(sizes, "sizes", "memory")
         if self._sizes.min(initial=1) < 1:
             raise BagDataError(f"Expected bags of at least one instance, got a size of {self._sizes.min()}; drop it.")
-        require_counts_if_given(num_instances=num_instances)
+        refuse_other_order(labels, sizes)
+        codes, purposes = self._coded(labels)
+        check_length(codes, len(self._sizes), "label", "memory")
+        members = {code: np.flatnonzero(codes == code) for code in purposes}
+        self._queues = [ClassQueue(members[code], seed=seed, purpose=purposes[code]) for code in purposes]
+        self.num_positive, self.num_negative = self._fitted(num_positive, num_negative)
         self._seed = seed
         self._width = None if num_instances is None else min(num_instances, int(self._sizes.max(initial=1)))
         self._epoch = self._turn = 0
+
+    @abstractmethod
+    def _coded(self, labels: ArrayLike) -> tuple[NDArray[np.int64], dict[int, int]]:
+        """Return the code [N] of the queue of each bag, and the purpose of the random numbers of each queue."""
+
+    @abstractmethod
+    def _fitted(self, num_positive: int, num_negative: int) -> tuple[int, int]:
+        """Return the numbers of positive and negative bags of a step, of which there are enough."""
 
     @abstractmethod
     def take(self) -> NDArray[np.int64]:
@@ -155,7 +187,7 @@ class Sampler(ABC):
             rng = generator(self._seed, self._epoch, _PURPOSE_SLOTS)
             slots, mask = map(torch.from_numpy, uniform_slots(self._sizes[bags], self._width, rng))
         self._epoch += 1
-        return EpochPlan(torch.from_numpy(bags), slots, mask, self.num_positive)
+        return EpochPlan(torch.from_numpy(bags), slots, mask)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to resume from: epoch, turn, and queue and number of shuffles of each class or stratum."""
@@ -174,31 +206,10 @@ class Sampler(ABC):
 
 
 class BagSampler(Sampler):
-    """Draw batches of S+ positive and S- negative bags, and B instances of each bag.
+    """Draw batches of S+ positive and S- negative bags, and B instances of each bag; see `Sampler`.
 
-    An epoch has T = ceil(N / (S+ + S-)) steps. Each class runs through a random permutation, shuffled again when it is
-    exhausted, so the visits of two bags of a class differ by at most one.
-
-    Parameters
-    ----------
-    labels, sizes : array of int, shape [N]
-        Label 0 or 1, and number of instances, of each bag.
-    num_positive, num_negative : int, default 8
-        Positive (S+) and negative (S-) bags of a step; a smaller class gives all its bags, with one warning.
-    num_instances : int or None
-        Instances drawn from a bag of n (B): min(n, B) distinct ones, uniformly. None: whole bags.
-    seed : int >= 0, default 0
-        Seed of the draws.
-
-    Attributes
-    ----------
-    num_positive, num_negative, steps_per_epoch : int
-        S+, S- and T in force.
-
-    Raises
-    ------
-    OneClassError, ConfigError
-        If a class is missing, or a number is out of range.
+    `labels` are 0 or 1. A class smaller than its part of a step gives all its bags, with one warning; without bags of a
+    class, a `OneClassError` is raised.
 
     Examples
     --------
@@ -208,25 +219,17 @@ class BagSampler(Sampler):
     ((2, 3), (2, 3, 3))
     """
 
-    def __init__(
-        self,
-        labels: ArrayLike,
-        sizes: ArrayLike,
-        *,
-        num_positive: int = 8,
-        num_negative: int = 8,
-        num_instances: int | None,
-        seed: int = 0,
-    ) -> None:
-        require_counts(num_positive=num_positive, num_negative=num_negative)
-        super().__init__(sizes, num_instances=num_instances, seed=seed)
-        refuse_other_order(labels, sizes)
-        labels = binary_labels(labels)
-        check_length(labels, len(self._sizes), "label", "memory")
-        positive = ClassQueue(np.flatnonzero(labels == 1), seed=seed, purpose=_PURPOSE_POSITIVE)
-        negative = ClassQueue(np.flatnonzero(labels == 0), seed=seed, purpose=_PURPOSE_NEGATIVE)
-        self.num_positive, self.num_negative = _fit_counts(len(positive), len(negative), num_positive, num_negative)
-        self._queues = positive, negative
+    def _coded(self, labels: ArrayLike) -> tuple[NDArray[np.int64], dict[int, int]]:
+        return binary_labels(labels), {1: 1, 0: 0}
+
+    def _fitted(self, num_positive: int, num_negative: int) -> tuple[int, int]:
+        positives, negatives = map(len, self._queues)
+        require_both(positives, negatives, "memory")
+        fitted = min(num_positive, positives), min(num_negative, negatives)
+        if fitted != (num_positive, num_negative):
+            text = f"Expected {num_positive} positive and {num_negative} negative bags, got {positives} and {negatives}"
+            warnings.warn(f"{text}: a batch now holds {fitted[0]} positive and {fitted[1]} negative bags", stacklevel=4)
+        return fitted
 
     def take(self) -> NDArray[np.int64]:
         """Take S+ positive and S- negative bags, the positive ones first."""
@@ -235,19 +238,10 @@ class BagSampler(Sampler):
 
 
 class StrataSampler(Sampler):
-    """Draw batches of S = S+ + S- bags in which strata of bags take turns, and B instances of each bag.
+    """Draw batches of S = S+ + S- bags, at most N, in which strata of bags take turns; see `Sampler`.
 
-    A stratum with fewer bags than its turns in a step gives all of them; the others give the rest. Each stratum runs
-    through a random permutation of its bags, shuffled again when it is exhausted.
-
-    Parameters
-    ----------
-    strata : array of int, shape [N]
-        Stratum of each bag, such as its class; with a single stratum, all bags share one permutation.
-    sizes, num_instances, seed
-        As in `BagSampler`, with strata instead of classes.
-    num_positive, num_negative : int, default 8
-        Their sum is S, at most N.
+    `labels` are the strata, such as classes; with a single one, all bags share one permutation. A stratum with fewer
+    bags than its turns in a step gives all of them; the others give the rest.
 
     Examples
     --------
@@ -257,25 +251,14 @@ class StrataSampler(Sampler):
     [[0, 1, 2], [0, 1, 2]]
     """
 
-    def __init__(
-        self,
-        strata: ArrayLike,
-        sizes: ArrayLike,
-        *,
-        num_positive: int = 8,
-        num_negative: int = 8,
-        num_instances: int | None,
-        seed: int = 0,
-    ) -> None:
-        require_counts(num_positive=num_positive, num_negative=num_negative)
-        super().__init__(sizes, num_instances=num_instances, seed=seed)
-        refuse_other_order(strata, sizes)
-        codes, stratum_of = np.unique(int_array(strata, "strata", "memory"), return_inverse=True)
-        check_length(stratum_of, len(self._sizes), "stratum", "memory")
-        members = [np.flatnonzero(stratum_of == code) for code in range(len(codes))]
-        self._queues = [ClassQueue(m, seed=seed, purpose=_PURPOSE_STRATA + at) for at, m in enumerate(members)]
-        self.num_positive = min(num_positive, max(len(stratum_of) - 1, 1))
-        self.num_negative = min(num_negative, max(len(stratum_of) - self.num_positive, 1))
+    def _coded(self, labels: ArrayLike) -> tuple[NDArray[np.int64], dict[int, int]]:
+        names, codes = np.unique(int_array(labels, "strata", "memory"), return_inverse=True)
+        return codes, {code: _PURPOSE_SLOTS + 1 + code for code in range(len(names))}
+
+    def _fitted(self, num_positive: int, num_negative: int) -> tuple[int, int]:
+        count = len(self._sizes)
+        fitted = min(num_positive, max(count - 1, 1))
+        return fitted, min(num_negative, max(count - fitted, 1))
 
     def take(self) -> NDArray[np.int64]:
         """Take S bags, from one stratum after the other while they have bags left in this step."""
@@ -288,13 +271,3 @@ class StrataSampler(Sampler):
                 remaining[number] -= 1
                 counts[number] += 1
         return np.concatenate([queue.take(share) for queue, share in zip(self._queues, counts.tolist()) if share])
-
-
-def _fit_counts(positives: int, negatives: int, num_positive: int, num_negative: int) -> tuple[int, int]:
-    """Return the numbers of positive and negative bags of a step, at most those of the classes."""
-    require_both(positives, negatives, "memory")
-    fitted = min(num_positive, positives), min(num_negative, negatives)
-    if fitted != (num_positive, num_negative):
-        text = f"Expected {num_positive} positive and {num_negative} negative bags, got {positives} and {negatives}"
-        warnings.warn(f"{text}: a batch now holds {fitted[0]} positive and {fitted[1]} negative bags", stacklevel=4)
-    return fitted

@@ -46,14 +46,15 @@ def split_bags(
 
 
 def stratified_folds(
-    labels: ArrayLike, *, groups: ArrayLike | None = None, folds: int = 10, seed: int = 0
+    labels: ArrayLike, *, groups: ArrayLike | None = None, folds: int = 10, seed: int = 0, binary: bool = True
 ) -> NDArray[np.int64]:
     """Give each bag the number of the fold that tests it, 0 to folds - 1.
 
     Without groups, this is scikit-learn's shuffled StratifiedKFold; with groups, the rule of `split_bags`, which,
     unlike StratifiedGroupKFold, gives each fold both classes or raises an error.
 
-    `labels` and `groups` [N] and `seed` are as in `split_bags`; `folds` is at least 2.
+    `labels` and `groups` [N] and `seed` are as in `split_bags`; `folds` is at least 2. If they are not `binary`,
+    `labels` are any strata, which the rule of `split_bags` spreads; a small one may be missing in a fold.
 
     Examples
     --------
@@ -61,11 +62,12 @@ def stratified_folds(
     >>> np.bincount(stratified_folds([0] * 6 + [1] * 4, folds=2))
     array([5, 5])
     """
+    if folds < 2:
+        raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
+    if groups is not None or not binary:
+        return _assign(labels, groups, np.full(folds, 1 / folds), seed=seed, part="fold", binary=binary)
     from sklearn.model_selection import StratifiedKFold
 
-    shares = _fold_shares(folds)
-    if groups is not None:
-        return _assign(labels, groups, shares, seed=seed, part="fold", binary=True)
     labels = binary_labels(labels)
     _require_both(class_counts(labels, np.arange(len(labels))), folds, part="fold", unit="bags")
     numbers = np.empty(len(labels), dtype=np.int64)
@@ -96,19 +98,6 @@ def split_strata(
     shares = _shares(fractions)
     used = np.flatnonzero(shares)
     return np.array(SPLITS)[used[_assign(strata, groups, shares[used], seed=seed, part="split", binary=binary)]]
-
-
-def strata_folds(
-    strata: ArrayLike, *, groups: ArrayLike | None = None, folds: int = 10, seed: int = 0
-) -> NDArray[np.int64]:
-    """Give each bag the number of the fold that tests it, 0 to folds - 1, as `stratified_folds` for any strata [N].
-
-    Examples
-    --------
-    >>> np.bincount(strata_folds([0] * 4 + [1] * 4 + [2] * 4, folds=4))
-    array([3, 3, 3, 3])
-    """
-    return _assign(strata, groups, _fold_shares(folds), seed=seed, part="fold", binary=False)
 
 
 def check_disjoint(splits: ArrayLike, groups: ArrayLike, *, allow_leakage: bool = False) -> None:
@@ -146,20 +135,10 @@ def most_parts(counts: NDArray[np.int64]) -> int:
 
 
 def _shares(fractions: Sequence[float]) -> NDArray[np.float64]:
-    try:
-        shares = np.asarray(fractions, dtype=np.float64)
-    except (TypeError, ValueError):
-        shares = np.empty(0)
+    shares = np.asarray(fractions, dtype=np.float64)
     if shares.shape != (3,) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
-        got = fractions if isinstance(fractions, tuple | list) else type(fractions).__name__
-        raise ConfigError(f"Expected three fractions that sum to 1, got {got}; set train, val and test.")
+        raise ConfigError(f"Expected three fractions that sum to 1, got {fractions}; set train, val and test.")
     return shares
-
-
-def _fold_shares(folds: int) -> NDArray[np.float64]:
-    if folds < 2:
-        raise ConfigError(f"Expected at least 2 folds, got {folds}; set a larger number.")
-    return np.full(folds, 1 / folds)
 
 
 def _assign(

@@ -1,7 +1,7 @@
 """Statistics of bags: a row of numbers for each bag, whatever its size."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,11 @@ from midam.errors import ConfigError, nearest
 Positions = NDArray[np.int64]
 Statistics = NDArray[np.float64]
 
-# Each takes the instances of a bag, [n, D].
-STATISTICS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
-    "mean": lambda x: np.clip(x.mean(0), x.min(0), x.max(0)),
-    "min": lambda x: x.min(0),
-    "max": lambda x: x.max(0),
-    "std": lambda x: np.where(alike(x.min(0), x.max(0)), 0.0, x.std(0)),
-    "median": lambda x: np.median(x, axis=0),
-    "size": lambda x: np.array([len(x)]),
-}
+STATISTICS = ("mean", "min", "max", "std", "median", "size")
 USUAL = ("mean", "min", "max", "std")
 _STACKED = 2  # an instance with at least so many axes (channel and place) is an image
 _MOST_NUMBERS = 2**18  # numbers that are read at a time: 2 MiB as float64
 _ROUNDING = 2.0**-46  # relative difference up to which computed float64 numbers count as equal
-_CANCELED = 1e-8  # a difference of squares below this share of a square has lost half of its digits
 _COARSE = 2.0**14  # size over range above which float32 leaves fewer than 10 bits to the range
 
 
@@ -62,36 +53,22 @@ def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -
     return np.stack([np.concatenate(_of_bag(bags, number, names)) for number in index.tolist()])
 
 
-def flat_bags(bags: Bags, index: Positions) -> Iterator[Statistics]:
-    """Yield the instances of each bag as float64 rows [n_i, D]."""
-    for number in index.tolist():
-        yield _flat(bags[number])
-
-
 def color_statistics(bags: Bags, index: Positions) -> Statistics:
     """Return mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
     columns = []
     for number in index.tolist():
-        count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
-        for pixels in _pixels(bags, number):
-            count += pixels.shape[0] * pixels.shape[2]
-            total += pixels.sum(axis=(0, 2))
-            squares += (pixels**2).sum(axis=(0, 2))
-        mean = total / count
-        variance = np.maximum(squares / count - mean**2, 0)
-        if (variance < _CANCELED * mean**2).any():
-            variance = _variance(bags, number, mean, count)
-        columns.append(np.concatenate([mean, np.sqrt(variance)]))
+        count, (mean, squares) = 0, np.zeros((2, bags.instance_shape[0]))
+        low, high = np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
+        for chunk in _chunks(bags, number):
+            pixels = chunk.swapaxes(0, 1).reshape(len(mean), -1).astype(np.float64)
+            low, high = np.minimum(low, pixels.min(axis=1)), np.maximum(high, pixels.max(axis=1))
+            # Chan, Golub and LeVeque (1979): squares about the mean of a chunk are merged without cancellation.
+            share, step = pixels.shape[1] / (count + pixels.shape[1]), pixels.mean(axis=1) - mean
+            squares += ((pixels - pixels.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) + count * share * step**2
+            mean, count = mean + share * step, count + pixels.shape[1]
+        deviation = np.where(alike(low, high), 0.0, np.sqrt(squares / count))
+        columns.append(np.concatenate([np.clip(mean, low, high), deviation]))
     return np.stack(columns)
-
-
-def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the variance [C] of the pixels of a bag about their mean; 0 where they are all equal."""
-    squares, low, high = np.zeros(len(mean)), np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
-    for pixels in _pixels(bags, number):
-        squares += ((pixels - mean[:, None]) ** 2).sum(axis=(0, 2))
-        low, high = np.minimum(low, pixels.min(axis=(0, 2))), np.maximum(high, pixels.max(axis=(0, 2)))
-    return np.where(alike(low, high), 0.0, squares / count)
 
 
 def voxel_counts(bags: Bags, index: Positions) -> Statistics:
@@ -115,41 +92,39 @@ def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]
     width = math.prod(bags.instance_shape)
     step = max(1, _MOST_NUMBERS // width)
     # numpy sums a single column pairwise, which a sum over parts would not repeat to the last bit.
-    if size <= step or width == 1 or "median" in names:
-        rows = _flat(bags[number])
-        return [STATISTICS[name](rows) for name in names]
+    whole = _flat(bags[number]) if size <= step or width == 1 or "median" in names else None
 
     def parts() -> Iterator[Statistics]:
-        for low in range(start, start + size, step):
-            yield _flat(bags.instances[low : min(low + step, start + size)])
+        if whole is not None:
+            yield whole
+            return
+        for first in range(start, start + size, step):
+            yield _flat(bags.instances[first : min(first + step, start + size)])
 
-    low, high, total, squares = np.full(width, np.inf), np.full(width, -np.inf), np.zeros(width), np.zeros(width)
+    low, high = np.full(width, np.inf), np.full(width, -np.inf)
+    total: Any = None
+    squares: Any = None
     for rows in parts():
-        low, high = np.minimum(low, rows.min(0)), np.maximum(high, rows.max(0))
-        total = _added(total, rows)
+        low, high, total = np.minimum(low, rows.min(0)), np.maximum(high, rows.max(0)), _added(total, rows)
     mean = np.clip(total / size, low, high)
     values = {"size": np.array([size]), "min": low, "max": high, "mean": mean}
     if "std" in names:
         for rows in parts():
             squares = _added(squares, (rows - mean) ** 2)
         values["std"] = np.where(alike(low, high), 0.0, np.sqrt(squares / size))
+    if whole is not None and "median" in names:
+        values["median"] = np.median(whole, axis=0)
     return [values[name] for name in names]
 
 
-def _added(total: Statistics, rows: Statistics) -> Statistics:
+def _added(total: Statistics | None, rows: Statistics) -> Statistics:
     """Add rows to `total` one after the other, as numpy adds rows, so that reading in parts changes no bit."""
-    return np.concatenate([total[None], rows]).sum(0)
+    return np.asarray((rows if total is None else np.concatenate([total[None], rows])).sum(0))
 
 
 def _flat(instances: NDArray[Any]) -> Statistics:
     """Return instances as float64 rows."""
     return np.asarray(instances, dtype=np.float64).reshape(len(instances), -1)
-
-
-def _pixels(bags: Bags, number: int) -> Iterator[NDArray[np.float64]]:
-    """Yield a bag of images in chunks [m, C, pixels]."""
-    for chunk in _chunks(bags, number):
-        yield chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
 
 
 def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:

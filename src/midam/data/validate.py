@@ -185,25 +185,18 @@ def _plain(names: NDArray[np.str_]) -> bool:
 
 def text_array(values: ArrayLike) -> NDArray[np.object_]:
     """Return texts as str objects [n]: a long one does not widen the others, and equal ones can share memory."""
-    array = np.asarray(values, dtype=object)
-    if set(map(type, array.ravel().tolist())) <= {str}:
-        return array
-    texts = np.empty(array.shape, dtype=object)
-    texts.ravel()[:] = [text_of(text) if isinstance(text, bytes) else str(text) for text in array.ravel()]
+    texts = np.array(values, dtype=object)
+    texts.reshape(-1)[:] = [text_of(text) if isinstance(text, bytes) else str(text) for text in texts.flat]
     return texts
 
 
-def digest_array(values: ArrayLike, source: str = "memory") -> NDArray[np.uint8]:
-    """Return SHA-256 digests as uint8 [N, 32], from such an array or from hexadecimal strings [N]."""
-    array = np.asarray(values)
-    try:
-        if array.dtype != np.uint8:
-            array = np.frombuffer(bytes.fromhex("".join(array.tolist())), np.uint8).reshape(len(array), 32)
-        if array.shape[1:] != (32,):
-            raise ValueError(f"shape {array.shape}")
-    except (TypeError, ValueError) as error:
-        raise BagDataError(f"Expected digests of 32 bytes, got: {error} (in {source}); leave them out.") from error
-    return array
+def digest_array(values: ArrayLike, source: str) -> NDArray[np.uint8]:
+    """Return SHA-256 digests, uint8 [N, 32]."""
+    digests = np.asarray(values)
+    if digests.dtype != np.uint8 or digests.shape[1:] != (32,):
+        got = f"{digests.dtype} {list(digests.shape)} (in {source})"
+        raise BagDataError(f"Expected digests as bytes [N, 32], got {got}; leave them out.")
+    return digests
 
 
 def label_array(
@@ -214,14 +207,13 @@ def label_array(
     check_length(array, len(ids), "label", source)
     if array.dtype.kind in "biu" and not ((array != 0) & (array != 1)).any():
         return array.astype(np.int64)
-    codes: dict[Any, int] = {0: 0, 1: 1}
-    if classes is not None:
-        codes |= {name: code for code, name in enumerate(classes) if isinstance(name, str)}
+    words = {name: code for code, name in enumerate(classes or ()) if isinstance(name, str)}
+    codes: dict[Any, int] = {0: 0, 1: 1, **words}
     entries = name_array(array, source).tolist() if array.dtype.kind in "US" else array.tolist()
     coded = [codes.get(value, -1) if isinstance(value, str | int | float) else -1 for value in entries]
     if -1 in coded:
         first = coded.index(-1)
-        wanted = "0 or 1" if len(codes) == 2 else " or ".join(repr(name) for name in classes or ())
+        wanted = " or ".join(map(repr, words)) or "0 or 1"
         got = f"{array.tolist()[first]!r} (in {source}, bag {ids[first]})"
         raise BagDataError(f"Expected labels {wanted}, got {got}; name others with `classes=(NEGATIVE, POSITIVE)`.")
     return np.array(coded, dtype=np.int64)
@@ -245,19 +237,12 @@ def instance_label_array(values: ArrayLike, rows: int, source: str) -> NDArray[n
         labels = as_array(values).astype(np.float32)
     except (ValueError, TypeError):
         labels = np.full(np.shape(values)[:1], -1, np.float32)
-    check_instance_labels(labels, rows, source)
-    wrong = np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))
-    if len(wrong):
-        got = np.asarray(values, dtype=object)[wrong[0]]
-        where = f"at instance {wrong[0]} (in {source})"
-        raise BagDataError(f"Expected instance labels 0, 1 or NaN (unknown), got {got!r} {where}; correct it.")
-    return labels
-
-
-def check_instance_labels(labels: NDArray[Any], rows: int, source: str) -> None:
-    """Refuse instance labels of another number than the instances."""
     if labels.shape != (rows,):
         raise BagDataError(f"Expected instance labels [{rows}], got shape {labels.shape} (in {source}); give them all.")
+    for wrong in np.flatnonzero((labels != 0) & (labels != 1) & ~np.isnan(labels))[:1]:
+        got = f"{np.asarray(values, dtype=object)[wrong]!r} at instance {wrong} (in {source})"
+        raise BagDataError(f"Expected instance labels 0, 1 or NaN (unknown), got {got}; correct it.")
+    return labels
 
 
 def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
@@ -284,9 +269,16 @@ def weight_array(values: ArrayLike, source: str) -> NDArray[np.float64]:
     return weights
 
 
-def count_instances(
-    numbers: NDArray[np.int64], expected: int, ids: NDArray[np.str_] | None, source: str
-) -> NDArray[np.int64]:
+def split_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.str_]:
+    """Return splits as str [n]; refuse names other than train, val and test."""
+    splits = name_array(values, source)
+    for wrong in np.flatnonzero(~np.isin(splits, SPLITS))[:1]:
+        got = f"{str(splits.flat[wrong])!r} (in {source}, bag {ids[wrong] if wrong < len(ids) else wrong})"
+        raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {got}; rename the split.")
+    return splits
+
+
+def count_instances(numbers: NDArray[np.int64], expected: int, ids: ArrayLike | None, source: str) -> NDArray[np.int64]:
     """Count the instances of the bags 0, 1, ..., at least ``expected`` of them; refuse gaps."""
     if len(numbers) and numbers.min() < 0:
         raise BagDataError(f"Expected bag numbers from 0, got {numbers.min()} (in {source}); number the bags again.")
@@ -294,7 +286,8 @@ def count_instances(
     count = max(int(numbers.max(initial=-1)) + 1, expected)
     if len(present) < count:
         gap = int(np.argmin(np.append(present, -1) == np.arange(len(present) + 1)))
-        raise BagDataError(empty_bag_message(gap if ids is None or gap >= len(ids) else ids[gap], source))
+        names = [] if ids is None else id_array(ids, source).tolist()
+        raise BagDataError(empty_bag_message(names[gap] if gap < len(names) else gap, source))
     return np.bincount(numbers, minlength=count)
 
 
@@ -398,14 +391,6 @@ def check_names(ids: NDArray[np.str_], source: str) -> None:
             raise BagDataError(f"Expected unique bag ids, got {got}; rename them: names that look the same are one.")
     if (ids == "").any():
         raise BagDataError(f"Expected a name for each bag, got an empty one (in {source}); name the bag.")
-
-
-def check_splits(splits: NDArray[np.str_], ids: NDArray[np.str_], source: str) -> None:
-    """Refuse names other than train, val and test."""
-    wrong = np.flatnonzero(~np.isin(splits, SPLITS))
-    if len(wrong):
-        got = f"{str(splits[wrong[0]])!r} (in {source}, bag {ids[wrong[0]]})"
-        raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {got}; rename the split.")
 
 
 def refuse_not_finite(

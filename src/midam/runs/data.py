@@ -36,6 +36,8 @@ from midam.settings import Settings
 from midam.targets import target_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from midam.imaging.network import Network
 
 

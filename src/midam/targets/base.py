@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from midam.data.bags import Bags
-from midam.data.splits import split_strata, strata_folds
+from midam.data.splits import split_strata, stratified_folds
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, nearest
 from midam.evaluate.calibrate import one_scale
@@ -234,7 +234,7 @@ class Target:
 
     def folds(self, values: NDArray[Any], *, groups: Groups = None, folds: int, seed: int) -> NDArray[np.int64]:
         """Return the test fold of each bag, stratified and disjoint by group."""
-        return strata_folds(self.strata(values), groups=groups, folds=folds, seed=seed)
+        return stratified_folds(self.strata(values), groups=groups, folds=folds, seed=seed, binary=False)
 
     def most_folds(self, values: NDArray[Any], units: NDArray[np.str_]) -> int:  # noqa: ARG002
         """Return the maximum number of folds; `units` [N] are the groups of the bags, or the bags themselves."""

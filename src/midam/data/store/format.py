@@ -14,7 +14,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import TwoNames, digest_array, name_array
+from midam.data.validate import TwoNames, name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.lazy_imports import pandas as pd
 from midam.names import nearby
@@ -105,6 +105,20 @@ class Description:
     covariates: dict[str, str] | None = None
     left_out: tuple[LeftOut, ...] = ()
 
+    @classmethod
+    def of(cls, bags: Bags, table: bytes, labels: bytes | None) -> "Description":
+        """Describe the store of bags with this bag table and these labels of instances."""
+        outcome, covariates = bags.outcome, bags.covariates
+        return cls(
+            instances=RowFacts.of(bags.instances, bags.num_instances),
+            coords=None if bags.coords is None else RowFacts.of(bags.coords, bags.num_instances),
+            table=hashlib.sha256(table).hexdigest(),
+            labels=None if labels is None else hashlib.sha256(labels).hexdigest(),
+            **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "classes", "left_out")},
+            outcome=None if outcome is None else (outcome.target, outcome.names),
+            covariates=None if covariates is None else dict(zip(covariates.names, covariates.kinds)),
+        )
+
     def to_json(self) -> str:
         """Return the text of ``store.json``, with its own checksum."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -137,7 +151,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and content.get("format") == FORMAT else None
 
 
-def table_bytes(bags: Bags, digests: list[str], coords_digests: list[str]) -> bytes:
+def table_bytes(bags: Bags, digests: Sequence[str] = (), coords_digests: Sequence[str | None] = ()) -> bytes:
     """Return the bag table, CSV in UTF-8 with all texts in quotes."""
     columns: dict[str, Any] = {"id": bags.ids, "size": bags.sizes, "label": bags.labels}
     columns |= {name: getattr(bags, field) for field, name in _TEXTS.items()}
@@ -145,7 +159,7 @@ def table_bytes(bags: Bags, digests: list[str], coords_digests: list[str]) -> by
     if bags.covariates is not None:
         pairs = zip(bags.covariates.names, bags.covariates.columns)
         columns |= {f"{_COVARIATE}{name}": column for name, column in pairs}
-    columns |= {"digest": digests, "coords_digest": None if bags.coords is None else coords_digests}
+    columns |= {"digest": digests or None, "coords_digest": None if bags.coords is None else coords_digests or None}
     frame = pd.DataFrame({name: column for name, column in columns.items() if column is not None})
     text: str = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     return text.encode()
@@ -171,18 +185,18 @@ def _read_table(path: Path, facts: Description) -> dict[str, Any]:
     }
     fields["sizes"] = frame["size"].to_numpy(np.str_).astype(np.int64)
     if facts.outcome is not None:
-        columns = {str(name): frame[name].tolist() for name in frame}
-        fields["outcome"] = TargetLabels.of_columns(*facts.outcome, columns)
+        table = {str(name): frame[name].tolist() for name in frame}
+        fields["outcome"] = TargetLabels.of_columns(*facts.outcome, table)
     elif "label" in frame:
         fields["labels"] = frame["label"].to_numpy(np.str_).astype(np.int64)
     for name in ("digest", "coords_digest"):
         if name in frame:
-            fields[f"{name}s"] = digest_array(frame[name].to_numpy(), str(path))
+            fields[f"{name}s"] = np.frombuffer(bytes.fromhex("".join(frame[name])), np.uint8).reshape(-1, 32)
     if facts.covariates:
-        kinds = facts.covariates.items()
         texts = {name: frame[f"{_COVARIATE}{name}"].to_numpy(np.str_) for name in facts.covariates}
-        columns_of = [_numbers(texts[name]) if kind == "number" else name_array(texts[name]) for name, kind in kinds]
-        fields["covariates"] = Covariates(tuple(facts.covariates), tuple(columns_of))
+        numeric = {name for name, kind in facts.covariates.items() if kind == "number"}
+        columns = tuple(_numbers(text) if name in numeric else name_array(text) for name, text in texts.items())
+        fields["covariates"] = Covariates(tuple(texts), columns)
     return fields
 
 

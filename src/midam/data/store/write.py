@@ -3,12 +3,13 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from io import FileIO
@@ -21,8 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.data.digests import bag_digests, begun_hashes, facts_of, hash_rows
-from midam.data.instance_labels import labels_of
+from midam.data.digests import bag_digests, begun_hashes
 from midam.data.on_disk import Rows, bytes_of, read_ahead
 from midam.data.store import format as form
 from midam.data.validate import refuse_not_finite, row_chunks
@@ -67,13 +67,13 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     refuse_columns(bags, "a store")
     place = path_of(out, "a store").resolve()  # a link stays a link: its target is written
     part, journal_path = _hidden_paths(place)
-    progress = _Progress(on_bag or (lambda _: None))
-    with _explained(bags, place, (part, journal_path), progress):
+    done: Done = {}
+    with _explained(bags, place, (part, journal_path), done):
         place.parent.mkdir(parents=True, exist_ok=True)
         busy = f"Expected no other import to {out}, got one that is running; wait for its end, or choose another place."
         require_free(place)
         with Journal(journal_path, busy=StoreError(busy)) as journal:
-            _write(bags, part, journal, jobs=jobs, progress=progress)
+            _write(bags, part, journal, done, jobs=jobs, on_bag=on_bag or (lambda _: None))
             if place.exists():
                 place.rmdir()  # an empty folder, which not every system lets a rename replace
             part.rename(place)
@@ -82,18 +82,16 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
     return Path(out)
 
 
-def _is_taken(place: str | Path) -> bool:
-    """Return whether a place holds something other than an empty folder."""
-    place = Path(place).resolve()
-    return place.exists() and not (place.is_dir() and not any(place.iterdir()))
-
-
 def require_free(place: str | Path) -> None:
-    """Refuse an occupied place with a `StoreError`; remove the journal of an import that ended there."""
-    if not _is_taken(place):
+    """Refuse an occupied place with a `StoreError`; remove the journal of an import that ended there.
+
+    A place is free if nothing or an empty folder is there.
+    """
+    target = Path(place).resolve()
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     error = StoreError(f"Expected a free place for the store, got {place}, which exists; remove it, or choose another.")
-    part, journal = _hidden_paths(Path(place).resolve())
+    part, journal = _hidden_paths(target)
     if journal.exists() and not part.exists():  # the import was killed after its last step
         Journal(journal, busy=error).remove()
     raise error
@@ -104,51 +102,52 @@ def _hidden_paths(place: Path) -> tuple[Path, Path]:
     return place.with_name(f".{place.name}.part"), place.with_name(f".{place.name}.journal")
 
 
-def _write(bags: Bags, part: Path, journal: Journal, *, jobs: int, progress: "_Progress") -> None:
+class WrittenBag(NamedTuple):
+    """A bag whose rows are in the files of the store, with the digests of its content and coordinates."""
+
+    number: int
+    digest: str
+    coords_digest: str | None
+
+
+Done = dict[int, WrittenBag]  # bags that are written, by position
+OnBag = Callable[[int], None]
+
+
+def _write(bags: Bags, part: Path, journal: Journal, done: Done, *, jobs: int, on_bag: OnBag) -> None:
     """Fill the hidden folder; the description comes last."""
-    facts = {form.INSTANCES: form.RowFacts.of(bags.instances, bags.num_instances)}
-    if bags.coords is not None:
-        facts[form.COORDS] = form.RowFacts.of(bags.coords, bags.num_instances)
+    arrays = {form.INSTANCES: bags.instances, form.COORDS: bags.coords}
+    facts = {name: form.RowFacts.of(rows, bags.num_instances) for name, rows in arrays.items() if rows is not None}
     files = [_RowFile(part / name, fact) for name, fact in facts.items()]
     with ExitStack() as opened:
         for file in files:
             opened.callback(file.close)
-        _prepare(bags, part, journal, files, progress)
-        _write_rows(bags, files, journal, jobs=jobs, progress=progress)
+        _prepare(bags, part, journal, files, done)
+        for number in done:
+            on_bag(number)
+        _write_rows(bags, files, journal, done, jobs=jobs, on_bag=on_bag)
         for file in files:
             file.sync()
-    digests = [progress.done[number] for number in range(len(bags))]
-    table = form.table_bytes(bags, [bag.digest for bag in digests], [str(bag.coords_digest) for bag in digests])
+    written = [done[number] for number in range(len(bags))]
+    table = form.table_bytes(bags, [bag.digest for bag in written], [bag.coords_digest for bag in written])
     write_bytes(part / form.TABLE, table)
     labels = form.labels_bytes(bags)
     if labels is not None:
         write_bytes(part / form.LABELS, labels)
-    outcome, covariates = bags.outcome, bags.covariates
-    description = form.Description(
-        instances=facts[form.INSTANCES],
-        coords=facts.get(form.COORDS),
-        table=hashlib.sha256(table).hexdigest(),
-        labels=None if labels is None else hashlib.sha256(labels).hexdigest(),
-        **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "classes", "left_out")},
-        outcome=None if outcome is None else (outcome.target, outcome.names),
-        covariates=None if covariates is None else dict(zip(covariates.names, covariates.kinds)),
-    )
-    write_text(part / form.DESCRIPTION, description.to_json())
+    write_text(part / form.DESCRIPTION, form.Description.of(bags, table, labels).to_json())
     _sync_folder(part)
 
 
-def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile"], progress: "_Progress") -> None:
+def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile"], done: Done) -> None:
     """Take over the bags that an earlier call wrote, or make the files, with the plan in the journal."""
-    plan, same, written = plan_digest(bags), False, list[WrittenBag]()
+    plan, same = plan_digest(bags), False
     with suppress(ValidationError):
         written = TypeAdapter(list[WrittenBag]).validate_python(journal.rows[1:], strict=True)
         same = journal.rows[:1] == [plan]
-    whole = all(file.path.is_file() and file.path.stat().st_size == file.facts.bytes for file in files)
-    if same and whole and written:
+    if same and written and all(file.is_whole() for file in files):
         journal.keep(len(journal.rows))  # without a line that a crash damaged
         (part / form.DESCRIPTION).unlink(missing_ok=True)
-        for bag in {bag.number: bag for bag in written}.values():
-            progress.add(bag)
+        done.update({bag.number: bag for bag in written})
         return
     if part.exists() and not same and (journal.rows or journal.damaged is not None):
         text = f"the stopped import in {part} was of other data, or files have changed"
@@ -168,26 +167,6 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
         raise
 
 
-class WrittenBag(NamedTuple):
-    """A bag whose rows are in the files of the store, with the digests of its content and coordinates."""
-
-    number: int
-    digest: str
-    coords_digest: str | None
-
-
-@dataclass
-class _Progress:
-    """Bags that an import has written, by position; `on_bag` is called with each position."""
-
-    on_bag: Callable[[int], None]
-    done: dict[int, WrittenBag] = field(default_factory=dict)
-
-    def add(self, bag: WrittenBag) -> None:
-        self.done[bag.number] = bag
-        self.on_bag(bag.number)
-
-
 @dataclass
 class _RowFile:
     """A file of rows, which several threads may fill; it stays open until `close`."""
@@ -196,6 +175,10 @@ class _RowFile:
     facts: form.RowFacts
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _file: FileIO | None = None
+
+    def is_whole(self) -> bool:
+        """Return whether the file is there, with all its bytes reserved."""
+        return self.path.is_file() and self.path.stat().st_size == self.facts.bytes
 
     def close(self) -> None:
         if self._file is not None:
@@ -231,7 +214,9 @@ class _RowFile:
             os.fsync(file.fileno())
 
 
-def _write_rows(bags: Bags, files: Sequence[_RowFile], journal: Journal, *, jobs: int, progress: _Progress) -> None:
+def _write_rows(
+    bags: Bags, files: Sequence[_RowFile], journal: Journal, done: Done, *, jobs: int, on_bag: OnBag
+) -> None:
     """Write the bags that are not in the journal, and add them to it once their bytes are on the disk."""
     stop, firsts = threading.Event(), np.cumsum(bags.sizes) - bags.sizes
     fresh: list[WrittenBag] = []
@@ -248,12 +233,13 @@ def _write_rows(bags: Bags, files: Sequence[_RowFile], journal: Journal, *, jobs
             journal.add(rows)
 
     committed = time.monotonic()
-    with closing(read_ahead(_blocks(bags, progress.done), write_block, workers=jobs - 1)) as blocks:
+    with closing(read_ahead(_blocks(bags, done), write_block, workers=jobs - 1)) as blocks:
         try:
             for _, written in blocks:
                 for bag in written:
                     fresh.append(bag)
-                    progress.add(bag)
+                    done[bag.number] = bag
+                    on_bag(bag.number)
                 if time.monotonic() - committed > _COMMIT_SECONDS:
                     commit()
                     committed = time.monotonic()
@@ -279,16 +265,16 @@ def _write_bag(bags: Bags, number: int, first: int, files: Sequence[_RowFile], s
     return WrittenBag(number, digests[0], None if bags.coords is None else digests[1])
 
 
-def _blocks(bags: Bags, done: Mapping[int, WrittenBag]) -> Iterator[list[int]]:
+def _blocks(bags: Bags, done: Done) -> Iterator[list[int]]:
     """Yield blocks of the bags that are not done; neighboring small bags share a block."""
-    row_bytes = max(int(bags.instances.itemsize * np.prod(bags.instance_shape, dtype=np.int64)), 1)
     most = getattr(bags.instances, "block_bags", 0) or _BLOCK_BAGS
+    row_bytes = bags.instances.itemsize * math.prod(bags.instance_shape)
     block: list[int] = []
     size = 0
-    for number in [number for number in range(len(bags)) if number not in done]:
+    for number in (number for number in range(len(bags)) if number not in done):
         block.append(number)
         size += int(bags.sizes[number]) * row_bytes
-        if size >= _BLOCK_BYTES or len(block) == most:
+        if len(block) == most or size >= _BLOCK_BYTES:
             yield block
             block, size = [], 0
     if block:
@@ -307,12 +293,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: _Progress) -> Iterator[None]:
+def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], done: Done) -> Iterator[None]:
     """Say which files are left and how to continue, when an import ends early."""
     try:
         yield
     except KeyboardInterrupt:
-        text = f"stopped: {len(progress.done)} of {len(bags)} bags are written (in {hidden[0]})"
+        text = f"stopped: {len(done)} of {len(bags)} bags are written (in {hidden[0]})"
         raise RunStoppedError(f"{text}; repeat the command to continue") from None
     except BagDataError as error:
         raise BagDataError(f"{error} The written part is in {hidden[0]}; remove it, or import again.") from error
@@ -325,41 +311,23 @@ def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], progress: _Pr
         raise StoreError(f"Expected free space for the store {place}, got: {got}.") from error
 
 
-_TEXTS = ("sources", "attributes")
-
-
 def plan_digest(bags: Bags) -> str:
     """Return the SHA-256 of a store's future content: files by path, size, time and options, memory by content."""
-    files, labels = _files(bags), labels_of(bags)
-    origin = list(getattr(bags.instances, "origin", ()))  # digests of the source, which is faster
+    files, rows = _files(bags), bags.instances
+    origin = getattr(rows, "origin", ())  # digests of the source, which is faster
     stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # coordinates mostly share the instances' files
     content = [stamps[path] for path in files] if files else [origin or bag_digests(bags), _coords_digest(bags)]
-    plan = {
-        **facts_of(bags, content),
-        "texts": {name: None if getattr(bags, name) is None else getattr(bags, name).tolist() for name in _TEXTS},
-        "coords": None if bags.coords is None else [bags.coords.dtype.str, *bags.coords.shape[1:]],
-        "instance_labels": None if labels is None else hashlib.sha256(labels.tobytes()).hexdigest(),
-        "feature_names": bags.feature_names,
-        "cut": bags.cut,
-        "classes": bags.classes,
-        "source": bags.source,
-        "starts": bags.starts.tolist(),
-        "rows": bags.instances.plan if isinstance(bags.instances, Rows) else "",
-    }
+    known = form.Description.of(bags, form.table_bytes(bags), form.labels_bytes(bags)).to_json()
+    plan = [known, rows.dtype.str, bags.starts.tolist(), rows.plan if isinstance(rows, Rows) else "", content]
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
 
 
 def _files(bags: Bags) -> list[Path]:
     """Return the files of instances and coordinates; an empty list if a part of them is only in memory."""
-    paths: list[Path] = []
-    for rows in (bags.instances, bags.coords):
-        if rows is None:
-            continue
-        files: Any = rows.paths if isinstance(rows, Rows) else (getattr(rows, "filename", None),)
-        if not files or None in files:
-            return []
-        paths += [Path(file) for file in files]
-    return paths
+    parts = [rows for rows in (bags.instances, bags.coords) if rows is not None]
+    files = [rows.paths if isinstance(rows, Rows) else (getattr(rows, "filename", None),) for rows in parts]
+    known = all(paths and None not in paths for paths in files)
+    return [Path(str(path)) for paths in files for path in paths] if known else []
 
 
 def stamp(path: Path) -> list[Any]:
@@ -372,9 +340,10 @@ def stamp(path: Path) -> list[Any]:
 
 
 def _coords_digest(bags: Bags) -> str | None:
+    """Return the SHA-256 of the coordinates of all bags, read by chunks; None without any."""
     if bags.coords is None:
         return None
     digest = hashlib.sha256()
-    for start, size in zip(bags.starts.tolist(), bags.sizes.tolist()):
-        hash_rows(bags.coords, start, size, digest)
+    for low, high in row_chunks(bags.coords, bags.starts, bags.sizes):
+        digest.update(np.ascontiguousarray(bags.coords[low:high]).data)
     return digest.hexdigest()
