@@ -8,7 +8,6 @@ from tests.trainings import witness_bags
 
 from midam.data.bags import Bags
 from midam.data.statistics import bag_statistics
-from midam.evaluate.metrics import auroc
 from midam.report.words import baseline_notes, result_words, verdict
 from midam.runs.baseline import held_out_scores, train_baseline, usual_baseline
 from midam.runs.data import SplitBags
