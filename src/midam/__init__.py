@@ -13,19 +13,7 @@ if TYPE_CHECKING:
     from midam.data.store import open_store as open_store
     from midam.data.store import verify_store as verify_store
     from midam.data.store import write_store as write_store
-    from midam.errors import BagDataError as BagDataError
-    from midam.errors import CheckpointError as CheckpointError
-    from midam.errors import ConfigError as ConfigError
-    from midam.errors import DataNotFoundError as DataNotFoundError
-    from midam.errors import DivergedError as DivergedError
-    from midam.errors import ExportError as ExportError
-    from midam.errors import LeakageError as LeakageError
     from midam.errors import MidamError as MidamError
-    from midam.errors import OneClassError as OneClassError
-    from midam.errors import RunExistsError as RunExistsError
-    from midam.errors import RunStoppedError as RunStoppedError
-    from midam.errors import StaleStateError as StaleStateError
-    from midam.errors import StoreError as StoreError
     from midam.evaluate.intervals import auroc_interval as auroc_interval
     from midam.evaluate.intervals import paired_delong as paired_delong
     from midam.evaluate.predict import instance_scores as instance_scores
