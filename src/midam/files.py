@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Self
@@ -141,8 +142,7 @@ def _new_partial(path: Path, *, private: bool) -> tuple[Path, FileIO]:
     """Make a new locked file next to `path`, and return both; a replacement is `private` until it has its mode."""
     while True:
         temporary = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}{_PARTIAL}")
-        mode = 0o600 if private else 0o666
-        file = FileIO(temporary, "x+", opener=lambda name, flags, mode=mode: os.open(name, flags | _FLAGS, mode))
+        file = FileIO(temporary, "x+", opener=partial(os.open, mode=0o600 if private else 0o666))
         try:
             _lock(file, wait=True)
             # Another process may have swept it before it was locked.

@@ -62,8 +62,7 @@ class Encoder(nn.Module):
         names = [inner for inner, _ in (*module.named_parameters(), *module.named_modules()) if inner]
         for part in self._frozen:
             if part != "*" and not any(_matches(inner, part) for inner in names):
-                parts = {".".join(key.split(".")[:depth]) for key in names for depth in range(1, key.count(".") + 2)}
-                advice = nearest(part, parts, count=3)
+                advice = nearest(part, names, count=3)
                 raise ConfigError(f"Expected a part of the encoder {name!r} in freeze, got {part!r}; {advice}")
         for inner, parameter in module.named_parameters():
             if any(_matches(inner, part) for part in self._frozen):
