@@ -119,8 +119,8 @@ def with_place(error: Exception | str, place: str) -> str:
     return str(error).replace("; ", f" ({place}); ", 1)
 
 
-def nearest(name: object, known: Iterable[object], *, count: int = 1) -> str:
-    """Return a suggestion for an unknown name: the known names that look like it, else up to eight of all.
+def nearest(name: object, known: Iterable[object], *, count: int = 1, otherwise: str | None = None) -> str:
+    """Return a suggestion for an unknown name: the known names that look like it, else up to eight, or `otherwise`.
 
     Examples
     --------
@@ -134,6 +134,8 @@ def nearest(name: object, known: Iterable[object], *, count: int = 1) -> str:
     near = [repr(plain[key]) for key in difflib.get_close_matches(plain_key(name), plain, n=count, cutoff=_ALIKE)]
     if near:
         return f"did you mean {' or '.join(near)}?"
+    if otherwise is not None:
+        return otherwise
     return f"known are {listed(names, most=8)}." if names else "there are none."
 
 

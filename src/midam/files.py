@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, Self
@@ -30,14 +31,6 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a de
 _DEVICES = ("/dev", "/dev/fd", "/proc/self/fd")  # folders where no file can be made: a path in them is intended
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _swept = set[str]()
-
-
-class Partial(FileIO):
-    """A file that is being written, with its temporary `path`."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        super().__init__(descriptor, "r+")
-        self.path = path
 
 
 def require_plain(path: Path) -> None:
@@ -77,7 +70,7 @@ def require_plain_folder(root: Path, *, writes: bool = False) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, mode: int | None = None) -> Iterator[Partial]:
+def replacing(path: Path, *, mode: int | None = None) -> Iterator[FileIO]:
     """Yield a new file that replaces `path` once it is complete; create its folder. On an error nothing changes.
 
     A link, a pipe or a device at `path` is replaced, not written to. A replaced file keeps its mode, a new file follows
@@ -89,8 +82,7 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Partial]:
         with suppress(OSError):  # the folder may not be listable
             _sweep_names(path.parent, os.listdir(path.parent))
     mode = _mode_of(path) if mode is None else mode
-    file = _new_partial(path, private=mode is not None)
-    temporary = file.path
+    temporary, file = _new_partial(path, private=mode is not None)
     try:
         with file:
             yield file
@@ -105,12 +97,7 @@ def replacing(path: Path, *, mode: int | None = None) -> Iterator[Partial]:
     finally:
         # The file may not exist, and the first error is the one to report.
         with suppress(OSError):
-            os.unlink(temporary)
-
-
-def is_partial(path: Path) -> bool:
-    """Return whether a path has the name of a file that is being written, or that a killed process has left."""
-    return _IS_PARTIAL.fullmatch(path.name) is not None
+            temporary.unlink()
 
 
 def sweep(folder: Path) -> None:
@@ -151,17 +138,16 @@ def remove_own(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _new_partial(path: Path, *, private: bool) -> Partial:
-    """Make a new locked file next to `path`; a replacement is `private` until it has its mode."""
+def _new_partial(path: Path, *, private: bool) -> tuple[Path, FileIO]:
+    """Make a new locked file next to `path`, and return both; a replacement is `private` until it has its mode."""
     while True:
         temporary = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}{_PARTIAL}")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS
-        file = Partial(temporary, os.open(temporary, flags, 0o600 if private else 0o666))
+        file = FileIO(temporary, "x+", opener=partial(os.open, mode=0o600 if private else 0o666))
         try:
             _lock(file, wait=True)
             # Another process may have swept it before it was locked.
             if temporary.exists():
-                return file
+                return temporary, file
         except BaseException:
             file.close()
             with suppress(OSError):
@@ -256,17 +242,13 @@ def resolved(path: Path) -> Path:
 
 def is_left(path: Path) -> bool:
     """Return whether a path is left over from a killed process: a lock, or a partial file."""
-    return path.name == LOCK or is_partial(path)
+    return path.name == LOCK or _IS_PARTIAL.fullmatch(path.name) is not None
 
 
 def _write_to_stream(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    if not is_stdout(path):
-        with path.open("wb") as stream:
-            stream.writelines(parts)
-        return
-    # A copy of the descriptor shares the position: opening the file by name would truncate and overwrite its output.
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "wb") as stream:
+    # A copy of the descriptor shares the position: opening the file by name would truncate and overwrite its output.
+    with os.fdopen(os.dup(1), "wb") if is_stdout(path) else path.open("wb") as stream:
         stream.writelines(parts)
 
 
@@ -348,13 +330,10 @@ def held(path: Path, *, busy: MidamError, is_file: bool = False) -> Iterator[Non
         yield
     finally:
         # Removed while locked: a waiting process then finds that the file has no name and starts again. Windows does
-        # not remove an open file.
+        # not remove an open file; there the lock removes it when it is released.
         with suppress(OSError):
             lock_path.unlink()
         lock.release()
-        if os.name == "nt":
-            with suppress(OSError):
-                lock_path.unlink()
 
 
 class Journal:

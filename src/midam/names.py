@@ -1,16 +1,15 @@
 """Normal form of all names (bags, groups, sites, labels, categories, columns, files), and names that look alike."""
 
-import difflib
 import math
 import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
-from midam.errors import BagDataError, Note, listed, with_place
+from midam.errors import BagDataError, Note, listed, nearest, with_place
 
 # Zero-width characters (with the byte order mark) and marks of text direction, without the joiners of some scripts.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
@@ -30,7 +29,6 @@ MISSING = frozenset(
 EXACT = 2**53  # float64 holds every whole number below this
 _BITS = {"float16": 11, "float32": 24}  # of the whole numbers that short decimals of numpy hold
 _SHOWN = 3
-_ALIKE = 0.66  # similarity of two file names from which one is suggested for the other
 _MOST = 1000  # files of a folder that a message searches
 
 
@@ -141,9 +139,8 @@ def _is_formula(text: str) -> bool:
 
 def nearby(path: Path, *, otherwise: str = "check the path.") -> str:
     """Return advice on a missing path: names in its folder that look like it, else `otherwise`."""
-    names = {} if path.exists() else {name.casefold(): name for name in sorted(_listed(path.parent)[:_MOST])}
-    near = difflib.get_close_matches(path.name.casefold(), names, n=3, cutoff=_ALIKE)
-    return f"did you mean {' or '.join(repr(names[name]) for name in near)}?" if near else otherwise
+    names = [] if path.exists() else sorted(_listed(path.parent)[:_MOST])
+    return nearest(path.name, names, count=3, otherwise=otherwise)
 
 
 def missing(path: Path, expected: str) -> str:
@@ -168,11 +165,8 @@ def on_disk(path: str | Path) -> Path:
     plain = path if os.sep == "\\" else Path(str(path).replace("\\", "/"))
     existing = Path(plain.anchor)
     for part in plain.parts[len(existing.parts) :]:
-        if os.path.lexists(existing / part):
-            existing = existing / part
-            continue
-        wanted = _file_key(part)
-        fits = [name for name in _listed(existing) if _file_key(name) == wanted]
+        wanted, exact = _file_key(part), os.path.lexists(existing / part)
+        fits = [part] if exact else [name for name in _listed(existing) if _file_key(name) == wanted]
         if len(fits) > 1:
             raise BagDataError(
                 f"Expected one file of the name {wanted!r}, got {len(fits)} whose names look the same (in {existing}): "
@@ -199,10 +193,15 @@ def _listed(folder: Path) -> list[str]:
 
 def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Return groups of names that differ only in case, blanks or zeros, as P1 and P01, or 1 and 1.0; order is kept."""
+    return [tuple(same) for same in _grouped(names, _near).values() if len(same) > 1]
+
+
+def _grouped(names: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+    """Return the distinct names by their key, in order."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        groups.setdefault(_near(name), []).append(name)
-    return [tuple(same) for same in groups.values() if len(same) > 1]
+        groups.setdefault(key(name), []).append(name)
+    return groups
 
 
 def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
@@ -227,9 +226,7 @@ def warn_of_alike(kinds: Mapping[str, Iterable[str]], *, source: str) -> None:
 
 def merge_words(words: Iterable[str], kind: str, *, source: str) -> dict[str, str]:
     """Return the first spelling of each word by its casefolded form; a note lists words that differ only in case."""
-    spellings: dict[str, list[str]] = {}
-    for word in dict.fromkeys(words):
-        spellings.setdefault(word.casefold(), []).append(word)
+    spellings = _grouped(words, str.casefold)
     pairs = [" and ".join(same) for same in spellings.values() if len(same) > 1]
     if pairs:
         text = f"{kind} that differ only in case are read as one: {'; '.join(pairs[:_SHOWN])} (in {source})"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from subprocess import Popen
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from midam.errors import ConfigError, RankLostError
-from midam.processes import LEADER, Others, Processes, end_with, restarted
+from midam.processes import LEADER, Processes, end_others, end_with, restarted, start_others
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ def start(processes: Processes, fabric: Any) -> "Ranks | None":
     """Start the other processes of this machine, unless torchrun has, and join all; return None for one process."""
     if processes.count == 1:
         return None
-    others = None if processes.started_by_others else Others.start(processes.devices)
+    others = [] if processes.started_by_others else start_others(processes.devices)
     if fabric.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         # Each process takes a share of the cores: more threads would wait for each other.
         torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
@@ -43,8 +44,7 @@ def start(processes: Processes, fabric: Any) -> "Ranks | None":
             _meet_again(fabric.device, timedelta(minutes=processes.timeout))
         fabric.launch()
     except BaseException:
-        if others is not None:
-            others.end()
+        end_others(others)
         close_group()
         raise
     return Ranks(fabric.global_rank, fabric.world_size, fabric.device, others=others)
@@ -101,7 +101,7 @@ class Ranks:
         Number of this process, from 0, and number of all processes, W.
     device : torch.device
         Device of the exchanged tensors.
-    others : Others, optional
+    others : iterable of Popen, optional
         Processes that this process has started, and that end with it.
 
     Attributes
@@ -112,7 +112,7 @@ class Ranks:
         Bytes of tensors that this process has sent, and number of exchanges.
     """
 
-    def __init__(self, rank: int, count: int, device: torch.device, *, others: Others | None = None) -> None:
+    def __init__(self, rank: int, count: int, device: torch.device, *, others: Iterable[Popen[bytes]] = ()) -> None:
         self.rank, self.count, self.device = rank, count, device
         self.exchanged_s, self.exchanged_bytes, self.exchanges = 0.0, 0, 0
         self._others = others
@@ -227,13 +227,11 @@ class Ranks:
             _wait_for_all(store, f"through/{number}", self.count)
             close_group()
             _wait_for_all(store, f"closed/{number}", self.count if self.leads else 0)
-        if self._others is not None:
-            self._others.end(wait_s=_END_S)
+        end_others(self._others, wait_s=_END_S)
 
     def abandon(self) -> None:
         """End the processes that this process has started, at once, and close the group."""
-        if self._others is not None:
-            self._others.end()
+        end_others(self._others)
         close_group()
 
     def _all_gather(self, x: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 from midam.errors import ConfigError, require_counts
 
@@ -78,39 +78,33 @@ class Processes:
         return DDPStrategy(timeout=timedelta(minutes=self.timeout))
 
 
-@dataclass(frozen=True)
-class Others:
-    """Processes that run this program next to this process, started as lightning_fabric starts them.
+def start_others(devices: int) -> list[subprocess.Popen[bytes]]:
+    """Start the further processes of this machine, which run this program, as lightning_fabric starts them.
 
     Its launcher is not used, because it kills all processes without a message when one has died.
     """
+    from lightning_fabric.plugins.environments.lightning import find_free_network_port
 
-    children: Sequence[subprocess.Popen[bytes]]
+    import __main__  # the running program
 
-    @classmethod
-    def start(cls, devices: int) -> Self:
-        """Start the further processes of this machine."""
-        from lightning_fabric.plugins.environments.lightning import find_free_network_port
+    spec = getattr(__main__, "__spec__", None)
+    script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
+    os.environ.setdefault("MASTER_ADDR", _HERE)
+    os.environ.setdefault("MASTER_PORT", str(find_free_network_port()))
+    os.environ.update({LOCAL: "0", "WORLD_SIZE": str(devices)})
+    known, command = {**os.environ, LEADER: str(os.getpid())}, [sys.executable, *script, *sys.argv[1:]]
+    return [subprocess.Popen(command, env={**known, LOCAL: str(n)}) for n in range(1, devices)]
 
-        import __main__  # the running program
 
-        spec = getattr(__main__, "__spec__", None)
-        script = [os.path.abspath(sys.argv[0])] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
-        address = {"MASTER_ADDR": _HERE, "MASTER_PORT": str(find_free_network_port())}
-        os.environ.update({name: os.environ.get(name, value) for name, value in address.items()})
-        os.environ.update({LOCAL: "0", "WORLD_SIZE": str(devices)})
-        known, command = {**os.environ, LEADER: str(os.getpid())}, [sys.executable, *script, *sys.argv[1:]]
-        return cls([subprocess.Popen(command, env={**known, LOCAL: str(n)}) for n in range(1, devices)])
-
-    def end(self, *, wait_s: float = 0.0) -> None:
-        """End the processes that have not ended by themselves after `wait_s` seconds."""
-        deadline = time.monotonic() + wait_s
-        for child in self.children:
-            try:
-                child.wait(timeout=max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+def end_others(others: Iterable[subprocess.Popen[bytes]], *, wait_s: float = 0.0) -> None:
+    """End the processes that have not ended by themselves after `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    for child in others:
+        try:
+            child.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
 
 
 def restarted() -> bool:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import stat
@@ -84,9 +85,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that holds an object."""
     try:
         content = parse_json(read_bytes(path))
-    except ValueError as reason:
-        if isinstance(reason, MidamError):
-            raise
+    except MidamError:
+        raise
+    except ValueError:
         content = None
     if not isinstance(content, dict):
         raise CheckpointError(f"Expected a whole JSON file, got a damaged one (in {path}); copy it again.")
@@ -124,11 +125,7 @@ def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES)
         value, depth = left.pop()
         seen += 1
         if isinstance(value, dict):
-            seen += len(value)
-            strange = next((x for x in value if not isinstance(x, str | int | float | None) or "\0" in str(x)), None)
-            if strange is not None:
-                return f"the key {str(strange)[:40]!r}"
-            left += [(part, depth + 1) for part in value.values()]
+            left += [(part, depth + 1) for part in itertools.chain(value, value.values())]
         elif isinstance(value, list):
             left += [(part, depth + 1) for part in value]
         elif isinstance(value, int):

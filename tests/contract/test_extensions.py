@@ -73,15 +73,10 @@ class Softened(ScorePooling):
     """Half the mean, half of it squared: whatever torch can run."""
 
     name = "softened"
-    value_size = 1
 
     def __init__(self, in_features: int, *, sharpness: float = 0.5, squash: bool = True) -> None:
         super().__init__(in_features, squash=squash)
         self.sharpness = torch.nn.Parameter(torch.tensor(sharpness))
-
-    def forward(self, e):
-        phi = self.instance_score(e)
-        return phi.new_zeros(phi.shape), phi.unsqueeze(-1)
 
     def pooled(self, l, r):  # noqa: E741
         share = torch.sigmoid(self.sharpness)

@@ -15,8 +15,8 @@ import torch
 import yaml
 from torch import nn
 
-from midam import Bags, ExportError, MIDAMClassifier, MidamError, Settings, predict
-from midam.errors import CheckpointError
+from midam import Bags, MIDAMClassifier, MidamError, Settings, predict
+from midam.errors import CheckpointError, ExportError
 from midam.export import export_run
 from midam.export.programs import _ndtri, _searchsorted, trace
 from midam.export.reader import Model

@@ -128,7 +128,7 @@ def test_what_a_killed_process_left_half_written_is_swept(tmp_path):
     link.symlink_to(outside)
     with replacing(tmp_path / "a") as written:
         sweep(tmp_path)
-        assert written.path.exists(), "it is being written"
+        assert Path(written.name).exists(), "it is being written"
     found = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert found == sorted([*kept, outside, link, tmp_path / "a"])
 

@@ -17,7 +17,7 @@ from midam.data.bags import Bags
 from midam.errors import MidamError, RunExistsError
 from midam.evaluate.pooled import instance_scores
 from midam.evaluate.predict import predict
-from midam.files import is_partial
+from midam.files import is_left
 from midam.runs.instance_files import file_name, write_instance_scores
 
 h5py = pytest.importorskip("h5py")
@@ -159,7 +159,7 @@ def test_a_file_appears_once_it_is_whole(tmp_path):
     write_instance_scores(model, make_bags().subset([0]), tmp_path, chunk_size=1000)
     name = f"{file_name(IDS[0])}.h5"
     assert len(seen) == 2
-    assert all(is_partial(Path(*found)) for found in seen)
+    assert all(is_left(Path(*found)) for found in seen)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from tests.pairs import each
 
-from midam import BagDataError, read_bags, write_store
+from midam import read_bags, write_store
 from midam.data import Bags
+from midam.errors import BagDataError
 
 WORDS = ["None", "NA", "N/A", "nan", "NaN", "null"]
 

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from tests.pairs import each
 
-from midam import BagDataError, ConfigError, MIDAMClassifier, Settings
+from midam import MIDAMClassifier, Settings
 from midam.cli.app import main
 from midam.data import Bags, read_bags
-from midam.errors import nearest
+from midam.errors import BagDataError, ConfigError, nearest
 
 
 def said(capsys, *argv):

@@ -9,9 +9,10 @@ import h5py
 import numpy as np
 import pytest
 
-from midam import BagDataError, read_bags
+from midam import read_bags
 from midam.data.covariates import Covariates
 from midam.data.sources.formats.open_file import sound
+from midam.errors import BagDataError
 
 TABLE = "bag;label;a;b\nb0;no;1,5;2\nb0;no;2;3\nb1;yes;4;1\n"
 

@@ -13,32 +13,19 @@ r"""The outer function f2 of every pooling: from the bag's statistic (l, r; n) t
 
 s is the logistic function; l [K], r [K, V] and n [K] are the statistic of K bags. Scores lie in [0, 1]. If a score has
 a logit, its pooling offers the logit too, computed without the score where the score would lose digits. With C score
-columns, l is [K, C]; for a mean, r is [K, C] (V = C).
+columns, l is [K, C]; for a mean, r is [K, C] (V = C). The functions here are those that need care; log phi and
+log(1 - phi) are `logsigmoid` of the raw score and of its negative, never the log of a probability.
 """
 
 import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 _LOG_HALF = -math.log(2.0)
 _SHRINK = 1e-6
 # Half the spacing of float32 numbers just below 1: a score that is rounded to 1 is at most this far from 1.
 SCORE_RESOLUTION = 2.0**-24
-
-
-def smoothed_max(l: Tensor, *, tau: Tensor | float) -> Tensor:  # noqa: E741
-    """Return the smoothed maximum ``tau l`` (eq. softpool), in [max phi - tau log n, max phi].
-
-    The temperature tau > 0 is in units of the instance score; valid down to 1e-3 for scores in [0, 1].
-    """
-    return tau * l
-
-
-def generalized_mean_log(l: Tensor, *, p: Tensor | float) -> Tensor:  # noqa: E741
-    """Return the logarithm ``l / p`` of the generalized mean ``(1/n sum phi^p)^(1/p)``, from ``z = p log phi``."""
-    return l / p
 
 
 def noisy_or_log_miss(r: Tensor, n: Tensor) -> Tensor:
@@ -88,13 +75,3 @@ def bounded_logit(score: Tensor, *, eps: float = _SHRINK) -> Tensor:
     [-13.8155, -1.0986, 13.8155]
     """
     return torch.logit(eps + (1 - 2 * eps) * score)
-
-
-def log_phi(score: Tensor) -> Tensor:
-    """Return ``log phi = logsigmoid(score)`` of a raw instance score: never the log of a probability."""
-    return logsigmoid(score)
-
-
-def log_miss(score: Tensor) -> Tensor:
-    """Return ``log(1 - phi) = logsigmoid(-score)`` of a raw instance score."""
-    return logsigmoid(-score)

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -101,14 +101,21 @@ class Standardizer(nn.Module):
             If a feature varies by less than its type can resolve at its magnitude, by less than 1.2e-38, or by more
             than 3.4e38.
         """
-        called = ("feature" if x.ndim == 2 else "channel", names if x.ndim == 2 else None, source)
+        kind = "feature" if x.ndim == 2 else "channel"
+        called = range(x.shape[1]) if names is None or kind == "channel" else names
         if x.ndim > 2:
             x = x.transpose(0, 1).flatten(1).T
         # Multiples of 16, so that torch sums a column in the same order whatever the number of columns.
-        width = max(_VALUES_AT_A_TIME // len(x) // 16, 1) * 16 if called[0] == "feature" else x.shape[1]
+        width = max(_VALUES_AT_A_TIME // len(x) // 16, 1) * 16 if kind == "feature" else x.shape[1]
         noise = list[str]()
         for low in range(0, x.shape[1], width):
-            noise += self._fit(slice(low, low + width), x[:, low : low + width].to("cpu"), called)
+            part, columns = slice(low, low + width), x[:, low : low + width].to("cpu")
+            ordered = None if self.scaling == "linear" else _ordered(columns)
+            center, scale, alike = _moments(columns, ordered, kind=kind, names=called[part], source=source)
+            self._set_moments(part, center, scale)
+            if ordered is not None:
+                self._set_ranks(part, ordered.to(self.center.device))
+            noise += [f"{kind} {called[low + at]}" for at in alike.nonzero().flatten().tolist()]
         if self.scaling != "linear" and self.offset.norm() <= _LONG:
             self.offset.zero_()
         if noise:
@@ -137,27 +144,14 @@ class Standardizer(nn.Module):
         blended = 0.5 * (u + _normal_scores(u, self.knots[part])) - self.offset[part]
         return torch.where(self.blended[part], blended, u)
 
-    def _fit(self, part: slice, x: Tensor, called: tuple[str, Sequence[str] | None, str]) -> list[str]:
-        """Set the statistics of some columns x [M, D]; return the names of those that vary only by rounding."""
-        columns, (kind, names, source) = x.to(torch.float64), called
-        ordered = None if self.scaling == "linear" else _ordered(x)
-        ends = x if ordered is None else ordered[[0, -1]]
-        moments = _moments(columns, ordered, _spread(ends), robust=kind == "feature")
-
-        def name(at: int) -> str:
-            return f"{kind} {part.start + at if names is None else names[part.start + at]}"
-
-        if moments.fault is not None:
-            raise BagDataError(moments.fault[1].format(f"in {source}, {name(moments.fault[0])}"))
-        center, scale = (x.view(self.center[part].shape).to(self.center.device) for x in moments[:2])
+    def _set_moments(self, part: slice, center: Tensor, scale: Tensor) -> None:
+        """Set center and scale of some columns, from float64 [D]."""
+        center, scale = (x.view(self.center[part].shape).to(self.center.device) for x in (center, scale))
         low = center - center.to(self.center.dtype).double()
         # Two float32 numbers hold 48 bits of the center, which is too few for some columns.
         if ((low - low.to(self.center.dtype).double()).abs() > _NEAR * scale).any():
             self.center_low = self.center_low.double()
         self.center[part], self.center_low[part], self.scale[part] = center, low, scale
-        if ordered is not None:
-            self._set_ranks(part, ordered.to(self.center.device))
-        return [name(at) for at in moments.noise.nonzero().flatten().tolist()]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         low = state_dict.get(f"{prefix}center_low")
@@ -238,67 +232,45 @@ def standardized_alike(one: nn.Module | None, other: nn.Module | None) -> bool:
     return same and all(torch.equal(value, others[name]) for name, value in held.items())
 
 
-class _Spread(NamedTuple):
-    """Least and largest value of columns [D], whether they are equal, and the difference that rounding can explain."""
+def _moments(
+    x: Tensor, ordered: Tensor | None, *, kind: str, names: Sequence[object], source: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return center and scale of columns [M, D] in float64, and which vary only by rounding, each [D].
 
-    low: Tensor
-    high: Tensor
-    constant: Tensor  # bool; exact for whole numbers
-    rounding: Tensor
-    exact: float  # whole numbers up to this one are exact
-    kind: str  # type of the numbers
-
-
-def _spread(x: Tensor) -> _Spread:
-    low, high = x.amin(dim=0), x.amax(dim=0)
+    `ordered` are the sorted columns, if known. A column that cannot be scaled is refused by its name.
+    """
+    columns, ends = x.double(), x if ordered is None else ordered[[0, -1]]
+    low, high = ends.amin(dim=0), ends.amax(dim=0)
     constant, low, high = low == high, low.double(), high.double()
-    kind = x.dtype if x.is_floating_point() else torch.float64
-    rounding = torch.maximum(low.abs(), high.abs()) * _ROUNDING[kind]
-    return _Spread(low, high, constant, rounding, 2 / torch.finfo(kind).eps, str(kind).removeprefix("torch."))
-
-
-class _Moments(NamedTuple):
-    """Center and scale [D] of columns in float64, the columns that vary only by rounding, and the fault of a column."""
-
-    center: Tensor
-    scale: Tensor
-    noise: Tensor
-    fault: tuple[int, str] | None
-
-
-def _moments(columns: Tensor, ordered: Tensor | None, spread: _Spread, *, robust: bool) -> _Moments:
-    """Return the statistics of columns [M, D] in float64; `ordered` are the sorted columns, if known."""
-    width, largest = spread.high - spread.low, torch.maximum(spread.low.abs(), spread.high.abs())
-    base, far = torch.zeros_like(width), ~spread.constant & (largest > _FAR * width)
+    dtype = x.dtype if x.is_floating_point() else torch.float64
+    width, largest = high - low, torch.maximum(low.abs(), high.abs())
+    rounding = largest * _ROUNDING[dtype]  # the difference that it can explain
+    base, far = torch.zeros_like(width), ~constant & (largest > _FAR * width)
     if far.any():  # sums of such numbers would lose their differences
-        base = torch.where(far, spread.low, base)
+        base = torch.where(far, low, base)
         columns, ordered = columns - base, None
-    kept = _winsorize(columns, ordered) if robust else columns
+    kept = _winsorize(columns, ordered) if kind == "feature" else columns
     center, scale = kept.mean(dim=0) + base, kept.std(dim=0, correction=0)
-    alike = ~spread.constant & (width <= spread.rounding)
+    alike = ~constant & (width <= rounding)
     # Whole numbers do not vary by rounding: up to a magnitude they are exact, above it their differences are lost.
     whole = alike & (columns + base == (columns + base).round()).all(dim=0) if alike.any() else alike
-    noise, lost = alike & ~whole, whole & (largest > spread.exact)
-    low, high = kept.amin(dim=0), kept.amax(dim=0)
-    size = torch.maximum((low + base).abs(), (high + base).abs())  # one value beyond them must not hide differences
-    flat = ~(scale >= _LEAST) | (~whole & ((high - low) * largest <= size * spread.rounding))
+    noise, lost = alike & ~whole, whole & (largest > 2 / torch.finfo(dtype).eps)
+    least, most = kept.amin(dim=0), kept.amax(dim=0)
+    size = torch.maximum((least + base).abs(), (most + base).abs())  # one value beyond them must not hide differences
+    flat = ~(scale >= _LEAST) | (~whole & ((most - least) * largest <= size * rounding))
     if flat.any():
         scale = torch.where(flat, columns.std(dim=0, correction=0), scale)
-    none = spread.constant | noise
-    faulty = (~none & (lost | (width > _MOST) | (scale < _LEAST))).nonzero().flatten()
-    fault = None if not len(faulty) else (at := int(faulty[0]), _fault(spread, at, lost=bool(lost[at])))
+    none = constant | noise
+    for at in (~none & (lost | (width > _MOST) | (scale < _LEAST))).nonzero().flatten().tolist():
+        digits, place = 17 if lost[at] else 3, f"(in {source}, {kind} {names[at]})"
+        got = f"got {low[at]:.{digits}g} to {high[at]:.{digits}g} {place}"
+        if lost[at]:
+            kept_apart = f"whole numbers that stay distinct in {str(dtype).removeprefix('torch.')}"
+            raise BagDataError(f"Expected {kept_apart}, {got}; subtract their common offset first.")
+        wanted = "at most 3.4e38" if width[at] > _MOST else "at least 1.2e-38"
+        raise BagDataError(f"Expected values that differ by {wanted}, {got}; scale, or leave them out.")
     center = torch.where(none, torch.zeros_like(center), center)
-    return _Moments(center, torch.where(none, torch.full_like(scale, math.inf), scale), noise, fault)
-
-
-def _fault(spread: _Spread, at: int, *, lost: bool) -> str:
-    """Return the message about a column, with a placeholder for its name."""
-    low, high = float(spread.low[at]), float(spread.high[at])
-    if lost:
-        wanted = f"whole numbers that stay distinct in {spread.kind}"
-        return f"Expected {wanted}, got {low:.17g} to {high:.17g} ({{}}); subtract their common offset first."
-    wanted = "at most 3.4e38" if high - low > _MOST else "at least 1.2e-38"
-    return f"Expected values that differ by {wanted}, got {low:.3g} to {high:.3g} ({{}}); scale, or leave them out."
+    return center, torch.where(none, torch.full_like(scale, math.inf), scale), noise
 
 
 def _piled_up(ordered: Tensor) -> Tensor:

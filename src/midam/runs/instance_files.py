@@ -221,7 +221,7 @@ def _new_file(h5py: Any, path: Path, *, space: int) -> Iterator[Any]:
         with replacing(path) as empty:
             # On a full disk HDF5 fails at the write, again when the file is closed, and when the process ends.
             allocate(empty, space)
-            with h5py.File(empty.path, "w", locking=False) as file:  # `replacing` locks the file
+            with h5py.File(empty.name, "w", locking=False) as file:  # `replacing` locks the file
                 yield file
     except OSError as error:
         if isinstance(error, MidamError):

@@ -2,8 +2,8 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from midam.functional.poolings import log_phi
 from midam.nn import Pooling, upcast
 
 
@@ -26,7 +26,7 @@ class LinearSoftmaxPooling(Pooling):
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z [M] and values v [M, 1] of encodings e [M, D]."""
         raw = upcast(self.scorer(e))
-        return log_phi(raw.squeeze(-1)), torch.sigmoid(raw)
+        return logsigmoid(raw.squeeze(-1)), torch.sigmoid(raw)
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return bag scores [K]."""

@@ -5,6 +5,7 @@ import pickle
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,7 @@ class Encoder(nn.Module):
         names = [inner for inner, _ in (*module.named_parameters(), *module.named_modules()) if inner]
         for part in self._frozen:
             if part != "*" and not any(_matches(inner, part) for inner in names):
-                parts = {".".join(key.split(".")[:depth]) for key in names for depth in range(1, key.count(".") + 2)}
-                advice = nearest(part, parts, count=3)
+                advice = nearest(part, names, count=3)
                 raise ConfigError(f"Expected a part of the encoder {name!r} in freeze, got {part!r}; {advice}")
         for inner, parameter in module.named_parameters():
             if any(_matches(inner, part) for part in self._frozen):
@@ -121,7 +121,7 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
     path = path_of(path, "weights")
     if not path.is_file():
         raise ConfigError(f"Expected a file of weights, got nothing at {path}; correct encoder_weights.")
-    saved = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    saved = _read_weights(path)
     expected = module.state_dict()
     missing, extra = [name for name in expected if name not in saved], [name for name in saved if name not in expected]
     if missing or extra:
@@ -194,21 +194,26 @@ def _matches(name: str, part: str) -> bool:
     return fnmatch.fnmatchcase(name, part) or fnmatch.fnmatchcase(name, f"{part}.*")
 
 
-def _read_torch(path: Path) -> dict[str, Tensor]:
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    kind, load, reason = (
+        "a state dictionary written by torch.save",
+        partial(torch.load, map_location="cpu", weights_only=True),
+        "",
+    )
+    if path.suffix == ".safetensors":
+        kind = "a safetensors file"
+        load = need_package("safetensors.torch", "to read weights", extra="export", where=path).load_file
     try:
         if zipfile.is_zipfile(path):  # torch compares no checksums; a file older than torch 1.6 has none
             check_archive(path)
-        content, reason = torch.load(path, map_location="cpu", weights_only=True), ""
+        content = load(path)
     except pickle.UnpicklingError:
         # torch's message advises to unpickle the file anyway, which would run code in it.
         reason = "it holds more than tensors, or is damaged; only tensors are loaded, as other objects can run code"
-    except Exception as error:  # zipfile and torch may raise any error for a damaged file
+    except Exception as error:  # of a damaged file may be any
         reason = first_line(error)
     if reason:
-        raise ConfigError(
-            f"Expected a state dictionary written by torch.save, got something else (in {path}): {reason}; save "
-            "module.state_dict()."
-        )
+        raise ConfigError(f"Expected {kind}, got something else (in {path}): {reason}; save module.state_dict().")
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
     pairs = content.items() if isinstance(content, Mapping) else [(None, content)]
@@ -217,17 +222,3 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             f"Expected a state dictionary of tensors by name, got something else (in {path}); save module.state_dict()."
         )
     return dict(content)
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    root, reader = (
-        need_package(name, "to read weights", extra="export", where=path)
-        for name in ("safetensors", "safetensors.torch")
-    )
-    try:
-        weights: dict[str, Tensor] = reader.load_file(path)
-    except (root.SafetensorError, OSError, ValueError, LookupError) as error:
-        raise ConfigError(
-            f"Expected a safetensors file, got something else (in {path}): {first_line(error)}; restore the file."
-        ) from None
-    return weights

@@ -15,80 +15,6 @@ from midam.functional import poolings as f
 from midam.functional.logmean import BagStatistic
 from midam.registry import POOLINGS, NamedPart
 
-_EMPTY = "Expected at least one instance, got an empty batch; pass bags that hold instances."
-
-
-class Total:
-    """The statistic of K bags, merged from chunks of instances without a graph, in O(K V) memory.
-
-    Examples
-    --------
-    The mean of a bag of three instances in two chunks; `positions` are the positions of instances in the data:
-
-    >>> total = LOG_MEAN.total(1)
-    >>> for low, values in ((0, [1.0, 2.0]), (2, [6.0])):
-    ...     v = torch.tensor(values).unsqueeze(1)
-    ...     segment = torch.zeros(len(v), dtype=torch.int64)
-    ...     _ = total.add(low + torch.arange(len(v)), segment, torch.zeros(len(v)), v)
-    >>> total.value().r.tolist()
-    [[3.0]]
-    """
-
-    where: Tensor  # int64 [K], CPU: flat position of each bag's carrier, where `Statistic.carrier` is not None
-
-    def __init__(self, num_bags: int) -> None:
-        self.num_bags = num_bags
-        self._merged: BagStatistic | None = None
-
-    def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:
-        """Merge instances at `positions` (flat, int64 [m], CPU) of bags `segment` (int64 [m]); return theirs alone."""
-        raise NotImplementedError
-
-    @property
-    def merged(self) -> BagStatistic:
-        """The merged statistic, in the dtype in which parts are merged."""
-        if self._merged is None or not self._merged.n.any():
-            raise BagDataError(_EMPTY)
-        return self._merged
-
-    def value(self) -> BagStatistic:
-        """Return the merged statistic in the dtype of the logits."""
-        return self.merged
-
-
-class MeanTotal(Total):
-    """The log-weighted mean, merged in float64: in float32 the mean of a million instances depends on the chunks."""
-
-    _dtype = torch.float32
-
-    def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:  # noqa: ARG002
-        """Merge a chunk of instances."""
-        part = logmean.reduce_segments(z.double(), v.double(), segment, num_bags=self.num_bags)
-        self._dtype = z.dtype
-        self._merged = part if self._merged is None else logmean.merge(self._merged, part)
-        return part
-
-    def value(self) -> BagStatistic:
-        """Return the merged statistic in the dtype of the logits."""
-        return BagStatistic(*(x.to(self._dtype) for x in self.merged))
-
-
-class MaximumTotal(Total):
-    """The maximum, carried by the first instance that attains it."""
-
-    def __init__(self, num_bags: int) -> None:
-        super().__init__(num_bags)
-        self.where = torch.zeros(num_bags, dtype=torch.int64)
-
-    def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:
-        """Merge a chunk of instances."""
-        part = maximum.reduce_segments(z, v, segment, num_bags=self.num_bags)
-        row = maximum.first_maximum(z, segment, num_bags=self.num_bags).clamp(max=len(z) - 1)
-        better = part.l > (self._merged.l if self._merged is not None else -torch.inf)
-        self.where = torch.where(better.cpu(), positions[row.cpu()], self.where)
-        self._merged = part if self._merged is None else maximum.merge(self._merged, part)
-        return part
-
 
 @dataclass(frozen=True)
 class Statistic:
@@ -100,8 +26,6 @@ class Statistic:
         ``sample(z, v, mask=)`` of samples z [K, B], v [K, B, V], with gradient; masked slots hold finite logits.
     reduce_segments, merge : callable
         As in `midam.functional.logmean`.
-    total : callable
-        Makes the `Total` of K bags.
     carrier : callable, optional
         ``carrier(z, segment, num_bags=)`` returns the row [K] of the instance that carries all of a bag's gradient;
         None if every instance carries a part.
@@ -122,7 +46,6 @@ class Statistic:
     sample: Callable[..., BagStatistic]
     reduce_segments: Callable[..., BagStatistic]
     merge: Callable[[BagStatistic, BagStatistic], BagStatistic]
-    total: Callable[[int], Total]
     carrier: Callable[..., Tensor] | None = None
     is_mean: bool = False
 
@@ -131,9 +54,65 @@ class Statistic:
         """Whether it can be linearized at any point: a moving average can track it, and any sample has its gradient."""
         return self.carrier is None
 
+    def total(self, num_bags: int) -> "Total":
+        """Make the `Total` of K bags."""
+        return Total(self, num_bags)
 
-LOG_MEAN = Statistic(logmean.reduce_sample, logmean.reduce_segments, logmean.merge, MeanTotal, is_mean=True)
-MAXIMUM = Statistic(maximum.reduce, maximum.reduce_segments, maximum.merge, MaximumTotal, carrier=maximum.first_maximum)
+
+class Total:
+    """The statistic of K bags, merged from chunks of instances without a graph, in O(K V) memory.
+
+    It is merged in float64: in float32 the mean of a million instances depends on the chunks.
+
+    Attributes
+    ----------
+    where : Tensor [K], int64
+        On the CPU, the flat position of each bag's carrier, where `Statistic.carrier` is not None.
+
+    Examples
+    --------
+    The mean of a bag of three instances in two chunks; `positions` are the positions of instances in the data:
+
+    >>> total = LOG_MEAN.total(1)
+    >>> for low, values in ((0, [1.0, 2.0]), (2, [6.0])):
+    ...     v = torch.tensor(values).unsqueeze(1)
+    ...     segment = torch.zeros(len(v), dtype=torch.int64)
+    ...     _ = total.add(low + torch.arange(len(v)), segment, torch.zeros(len(v)), v)
+    >>> total.value().r.tolist()
+    [[3.0]]
+    """
+
+    def __init__(self, statistic: Statistic, num_bags: int) -> None:
+        self.statistic, self.num_bags = statistic, num_bags
+        self.where = torch.zeros(num_bags, dtype=torch.int64)
+        self._merged: BagStatistic | None = None
+        self._dtype = torch.float32
+
+    def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:
+        """Merge instances at `positions` (flat, int64 [m], CPU) of bags `segment` (int64 [m]); return theirs alone."""
+        part = self.statistic.reduce_segments(z.double(), v.double(), segment, num_bags=self.num_bags)
+        if self.statistic.carrier is not None:
+            row = self.statistic.carrier(z, segment, num_bags=self.num_bags).clamp(max=len(z) - 1)
+            better = part.l > (self._merged.l if self._merged is not None else -torch.inf)
+            self.where = torch.where(better.cpu(), positions[row.cpu()], self.where)
+        self._merged = part if self._merged is None else self.statistic.merge(self._merged, part)
+        self._dtype = z.dtype
+        return part
+
+    @property
+    def merged(self) -> BagStatistic:
+        """The merged statistic in float64."""
+        if self._merged is None or not self._merged.n.any():
+            raise BagDataError("Expected at least one instance, got an empty batch; pass bags that hold instances.")
+        return self._merged
+
+    def value(self) -> BagStatistic:
+        """Return the merged statistic in the dtype of the logits."""
+        return BagStatistic(*(x.to(self._dtype) for x in self.merged))
+
+
+LOG_MEAN = Statistic(logmean.reduce_sample, logmean.reduce_segments, logmean.merge, is_mean=True)
+MAXIMUM = Statistic(maximum.reduce, maximum.reduce_segments, maximum.merge, carrier=maximum.first_maximum)
 
 
 class Pooling(NamedPart, nn.Module):
@@ -243,18 +222,16 @@ class ScorePooling(Pooling):
     """Base of the poolings of one score per instance.
 
     With `squash`, phi = sigmoid(score) is pooled, as the AUC objectives need; without it, the raw score is pooled to
-    the bag's logit, as cross-entropy needs.
+    the bag's logit, as cross-entropy needs. The `term` of an instance is its logit if the pooling is `weighted`, with
+    V = 0; else its value, V = C, and all weights are equal.
 
     Examples
     --------
     A custom pooling of instance scores, the root of their mean square:
 
     >>> class RootMeanSquare(ScorePooling):
-    ...     value_size = 1
-    ...
-    ...     def forward(self, e):
-    ...         phi = self.instance_score(e)
-    ...         return torch.zeros_like(phi), phi.square().unsqueeze(-1)
+    ...     def term(self, e):
+    ...         return self.instance_score(e).square()
     ...
     ...     def pooled(self, l, r):
     ...         return r.squeeze(-1).sqrt()
@@ -268,12 +245,27 @@ class ScorePooling(Pooling):
     def __init__(self, in_features: int, *, squash: bool = True, columns: int = 1) -> None:
         super().__init__(in_features, columns=columns)
         self.squash = squash
+        self.value_size = 0 if self.weighted else columns
         self.scorer = nn.Linear(in_features, columns)
+
+    def raw_score(self, e: Tensor) -> Tensor:
+        """Return the raw scores of instances, [M] or [M, C], from encodings e [M, D]."""
+        return upcast(self.scorer(e)).squeeze(-1)
 
     def instance_score(self, e: Tensor) -> Tensor:
         """Return the scores or logits to pool, [M] or [M, C], from encodings e [M, D]."""
-        raw = upcast(self.scorer(e)).squeeze(-1)
-        return torch.sigmoid(raw) if self.squash else raw
+        return torch.sigmoid(self.raw_score(e)) if self.squash else self.raw_score(e)
+
+    def term(self, e: Tensor) -> Tensor:
+        """Return the logit, or the value, of each instance, [M] or [M, C], from encodings e [M, D]."""
+        return self.instance_score(e)
+
+    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits z [M] and values v [M, V] of encodings e [M, D]; of several branches [M, G] and [M, G, V]."""
+        term = self.term(e)
+        if self.weighted:
+            return term, term.new_empty(*term.shape, 0)
+        return term.new_zeros(term.shape[0]), term.unsqueeze(-1) if self.columns == 1 else term
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: E741
         """Return the pooled instance scores [K] or [K, C]."""

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from midam.errors import require_positive
-from midam.functional import poolings as f
 from midam.nn.pooling.base import MAXIMUM, ScorePooling, one_a_column
 
 
@@ -23,11 +22,6 @@ class MaxPooling(ScorePooling):
     name = "max"
     statistic = MAXIMUM
     weighted = True
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
-        phi = self.instance_score(e)
-        return phi, phi.new_empty(*phi.shape, 0)
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return the pooled instance scores [K] or [K, C]."""
@@ -85,11 +79,10 @@ class SmoothedMaxPooling(ScorePooling):
         tau = self.temperature if self.log_tau is None else self.log_tau.exp()
         return tau if self.weight_power == 1 else tau / self.weight_power
 
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
-        z = self.instance_score(e) / self.tau
-        return z, z.new_empty(*z.shape, 0)
+    def term(self, e: Tensor) -> Tensor:
+        """Return the logits phi / tau of instances, [M] or [M, C], from encodings e [M, D]."""
+        return self.instance_score(e) / self.tau
 
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return the pooled instance scores [K] or [K, C]."""
-        return f.smoothed_max(l, tau=self.tau)
+        return self.tau * l

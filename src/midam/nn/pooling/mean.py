@@ -4,10 +4,11 @@ import warnings
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from midam.errors import ConfigError, require_positive
 from midam.functional import poolings as f
-from midam.nn.pooling.base import Pooling, ScorePooling, one_a_column, upcast
+from midam.nn.pooling.base import ScorePooling, one_a_column
 
 _SATURATION_SIZE = 1000
 
@@ -28,21 +29,12 @@ class MeanPooling(ScorePooling):
 
     name = "mean"
 
-    def __init__(self, in_features: int, *, squash: bool = True, columns: int = 1) -> None:
-        super().__init__(in_features, squash=squash, columns=columns)
-        self.value_size = columns
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
-        phi = self.instance_score(e)
-        return phi.new_zeros(phi.shape[0]), phi.unsqueeze(-1) if self.columns == 1 else phi
-
     def pooled(self, l: Tensor, r: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return the pooled instance scores [K] or [K, C]."""
         return r.squeeze(-1)
 
 
-class GeneralizedMeanPooling(Pooling):
+class GeneralizedMeanPooling(ScorePooling):
     """Generalized mean (1/n sum phi^p)^(1/p) with a fixed or learnable exponent.
 
     Parameters
@@ -75,7 +67,6 @@ class GeneralizedMeanPooling(Pooling):
     ) -> None:
         super().__init__(in_features, columns=columns)
         require_positive("choose a positive number", exponent=exponent)
-        self.scorer = nn.Linear(in_features, columns)
         self.exponent = exponent
         log_p = one_a_column(torch.tensor(exponent).log(), columns)
         self.log_p = nn.Parameter(log_p) if learn_exponent else None
@@ -86,22 +77,21 @@ class GeneralizedMeanPooling(Pooling):
         p = self.exponent if self.log_p is None else self.log_p.exp()
         return p if self.weight_power == 1 else p * self.weight_power
 
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits z [M] or [M, C] of encodings e [M, D]; there are no values, V = 0."""
-        z = self.p * f.log_phi(upcast(self.scorer(e)).squeeze(-1))
-        return z, z.new_empty(*z.shape, 0)
+    def term(self, e: Tensor) -> Tensor:
+        """Return the logits p log phi of instances, [M] or [M, C], from encodings e [M, D]."""
+        return self.p * logsigmoid(self.raw_score(e))
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return the bag scores [K] or [K, C]."""
-        return torch.exp(f.generalized_mean_log(l, p=self.p))
+        return torch.exp(l / self.p)
 
     def logit(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return the logits of the bag scores [K] or [K, C]."""
-        log_h = f.generalized_mean_log(l, p=self.p).clamp(max=-torch.finfo(l.dtype).eps)
+        log_h = (l / self.p).clamp(max=-torch.finfo(l.dtype).eps)
         return log_h - f.log1mexp(log_h)
 
 
-class NoisyOrPooling(Pooling):
+class NoisyOrPooling(ScorePooling):
     """Noisy-or, 1 - prod (1 - phi): the probability that at least one instance fires.
 
     It saturates on large bags, where even tiny instance scores add up; a warning says so. With C `columns`, V = C.
@@ -122,13 +112,10 @@ class NoisyOrPooling(Pooling):
 
     def __init__(self, in_features: int, *, columns: int = 1) -> None:
         super().__init__(in_features, columns=columns)
-        self.value_size = columns
-        self.scorer = nn.Linear(in_features, columns)
 
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
-        v = f.log_miss(upcast(self.scorer(e)))
-        return v.new_zeros(v.shape[0]), v
+    def term(self, e: Tensor) -> Tensor:
+        """Return the values log(1 - phi) of instances, [M] or [M, C], from encodings e [M, D]."""
+        return logsigmoid(-self.raw_score(e))
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
         """Return the bag scores [K] or [K, C]."""

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from midam.functional import summary as f
-from midam.functional.logmean import BagStatistic, identity
 from midam.nn.encoders.images import PatchStatistics
-from midam.nn.pooling.base import MeanTotal, Pooling, Statistic
+from midam.nn.pooling.base import Pooling, Statistic
 
 _ROWS_AT_A_TIME = 512
 _ROUNDING = 2.0**-46
@@ -133,25 +132,6 @@ def _frozen(*size: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(*size, dtype=torch.float64), requires_grad=False)
 
 
-class SummaryTotal(MeanTotal):
-    """Summary of K bags in the dtype of their values; a chunk needs memory only for the bags that it holds."""
-
-    def __init__(self, num_bags: int, *, reduce: Callable[..., Any], merge: Callable[..., Any]) -> None:
-        super().__init__(num_bags)
-        self._reduce, self._merge = reduce, merge
-
-    def add(self, positions: Tensor, segment: Tensor, z: Tensor, v: Tensor) -> BagStatistic:  # noqa: ARG002
-        """Merge a chunk of instances; return the statistic of the bags from the first to the last in the chunk."""
-        self._dtype = z.dtype
-        if self._merged is None:
-            self._merged = identity(self.num_bags, v.shape[1], like=v)
-        held = slice(int(segment.min()), int(segment.max()) + 1)
-        part: BagStatistic = self._reduce(z, v, segment - held.start, num_bags=held.stop - held.start)
-        for whole, merged in zip(self._merged, self._merge(BagStatistic(*(x[held] for x in self._merged)), part)):
-            whole[held] = merged
-        return part
-
-
 def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any], *, is_mean: bool = False) -> Statistic:
     """Return a summary as the statistic of a pooling."""
 
@@ -159,7 +139,7 @@ def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any], *, is_mean
         shown = torch.ones_like(z, dtype=torch.bool) if mask is None else mask
         return reduce(z[shown], v[shown], shown.nonzero()[:, 0], num_bags=len(z))
 
-    return Statistic(sample, reduce, merge, partial(SummaryTotal, reduce=reduce, merge=merge), is_mean=is_mean)
+    return Statistic(sample, reduce, merge, is_mean=is_mean)
 
 
 def _of_columns(*kinds: str, is_mean: bool = False) -> Statistic:
