@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.validate import row_chunks
 from midam.errors import ConfigError, nearest
 
 Positions = NDArray[np.int64]
@@ -24,10 +23,8 @@ STATISTICS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "size": lambda x: np.array([len(x)]),
 }
 USUAL = ("mean", "min", "max", "std")
-_STACKED = 2  # an instance with at least so many axes (channel and place) is an image
 _MOST_NUMBERS = 2**18  # numbers that are read at a time: 2 MiB as float64
 _ROUNDING = 2.0**-46  # relative difference up to which computed float64 numbers count as equal
-_CANCELED = 1e-8  # a difference of squares below this share of a square has lost half of its digits
 _COARSE = 2.0**14  # size over range above which float32 leaves fewer than 10 bits to the range
 
 
@@ -68,47 +65,6 @@ def flat_bags(bags: Bags, index: Positions) -> Iterator[Statistics]:
         yield _flat(bags[number])
 
 
-def color_statistics(bags: Bags, index: Positions) -> Statistics:
-    """Return mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
-    columns = []
-    for number in index.tolist():
-        count, total, squares = 0, np.zeros(bags.instance_shape[0]), np.zeros(bags.instance_shape[0])
-        for pixels in _pixels(bags, number):
-            count += pixels.shape[0] * pixels.shape[2]
-            total += pixels.sum(axis=(0, 2))
-            squares += (pixels**2).sum(axis=(0, 2))
-        mean = total / count
-        variance = np.maximum(squares / count - mean**2, 0)
-        if (variance < _CANCELED * mean**2).any():
-            variance = _variance(bags, number, mean, count)
-        columns.append(np.concatenate([mean, np.sqrt(variance)]))
-    return np.stack(columns)
-
-
-def _variance(bags: Bags, number: int, mean: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the variance [C] of the pixels of a bag about their mean; 0 where they are all equal."""
-    squares, low, high = np.zeros(len(mean)), np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
-    for pixels in _pixels(bags, number):
-        squares += ((pixels - mean[:, None]) ** 2).sum(axis=(0, 2))
-        low, high = np.minimum(low, pixels.min(axis=(0, 2))), np.maximum(high, pixels.max(axis=(0, 2)))
-    return np.where(alike(low, high), 0.0, squares / count)
-
-
-def voxel_counts(bags: Bags, index: Positions) -> Statistics:
-    """Count the voxels [n, 1] of each bag above its lowest intensity, the background of a scan; read by chunks."""
-    counts = []
-    for number in index.tolist():
-        least, voxels, ground = np.inf, 0, 0
-        for chunk in _chunks(bags, number):
-            # A lower intensity is the new background.
-            ground = ground if least <= chunk.min() else 0
-            least = min(least, float(chunk.min()))
-            ground += int((chunk == least).sum())
-            voxels += chunk.size
-        counts.append([float(voxels - ground)])
-    return np.array(counts)
-
-
 def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return each of the named statistics of one bag."""
     start, size = int(bags.starts[number]), int(bags.sizes[number])
@@ -144,18 +100,3 @@ def _added(total: Statistics, rows: Statistics) -> Statistics:
 def _flat(instances: NDArray[Any]) -> Statistics:
     """Return instances as float64 rows."""
     return np.asarray(instances, dtype=np.float64).reshape(len(instances), -1)
-
-
-def _pixels(bags: Bags, number: int) -> Iterator[NDArray[np.float64]]:
-    """Yield a bag of images in chunks [m, C, pixels]."""
-    for chunk in _chunks(bags, number):
-        yield chunk.reshape(*chunk.shape[:2], -1).astype(np.float64)
-
-
-def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
-    """Yield a bag of images in chunks."""
-    if len(bags.instance_shape) < _STACKED:
-        got = f"instances of shape {list(bags.instance_shape)} (in {bags.source})"
-        raise ConfigError(f"Expected images for statistics of pixels, got {got}; use statistics of features.")
-    for low, high in row_chunks(bags.instances, bags.starts[[number]], bags.sizes[[number]]):
-        yield np.asarray(bags.instances[low:high])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -125,7 +124,7 @@ class Method:
         raise NotImplementedError(self.lacks)
 
 
-class Baseline(Method, ABC):
+class Baseline(Method):
     """A method of a comparison that trains and scores in its own way.
 
     Examples
@@ -142,20 +141,20 @@ class Baseline(Method, ABC):
 
     lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
 
-    @abstractmethod
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Train on the bags ``trial.train`` with ``trial.seed``, and score the bags ``trial.score``: float64 [n].
 
         Positive bags score higher. For several score columns, the shape is [n, C]. Only labels of the training bags may
         be used.
         """
+        return predict(self.trained(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
 
     def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
         """Return the model of all these bags; a method that `lacks` something has none."""
         raise NotImplementedError(self.lacks)
 
 
-class ModelBaseline(Baseline):
+class ModelBaseline(Baseline, ABC):
     """A baseline that can be a model, which is written as a run and scores new bags.
 
     Examples
@@ -168,10 +167,6 @@ class ModelBaseline(Baseline):
     """
 
     lacks = None
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the logits of the model that is trained on the training bags."""
-        return logit(predict(self.trained(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
 
     def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
         """Return the model of all these bags."""

@@ -26,10 +26,9 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.evaluate.ranking import auroc
-from midam.methods.baselines import median_gamma
+from midam.methods.baselines import fill, fill_linear, median_gamma
 from midam.methods.inner_folds import units_of_bags
 from midam.methods.method import ModelBaseline
-from midam.methods.statistics_models import fill, fill_linear
 from midam.nn.encoders.mlp import GaussianKernel
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.scorer import BagScorer

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
 from midam.data.covariates import without_zones
-from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
+from midam.data.statistics import USUAL, bag_statistics
 from midam.evaluate.predict import inputs_of, prepared
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
@@ -189,43 +189,3 @@ class BagStatistics(BagTransformer):
     def _names(self, features: list[str]) -> list[str]:
         features = features if self.inputs_.columns is None else list(self.inputs_.columns.features)
         return [name for s in self.statistics for name in (["size"] if s == "size" else [f"{s}_{x}" for x in features])]
-
-
-class ColorStatistics(BagTransformer):
-    """Mean and standard deviation of each channel over all pixels of a bag of images: K = 2 C columns.
-
-    Examples
-    --------
-    A bag with a black and a white image of 8 x 8 pixels, and a bag with a gray one:
-
-    >>> black, white = np.zeros((1, 8, 8)), np.ones((1, 8, 8))
-    >>> ColorStatistics().fit_transform([[black, white], [white / 4]])
-    array([[0.5 , 0.5 ],
-           [0.25, 0.  ]])
-    """
-
-    def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        return color_statistics(bags, np.arange(len(bags)))
-
-    def _names(self, _: list[str]) -> list[str]:
-        return [f"{statistic}_channel{c}" for statistic in ("mean", "std") for c in range(self.instance_shape_[0])]
-
-
-class VoxelCounts(BagTransformer):
-    """Number of voxels of a bag above its least intensity, the background of a scan: one column.
-
-    Examples
-    --------
-    A scan whose background is -1000, with 8 voxels of tissue:
-
-    >>> scan = np.full((1, 8, 8, 8), -1000.0)
-    >>> scan[0, :2, :2, :2] = 40.0
-    >>> VoxelCounts().fit_transform([[scan]])
-    array([[8.]])
-    """
-
-    def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        return voxel_counts(bags, np.arange(len(bags)))
-
-    def _names(self, _: list[str]) -> list[str]:
-        return ["voxels"]
