@@ -154,19 +154,6 @@ def test_instances_and_explanations_are_those_of_a_class(several):
         two.instance_scores(bags, label=True)
 
 
-def test_going_on_needs_the_same_classes(several):
-    going = clone(several).set_params(warm_start=True).fit(OF_CLASSES, CLASSES)
-    assert [row["epoch"] for row in going.fit(OF_CLASSES, CLASSES).history_] == [1, 2, 3, 4, 5, 6, 7, 8]
-    going.partial_fit(OF_CLASSES, CLASSES, classes=["skin", "lung", "bone"])
-    assert going.history_[-1]["epoch"] == 9
-    with pytest.raises(BagDataError, match=r"classes \['bone', 'lung', 'skin'\], got \['bone', 'lung'\]"):
-        going.fit(OF_CLASSES[:40], np.where(CLASSES == "skin", "bone", CLASSES)[:40])
-    with pytest.raises(BagDataError, match="Expected the classes"):
-        going.fit(OF_LABELS, LABELS)
-    with pytest.raises(ConfigError, match=r"as before, multiclass \(0, 1, 2\), got multilabel \(0, 1, 2\)"):
-        clone(several).set_params(warm_start=True).fit(OF_CLASSES, np.arange(N) % 3).fit(OF_LABELS, LABELS)
-
-
 # Labels.
 
 
@@ -396,7 +383,7 @@ def test_a_saved_estimator_is_a_run_and_comes_back(case, request, tmp_path):
         assert set(evaluate_bags(run, bags).result) >= {"train", "val"}
     if case == "graded":
         assert told["grade"] == fitted.predict(X).tolist()
-        twin = type(fitted).load(tmp_path / "run").set_params(warm_start=True)
+        twin = type(fitted).load(tmp_path / "run")
         assert len(twin.fit(X, y).history_) == 4
     other = MIDAMRanker if case == "survival" else MIDAMSurvival
     with pytest.raises(CheckpointError, match=f"got {fitted.target_} .*; load it with {type(fitted).__name__}"):

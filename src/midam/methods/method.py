@@ -272,14 +272,13 @@ class Trained(Method):
 
     Parameters
     ----------
-    fabric, start, ranks
+    fabric, ranks
         As in `midam.train.trainer.Trainer`.
     best : BestWeights
         Place for the weights of the best epoch.
     """
 
     fabric: "Fabric | None" = None
-    start: Mapping[str, Any] | None = None
     ranks: Ranks | None = None
     best: BestWeights = field(default_factory=BestWeights)
 
@@ -292,7 +291,7 @@ class Trained(Method):
         folds: Folds | None = None,  # noqa: ARG002
     ) -> Fitted:
         """Train a model on the training bags; `folds` are ignored."""
-        trainer = Trainer(settings, train, val, fabric=self.fabric, start=self.start, ranks=self.ranks)
+        trainer = Trainer(settings, train, val, fabric=self.fabric, ranks=self.ranks)
 
         def after_epoch(trainer: Trainer, row: dict[str, Any]) -> None:
             # The best weights are written first: after a kill between two writes, a resume repeats the epoch.

@@ -22,7 +22,7 @@ _OF_FILES = (
     *(name for name in Settings.names("data", "cut") if name not in _FITTED),
     *("test_fraction", "allow_leakage", "logger", "logger_args", "reads", "baseline"),
 )
-_COMMON = {"folds": 0, "warm_start": False, "show_progress": False, "random_state": None, "verbose": 0}
+_COMMON = {"folds": 0, "show_progress": False, "random_state": None, "verbose": 0}
 
 
 class BagEstimator(BaseEstimator):  # type: ignore[misc]
