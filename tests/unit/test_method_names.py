@@ -53,7 +53,7 @@ def test_the_nearest_name_is_suggested():
         method_settings("midam-atn")
     with pytest.raises(ConfigError, match="did you mean 'mean-map-svm'"):
         check_known("mean-map-svn")
-    with pytest.raises(ConfigError, match="Expected name"):
+    with pytest.raises(ConfigError, match="Expected `name` of type str, got int"):
         check_known(5)
 
 

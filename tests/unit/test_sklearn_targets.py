@@ -266,9 +266,8 @@ def test_without_held_out_bags_there_are_ranks_alone():
 
 
 def test_held_out_bags_that_say_nothing_are_warned_of():
-    with pytest.warns(UserWarning, match="y orders no two of the bags held out: the scores are not cal") as shown:
+    with pytest.warns(UserWarning, match="the val labels order no bags"):
         found = MIDAMRanker(val_fraction=0.02, **HOW).fit(OF_GRADES, GRADES)
-    assert shown[0].filename == __file__
     assert found.decision_ is None
 
 

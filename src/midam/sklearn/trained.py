@@ -230,28 +230,25 @@ class TrainedEstimator(SettingsEstimator):
         origin, model = describe_origin(parts), fitted.model.eval()
         if "outcome" in origin["data"] and len(labeled.classes):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
-        count = settings.run.site or (0 if folds is None else len(np.unique(folds)))
-        used = fitted.config.replace(seed=settings.run.seed, folds=count)
-        self.run_ = LoadedRun(
-            model=model, settings=used, decision=None, **origin, method=fitted.method, parts=fitted.parts
-        )
-        self._classes = labeled.classes
         self.history_ = fitted.history or list(fitted.entries.get("auto", {}).get("tried", ()))
         self.oof_scores_ = self.cv_results_ = None
+        rule, method_parts = settings.run.threshold, {"method": fitted.method, "parts": fitted.parts}
         if folds is None:
-            scores = np.empty(0) if val is None else self._scores(val)
+            scores = np.empty(0) if val is None else predict(model, val, chunk_size=settings.run.chunk_size)
             values = np.empty(0, dtype=np.int64) if val is None else target.values(val)
-            rule = {"rule": settings.run.threshold, "out_of_fold": fitted.out_of_fold}
-            decision = target.decide(values, scores, **rule)
+            decision = target.decide(values, scores, rule=rule, out_of_fold=fitted.out_of_fold)
         else:
             scored = fitted.out_of_fold or train_folds(parts, fitted.config)
-            made = target.cross_decide(scored, rule=settings.run.threshold, alike=not parts.by_site)
-            decision = made.decision
-            self.oof_scores_ = np.full((len(counted), *made.scores.shape[1:]), np.nan)
-            self.oof_scores_[counted] = made.scores
+            decided = target.cross_decide(scored, rule=rule, alike=not parts.by_site)
+            decision = decided.decision
+            self.oof_scores_ = np.full((len(counted), *decided.scores.shape[1:]), np.nan)
+            self.oof_scores_[counted] = decided.scores
             tried = () if fitted.method is None else self.history_
             self.cv_results_ = cv_results(target, scored, fitted.method or DEFAULT, tried)
-        self.run_ = replace(self.run_, decision=decision)
+        count = settings.run.site or (0 if folds is None else len(np.unique(folds)))
+        used = fitted.config.replace(seed=settings.run.seed, folds=count)
+        self._classes = labeled.classes
+        self.run_ = LoadedRun(model=model, settings=used, decision=decision, **origin, **method_parts)
 
 
 def _progress(epochs: int) -> "FitProgress":
