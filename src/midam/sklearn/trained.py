@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from midam.explain.explanation import Explanation
     from midam.report.terminal import FitProgress
 
-_FIRST_CALL = 2**16  # above the number of any member
-
 
 class TrainedEstimator(SettingsEstimator):
     """Base of the estimators that are trained: a subclass defines the form of y and the predictions.
