@@ -263,11 +263,11 @@ def test_with_nothing_to_choose_the_whole_training_part_trains():
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
     options = {"settings": QUICK, "grid": Grid([0.05], [1.0], "last")}
-    found = run_comparison(bags, ["bce+vrsp+attention", "midam"], folds, **options)
+    found = run_comparison(bags, ["minmax-auc+vrsp+attention", "midam"], folds, **options)
     trials = found.trials.set_index(["method", "fold"])
     for fold in folds:
         expected = train_trials(QUICK, bags, [Trial(f.train, f.test, 0) for f in folds])[fold.fold].scores[0]
-        for method in ("bce+vrsp+attention", "midam"):
+        for method in ("minmax-auc+vrsp+attention", "midam"):
             assert trials.loc[(method, fold.fold), "auroc"] == auroc(bags.labels[fold.test], expected)
     assert trials["epoch"].eq(2).all()
 
@@ -278,7 +278,7 @@ def test_the_usual_learning_rates_go_by_the_optimizer():
     for optimizer, lrs in LEARNING_RATES.items():
         settings = QUICK.replace(epochs=1, optimizer=optimizer, lr=None)
         found, named = (
-            run_comparison(bags, ["bce+vrsp+attention", "midam"], folds, settings=settings, grid=grid)
+            run_comparison(bags, ["minmax-auc+vrsp+attention", "midam"], folds, settings=settings, grid=grid)
             for grid in (Grid(margins=[1.0], select="last"), Grid(lrs, [1.0], "last"))
         )
         assert found.trials["lr"].isin([*lrs, settings.resolve(bags.instance_shape).training.lr]).all()
@@ -318,10 +318,10 @@ def test_the_summary_is_of_folds_and_pairs():
 
 def test_methods_near_chance_after_few_epochs_are_said_to_be_stopped_early(tmp_path):
     alike = Bags.from_list([np.ones((2, 3))] * 40, [0, 1] * 20)  # all scores are equal, the AUROC is 1/2
-    folds, methods = repeated_folds(alike, repeats=1, folds=2), ["mean-map-svm", "bce+vrsp+attention", "midam"]
+    folds, methods = repeated_folds(alike, repeats=1, folds=2), ["mean-map-svm", "minmax-auc+vrsp+attention", "midam"]
     how = {"grid": Grid([0.1], [1.0], "last")}
     found = run_comparison(alike, methods, folds, settings=Settings(epochs=2, members=1), out=tmp_path / "out", **how)
-    said = "near chance after 2 epochs (100 are the default): bce+vrsp+attention, midam; train for longer"
+    said = "near chance after 2 epochs (100 are the default): minmax-auc+vrsp+attention, midam; train for longer"
     assert found.notes == [said]
     assert f"- {said}.\n" in (tmp_path / "out/summary.md").read_text()
     assert stopped_early(found.summary, methods, 100) == []
@@ -458,11 +458,10 @@ def test_folds_without_room_for_validation_say_so():
     with pytest.warns(UserWarning, match="reduced to 2"):
         folds = repeated_folds(bags, repeats=1, folds=3)
     with pytest.raises(BagDataError, match=r"enough bags for validation bags.*nothing to choose"):
-        run_comparison(bags, ["bce+vrsp+attention", "bce+exact+mean"], folds, settings=QUICK)
+        run_comparison(bags, ["minmax-auc+vrsp+attention", "bce+exact+mean"], folds, settings=QUICK)
     options = {"settings": QUICK, "grid": Grid([0.05], [1.0], "last")}
-    assert run_comparison(bags, ["bce+vrsp+attention", "bce+exact+mean"], folds, **options).summary[
-        "folds"
-    ].tolist() == [2, 2]
+    found = run_comparison(bags, ["minmax-auc+vrsp+attention", "bce+exact+mean"], folds, **options)
+    assert found.summary["folds"].tolist() == [2, 2]
 
 
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):

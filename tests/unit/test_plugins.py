@@ -162,7 +162,7 @@ def test_a_plug_in_that_is_named_works_everywhere(here, way, monkeypatch, capsys
         "compare",
         "t.csv",
         "--methods",
-        "bce+vrsp+mean,bce+exact+mean",
+        "minmax-auc+vrsp+attention,minmax-auc+vrsp+mean",
         "--cv",
         "1x2",
         "--lrs",

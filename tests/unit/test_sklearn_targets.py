@@ -415,7 +415,7 @@ def test_searches_pipelines_and_groups(case, request):
     search = GridSearchCV(small, {"pooling": ["mean", "attention"]}, cv=2, error_score="raise").fit(X, y)
     assert search.best_params_["pooling"] in ("mean", "attention")
     groups = np.arange(N) // 2
-    held = clone(small).fit(X, y, groups=groups).origin_["splits"]
+    held = clone(small).fit(X, y, groups=groups).run_.splits
     assert all(held[str(i)] == held[str(i + 1)] for i in range(0, N, 2))
     with pytest.raises(BagDataError, match="Expected 60 labels, got 59"):
         clone(small).fit(X, y[:-1])
