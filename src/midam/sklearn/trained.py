@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +15,7 @@ from scipy.stats import rankdata
 from sklearn.utils.validation import check_is_fitted
 
 from midam.data.bags import Bags, warn_of_alike_names
-from midam.errors import CheckpointError, ConfigError, RunExistsError
+from midam.errors import CheckpointError, ConfigError, Note, RunExistsError
 from midam.evaluate.decisions import Decision
 from midam.evaluate.predict import InstanceScores, instance_scores, predict, prepared
 from midam.methods.callbacks import QUIET, Callbacks
@@ -215,7 +216,9 @@ class TrainedEstimator(SettingsEstimator):
         name = usual_method(bags, settings) if self.method is None else self.method
         settings, name = choose_method(name, settings)
         folds = choose_folds(bags, settings, at_once=name is not None)
-        parts = split_data(bags, settings.replace(test_fraction=0.0), folds=folds)
+        with warnings.catch_warnings():  # a search would say so for each of its fits
+            warnings.filterwarnings("ignore", message=".*missing values are filled", category=Note)
+            parts = split_data(bags, settings.replace(test_fraction=0.0), folds=folds)
         val = parts.part("val") if "val" in parts.splits else None
         config = with_objective(settings, target).resolve(parts.bags.instance_shape)
         method: Method = Trained() if name is None else make_method(name)
