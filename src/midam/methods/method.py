@@ -166,7 +166,7 @@ class ModelBaseline(Baseline, ABC):
     [0.0, 1.0]
     """
 
-    lacks = None
+    lacks: ClassVar[str | None] = None
 
     def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
         """Return the model of all these bags."""

@@ -77,8 +77,8 @@ def with_classes(bags: Bags, y: Any, *, positive: object, estimator: object) -> 
     classes = np.unique(given)
     if len(classes) > 2:
         _refuse_positive(positive, f"{len(classes)} classes")
-        codes, names = np.searchsorted(classes, given), list(map(word_of, classes.tolist()))
-        outcome = TargetLabels.of("multiclass", codes, names=names)
+        words = list(map(word_of, classes.tolist()))
+        outcome = TargetLabels.of("multiclass", np.searchsorted(classes, given), names=words)
         return Labeled(bags.replace(labels=None, outcome=outcome), classes)
     shown = ", ".join(map(repr, classes.tolist()))
     if len(classes) < 2:

@@ -233,7 +233,7 @@ class TrainedEstimator(SettingsEstimator):
             origin["data"]["outcome"]["values"] = labeled.classes.tolist()
         self.history_ = fitted.history or list(fitted.entries.get("auto", {}).get("tried", ()))
         self.oof_scores_ = self.cv_results_ = None
-        rule, method_parts = settings.run.threshold, {"method": fitted.method, "parts": fitted.parts}
+        rule = settings.run.threshold
         if folds is None:
             scores = np.empty(0) if val is None else predict(model, val, chunk_size=settings.run.chunk_size)
             values = np.empty(0, dtype=np.int64) if val is None else target.values(val)
@@ -249,7 +249,8 @@ class TrainedEstimator(SettingsEstimator):
         count = settings.run.site or (0 if folds is None else len(np.unique(folds)))
         used = fitted.config.replace(seed=settings.run.seed, folds=count)
         self._classes = labeled.classes
-        self.run_ = LoadedRun(model=model, settings=used, decision=decision, **origin, **method_parts)
+        named: dict[str, Any] = {**origin, "method": fitted.method, "parts": fitted.parts}
+        self.run_ = LoadedRun(model=model, settings=used, decision=decision, **named)
 
 
 def _progress(epochs: int) -> "FitProgress":
