@@ -92,8 +92,8 @@ def _images() -> Iterator[tuple[str, Commands]]:
     yield "batch-norm", [_fit("patches.npz", *batch, *_DEEP, epochs=2)]
 
 
-_COMPARED = ("midam", "minmax-auc+vrsp+attention", "minmax-auc+vrsp+smoothed-max", "minmax-auc+minibatch+smoothed-max")
-_COMPARED += ("bce+exact+mean", "bce+exact+max", "bag-statistics-logistic", "bag-statistics-extratrees", "mean-map-svm")
+_COMPARED = ("midam", "midam-att", "midam-smx", "dam-mb-smx", "ce-mean", "ce-max", "bag-statistics-logistic")
+_COMPARED += ("bag-statistics-extratrees", "mean-map-svm")
 _AT_ONCE = ("bag-statistics-logistic", "mean-map-svm")
 
 
@@ -125,15 +125,13 @@ def _commands() -> Iterator[tuple[str, Commands]]:
     trials = ["--cv", "1x3", "--epochs", "3", "--lrs", "0.1,0.01", "--margins", "0.5,1.0"]
     trials += ["--jobs", "1", "--out", "trials"]
     yield "compare", [["compare", "../inputs/bags.csv", "--methods", ",".join(_COMPARED), *trials]]
-    listed = ",".join((*_AT_ONCE[::-1], "minmax-auc+vrsp+attention", "auto"))
+    listed = ",".join((*_AT_ONCE[::-1], "midam-att", "auto"))
     yield "compare-at-once", [["compare", "../inputs/bags.csv", "--methods", listed, *trials]]
     for name in (*_AT_ONCE, "auto"):
         held_out = ["fit", "../inputs/bags.csv", "--method", name, "--folds", "0", "--out", "held-out"]
         yield f"method-{name}", [["fit", "../inputs/bags.csv", "--method", name, "--out", "run"], held_out]
-    held_out = ["--folds", "0", "--out", "run"]
-    yield "method-shorthand", [["fit", "../inputs/bags.csv", "--method", "bce+minibatch+mean", *held_out]]
-    deep = ["--methods", "bce+vrsp+attention,rgb-logistic", "--cv", "1x2", "--epochs", "2", "--jobs", "1"]
-    deep += ["--lrs", "0.001"]
+    yield "method-shorthand", [["fit", "../inputs/bags.csv", "--method", "ce-mb-mean", "--folds", "0", "--out", "run"]]
+    deep = ["--methods", "midam-att,rgb-logistic", "--cv", "1x2", "--epochs", "2", "--jobs", "1", "--lrs", "0.001"]
     yield "compare-images", [["compare", "../inputs/patches.npz", *deep, "--margins", "1.0", *SMALL, "--out", "trials"]]
 
 

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.evaluate.ranking import auroc
+from midam.methods.names import method_settings
 from midam.methods.store import Row
 from midam.settings import Settings
 from midam.train.side import Trial, TrialResult, train_trials
 from studies.engine import STATE_RATE
-from studies.short_names import method_settings
 from studies.splits import Split
 
 EPOCHS = 100

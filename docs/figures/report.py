@@ -21,9 +21,7 @@ from midam.cli import main as midam
 HERE = Path(__file__).parent
 NOISE = {"north": 0.0, "south": 2.0, "west": 4.0, "east": 5.0}  # of 16 gray levels
 SHOWN = 1900  # pixels
-METHODS = (
-    "minmax-auc+vrsp+attention,minmax-auc+vrsp+smoothed-max,minmax-auc+minibatch+attention,bag-statistics-extratrees"
-)
+METHODS = "midam-att,midam-smx,dam-mb-att,bag-statistics-extratrees,mean-map-svm"
 
 
 def write_hospital(folder: Path, name: str, sites: list[str], *, bags: int, share: float, digits: slice) -> None:

@@ -26,7 +26,6 @@ from studies.options import StudyOptions
 from studies.page import table, write_page
 from studies.paper_tables import METHODS
 from studies.peers import PEERS, installed_peers
-from studies.short_names import full_name, method_names
 from studies.splits import published_folds
 from studies.tabular import instance_methods
 
@@ -44,7 +43,7 @@ _MINI_BATCH = tuple(f"{loss}-mb-{pooling}" for loss in ("ce", "dam") for pooling
 class CvPlan:
     """Methods, folds and settings of the protocol."""
 
-    methods: tuple[str, ...]  # Short names, and baselines; the first is compared with all others
+    methods: tuple[str, ...]  # Method names of `midam.compare`; the first is compared with all others
     # Repeats and folds of the cross-validation
     repeats: int
     folds: int
@@ -59,11 +58,6 @@ def cv_plan(options: StudyOptions) -> CvPlan:
     others = [name for name in METHODS if name != FIRST]
     methods = (FIRST, *others, *_MINI_BATCH, *FEATURE_BASELINES, *installed_peers())
     return CvPlan(methods, 1 if options.quick else 5, folds=10, settings=_settings(members=1))
-
-
-def _full_names(plan: CvPlan) -> dict[str, str]:
-    """Return the methods by the names that `midam compare` takes."""
-    return {full_name(name) if name in method_names() else name: name for name in plan.methods}
 
 
 def _settings(**values: Any) -> Settings:
@@ -100,7 +94,7 @@ def run_cv(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions, sto
             with TrialProgress(f"{SECTION}, {name}", console=console) as bar:
                 run_comparison(
                     bags,
-                    [*_full_names(plan)],
+                    plan.methods,
                     folds,
                     settings=plan.settings,
                     grid=Grid(
@@ -123,9 +117,8 @@ def cv_tables(plan: CvPlan, sets: Mapping[str, Bags], *, options: StudyOptions) 
         for candidate in (dataclasses.replace(plan, repeats=5), plan, dataclasses.replace(plan, repeats=1)):
             folder = _folder(candidate, name, bags, options.cache)
             if (folder / "summary.csv").is_file():
-                short = {"method": _full_names(plan)}
-                found[name] = pd.read_csv(folder / "summary.csv").replace(short)
-                trials.append(pd.read_csv(folder / "trials.csv", dtype=str).replace(short).assign(set=name))
+                found[name] = pd.read_csv(folder / "summary.csv")
+                trials.append(pd.read_csv(folder / "trials.csv", dtype=str).assign(set=name))
                 published = _folds(candidate, name, bags)[2]
                 origins.append(f"{name} ({'published' if published else 'drawn'}, {candidate.repeats})")
                 break

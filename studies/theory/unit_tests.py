@@ -9,6 +9,7 @@ import numpy as np
 
 from midam.compare.workers import Group
 from midam.data.bags import Bags
+from midam.methods.names import method_names, method_settings
 from midam.methods.store import Row
 from midam.report.figures import new_figure
 from midam.settings import Settings
@@ -19,7 +20,6 @@ from studies.options import StudyOptions
 from studies.page import figure_path, table, write_page
 from studies.protocol import number, part_aurocs
 from studies.registry import as_study
-from studies.short_names import method_names, method_settings
 from studies.theory.unit_test_bags import TESTS, unit_test_bags
 
 NAME = "unit-tests"

@@ -89,7 +89,7 @@ JOBS = (
     Job(
         "compare",
         (
-            *("compare", "bags.csv", "--methods", "bce+vrsp+attention,mean-map-svm", "--cv", "1x3", "--epochs", "2"),
+            *("compare", "bags.csv", "--methods", "midam-att,mean-map-svm", "--cv", "1x3", "--epochs", "2"),
             *("--lrs", "0.1", "--margins", "1.0", "--jobs", "2", "--out", "compare"),
         ),
         "compare",

@@ -26,12 +26,12 @@ def data(tmp_path_factory):
 
 def test_a_method_of_the_paper_is_a_shorthand_of_settings(data, tmp_path):
     for out, how in (
-        ("name", ["--method", "minmax-auc+minibatch+smoothed-max"]),
+        ("name", ["--method", "dam-mb-smx"]),
         ("settings", ["--pooling", "smoothed-max", "--estimator", "minibatch"]),
     ):
         assert main(["fit", str(data), *how, "--epochs", "2", "--out", str(tmp_path / out)]) == 0
     config = yaml.safe_load((tmp_path / "name" / "config.yaml").read_text())
-    assert method_settings("minmax-auc+minibatch+smoothed-max").items() <= config.items()
+    assert method_settings("dam-mb-smx").items() <= config.items()
     for file in ("config.yaml", "predictions.csv", "metrics.csv"):
         assert (tmp_path / "name" / file).read_bytes() == (tmp_path / "settings" / file).read_bytes()
 
@@ -43,7 +43,7 @@ def test_a_method_of_the_paper_is_a_shorthand_of_settings(data, tmp_path):
         (["--method", TREES, "--pooling", "attention"], "got 'attention'; leave it out: only"),
         (["--method", TREES, "--epochs=3"], "Expected no --epochs"),
         (
-            ["--method", "minmax-auc+exact+attention", "--estimator", "vrsp"],
+            ["--method", "dam-att", "--estimator", "vrsp"],
             "got 'vrsp'; its name sets --pooling attention, --estimator exact",
         ),
         (["--method", "bag-statistics-cox"], "it trains and scores in one call"),

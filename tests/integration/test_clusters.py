@@ -120,7 +120,7 @@ def alone(tmp_path_factory):
 
 
 def command(data, out):
-    words = ["compare", str(data), "--methods", "minmax-auc+vrsp+attention,deadly", "--plugin", "deadly", "--cv", "2x2"]
+    words = ["compare", str(data), "--methods", "midam-att,deadly", "--plugin", "deadly", "--cv", "2x2"]
     return [*words, "--epochs", "2", "--lrs", "0.1", "--margins", "1.0", "--out", str(out)]
 
 

@@ -13,7 +13,7 @@ from midam.compare import Grid, Workers, repeated_folds, run_comparison
 from midam.data.sources import read_bags
 from midam.settings import Settings
 
-METHODS = ["minmax-auc+vrsp+attention", "bag-statistics-logistic"]
+METHODS = ["midam-att", "bag-statistics-logistic"]
 TOTAL = 2 * 2 * 2
 FILES = {"config.yaml", "trials.jsonl", "trials.csv", "summary.csv", "summary.md"}
 FILES |= {"predictions.csv", "report.html"}
@@ -52,7 +52,7 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, 
     assert second.startswith(first)
     assert len(second.splitlines()) - 1 < TOTAL
     with (out / "trials.jsonl").open("a") as file:
-        file.write('{"method": "minmax-auc+vrsp+attention", "repeat": 1')
+        file.write('{"method": "midam-att", "repeat": 1')
     assert finish(start(*command, log=log)) == 0
     assert trials.read_text().startswith(second)
     found = pd.read_csv(trials)
@@ -68,7 +68,7 @@ def test_a_stopped_and_killed_comparison_ends_as_an_uninterrupted_one(expected, 
 
 def test_out_of_fold_scores_are_kept(tmp_path):
     data, out = table(tmp_path / "t.csv", patient=[f"p{bag // 2}" for bag in range(40)]), tmp_path / "out"
-    methods = ["minmax-auc+vrsp+attention", "bce+exact+mean", "midam", "mean-map-svm"]
+    methods = ["midam-att", "ce-mean", "midam", "mean-map-svm"]
     command = ["compare", str(data), "--methods", ",".join(methods), "--cv", "1x2", "--epochs", "3", "--jobs", "1"]
     command += ["--lrs", "0.1", "--margins", "1.0", "--groups", "patient", "--out", str(out)]
     assert main(command) == 0
@@ -92,17 +92,17 @@ def test_tasks_at_the_same_time_find_the_same(backend, expected, tmp_path):
 
 
 BAD = {
-    "unknown method": (["--methods", "midam,mean-map-svn"], "did you mean 'mean-map-svm'"),
-    "one method": (["--methods", "minmax-auc+vrsp+attention"], "at least two methods"),
+    "unknown method": (["--methods", "midam-att,midam-atn"], "did you mean 'midam-att'"),
+    "one method": (["--methods", "midam-att"], "at least two methods"),
     "no methods": ([], "Expected --methods, got nothing"),
-    "cv": (["--methods", "midam,bce+exact+mean", "--cv", "5"], "REPEATSxFOLDS"),
-    "an option that chooses nothing": (["--methods", "midam,bce+exact+mean", "--val-every", "2"], "got 'val-every'"),
-    "lr": (["--methods", "midam,bce+exact+mean", "--lrs", "0.1,-1"], "lr, got -1"),
-    "no number": (["--methods", "midam,bce+exact+mean", "--margins", "big"], "--margins as numbers"),
-    "an option of fit": (["--methods", "midam,bce+exact+mean", "--lr", "0.1"], "known setting, got 'lr'"),
-    "jobs": (["--methods", "midam,bce+exact+mean", "--jobs", "0"], "--jobs as a whole number of at least 1, got 0"),
-    "backend": (["--methods", "midam,bce+exact+mean", "--backend", "mpi"], "mpi"),
-    "no validation": (["--methods", "midam,bce+exact+mean", "--val-fraction", "0"], "val_fraction > 0"),
+    "cv": (["--methods", "midam,ce-att", "--cv", "5"], "REPEATSxFOLDS"),
+    "an option that chooses nothing": (["--methods", "midam,ce-att", "--val-every", "2"], "got 'val-every'"),
+    "lr": (["--methods", "midam,ce-att", "--lrs", "0.1,-1"], "lr, got -1"),
+    "no number": (["--methods", "midam,ce-att", "--margins", "big"], "--margins as numbers"),
+    "an option of fit": (["--methods", "midam,ce-att", "--lr", "0.1"], "known setting, got 'lr'"),
+    "jobs": (["--methods", "midam,ce-att", "--jobs", "0"], "--jobs as a whole number of at least 1, got 0"),
+    "backend": (["--methods", "midam,ce-att", "--backend", "mpi"], "mpi"),
+    "no validation": (["--methods", "midam,ce-att", "--val-fraction", "0"], "val_fraction > 0"),
 }
 
 
@@ -144,6 +144,6 @@ def test_one_class_data_are_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     frame = pd.read_csv(table("t.csv"))
     frame.assign(label=1).to_csv("t.csv", index=False)
-    assert main(["compare", "t.csv", "--methods", "midam,bce+exact+mean"]) == 2
+    assert main(["compare", "t.csv", "--methods", "midam,ce-att"]) == 2
     assert "40 positive and 0 negative" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]

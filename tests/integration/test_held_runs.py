@@ -151,9 +151,8 @@ from midam import read_bags
 from midam.compare import Workers, repeated_folds, run_comparison
 from midam.settings import Settings
 bags = read_bags({data!r})
-methods = ["minmax-auc+vrsp+attention", "minmax-auc+vrsp+smoothed-max"]
 how = dict(settings=Settings(epochs=300), workers=Workers(jobs=2), out={out!r})
-run_comparison(bags, methods, repeated_folds(bags, repeats=4, folds=2), **how)
+run_comparison(bags, ["midam-att", "midam-smx"], repeated_folds(bags, repeats=4, folds=2), **how)
 """
 
 

@@ -685,7 +685,7 @@ def test_what_names_no_training_is_chosen_on_the_bags(tmp_path, capsys, monkeypa
 QUICKLY = ["--epochs", "1", "--members", "1"]
 
 
-@pytest.mark.parametrize("words", [["--method", "midam"], ["--method", "bce+exact+mean"], ["--epochs", "100"]], ids=str)
+@pytest.mark.parametrize("words", [["--method", "midam"], ["--method", "midam-att"], ["--epochs", "100"]], ids=str)
 def test_the_method_alone_is_trained_though_nothing_differs_from_the_defaults(tmp_path, monkeypatch, words):
     data, run = write_bags(tmp_path / "bags.npz", make_bags(20)), tmp_path / "run"
     stop_at(monkeypatch, Trainer, "train_epoch", 2)

@@ -112,11 +112,9 @@ def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path, mon
     parts[folds[0].test[0]] = part
     bags = Bags.from_list(parts, bags.labels)
     how = {"settings": Settings(num_instances="auto", epochs=1), "grid": Grid([0.05], [1.0], "last")}
-    found = run_comparison(bags, ["minmax-auc+vrsp+attention", "bce+exact+mean"], folds, **how, out=out)
+    found = run_comparison(bags, ["midam-att", "ce-mean"], folds, **how, out=out)
     assert [config.training.batch for config in chosen[:2]] == [(8, 8, 4), (8, 8, 16)]
-    again = run_comparison(
-        bags, ["minmax-auc+vrsp+attention", "bce+exact+mean"], folds, **how, out=out, workers=Workers(jobs=2)
-    )
+    again = run_comparison(bags, ["midam-att", "ce-mean"], folds, **how, out=out, workers=Workers(jobs=2))
     assert again.summary.equals(found.summary)
 
 

@@ -233,7 +233,7 @@ def test_names_are_checked():
 def test_a_candidate_is_chosen_by_validation_bags_alone():
     bags = witness_bags()
     selection = Selection(QUICK, [0.5, 1e-6], [1.0], "best")
-    methods = find_methods(["bce+minibatch+mean", "midam"])
+    methods = find_methods(["ce-mb-mean", "midam"])
     (fold,) = repeated_folds(bags, repeats=1, folds=2)[:1]
     _, groups = plan(bags, methods, [fold], selection)
     tasks = groups[0].tasks
@@ -263,11 +263,11 @@ def test_with_nothing_to_choose_the_whole_training_part_trains():
     bags = witness_bags()
     folds = repeated_folds(bags, repeats=1, folds=2)
     options = {"settings": QUICK, "grid": Grid([0.05], [1.0], "last")}
-    found = run_comparison(bags, ["minmax-auc+vrsp+attention", "midam"], folds, **options)
+    found = run_comparison(bags, ["midam-att", "midam"], folds, **options)
     trials = found.trials.set_index(["method", "fold"])
     for fold in folds:
         expected = train_trials(QUICK, bags, [Trial(f.train, f.test, 0) for f in folds])[fold.fold].scores[0]
-        for method in ("minmax-auc+vrsp+attention", "midam"):
+        for method in ("midam-att", "midam"):
             assert trials.loc[(method, fold.fold), "auroc"] == auroc(bags.labels[fold.test], expected)
     assert trials["epoch"].eq(2).all()
 
@@ -278,7 +278,7 @@ def test_the_usual_learning_rates_go_by_the_optimizer():
     for optimizer, lrs in LEARNING_RATES.items():
         settings = QUICK.replace(epochs=1, optimizer=optimizer, lr=None)
         found, named = (
-            run_comparison(bags, ["minmax-auc+vrsp+attention", "midam"], folds, settings=settings, grid=grid)
+            run_comparison(bags, ["midam-att", "midam"], folds, settings=settings, grid=grid)
             for grid in (Grid(margins=[1.0], select="last"), Grid(lrs, [1.0], "last"))
         )
         assert found.trials["lr"].isin([*lrs, settings.resolve(bags.instance_shape).training.lr]).all()
@@ -318,10 +318,10 @@ def test_the_summary_is_of_folds_and_pairs():
 
 def test_methods_near_chance_after_few_epochs_are_said_to_be_stopped_early(tmp_path):
     alike = Bags.from_list([np.ones((2, 3))] * 40, [0, 1] * 20)  # all scores are equal, the AUROC is 1/2
-    folds, methods = repeated_folds(alike, repeats=1, folds=2), ["mean-map-svm", "minmax-auc+vrsp+attention", "midam"]
+    folds, methods = repeated_folds(alike, repeats=1, folds=2), ["mean-map-svm", "midam-att", "midam"]
     how = {"grid": Grid([0.1], [1.0], "last")}
     found = run_comparison(alike, methods, folds, settings=Settings(epochs=2, members=1), out=tmp_path / "out", **how)
-    said = "near chance after 2 epochs (100 are the default): minmax-auc+vrsp+attention, midam; train for longer"
+    said = "near chance after 2 epochs (100 are the default): midam-att, midam; train for longer"
     assert found.notes == [said]
     assert f"- {said}.\n" in (tmp_path / "out/summary.md").read_text()
     assert stopped_early(found.summary, methods, 100) == []
@@ -353,12 +353,10 @@ def test_no_usable_fold_is_an_error_and_writes_nothing(tmp_path):
     positive = np.flatnonzero(bags.labels == 1)
     fold = Fold(0, 0, np.setdiff1d(np.arange(60), positive[:5]), positive[:5])
     with pytest.raises(BagDataError, match="none of 1"):
-        run_comparison(bags, ["midam", "bce+exact+mean"], [fold], out=tmp_path / "out")
+        run_comparison(bags, ["midam", "ce-att"], [fold], out=tmp_path / "out")
     only = Bags.from_list([bags[i] for i in positive], [1] * len(positive))
     with pytest.raises(OneClassError):
-        run_comparison(
-            only, ["midam", "bce+exact+mean"], [Fold(0, 0, np.arange(5), np.arange(5, 9))], out=tmp_path / "out"
-        )
+        run_comparison(only, ["midam", "ce-att"], [Fold(0, 0, np.arange(5), np.arange(5, 9))], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -458,10 +456,9 @@ def test_folds_without_room_for_validation_say_so():
     with pytest.warns(UserWarning, match="reduced to 2"):
         folds = repeated_folds(bags, repeats=1, folds=3)
     with pytest.raises(BagDataError, match=r"enough bags for validation bags.*nothing to choose"):
-        run_comparison(bags, ["minmax-auc+vrsp+attention", "bce+exact+mean"], folds, settings=QUICK)
+        run_comparison(bags, ["midam-att", "ce-att"], folds, settings=QUICK)
     options = {"settings": QUICK, "grid": Grid([0.05], [1.0], "last")}
-    found = run_comparison(bags, ["minmax-auc+vrsp+attention", "bce+exact+mean"], folds, **options)
-    assert found.summary["folds"].tolist() == [2, 2]
+    assert run_comparison(bags, ["midam-att", "ce-att"], folds, **options).summary["folds"].tolist() == [2, 2]
 
 
 def test_other_settings_in_the_same_folder_are_refused(tmp_path):
@@ -491,7 +488,7 @@ def test_missing_values_are_filled_from_the_training_bags_of_each_fold():
     bags = Bags.from_arrays(rows, np.repeat(np.arange(24), 2), np.arange(24) % 2, missing=True)
     how = {"grid": Grid([0.05], [1.0], "last")}
     few = {"epochs": 2, "num_positive": 4, "num_negative": 4}
-    methods, folds = ["bce+exact+mean", "bag-statistics-extratrees"], repeated_folds(bags, repeats=1, folds=2)
+    methods, folds = ["ce-mean", "bag-statistics-extratrees"], repeated_folds(bags, repeats=1, folds=2)
     with pytest.warns(UserWarning, match="the mean of the training bags of each fold"):
         found = run_comparison(bags, methods, folds, settings=Settings(**few, impute="mean"), **how)
     for fold in folds:

@@ -100,8 +100,8 @@ def test_a_training_part_that_is_too_small_for_an_inner_one_has_none():
 @pytest.mark.parametrize(
     ("target", "methods", "words"),
     [
-        ("survival", ["midam", "minmax-auc+vrsp+attention"], "attention, whose objective is minmax-auc; name midam, "),
-        ("survival", ["minmax-auc+vrsp+attention", "bce+exact+mean"], "bce+exact+mean, whose objective is bce"),
+        ("survival", ["midam", "midam-att"], "midam-att, whose objective is minmax-auc; name midam, "),
+        ("survival", ["midam-att", "ce-mean"], "ce-mean, whose objective is bce"),
         ("survival", ["midam", "witness-search"], "got witness-search; "),
         ("survival", ["midam", "bag-statistics-logistic"], f"such as pairwise+vrsp+attention, or {TREES}, {COX}"),
         ("continuous", ["midam", "cox+minibatch+mean"], "cox+minibatch+mean, whose objective is cox"),
@@ -286,7 +286,7 @@ def test_folds_that_cannot_spare_validation_bags_are_told():
     bags = bags_with("multiclass", [0, 0, 1, 1, 0, 0, 1, 1], ["a", "b"])
     folds = repeated_folds(bags, repeats=1, folds=2)
     with pytest.raises(BagDataError, match=r"enough bags for validation bags, got none of 2.*nothing to choose"):
-        run_comparison(bags, ["bce+exact+mean", "minmax-auc+vrsp+attention"], folds, settings=FEW)
+        run_comparison(bags, ["ce-mean", "midam-att"], folds, settings=FEW)
 
 
 @pytest.fixture(autouse=True)
@@ -323,7 +323,7 @@ def test_missing_values_are_filled_from_the_training_bags_of_each_fold():
     assert found.summary["folds"].tolist() == [2, 2]
 
 
-@pytest.mark.parametrize("method", ["minmax-auc+vrsp+attention", "cross-entropy+vrsp+attention"])
+@pytest.mark.parametrize("method", ["midam-att", "cross-entropy+vrsp+attention"])
 def test_candidates_that_no_method_chooses_from_are_told(method):
     options = Options(lrs="0.05", margins="0.1,0.5,1.0", select="best")
     with pytest.warns(UserWarning, match="--lrs choose nothing here"):

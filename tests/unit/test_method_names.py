@@ -1,12 +1,11 @@
-"""Names of methods, and the short ones of the studies."""
+"""Names of methods."""
 
 import pytest
 
 from midam.errors import ConfigError
-from midam.methods.names import check_known
+from midam.methods.names import method_names, method_settings
 from midam.settings import Settings
 from midam.train.build import build_method
-from studies.short_names import method_names, method_settings
 
 PAPER = [
     f"{prefix}-{pool}" for prefix in ("ce", "dam", "ce-mb", "dam-mb") for pool in ("mean", "max", "smx", "att")
@@ -51,10 +50,6 @@ def test_a_maximum_is_neither_tracked_nor_linearized(name):
 def test_the_nearest_name_is_suggested():
     with pytest.raises(ConfigError, match="did you mean 'midam-att'"):
         method_settings("midam-atn")
-    with pytest.raises(ConfigError, match="did you mean 'mean-map-svm'"):
-        check_known("mean-map-svn")
-    with pytest.raises(ConfigError, match="Expected `name` of type str, got int"):
-        check_known(5)
 
 
 def test_any_three_settings_are_a_name():

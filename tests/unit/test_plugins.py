@@ -158,18 +158,7 @@ def test_a_plug_in_that_is_named_works_everywhere(here, way, monkeypatch, capsys
         assert not (here / "made").exists()
     if way == "environment":
         monkeypatch.setenv("MIDAM_PLUGINS", "strange_net")
-    compare = [
-        "compare",
-        "t.csv",
-        "--methods",
-        "minmax-auc+vrsp+attention,minmax-auc+vrsp+mean",
-        "--cv",
-        "1x2",
-        "--lrs",
-        "0.1",
-        "--margins",
-        "1",
-    ]
+    compare = ["compare", "t.csv", "--methods", "midam-att,midam-mean", "--cv", "1x2", "--lrs", "0.1", "--margins", "1"]
     uses["compare"] = [*compare, "--jobs", "1", *few[:-2], "--out", "compared"]
     for name, words in uses.items():
         forget(here)

@@ -31,7 +31,7 @@ from midam.runs.data import SplitBags, noting, read_data, warn_of_leaks
 from midam.settings import DataSettings, Settings
 
 _TEXT = f"""Compare methods on the same repeated stratified folds, disjoint by group. A method is
-OBJECTIVE+ESTIMATOR+POOLING, such as minmax-auc+vrsp+attention; midam is the library's default; baselines are
+OBJECTIVE[-ESTIMATOR]-POOLING, such as midam-att, dam-mb-smx or ce-mean; midam is the library's default; baselines are
 {", ".join(BASELINES.own)}, and those of plug-ins. Learning rate, margin and epoch are chosen on
 validation bags inside the training bags. Differences are to the first method. A stopped command continues where it
 stopped. For other targets than two classes, name methods that support them."""
@@ -142,7 +142,7 @@ def _warn_of_unused(options: Options, methods: list[str]) -> None:
     selecting = [name for name in ("lrs", "margins", "select") if getattr(options, name) != parser().get_default(name)]
     if selecting and not any(map(is_shorthand, methods)):
         names = f"--{' and --'.join(selecting)}"
-        why = "they belong to methods such as minmax-auc+vrsp+attention, and none of these was named"
+        why = "they belong to methods such as midam-att, and none of these was named"
         warnings.warn(f"{names} choose nothing here: {why}", stacklevel=2)
 
 

@@ -1,4 +1,7 @@
-"""Names of methods: OBJECTIVE+ESTIMATOR+POOLING for settings, and methods of one step, which take few settings."""
+"""Names of methods: shorthands for settings, and methods that are fitted in one step and take few settings.
+
+A shorthand is PREFIX-POOL from the two tables below, or any OBJECTIVE+ESTIMATOR+POOLING of the settings.
+"""
 
 import math
 from collections.abc import Mapping
@@ -15,39 +18,79 @@ if TYPE_CHECKING:
 
 DEFAULT = "midam"  # the settings unchanged
 
-
-def is_shorthand(name: str) -> bool:
-    """Return whether a name stands for settings, as ``"minmax-auc+vrsp+attention"``."""
-    return name.count("+") == 2
+_POOLINGS = {
+    "mean": "mean",
+    "max": "max",
+    "smx": "smoothed-max",
+    "att": "attention",
+    "gated": "gated-attention",
+    "emb": "embedding-attention",
+    "gm": "generalized-mean",
+    "nor": "noisy-or",
+    "nand": "noisy-and",
+}
+_PREFIXES = {
+    "ce": ("exact", "bce"),
+    "dam": ("exact", "minmax-auc"),
+    "ce-mb": ("minibatch", "bce"),
+    "dam-mb": ("minibatch", "minmax-auc"),
+    "ce-vrsp": ("vrsp", "bce"),
+    "midam": ("vrsp", "minmax-auc"),
+    "midam-printed": ("vrsp-printed", "minmax-auc"),
+    "ce-point": ("exact-point", "bce"),
+    "dam-point": ("exact-point", "minmax-auc"),
+}
 
 
 def method_settings(name: str) -> dict[str, str]:
-    """Return the settings ``pooling``, ``estimator`` and ``objective`` of a name OBJECTIVE+ESTIMATOR+POOLING.
+    """Return the settings ``pooling``, ``estimator`` and ``objective`` of a method's name.
 
-    A `ConfigError` for an unknown part suggests the nearest.
+    The name is one of `method_names`, or of the form ``"bce+vrsp+smoothed-max"``. A `ConfigError` for another name
+    suggests the nearest.
 
     Examples
     --------
-    >>> method_settings("minmax-auc+minibatch+smoothed-max")
+    >>> method_settings("dam-mb-smx")
     {'pooling': 'smoothed-max', 'estimator': 'minibatch', 'objective': 'minmax-auc'}
     """
-    objective, estimator, pooling = name.split("+")
-    for registry, part in ((OBJECTIVES, objective), (ESTIMATORS, estimator), (POOLINGS, pooling)):
-        registry.check(part)
-    return {"pooling": pooling, "estimator": estimator, "objective": objective}
+    require(name, str, "name", "give the name of a method, such as 'midam'")
+    if name.count("+") == 2:
+        objective, estimator, pooling = name.split("+")
+        for registry, part in ((OBJECTIVES, objective), (ESTIMATORS, estimator), (POOLINGS, pooling)):
+            registry.check(part)
+        return {"pooling": pooling, "estimator": estimator, "objective": objective}
+    known = method_names()
+    if name not in known:
+        raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known)}")
+    prefix, _, pool = name.rpartition("-")
+    estimator, objective = _PREFIXES[prefix]
+    return {"pooling": _POOLINGS[pool], "estimator": estimator, "objective": objective}
+
+
+def method_names() -> list[str]:
+    """Return all names PREFIX-POOL, without the combinations of max with an estimator that needs a smooth pooling."""
+    return [
+        f"{prefix}-{pool}"
+        for prefix, (estimator, _) in _PREFIXES.items()
+        for pool, pooling in _POOLINGS.items()
+        if POOLINGS.find(pooling).statistic.trackable or not ESTIMATORS.find(estimator).needs_trackable
+    ]
 
 
 def known_methods() -> list[str]:
-    """Return the names of all methods but OBJECTIVE+ESTIMATOR+POOLING: `DEFAULT`, and the baselines."""
-    return [DEFAULT, *BASELINES.names()]
+    """Return the names of all methods: `DEFAULT`, those of `method_names`, and the baselines of `midam.compare`."""
+    return [DEFAULT, *method_names(), *BASELINES.names()]
 
 
 def check_known(name: str) -> None:
-    """Refuse a name that is no method."""
-    require(name, str, "name", "give the name of a method, such as 'midam'")
-    if name not in known_methods() and not is_shorthand(name):
-        advice = f"{nearest(name, known_methods())} OBJECTIVE+ESTIMATOR+POOLING is a method too"
-        raise ConfigError(f"Expected a known method, got {name!r}; {advice}.")
+    """Refuse a name that is no method or shorthand."""
+    if name not in known_methods() and "+" not in name:
+        raise ConfigError(f"Expected a known method, got {name!r}; {nearest(name, known_methods())}")
+
+
+def is_shorthand(name: str) -> bool:
+    """Return whether `method_settings` may know a name."""
+    return name in method_names() or "+" in name
 
 
 _OF_RUN = (
@@ -64,7 +107,7 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     Parameters
     ----------
     name : str, optional
-        OBJECTIVE+ESTIMATOR+POOLING, or a name in `midam.compare.known_methods`.
+        A name in `midam.compare.known_methods`.
     settings : Settings
         All other settings.
 
@@ -75,7 +118,6 @@ def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str |
     """
     if name is None or name == DEFAULT:
         return settings, None
-    check_known(name)
     defaults = Settings().flat()
     refuse_settings(name, {key: value for key, value in settings.flat().items() if value != defaults[key]})
     if is_shorthand(name):
@@ -124,6 +166,7 @@ def make_method(name: str, **options: Any) -> Any:
     `options` are arguments that its constructor takes if it has parameters of these names: `auto` takes
     `journal`, see `midam.methods.auto.search.search`.
     """
+    check_known(name)
     kind = BASELINES.find(name)
     if kind.lacks is not None:
         able = ", ".join(BASELINES.where(lambda method: method.lacks is None))
