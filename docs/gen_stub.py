@@ -19,7 +19,7 @@ from typing import Any, Literal, TypedDict
 
 class SettingParameters(TypedDict, total=False):
 """
-COMMON = ("warm_start: bool", "show_progress: bool", "random_state: int | None", "verbose: int")
+COMMON = ("show_progress: bool", "random_state: int | None", "verbose: int")
 
 
 def rendered() -> str:

@@ -40,12 +40,10 @@ if TYPE_CHECKING:
     from midam.settings import Settings as Settings
     from midam.sklearn import BagClassifier as BagClassifier
     from midam.sklearn import BagStatistics as BagStatistics
-    from midam.sklearn import ColorStatistics as ColorStatistics
     from midam.sklearn import MIDAMClassifier as MIDAMClassifier
     from midam.sklearn import MIDAMRanker as MIDAMRanker
     from midam.sklearn import MIDAMSurvival as MIDAMSurvival
     from midam.sklearn import PerInstance as PerInstance
-    from midam.sklearn import VoxelCounts as VoxelCounts
     from midam.train.trainer import build_training as build_training
 
 _MODULES = "cli compare data embed errors evaluate explain export functional nn registry report runs sklearn train"

@@ -286,7 +286,6 @@ BASELINES = Registry(
         "rgb-logistic": "midam.methods.baselines.ColorLogistic",
         "rgb-trees": "midam.methods.baselines.ColorTrees",
         "patch-statistics-extratrees": "midam.methods.baselines.PatchStatisticsTrees",
-        "voxel-logistic": "midam.methods.baselines.VoxelLogistic",
     },
     base="midam.methods.method.Baseline",
 )

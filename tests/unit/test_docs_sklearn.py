@@ -15,7 +15,6 @@ FEWER = {
     "epochs=3)": "epochs=3, members=1)",
     "epochs=3, members=1)\nsearch": "epochs=1, members=1)\nsearch",
     '"num_instances": [4, 8], "pooling": ["attention", "mean"]': '"num_instances": [4], "pooling": ["mean"]',
-    "model = MIDAMClassifier()": "model = MIDAMClassifier(members=1)",
 }
 
 

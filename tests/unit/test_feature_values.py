@@ -14,11 +14,11 @@ from tests.pairs import each
 import midam
 from midam.data.bags import Bags
 from midam.data.batch import instance_tensor
-from midam.data.statistics import bag_statistics, color_statistics
+from midam.data.statistics import bag_statistics
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, Note
-from midam.methods.baselines import BagStatisticsTrees
-from midam.nn.pooling.summary import FeatureSummary
+from midam.methods.baselines import BagStatisticsTrees, summary_rows
+from midam.nn.pooling.summary import ChannelSummary, FeatureSummary
 from midam.nn.standardizer import Standardizer
 from midam.train.side import Trial
 
@@ -251,5 +251,5 @@ def test_statistics_of_equal_numbers_are_exact() -> None:
     rows = FeatureSummary(1, lambda _: torch.nn.Identity()).rows(torch.tensor([[0.1 + 1e-17, 0.1, 0.1, 1e-34]]))
     assert rows[0, 3] == 0
     images = [np.full((2, 1, 4, 4), 1.7e9) + np.arange(16).reshape(4, 4), np.full((2, 1, 4, 4), 0.1)]
-    found = color_statistics(Bags.from_list(images), np.arange(2))[:, 1]
+    found = summary_rows(ChannelSummary, Bags.from_list(images), np.arange(2))[:, 1]
     np.testing.assert_allclose(found, [np.arange(16).std(), 0.0], rtol=1e-9)

@@ -9,20 +9,20 @@ import pytest
 import torch
 from PIL import Image
 
-from midam.data import validate
 from midam.data.bags import Bags
 from midam.data.on_disk import Rows
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
-from midam.data.statistics import bag_statistics, color_statistics, voxel_counts
+from midam.data.statistics import bag_statistics
 from midam.data.store import open_store, write_store
 from midam.errors import BagDataError, ConfigError, DataNotFoundError
 from midam.evaluate.ranking import auroc
-from midam.methods.statistics_models import summary_rows
+from midam.methods.baselines import summary_rows
 from midam.nn.encoders import PatchStatistics
-from midam.nn.pooling.summary import PatchSummary
+from midam.nn.pooling.summary import ChannelSummary, PatchSummary
 from midam.registry import BASELINES
 from midam.train.side import Trial
+from studies.images.voxels import voxel_counts
 from studies.sets import catalog
 from studies.sets.catalog import ImageSet, listing_digest
 
@@ -265,9 +265,9 @@ class OneByOne(Rows):
 
 def test_statistics_of_images_and_that_they_are_streamed(monkeypatch):
     bags = image_bags()
-    monkeypatch.setattr(validate, "_CHUNK_BYTES", 2 * 48)
+    monkeypatch.setattr("midam.evaluate.predict.usual_chunk", lambda shape: 2)
     rows = OneByOne(bags.instances)
-    found = color_statistics(bags.replace(instances=rows), np.array([7, 0]))
+    found = summary_rows(ChannelSummary, bags.replace(instances=rows), np.array([7, 0]))
     assert rows.most == 2
     pixels = bags[7].swapaxes(0, 1).reshape(3, -1)
     np.testing.assert_allclose(found[0], [*pixels.mean(axis=1), *pixels.std(axis=1)], rtol=1e-12)
@@ -277,7 +277,7 @@ def test_statistics_of_images_and_that_they_are_streamed(monkeypatch):
     counts = voxel_counts(Bags.from_list([volume.astype(np.float32)]), np.array([0]))
     assert counts.tolist() == [[float((volume > volume.min()).sum())]]
     with pytest.raises(ConfigError, match="Expected images"):
-        color_statistics(Bags.from_list([[[1.0, 2.0]]]), np.array([0]))
+        summary_rows(ChannelSummary, Bags.from_list([[[1.0, 2.0]]]), np.array([0]))
 
 
 def test_statistics_of_patches_are_those_of_features_made_of_them_and_streamed(monkeypatch):

@@ -452,8 +452,6 @@ def test_an_estimator_encodes_fills_saves_and_goes_on(tmp_path):
     assert len(again.instance_scores(X)) == 24
     _, said = told(lambda: again.bag_scores(X.assign(merchant="zoo")))
     assert any("merchant that no training bag had: zoo" in line for line in said)
-    model.partial_fit(X, y)
-    assert np.isfinite(model.bag_scores(X)).all()
 
 
 def test_missing_values_are_filled_by_those_of_the_training_bags():
@@ -467,8 +465,8 @@ def test_missing_values_are_filled_by_those_of_the_training_bags():
     for model in (MIDAMClassifier(**SMALL, impute="mean"), MIDAMRanker(**SMALL, impute="mean")):
         with warnings.catch_warnings(action="ignore"):
             model.fit(bags, y)
-            facts = model.origin_["data"]["imputed"]
-            held = [i for i, split in enumerate(model.origin_["splits"].values()) if split == "train"]
+            facts = model.run_.data["imputed"]
+            held = [i for i, split in enumerate(model.run_.splits.values()) if split == "train"]
             known = np.concatenate([bags[i] for i in held])
             np.testing.assert_allclose(facts["values"], np.nanmean(known, axis=0), rtol=1e-6)
             assert np.isfinite(model.bag_scores([np.full((2, 2), np.nan), *bags])).all()

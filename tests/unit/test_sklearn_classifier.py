@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import inspect
 import pickle
 import re
@@ -7,7 +8,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from docs import gen_stub
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -29,7 +29,6 @@ from midam.runs.folder import RunFolder
 from midam.runs.loaded import load_run, predict_run
 from midam.settings import Settings
 from midam.sklearn.labels import with_classes
-from midam.train.trainer import Trainer
 from studies.sets import catalog
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
@@ -100,7 +99,8 @@ def test_scores_rank_probabilities_and_classes_follow(fitted, data):
 def test_a_bag_at_the_operating_point_is_positive(fitted, data):
     twin = copy.copy(fitted)
     for score in (fitted.bag_scores(data[1])[0], 0.0, 1.0):
-        twin.threshold_ = score
+        decision = fitted.decision_.model_copy(update={"threshold": score})
+        twin.run_ = dataclasses.replace(fitted.run_, decision=decision)
         scores = np.array([score, np.nextafter(score, -1)])
         assert (twin._decide(scores) > 0).tolist() == [True, False]
         assert np.isfinite(twin._decide(np.array([0.0, 1.0]))).all()
@@ -418,8 +418,6 @@ def test_a_bag_classifier_chooses_the_method_as_midam_fit_does(tmp_path):
     bags, kind = _two_kinds_of_positives(20)
     chosen = BagClassifier().fit(bags, kind != "negative")
     assert [row["method"] for row in chosen.history_] == list(VECTORS)
-    with pytest.raises(ConfigError, match="method='midam' to continue"):
-        chosen.partial_fit(bags, kind != "negative")
     trained = BagClassifier(epochs=2, members=1).fit(bags, kind != "negative")
     assert len(trained.history_) == 2
     trained.save(tmp_path)
@@ -465,79 +463,11 @@ def test_out_of_fold_scores_follow_the_order_of_classes_and_leave_bags_of_weight
     assert np.isnan(weighted.oof_scores_).tolist() == (weights == 0).tolist()
 
 
-def test_a_training_that_goes_on_has_no_folds(data):
-    for classifier in (MIDAMClassifier(folds=3, warm_start=True), MIDAMRanker(folds=3, warm_start=True)):
-        with pytest.raises(ConfigError, match="Expected `folds` 0 for a training that goes on, got 3"):
-            classifier.fit(data[0])
-    with pytest.raises(ConfigError, match="Expected `folds` 0"):
-        MIDAMClassifier(folds=3).partial_fit(data[0])
-    on = BagClassifier(method="midam", **SETTINGS).partial_fit(data[0])
-    assert on.oof_scores_ is None
-    assert on.calibrator_ is not None
-
-
-def test_a_second_fit_goes_on_only_with_warm_start(data):
+def test_a_second_fit_starts_again(data):
     train, test = data
     cold = MIDAMClassifier(epochs=3, **SETTINGS).fit(train)
     scores = cold.bag_scores(test)
     assert np.array_equal(cold.fit(train).bag_scores(test), scores)
-    warm = MIDAMClassifier(epochs=3, warm_start=True, **SETTINGS).fit(train)
-    assert np.array_equal(warm.bag_scores(test), scores)
-    first = warm.history_[-1]["loss"]
-    warm.fit(train)
-    assert [row["epoch"] for row in warm.history_] == [1, 2, 3, 4, 5, 6]
-    assert warm.history_[3]["loss"] < (warm.history_[0]["loss"] + first) / 2
-    assert not np.array_equal(warm.bag_scores(test), scores)
-
-
-def test_going_on_takes_up_weights_standardizer_centers_and_momenta(data, monkeypatch):
-    train, _ = data
-    classifier = MIDAMClassifier(epochs=3, **SETTINGS).fit(train)
-    weights = {name: value.clone() for name, value in classifier.model_.state_dict().items()}
-    rest, trainers = classifier._rest[0], []
-    monkeypatch.setattr(Trainer, "fit", lambda trainer, **_: trainers.append(trainer))
-    classifier.set_params(warm_start=True).fit(train.subset(np.arange(1, 200)))
-    (trainer,) = trainers
-    assert all(torch.equal(value, weights[name]) for name, value in trainer.model.state_dict().items())
-    objective = trainer.members[0].objective.state_dict()
-    assert float(objective["positive_center"]) == float(rest["objective"]["positive_center"]) != 0
-    momenta = trainer.members[0].optimizer.state_dict()
-    assert momenta["state"].keys() == rest["optimizer"].keys() != set()
-    # Another call draws other instances.
-    assert trainer.config.run.seed != classifier.settings_.run.seed
-
-
-@pytest.mark.parametrize("change", [{"objective": "bce"}, {"optimizer": "sgd"}, {"margin": 0.5}, {"lr": 0.01}], ids=str)
-def test_going_on_with_another_method_takes_up_the_weights(change, data):
-    train, test = data
-    classifier = MIDAMClassifier(epochs=2, warm_start=True, **SETTINGS).fit(train)
-    scores = classifier.bag_scores(test)
-    classifier.set_params(**{**change, "lr": 1e-9}).fit(train)
-    np.testing.assert_allclose(classifier.bag_scores(test), scores, rtol=1e-3)
-    assert classifier.settings_.run.seed == 0
-    with pytest.raises(ConfigError, match="positive class 1 as before, got 0"):
-        classifier.set_params(positive=0).fit(train)
-
-
-def test_partial_fit_is_an_epoch_from_where_the_last_call_ended(data):
-    train, test = data
-    first, second = train.subset(np.arange(0, 200, 2)), train.subset(np.arange(1, 200, 2))
-    classifier = MIDAMClassifier(**SETTINGS)
-    areas = []
-    for _ in range(6):
-        classifier.partial_fit(first, classes=[0, 1]).partial_fit(second)
-        areas.append(roc_auc_score(test.labels, classifier.bag_scores(test)))
-    assert len(classifier.history_) == 12
-    assert areas[-1] > 0.85
-    with pytest.raises(OneClassError):
-        classifier.partial_fit(first.subset(first.labels == 1))
-    with pytest.raises(BagDataError, match=r"classes \[0, 1\], got \['no', 'yes'\]"):
-        classifier.partial_fit(first, np.array(["no", "yes"])[first.labels])
-    for each in (MIDAMClassifier(), classifier):
-        with pytest.raises(BagDataError, match=r"classes \[0, 2\], got \[0, 1\]"):
-            each.partial_fit(first, classes=[2, 0])
-    with pytest.raises(ConfigError, match="settings of the model"):
-        classifier.set_params(hidden=(3,)).partial_fit(first)
 
 
 def _few(names, *, seed=0):
@@ -571,20 +501,6 @@ def test_a_failed_call_leaves_an_estimator_as_it_was(estimator, y, bad):
         estimator.fit(bags, y, groups=np.arange(3)) if y is not None else estimator.fit(bags.iloc[:0])
     np.testing.assert_array_equal(apply(bags), before)
     assert estimator.feature_names_in_.tolist() == ["a", "b", "c"]
-
-
-def test_a_call_that_fails_after_the_training_leaves_the_state_of_the_optimizer(data):
-    train, _ = data
-    classifier = MIDAMClassifier(**SETTINGS).partial_fit(train)
-    twin = copy.deepcopy(classifier)
-    mixed = np.random.default_rng(0).permutation(train.labels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="no better than chance"):
-            classifier.partial_fit(train, mixed)
-    assert classifier.history_ == twin.history_
-    one, other = (each.partial_fit(train).bag_scores(train) for each in (classifier, twin))
-    np.testing.assert_array_equal(one, other)
 
 
 def test_progress_is_shown_on_request_alone(data, capsys):
@@ -629,8 +545,7 @@ def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
     assert len(run.groups) == 100
     with pytest.raises(RunExistsError):
         classifier.save(tmp_path / "run")
-    twin.set_params(warm_start=True).fit(train, y)
-    assert len(twin.history_) == 2
+    assert len(twin.fit(train, y).history_) == 2
 
 
 @pytest.mark.parametrize("method", ["auto", "bag-statistics-logistic"])
@@ -653,8 +568,6 @@ def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, t
     assert load_run(tmp_path / "copy").digest() == load_run(tmp_path / "run").digest()
     assert again.seed == 3
     assert again.fit(train).predict_proba(test).tolist() == classifier.predict_proba(test).tolist()
-    with pytest.raises(ConfigError, match=r"Expected method='midam' .* warm_start=False"):
-        classifier.partial_fit(train)
     assert (
         MIDAMClassifier(**classifier.get_params() | {"method": "midam", "epochs": 1}).fit(train).to_run().method is None
     )
@@ -680,19 +593,6 @@ def test_explanations_are_written_as_of_a_run(tmp_path, fitted, data):
     assert (tmp_path / "why" / "index.html").is_file()
 
 
-def test_bags_of_several_calls_are_known(data):
-    train, _ = data
-    classifier = MIDAMClassifier(**SETTINGS).partial_fit(train.subset(np.arange(120)))
-    held = {bag for bag, split in classifier.origin_["splits"].items() if split == "val"}
-    classifier.partial_fit(train.subset(np.arange(80, 200)))
-    splits = classifier.origin_["splits"]
-    assert len(splits) == 200
-    assert len(classifier.origin_["contents"]) == 400  # in order, and in any order
-    assert {splits[bag] for bag in train.ids[:80]} == {"train", "val"}
-    # Held out by both calls, or by the only one that had it.
-    assert {bag for bag in train.ids[:80] if splits[bag] == "val"} == held & set(train.ids[:80])
-
-
 @pytest.mark.gpu
 def test_a_model_of_a_gpu_is_unpickled_on_the_cpu(data):
     train, test = data
@@ -701,7 +601,6 @@ def test_a_model_of_a_gpu_is_unpickled_on_the_cpu(data):
     assert next(classifier.model_.parameters()).is_cuda
     assert not next(twin.model_.parameters()).is_cuda
     np.testing.assert_allclose(twin.bag_scores(test), classifier.bag_scores(test), rtol=1e-4)
-    classifier.partial_fit(train)
 
 
 def test_a_saved_classifier_of_rows_takes_rows(tmp_path):
@@ -709,42 +608,3 @@ def test_a_saved_classifier_of_rows_takes_rows(tmp_path):
     classifier = MIDAMClassifier(epochs=2, members=1).fit(X, y)
     classifier.save(tmp_path / "run")
     assert np.array_equal(MIDAMClassifier.load(tmp_path / "run").bag_scores(X), classifier.bag_scores(X))
-
-
-def test_bags_that_an_earlier_call_trained_on_are_held_out_of_no_decision(data):
-    train, _ = data
-    classifier = MIDAMClassifier(epochs=1, warm_start=True, **SETTINGS).fit(train)
-    trained = {bag for bag, split in classifier.origin_["splits"].items() if split == "train"}
-    classifier.set_params(seed=1).fit(train)
-    held = len(train) - len({bag for bag, split in classifier.origin_["splits"].items() if split == "train"} | trained)
-    assert 0 < classifier._thresholds.bags == held < 40
-
-
-def test_patients_that_no_call_trained_on_may_be_held_out():
-    rng = np.random.default_rng(0)
-    y, patients = np.arange(80) % 2, np.array([f"p{i}" for i in range(80)])
-    bags, others = (np.stack([rng.normal(label, size=(3, 2)) for label in y]) for _ in range(2))
-    classifier = MIDAMClassifier(num_positive=2, num_negative=2, **SETTINGS).partial_fit(bags, y, groups=patients)
-    held = np.array([classifier.to_run().groups[patient] == "val" for patient in patients])
-    assert held.tolist() == [split == "val" for split in classifier.origin_["splits"].values()]
-    again = copy.deepcopy(classifier).set_params(val_fraction=0.5)
-    # Their new bags were held out by no call and trained on by none.
-    again.partial_fit(others[held], y[held], groups=patients[held])
-    assert again._thresholds.bags == held.sum() / 2
-    for part, of_part in ((others, ~held), (bags, held)):
-        twin = copy.deepcopy(classifier).set_params(val_fraction=0.5)
-        if part is bags:  # held out first, then their patients are trained on
-            twin.set_params(val_fraction=0.0).partial_fit(others, y, groups=patients).set_params(val_fraction=0.5)
-        with pytest.warns(UserWarning, match="held-out bags were trained on before"):
-            twin.partial_fit(part[of_part], y[of_part], groups=patients[of_part])
-
-
-def test_units_are_compared_with_all_earlier_calls():
-    rng = np.random.default_rng(0)
-    y = np.arange(60) % 2
-    wide = [np.c_[rng.normal(size=5), rng.normal(100, 10, 5)] for _ in y]
-    narrow = [np.c_[x[:, 0], 100 + (x[:, 1] - 100) / 20] for x in wide]
-    classifier = MIDAMClassifier(epochs=1, members=1).partial_fit(wide, y).partial_fit(narrow, y)
-    classifier.bag_scores(wide)  # no warning: the first call had such values
-    with pytest.warns(UserWarning, match="far from those of the training of the earlier calls"):
-        classifier.partial_fit([1000 * x for x in wide], y)

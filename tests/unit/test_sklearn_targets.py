@@ -154,19 +154,6 @@ def test_instances_and_explanations_are_those_of_a_class(several):
         two.instance_scores(bags, label=True)
 
 
-def test_going_on_needs_the_same_classes(several):
-    going = clone(several).set_params(warm_start=True).fit(OF_CLASSES, CLASSES)
-    assert [row["epoch"] for row in going.fit(OF_CLASSES, CLASSES).history_] == [1, 2, 3, 4, 5, 6, 7, 8]
-    going.partial_fit(OF_CLASSES, CLASSES, classes=["skin", "lung", "bone"])
-    assert going.history_[-1]["epoch"] == 9
-    with pytest.raises(BagDataError, match=r"classes \['bone', 'lung', 'skin'\], got \['bone', 'lung'\]"):
-        going.fit(OF_CLASSES[:40], np.where(CLASSES == "skin", "bone", CLASSES)[:40])
-    with pytest.raises(BagDataError, match="Expected the classes"):
-        going.fit(OF_LABELS, LABELS)
-    with pytest.raises(ConfigError, match=r"as before, multiclass \(0, 1, 2\), got multilabel \(0, 1, 2\)"):
-        clone(several).set_params(warm_start=True).fit(OF_CLASSES, np.arange(N) % 3).fit(OF_LABELS, LABELS)
-
-
 # Labels.
 
 
@@ -279,9 +266,8 @@ def test_without_held_out_bags_there_are_ranks_alone():
 
 
 def test_held_out_bags_that_say_nothing_are_warned_of():
-    with pytest.warns(UserWarning, match="y orders no two of the bags held out: the scores are not cal") as shown:
+    with pytest.warns(UserWarning, match="the val labels order no bags"):
         found = MIDAMRanker(val_fraction=0.02, **HOW).fit(OF_GRADES, GRADES)
-    assert shown[0].filename == __file__
     assert found.decision_ is None
 
 
@@ -396,7 +382,7 @@ def test_a_saved_estimator_is_a_run_and_comes_back(case, request, tmp_path):
         assert set(evaluate_bags(run, bags).result) >= {"train", "val"}
     if case == "graded":
         assert told["grade"] == fitted.predict(X).tolist()
-        twin = type(fitted).load(tmp_path / "run").set_params(warm_start=True)
+        twin = type(fitted).load(tmp_path / "run")
         assert len(twin.fit(X, y).history_) == 4
     other = MIDAMRanker if case == "survival" else MIDAMSurvival
     with pytest.raises(CheckpointError, match=f"got {fitted.target_} .*; load it with {type(fitted).__name__}"):
@@ -412,9 +398,8 @@ def test_loaded_classes_are_what_they_were_in_y(tmp_path):
     assert twin.classes_.tolist() == [2, 10, 33]
     assert np.array_equal(twin.predict(OF_CLASSES), found.predict(OF_CLASSES))
     # Names of a run have an order of their own: 2 before 10, which texts have not.
-    load_run(tmp_path / "run").data["outcome"].pop("values")
     twin._classes = np.array(["2", "10", "33"])
-    twin._restore(load_run(tmp_path / "run"))
+    twin._restore()
     assert twin.classes_.tolist() == ["10", "2", "33"]
     assert np.array_equal(twin.bag_scores(OF_CLASSES), found.bag_scores(OF_CLASSES)[:, [1, 0, 2]])
     assert np.array_equal(twin.predict(OF_CLASSES), found.predict(OF_CLASSES).astype(str))
@@ -430,7 +415,7 @@ def test_searches_pipelines_and_groups(case, request):
     search = GridSearchCV(small, {"pooling": ["mean", "attention"]}, cv=2, error_score="raise").fit(X, y)
     assert search.best_params_["pooling"] in ("mean", "attention")
     groups = np.arange(N) // 2
-    held = clone(small).fit(X, y, groups=groups).origin_["splits"]
+    held = clone(small).fit(X, y, groups=groups).run_.splits
     assert all(held[str(i)] == held[str(i + 1)] for i in range(0, N, 2))
     with pytest.raises(BagDataError, match="Expected 60 labels, got 59"):
         clone(small).fit(X, y[:-1])

@@ -8,8 +8,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from midam import Bags, BagStatistics, ColorStatistics, PerInstance, VoxelCounts
-from midam.data.statistics import bag_statistics, color_statistics
+from midam import Bags, BagStatistics, PerInstance
+from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, ConfigError
 from studies.sets import catalog
 
@@ -94,19 +94,6 @@ def test_statistics_take_gaps_categories_and_dates_as_fit_does():
     assert statistics.transform(other).tolist() == found.to_numpy()[:1].tolist()
 
 
-def test_images_have_colors_and_volumes_voxels():
-    images = np.random.default_rng(0).integers(0, 255, (3, 2, 3, 8, 8)).astype(np.uint8)
-    colors = ColorStatistics().fit(images)
-    expected = color_statistics(Bags.from_list(list(images)), np.arange(3))
-    assert np.array_equal(colors.transform(images), expected)
-    assert colors.get_feature_names_out().tolist()[::3] == ["mean_channel0", "std_channel0"]
-    volume = np.zeros((1, 1, 4, 4, 4))
-    volume[0, 0, :2] = 7
-    counts = VoxelCounts().fit([volume])
-    assert counts.transform([volume]).tolist() == [[32]]
-    assert counts.get_feature_names_out().tolist() == ["voxels"]
-
-
 def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigError, match="known statistic, got 'men'; did you mean 'mean'"):
         BagStatistics(("men",)).fit_transform([[[1.0]]])
@@ -114,8 +101,6 @@ def test_what_cannot_be_is_refused():
         BagStatistics(()).fit_transform([[[1.0]]])
     with pytest.raises(NotFittedError):
         BagStatistics().transform([[[1.0]]])
-    with pytest.raises(ConfigError, match="Expected images"):
-        ColorStatistics().fit_transform([[[1.0]]])
     with pytest.raises(BagDataError, match=r"X has 1 features, but BagStatistics is expecting 2"):
         BagStatistics().fit([[[1.0, 2.0]]]).transform([[[1.0]]])
 

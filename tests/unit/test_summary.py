@@ -11,39 +11,28 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from midam.functional import summary as f
 from midam.functional.logmean import BagStatistic, identity
 from midam.methods import statistics_models
-from midam.methods.statistics_models import fit_trees, forest_scorer, trees_mean
-from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, Linear, VoxelSummary
+from midam.methods.statistics_models import fit_trees, forest_head, trees_mean
+from midam.nn.pooling.summary import ChannelSummary, FeatureSummary, Linear
 
 COLUMNS = {"reduce": partial(f.reduce_columns, kinds=f.KINDS), "merge": partial(f.merge_columns, kinds=f.KINDS)}
-GROUND = {"reduce": f.reduce_ground, "merge": f.merge_ground}
 
 
-def values(kind, count):
-    rng = np.random.default_rng(count)
-    if kind is GROUND:
-        return torch.from_numpy(
-            np.stack([rng.integers(0, 3, count), rng.integers(1, 9, count), np.full(count, 9)], 1)
-        ).double()
-    x = torch.from_numpy(rng.normal(size=(count, 2)))
-    return torch.cat([x, x, x, 0 * x], dim=1)
-
-
-@pytest.mark.parametrize("kind", [COLUMNS, GROUND], ids=["columns", "ground"])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_any_two_parts_merge_to_the_whole_and_an_empty_one_changes_nothing(kind, count):
-    v = values(kind, count)
+def test_any_two_parts_merge_to_the_whole_and_an_empty_one_changes_nothing(count):
+    x = torch.from_numpy(np.random.default_rng(count).normal(size=(count, 2)))
+    v = torch.cat([x, x, x, 0 * x], dim=1)
     z, one = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.int64)
-    whole = kind["reduce"](z, v, one, num_bags=1)
+    whole = COLUMNS["reduce"](z, v, one, num_bags=1)
     for inside in itertools.islice(itertools.product([False, True], repeat=count), 40):
         part = torch.tensor(inside)
         segment = part.long()
-        parts = kind["reduce"](z, v, segment, num_bags=2)
-        merged = kind["merge"](*(BagStatistic(*(x[i : i + 1] for x in parts)) for i in (0, 1)))
+        parts = COLUMNS["reduce"](z, v, segment, num_bags=2)
+        merged = COLUMNS["merge"](*(BagStatistic(*(x[i : i + 1] for x in parts)) for i in (0, 1)))
         for found, wanted in zip(merged, whole):
             torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
     empty = identity(1, v.shape[1], like=z)
     for pair in ((empty, whole), (whole, empty)):
-        assert all(torch.equal(a, b) for a, b in zip(kind["merge"](*pair), whole))
+        assert all(torch.equal(a, b) for a, b in zip(COLUMNS["merge"](*pair), whole))
 
 
 def test_a_summary_is_that_of_bag_statistics():
@@ -56,9 +45,9 @@ def test_a_summary_is_that_of_bag_statistics():
     np.testing.assert_allclose(pooling.rows(stat.r)[0].numpy(), wanted, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("summary", "shape"), [(FeatureSummary, (4,)), (ChannelSummary, (2, 9)), (VoxelSummary, (9,))])
+@pytest.mark.parametrize(("summary", "shape"), [(FeatureSummary, (4,)), (ChannelSummary, (2, 9))])
 def test_a_sample_of_a_bag_has_the_summary_of_what_it_shows(summary, shape):
-    pooling = summary(1 if summary is VoxelSummary else shape[0], Linear)
+    pooling = summary(shape[0], Linear)
     z, v = pooling(torch.from_numpy(np.random.default_rng(0).normal(size=(6, *shape))))
     mask = torch.tensor([[True, True, False], [True, False, False]])
     found = pooling.statistic.sample(z.view(2, 3), v.view(2, 3, -1), mask=mask)
@@ -72,7 +61,7 @@ def test_a_forest_of_arrays_agrees_with_scikit_learn(depth):
     x, y = rng.normal(size=(60, 12)), np.arange(60) % 2
     how = {"max_depth": depth} if depth != 0 else {"min_samples_split": 100}  # each tree a leaf
     forest = ExtraTreesRegressor(20, random_state=0, **how).fit(x, y)
-    head = forest_scorer(FeatureSummary, (3,), forest.estimators_).pooling.head
+    head = forest_head(12, forest.estimators_)
     new = rng.normal(size=(700, 12))
     found = head(torch.from_numpy(new)).numpy()
     np.testing.assert_allclose(found, forest.predict(new), rtol=0, atol=1e-12)

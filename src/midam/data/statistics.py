@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
-from midam.data.validate import row_chunks
 from midam.errors import ConfigError, nearest
 
 Positions = NDArray[np.int64]
@@ -16,7 +15,6 @@ Statistics = NDArray[np.float64]
 
 STATISTICS = ("mean", "min", "max", "std", "median", "size")
 USUAL = ("mean", "min", "max", "std")
-_STACKED = 2  # an instance with at least so many axes (channel and place) is an image
 _MOST_NUMBERS = 2**18  # numbers that are read at a time: 2 MiB as float64
 _ROUNDING = 2.0**-46  # relative difference up to which computed float64 numbers count as equal
 _COARSE = 2.0**14  # size over range above which float32 leaves fewer than 10 bits to the range
@@ -53,37 +51,6 @@ def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -
     return np.stack([np.concatenate(_of_bag(bags, number, names)) for number in index.tolist()])
 
 
-def color_statistics(bags: Bags, index: Positions) -> Statistics:
-    """Return mean and standard deviation [n, 2 C] of each channel over all pixels of each bag, read by chunks."""
-    columns = []
-    for number in index.tolist():
-        count, (mean, squares) = 0, np.zeros((2, bags.instance_shape[0]))
-        low, high = np.full(len(mean), np.inf), np.full(len(mean), -np.inf)
-        for chunk in _chunks(bags, number):
-            pixels = chunk.swapaxes(0, 1).reshape(len(mean), -1).astype(np.float64)
-            low, high = np.minimum(low, pixels.min(axis=1)), np.maximum(high, pixels.max(axis=1))
-            # Chan, Golub and LeVeque (1979): squares about the mean of a chunk are merged without cancellation.
-            share, step = pixels.shape[1] / (count + pixels.shape[1]), pixels.mean(axis=1) - mean
-            squares += ((pixels - pixels.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) + count * share * step**2
-            mean, count = mean + share * step, count + pixels.shape[1]
-        deviation = np.where(alike(low, high), 0.0, np.sqrt(squares / count))
-        columns.append(np.concatenate([np.clip(mean, low, high), deviation]))
-    return np.stack(columns)
-
-
-def voxel_counts(bags: Bags, index: Positions) -> Statistics:
-    """Count the voxels [n, 1] of each bag above its lowest intensity, the background of a scan; read by chunks."""
-    counts = []
-    for number in index.tolist():
-        least, voxels, ground = np.inf, 0, 0
-        for chunk in _chunks(bags, number):
-            # A lower intensity is the new background.
-            ground = ground if least <= chunk.min() else 0
-            least = min(least, float(chunk.min()))
-            ground += int((chunk == least).sum())
-            voxels += chunk.size
-        counts.append([float(voxels - ground)])
-    return np.array(counts)
 
 
 def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]:
@@ -125,12 +92,3 @@ def _added(total: Statistics | None, rows: Statistics) -> Statistics:
 def _flat(instances: NDArray[Any]) -> Statistics:
     """Return instances as float64 rows."""
     return np.asarray(instances, dtype=np.float64).reshape(len(instances), -1)
-
-
-def _chunks(bags: Bags, number: int) -> Iterator[NDArray[Any]]:
-    """Yield a bag of images in chunks."""
-    if len(bags.instance_shape) < _STACKED:
-        got = f"instances of shape {list(bags.instance_shape)} (in {bags.source})"
-        raise ConfigError(f"Expected images for statistics of pixels, got {got}; use statistics of features.")
-    for low, high in row_chunks(bags.instances, bags.starts[[number]], bags.sizes[[number]]):
-        yield np.asarray(bags.instances[low:high])

@@ -71,33 +71,6 @@ def merge_columns(first: BagStatistic, second: BagStatistic, *, kinds: Sequence[
     return _merged(first, second, torch.cat([merged[kind]() for kind in kinds], dim=1))
 
 
-def reduce_ground(z: Tensor, v: Tensor, segment: Tensor, *, num_bags: int) -> BagStatistic:
-    """Return three numbers of each bag: the least value, how many instances have it, and how many there are.
-
-    The parameters are those of `reduce_columns`, with V = 3: these three numbers of each instance alone.
-
-    Examples
-    --------
-    >>> v = torch.tensor([[0.0, 5.0, 9.0], [0.0, 1.0, 9.0], [2.0, 3.0, 9.0]])
-    >>> reduce_ground(torch.zeros(3), v, torch.tensor([0, 0, 0]), num_bags=1).r.tolist()
-    [[0.0, 6.0, 27.0]]
-    """
-    n, level = _counts(z, segment, num_bags=num_bags)
-    lowest, ground, count = v.unbind(1)
-    least = v.new_full((num_bags,), math.inf).scatter_reduce(0, segment, lowest, "amin")
-    ties = torch.where(lowest == least[segment], ground, torch.zeros_like(ground))
-    sums = v.new_zeros(num_bags, 2).index_add(0, segment, torch.stack([ties, count], dim=1))
-    return BagStatistic(n, level, torch.cat([torch.where(n > 0, least, torch.zeros_like(least)).unsqueeze(1), sums], 1))
-
-
-def merge_ground(first: BagStatistic, second: BagStatistic) -> BagStatistic:
-    """Return the statistic of `reduce_ground` of the union of two disjoint parts of each bag; either may be empty."""
-    (a, in_a, of_a), (b, in_b, of_b) = first.r.unbind(1), second.r.unbind(1)
-    least = torch.minimum(a, b)
-    ground = torch.where(a == least, in_a, torch.zeros_like(in_a)) + torch.where(b == least, in_b, torch.zeros_like(b))
-    return _merged(first, second, torch.stack([least, ground, of_a + of_b], dim=1))
-
-
 def _counts(z: Tensor, segment: Tensor, *, num_bags: int) -> tuple[Tensor, Tensor]:
     """Return the number of instances of each bag and its level l, [num_bags]."""
     n = z.new_zeros(num_bags).index_add(0, segment, torch.ones_like(z))

@@ -18,30 +18,19 @@ import torch
 from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
 from midam.data.bags import Bags
-from midam.data.statistics import bag_statistics, color_statistics, voxel_counts
+from midam.data.batch import InstanceReader
+from midam.data.statistics import bag_statistics
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.methods.inner_folds import Positions, inner_folds
 from midam.methods.method import Baseline, ModelBaseline, Scores
-from midam.methods.statistics_models import (
-    cox_scores,
-    fill,
-    fill_linear,
-    fit_trees,
-    forest_scorer,
-    summary_rows,
-    summary_scorer,
-    tree_offset,
-    tree_scores,
-    unscaled,
-)
+from midam.methods.statistics_models import fit_trees, forest_head, tree_offset, tree_scores
 from midam.nn.pooling.summary import (
     ChannelSummary,
     FeatureSummary,
@@ -50,11 +39,11 @@ from midam.nn.pooling.summary import (
     Linear,
     PatchSummary,
     SummaryPooling,
-    VoxelSummary,
 )
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.targets import target_of
+from midam.targets.survival import choose_cox
 from midam.train.members import fit_standardizers, random_instances
 from midam.train.side import Trial
 
@@ -68,15 +57,35 @@ _LEAST_SPREAD = 1e-6  # of scores; below, they differ by rounding
 _MEDIAN_ROWS = 500
 
 
+def summary_scorer(
+    summary: type[SummaryPooling], instance_shape: tuple[int, ...], make_head: Callable[[int], nn.Module]
+) -> BagScorer:
+    """Return a scorer by a head on a summary of instances of this shape; `make_head` takes the head's width."""
+    encoder, size = summary.reading(instance_shape)
+    return BagScorer(encoder, summary(size, make_head))
+
+
+def summary_rows(summary: type[SummaryPooling], bags: Bags, index: Positions) -> Scores:
+    """Return the summaries [n, W] of the bags at the positions `index`, streamed as for a model."""
+    model, subset = summary_scorer(summary, bags.instance_shape, nn.Identity), bags.subset(index)
+    # The head is the identity, so the score of a bag is its summary.
+    return predict(model, subset, reader=InstanceReader(subset, workers=0))
+
+
 class _OfStatistics(ModelBaseline):
     """Base of baselines on `statistics` of bags, which are computed once for all folds."""
 
     statistics: Callable[[Bags, Positions], Scores] = staticmethod(bag_statistics)
     summary: type[SummaryPooling] = FeatureSummary
 
+    def score(self, bags: Bags, trial: Trial) -> Scores:
+        """Return the scores of the bags that the trial holds out."""
+        return next(self.held_out(bags, [trial]))
+
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
-        """Fit the baseline as a model."""
-        return self._fit_rows(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
+        """Fit the head to the statistics of all these bags."""
+        head = self._head(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
+        return summary_scorer(self.summary, bags.instance_shape, lambda _: head)
 
     def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
         """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
@@ -85,13 +94,12 @@ class _OfStatistics(ModelBaseline):
             yield self._scores(bags.subset(trial.train), rows[trial.train], rows[trial.score], seed=trial.seed)
 
     @abstractmethod
-    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        """Return a model fitted to these bags; `rows` [n, D] are their statistics."""
+    def _head(self, bags: Bags, rows: Scores, *, seed: int) -> nn.Module:
+        """Return a head fitted to these bags; `rows` [n, W] are their statistics."""
 
     def _scores(self, bags: Bags, rows: Scores, scored: Scores, *, seed: int) -> Scores:
-        """Return the scores of bags with the statistics `scored` [m, D] by the model of `_fit_rows`."""
-        head = cast(nn.Module, self._fit_rows(bags, rows, seed=seed).pooling.head)
-        return np.asarray(head(torch.from_numpy(scored)))
+        """Return the scores of bags with the statistics `scored` [m, W], by the head of bags with these `rows`."""
+        return np.asarray(self._head(bags, rows, seed=seed)(torch.from_numpy(scored)))
 
 
 class BagStatisticsTrees(_OfStatistics):
@@ -99,15 +107,10 @@ class BagStatisticsTrees(_OfStatistics):
 
     serves = frozenset({"binary", "classes", "labels", "order", "survival"})
 
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the scores of the trees."""
-        rows, scored = (self.statistics(bags, part) for part in (trial.train, trial.score))
-        return self._scores(bags.subset(trial.train), rows, scored, seed=trial.seed)
-
-    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
+    def _head(self, bags: Bags, rows: Scores, *, seed: int) -> nn.Module:
         offset = tree_offset(rows)
         trees = fit_trees(rows if offset is None else rows - offset, bags.require_labels(), bags.weights, seed=seed)
-        return forest_scorer(self.summary, bags.instance_shape, list(trees), offset)
+        return forest_head(rows.shape[1], list(trees), offset)
 
     def _scores(self, bags: Bags, rows: Scores, scored: Scores, *, seed: int) -> Scores:
         return tree_scores(target_of(bags), rows, target_of(bags).values(bags), scored, bags.weights, seed=seed)
@@ -125,29 +128,20 @@ class BagStatisticsTrees(_OfStatistics):
 class BagStatisticsLogistic(_OfStatistics):
     """`bag-statistics-logistic`: logistic regression on `statistics`; C is chosen by inner folds."""
 
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the scores of logistic regression."""
-        fitted = self._fitted(bags, trial.train, self.statistics(bags, trial.train), seed=trial.seed)
-        return np.asarray(fitted.decision_function(self.statistics(bags, trial.score)))
-
-    def _fit_rows(self, bags: Bags, rows: Scores, *, seed: int) -> BagScorer:
-        fitted = self._fitted(bags, np.arange(len(bags)), rows, seed=seed)
-        model = summary_scorer(self.summary, bags.instance_shape, Linear)
-        fill_linear(model.pooling.head, *unscaled(fitted["logisticregression"], fitted["standardscaler"]))
-        return model
+    def _head(self, bags: Bags, rows: Scores, *, seed: int) -> nn.Module:
+        y, folds = bags.require_labels(), inner_folds(bags, np.arange(len(bags)), seed=seed)
+        models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
+        model, _, spread = best_model(models, folds, rows, y, bags.weights)
+        scaler = StandardScaler().fit(rows)
+        model.fit(scaler.transform(rows), y, bags.weights)
+        weight = model.coef_[0] / spread / scaler.scale_  # for rows that are not standardized
+        head, intercept = Linear(rows.shape[1]), np.zeros(1) if folds else model.intercept_
+        fill_linear(head, weight, intercept - weight @ scaler.mean_)
+        return head
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:  # noqa: ARG002
         """Return a model to be filled."""
         return summary_scorer(self.summary, instance_shape, Linear)
-
-    def _fitted(self, bags: Bags, train: Positions, x: Scores, *, seed: int) -> Any:
-        y, weights = bags.require_labels()[train], None if bags.weights is None else bags.weights[train]
-        models = [LogisticRegression(C=strength, max_iter=_MAX_ITERATIONS) for strength in _LOGISTIC_C]
-        regression, _, spread = best_model(models, folds := inner_folds(bags, train, seed=seed), x, y, weights)
-        fitted = make_pipeline(StandardScaler(), regression).fit(x, y, logisticregression__sample_weight=weights)
-        if folds:
-            regression.coef_, regression.intercept_ = regression.coef_ / spread, np.zeros(1)
-        return fitted
 
 
 class BagStatisticsCox(Baseline):
@@ -156,21 +150,24 @@ class BagStatisticsCox(Baseline):
     serves = frozenset({"survival"})
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return log hazards."""
-        return cox_scores(bag_statistics, bags, trial)
+        """Return log hazards, see `choose_cox`."""
+        train = bags.subset(trial.train)
+        time, event = target_of(train).values(train).T
+        model = choose_cox(bag_statistics(bags, trial.train), time, event, groups=train.groups, seed=trial.seed)
+        return model.predict(bag_statistics(bags, trial.score))
 
 
 class ColorLogistic(BagStatisticsLogistic):
-    """`rgb-logistic`: logistic regression on color statistics."""
+    """`rgb-logistic`: logistic regression on the mean and deviation of each channel over all pixels."""
 
-    statistics = staticmethod(color_statistics)
+    statistics = staticmethod(partial(summary_rows, ChannelSummary))
     summary, pixels = ChannelSummary, True
 
 
 class ColorTrees(BagStatisticsTrees):
-    """`rgb-trees`: extremely randomized trees on color statistics."""
+    """`rgb-trees`: extremely randomized trees on the mean and deviation of each channel over all pixels."""
 
-    statistics = staticmethod(color_statistics)
+    statistics = staticmethod(partial(summary_rows, ChannelSummary))
     summary, pixels = ChannelSummary, True
 
 
@@ -179,13 +176,6 @@ class PatchStatisticsTrees(BagStatisticsTrees):
 
     statistics = staticmethod(partial(summary_rows, PatchSummary))
     summary, pixels = PatchSummary, True
-
-
-class VoxelLogistic(BagStatisticsLogistic):
-    """`voxel-logistic`: logistic regression on voxel counts."""
-
-    statistics = staticmethod(voxel_counts)
-    summary, pixels = VoxelSummary, True
 
 
 class MeanMapSVM(ModelBaseline):
@@ -277,3 +267,15 @@ def median_gamma(rows: Scores, *, seed: int) -> float:
     distances = pdist(rows[chosen], "sqeuclidean")
     median = float(np.median(distances)) if len(distances) else 0.0
     return 1 / median if median > 0 else 1.0
+
+
+def fill_linear(head: Any, weight: Scores, bias: Scores) -> None:
+    """Set weight and bias of a linear head."""
+    fill(head.weight, weight)
+    fill(head.bias, bias)
+
+
+@torch.no_grad()
+def fill(parameter: Tensor, values: Any) -> None:
+    """Set a parameter to these values."""
+    parameter.copy_(torch.from_numpy(values))

@@ -36,17 +36,23 @@ def trainable(bags: Bags, positions: NDArray[np.int64]) -> bool:
     return True
 
 
+def fold_numbers(bags: Bags, *, seed: int) -> Positions | None:
+    """Return the fold of each bag, of up to five folds that are disjoint by group; None if two are impossible."""
+    target = target_of(bags)
+    values = target.values(bags)
+    count = min(5, target.most_folds(values, units_of_bags(bags)))
+    return None if count < 2 else target.folds(values, groups=bags.groups, folds=count, seed=seed)
+
+
 def inner_folds(bags: Bags, train: Positions, *, seed: int) -> list[Positions]:
     """Return the test positions of up to five folds of the training bags; empty if two folds are impossible.
 
     Only folds whose test bags can be ranked and whose other bags can be trained on are returned.
     """
-    target, groups = target_of(bags), None if bags.groups is None else bags.groups[train]
-    values, units = target.values(bags)[train], units_of_bags(bags)[train]
-    if (count := min(5, target.most_folds(values, units))) < 2:
+    numbers = fold_numbers(bags.subset(train), seed=seed)
+    if numbers is None:
         return []
-    numbers = target.folds(values, groups=groups, folds=count, seed=seed)
-    tests, every = [np.flatnonzero(numbers == fold) for fold in range(count)], np.arange(len(train))
+    tests, every = [np.flatnonzero(numbers == fold) for fold in range(numbers.max() + 1)], np.arange(len(train))
     return [fold for fold in tests if ranked(bags, train[fold]) and trainable(bags, train[np.setdiff1d(every, fold)])]
 
 

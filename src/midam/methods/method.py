@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -125,7 +124,7 @@ class Method:
         raise NotImplementedError(self.lacks)
 
 
-class Baseline(Method, ABC):
+class Baseline(Method):
     """A method of a comparison that trains and scores in its own way.
 
     Examples
@@ -142,20 +141,20 @@ class Baseline(Method, ABC):
 
     lacks: ClassVar[str | None] = "it is no midam.compare.ModelBaseline: it trains and scores in one call"
 
-    @abstractmethod
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Train on the bags ``trial.train`` with ``trial.seed``, and score the bags ``trial.score``: float64 [n].
 
         Positive bags score higher. For several score columns, the shape is [n, C]. Only labels of the training bags may
         be used.
         """
+        return predict(self.trained(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
 
     def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
         """Return the model of all these bags; a method that `lacks` something has none."""
         raise NotImplementedError(self.lacks)
 
 
-class ModelBaseline(Baseline):
+class ModelBaseline(Baseline, ABC):
     """A baseline that can be a model, which is written as a run and scores new bags.
 
     Examples
@@ -167,11 +166,7 @@ class ModelBaseline(Baseline):
     [0.0, 1.0]
     """
 
-    lacks = None
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the logits of the model that is trained on the training bags."""
-        return logit(predict(self.trained(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score)))
+    lacks: ClassVar[str | None] = None
 
     def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
         """Return the model of all these bags."""
@@ -277,14 +272,13 @@ class Trained(Method):
 
     Parameters
     ----------
-    fabric, start, ranks
+    fabric, ranks
         As in `midam.train.trainer.Trainer`.
     best : BestWeights
         Place for the weights of the best epoch.
     """
 
     fabric: "Fabric | None" = None
-    start: Mapping[str, Any] | None = None
     ranks: Ranks | None = None
     best: BestWeights = field(default_factory=BestWeights)
 
@@ -297,7 +291,7 @@ class Trained(Method):
         folds: Folds | None = None,  # noqa: ARG002
     ) -> Fitted:
         """Train a model on the training bags; `folds` are ignored."""
-        trainer = Trainer(settings, train, val, fabric=self.fabric, start=self.start, ranks=self.ranks)
+        trainer = Trainer(settings, train, val, fabric=self.fabric, ranks=self.ranks)
 
         def after_epoch(trainer: Trainer, row: dict[str, Any]) -> None:
             # The best weights are written first: after a kill between two writes, a resume repeats the epoch.

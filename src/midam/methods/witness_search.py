@@ -11,10 +11,10 @@ Each pass reads all instances once, a chunk at a time, so the time grows linearl
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -26,16 +26,14 @@ from torch import Tensor
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader, WholeBatch
 from midam.evaluate.ranking import auroc
-from midam.methods.baselines import median_gamma
-from midam.methods.inner_folds import units_of_bags
+from midam.methods.baselines import fill, median_gamma
+from midam.methods.inner_folds import fold_numbers
 from midam.methods.method import ModelBaseline
-from midam.methods.statistics_models import fill, fill_linear
 from midam.nn.encoders.mlp import GaussianKernel
 from midam.nn.pooling.maximum import MaxPooling, SmoothedMaxPooling
 from midam.nn.scorer import BagScorer
 from midam.nn.standardizer import Standardizer
 from midam.settings import usual_chunk
-from midam.targets import target_of
 from midam.train.members import distinct_sorted, fit_standardizers, random_instances
 
 Numbers = NDArray[np.float64]
@@ -90,6 +88,13 @@ class Layout:
         """Bag of each instance [M]."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
+    def ranks(self, scores: Numbers) -> Integers:
+        """Return the rank [M] of each instance in its bag by the scores [M]: 0 for the first of the highest."""
+        order, bag = np.lexsort((-scores, self.bag)), self.bag
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order)) - self.first[bag]  # the order keeps bag after bag
+        return ranks
+
     def highest(self, scores: Numbers) -> Numbers:
         """Return the highest score [N] of each bag, from scores [M] of instances."""
         return np.asarray(np.maximum.reduceat(scores, self.first))
@@ -122,43 +127,28 @@ def next_marks(layout: Layout, scores: Numbers, novelty: Numbers, *, share: floa
     >>> marks.rows.tolist(), marks.weight.tolist()
     ([1], [1.0])
     """
-    merit, of_instance = np.full(len(scores), -np.inf), layout.fold[layout.bag]
-    positive, highest = layout.positive[layout.bag], layout.highest(scores)
-    middle, most = np.full(layout.folds, -np.inf), np.full(layout.folds, np.inf)
+    of_instance, positive, highest = layout.fold[layout.bag], layout.positive[layout.bag], layout.highest(scores)
+    merit, above, trust = np.full(len(scores), -np.inf), np.zeros(len(scores), dtype=bool), np.ones(len(highest))
     for fold in range(layout.folds):
-        rows = positive & (of_instance == fold)
+        inside, rows = layout.fold == fold, positive & (of_instance == fold)
         merit[rows] = _standardized(scores[rows]) + share * _standardized(novelty[rows])
-        negative = highest[(layout.fold == fold) & ~layout.positive]
+        negative = highest[inside & ~layout.positive]
         if len(negative):
-            middle[fold], most[fold] = np.median(negative), negative.max()
-    marks = top_marks(layout, merit)
-    trust = np.where(highest < middle[layout.fold], _DOUBT, 1.0)
+            trust[inside & (highest < np.median(negative))] = _DOUBT
+            above[rows] = scores[rows] > negative.max()
+    rows = top_marks(layout, merit).rows
     if several:
-        above = np.flatnonzero(positive & (scores > most[of_instance]))
-        marks = _joined(layout, marks.rows, above, scores)
-    counts = np.bincount(marks.bag, minlength=len(trust))
-    return Marks(marks.rows, marks.bag, (trust / np.maximum(counts, 1))[marks.bag])
+        order = scores.copy()
+        above[rows], order[rows] = True, np.inf
+        rows = np.flatnonzero(above & (layout.ranks(order) < MOST_MARKS))
+    bag = layout.bag[rows]
+    return Marks(rows, bag, (trust / np.maximum(np.bincount(bag, minlength=len(trust)), 1))[bag])
 
 
 def top_marks(layout: Layout, merit: Numbers) -> Marks:
     """Mark the first instance of the highest merit [M] in each positive bag."""
-    bag = np.flatnonzero(layout.positive)
-    rows = [
-        first + int(np.argmax(merit[first : first + size]))
-        for first, size in zip(layout.first[bag].tolist(), layout.sizes[bag].tolist())
-    ]
-    return Marks(np.array(rows, dtype=np.int64), bag, np.ones(len(bag)))
-
-
-def _joined(layout: Layout, rows: Integers, others: Integers, scores: Numbers) -> Marks:
-    """Mark `rows`, one in each positive bag, and the highest of the `others`, at most ten in a bag."""
-    others = np.setdiff1d(others, rows)
-    bag = layout.bag[others]
-    order = np.lexsort((others, -scores[others], bag))
-    others, bag = others[order], bag[order]
-    rank = np.arange(len(bag)) - np.searchsorted(bag, bag)
-    every = np.sort(np.append(rows, others[rank < MOST_MARKS - 1]))
-    return Marks(every, layout.bag[every], np.ones(len(every)))
+    rows = np.flatnonzero(layout.positive[layout.bag] & (layout.ranks(merit) == 0))
+    return Marks(rows, layout.bag[rows], np.ones(len(rows)))
 
 
 def _standardized(values: Numbers) -> Numbers:
@@ -178,7 +168,6 @@ def pooled(layout: Layout, scores: Numbers, temperature: float) -> Numbers:
     return np.asarray(highest + temperature * np.log(sums / layout.sizes))
 
 
-_FOLDS = 5
 _ROUNDS, _LOOK = 5, 2  # most rounds of marks, and those after which the scale is chosen
 _RANDOM, _HARD = 2000, 1000  # negative instances of a training: at random, and those that score highest
 _CLEARLY = 0.01  # gain of AUROC for which a bag may have several marks
@@ -204,21 +193,30 @@ class WitnessSearch(ModelBaseline):
         spaces = [_space(bags, seed=seed, shared=shared) for shared in ((False, True) if scales else (False,))]
         search = _Search(bags, seed=seed)
         result = search.best(spaces)
-        line = search.final(result)
+        machine = search.final(result)
         scale, offset, temperature = _calibrated(search.layout, result.scores)
-        model = _empty(bags.instance_shape, count=len(line.weight), smooth=temperature > 0)
-        cast(Standardizer, model.standardizer).load_state_dict(result.space.standardizer.state_dict())
-        fill(cast(GaussianKernel, model.encoder).centers, line.centers)
-        fill(cast(GaussianKernel, model.encoder).gamma, np.array(result.space.gamma))
-        pooling = cast(MaxPooling, model.pooling)
-        fill_linear(pooling.scorer, scale * line.weight, np.array([scale * line.bias + offset]))
-        if isinstance(pooling, SmoothedMaxPooling):
-            fill(cast(Tensor, pooling.log_tau), np.array(math.log(scale * temperature)))
+        numbers = {
+            "encoder.centers": machine.support_vectors_,
+            "encoder.gamma": np.array(result.space.gamma),
+            "pooling.scorer.weight": scale * machine.dual_coef_,
+            "pooling.scorer.bias": scale * machine.intercept_ + offset,
+        }
+        if temperature > 0:
+            numbers["pooling.log_tau"] = np.array(math.log(scale * temperature))
+        weights = {name: torch.from_numpy(x) for name, x in numbers.items()}
+        model = self.empty(bags.instance_shape, weights)
+        learned = {f"standardizer.{name}": x for name, x in result.space.standardizer.state_dict().items()}
+        model.load_state_dict(weights | learned)
         return model
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Return a model to be filled."""
-        return _empty(instance_shape, count=len(weights["encoder.centers"]), smooth="pooling.log_tau" in weights)
+        count = len(weights["encoder.centers"])
+        encoder = GaussianKernel(math.prod(instance_shape), count)
+        pooling: MaxPooling | SmoothedMaxPooling = MaxPooling(count, squash=False)
+        if "pooling.log_tau" in weights:
+            pooling = SmoothedMaxPooling(count, squash=False, learn_temperature=True)
+        return BagScorer(encoder, pooling.double(), standardizer=_standardizer(instance_shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,14 +229,6 @@ class _Space:
     def map(self, x: Tensor) -> Tensor:
         """Return raw instances x [m, ...] as standardized rows [m, D], float32."""
         return cast(Tensor, self.standardizer(x)).flatten(1)
-
-
-class _Line(NamedTuple):
-    """A model of instances: bias plus the weighted similarities to the centers."""
-
-    centers: Numbers  # [S, D]
-    weight: Numbers  # [S]
-    bias: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +250,9 @@ class _Search:
     def __init__(self, bags: Bags, *, seed: int) -> None:
         labels = bags.require_labels()
         first = np.cumsum(bags.sizes) - bags.sizes
-        self.layout = Layout(first, bags.sizes, labels == 1, _folds(bags, seed=seed))
+        fold = fold_numbers(bags, seed=seed)
+        fold = np.zeros(len(bags), dtype=np.int64) if fold is None else fold
+        self.layout = Layout(first, bags.sizes, labels == 1, fold)
         self._reader, self._labels = InstanceReader(bags), labels
         self._weights = np.ones(len(bags)) if bags.weights is None else bags.weights / bags.weights.mean()
         self._chunk = 2 * usual_chunk(bags.instance_shape)
@@ -280,12 +272,12 @@ class _Search:
         several = self._rounds(best, 1, share=best.share, several=True)
         return several if several.area > best.area + _CLEARLY else best
 
-    def final(self, result: _Result) -> _Line:
+    def final(self, result: _Result) -> SVC:
         """Fit the model of instances to all marks."""
         everyone, hard = np.full(len(self._labels), -1), np.unique(np.concatenate([self._random, *result.hard]))
         for _ in range(2):
-            line = self._fit(result.space, result.marks, hard)
-            _, (harder,) = self._scan(result.space, [line], everyone)
+            machine = self._fit(result.space, result.marks, hard)
+            _, (harder,) = self._scan(result.space, [machine], everyone)
             hard = np.union1d(hard, harder)
         return self._fit(result.space, result.marks, hard)
 
@@ -314,15 +306,15 @@ class _Search:
 
     def one_round(self, space: _Space, marks: Marks, hard: Sequence[Integers]) -> tuple[Numbers, list[Integers]]:
         """Fit the model of each fold to marks and negatives of the other folds; return its `_scan`."""
-        fold, lines = self.layout.fold, list[_Line]()
+        fold, machines = self.layout.fold, list[SVC]()
         for number in range(len(hard)):
             negatives = np.union1d(self._random, hard[number])
             kept, other = fold[marks.bag] != number, fold[self._bag[negatives]] != number
             some = Marks(marks.rows[kept], marks.bag[kept], marks.weight[kept])
-            lines.append(self._fit(space, some, negatives[other]))
-        return self._scan(space, lines, fold)
+            machines.append(self._fit(space, some, negatives[other]))
+        return self._scan(space, machines, fold)
 
-    def _fit(self, space: _Space, marks: Marks, negatives: Integers) -> _Line:
+    def _fit(self, space: _Space, marks: Marks, negatives: Integers) -> SVC:
         """Fit a machine to marks and negative instances, both of the same total weight."""
         some = distinct_sorted(len(marks.rows), min(len(marks.rows), _MOST_MARKS), np.random.default_rng(0))
         x = space.map(self._rows(np.append(marks.rows[some], negatives))).double().numpy()
@@ -331,31 +323,30 @@ class _Search:
         weights[y] *= marks.weight[some]
         for part in (y, ~y):
             weights[part] *= len(x) / 2 / weights[part].sum()
-        machine = SVC(C=_STRENGTH, gamma=space.gamma).fit(x, y, weights)
-        return _Line(machine.support_vectors_, machine.dual_coef_[0], float(machine.intercept_[0]))
+        return SVC(C=_STRENGTH, gamma=space.gamma).fit(x, y, weights)
 
     @torch.no_grad()
-    def _scan(self, space: _Space, lines: Sequence[_Line], fold: Integers) -> tuple[Numbers, list[Integers]]:
+    def _scan(self, space: _Space, machines: Sequence[SVC], fold: Integers) -> tuple[Numbers, list[Integers]]:
         """Score all instances [M] by the model of their bag's `fold`; return also the hard negatives of each model.
 
         They are the negative instances of other folds that score highest.
         """
-        models, bias = [_float_model(space, line) for line in lines], [line.bias for line in lines]
+        models = [_float_model(space, machine) for machine in machines]
+        bias = [float(machine.intercept_[0]) for machine in machines]
         scores, at = np.empty(len(self._bag)), 0
         high = torch.full((0, len(bias)), -torch.inf)
         rows = torch.empty(0, len(bias), dtype=torch.int64)
         of_bag, positive = torch.from_numpy(fold), torch.from_numpy(self.layout.positive)
-        with closing(self._batch().read(self._chunk)) as chunks:
-            for _, segment, x in chunks:
-                u, number = space.map(x), torch.arange(at, at + len(segment))
-                values = torch.stack([kernel(u) @ weight for kernel, weight in models], dim=1) + torch.tensor(bias)
-                known = of_bag[segment]
-                scores[at : at + len(segment)] = values.gather(1, known.clamp(min=0).unsqueeze(1)).squeeze(1).numpy()
-                values[positive[segment]] = -torch.inf
-                values[known.unsqueeze(1) == torch.arange(len(bias))] = -torch.inf
-                every, numbers = torch.cat([high, values]), torch.cat([rows, number.unsqueeze(1).expand_as(values)])
-                high, place = every.topk(min(_HARD, len(every)), dim=0)
-                rows, at = numbers.gather(0, place), at + len(segment)
+        for segment, u in self._read(space, np.arange(len(fold))):
+            number = torch.arange(at, at + len(segment))
+            values = torch.stack([kernel(u) @ weight for kernel, weight in models], dim=1) + torch.tensor(bias)
+            known = of_bag[segment]
+            scores[at : at + len(segment)] = values.gather(1, known.clamp(min=0).unsqueeze(1)).squeeze(1).numpy()
+            values[positive[segment]] = -torch.inf
+            values[known.unsqueeze(1) == torch.arange(len(bias))] = -torch.inf
+            every, numbers = torch.cat([high, values]), torch.cat([rows, number.unsqueeze(1).expand_as(values)])
+            high, place = every.topk(min(_HARD, len(every)), dim=0)
+            rows, at = numbers.gather(0, place), at + len(segment)
         return scores, [rows[:, k][high[:, k] > -torch.inf].sort().values.numpy() for k in range(len(bias))]
 
     @torch.no_grad()
@@ -363,21 +354,21 @@ class _Search:
         """Return the distance [M] of each instance of a positive bag to the nearest of the reference; 0 for others."""
         reference = space.map(self._rows(self._reference))
         pieces = [(near, near.square().sum(dim=1)) for near in torch.split(reference, _AT_ONCE)]
-        bags = np.flatnonzero(self.layout.positive)
         distances = list[Tensor]()
-        with closing(self._batch(bags).read(self._chunk)) as chunks:
-            for _, _, x in chunks:
-                for part in torch.split(space.map(x), _AT_ONCE):
-                    each = [torch.addmm(square, part, near.T, alpha=-2).amin(dim=1) for near, square in pieces]
-                    nearest = torch.stack(each).amin(dim=0)
-                    distances.append((nearest + part.square().sum(dim=1)).clamp(min=0).sqrt())
+        for _, u in self._read(space, np.flatnonzero(self.layout.positive)):
+            for part in torch.split(u, _AT_ONCE):
+                each = [torch.addmm(square, part, near.T, alpha=-2).amin(dim=1) for near, square in pieces]
+                nearest = torch.stack(each).amin(dim=0)
+                distances.append((nearest + part.square().sum(dim=1)).clamp(min=0).sqrt())
         novelty = np.zeros(len(self._bag))
         novelty[self.layout.positive[self._bag]] = torch.cat(distances).numpy()
         return novelty
 
-    def _batch(self, bags: Integers | None = None) -> WholeBatch:
-        index = np.arange(len(self._labels)) if bags is None else bags
-        return WholeBatch.unlabeled(self._reader, torch.from_numpy(index))
+    def _read(self, space: _Space, bags: Integers) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield chunks of the instances of some bags: the place in `bags` of the bag of each, and rows [m, D]."""
+        with closing(WholeBatch.unlabeled(self._reader, torch.from_numpy(bags)).read(self._chunk)) as chunks:
+            for _, segment, x in chunks:
+                yield segment, space.map(x)
 
     def _rows(self, numbers: Integers) -> Tensor:
         """Return the raw instances of these numbers."""
@@ -395,22 +386,12 @@ def _better(results: Sequence[_Result]) -> _Result:
     return max(results, key=lambda result: result.area)
 
 
-def _float_model(space: _Space, line: _Line) -> tuple[GaussianKernel, Tensor]:
+def _float_model(space: _Space, machine: SVC) -> tuple[GaussianKernel, Tensor]:
     """Return the similarities and weights of a model in float32, which is twice as fast."""
-    kernel = GaussianKernel(line.centers.shape[1], len(line.weight))
-    fill(kernel.centers, line.centers)
+    kernel = GaussianKernel(*machine.support_vectors_.shape[::-1])
+    fill(kernel.centers, machine.support_vectors_)
     fill(kernel.gamma, np.array(space.gamma))
-    return kernel.float(), torch.from_numpy(line.weight).float()
-
-
-def _folds(bags: Bags, *, seed: int) -> Integers:
-    """Return the fold of each bag, disjoint by group; 0 for all if two folds are impossible."""
-    target = target_of(bags)
-    values = target.values(bags)
-    count = min(_FOLDS, target.most_folds(values, units_of_bags(bags)))
-    if count < 2:
-        return np.zeros(len(bags), dtype=np.int64)
-    return target.folds(values, groups=bags.groups, folds=count, seed=seed)
+    return kernel.float(), torch.from_numpy(machine.dual_coef_[0]).float()
 
 
 def _space(bags: Bags, *, seed: int, shared: bool) -> _Space:
@@ -441,10 +422,3 @@ def _calibrated(layout: Layout, scores: Numbers) -> tuple[float, float, float]:
     line = LogisticRegression().fit((bags[:, None] - bags.mean()) / width, layout.positive)
     scale = max(float(line.coef_[0, 0]), 0.1) / width
     return scale, float(line.intercept_[0]) - scale * float(bags.mean()), temperature
-
-
-def _empty(instance_shape: tuple[int, ...], *, count: int, smooth: bool) -> BagScorer:
-    """Return a model with so many centers, to be filled."""
-    encoder, options = GaussianKernel(math.prod(instance_shape), count), {"squash": False}
-    pooling = SmoothedMaxPooling(count, learn_temperature=True, **options) if smooth else MaxPooling(count, **options)
-    return BagScorer(encoder, pooling.double(), standardizer=_standardizer(instance_shape))

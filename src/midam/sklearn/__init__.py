@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from midam.sklearn.rankers import MIDAMRanker as MIDAMRanker
     from midam.sklearn.rankers import MIDAMSurvival as MIDAMSurvival
     from midam.sklearn.transformers import BagStatistics as BagStatistics
-    from midam.sklearn.transformers import BagTransformer as BagTransformer
-    from midam.sklearn.transformers import ColorStatistics as ColorStatistics
     from midam.sklearn.transformers import PerInstance as PerInstance
-    from midam.sklearn.transformers import VoxelCounts as VoxelCounts
 
 __all__, __getattr__, __dir__ = exports(__name__)

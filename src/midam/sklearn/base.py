@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from midam.data.bags import Bags
-from midam.data.column_codes import refuse_columns
 from midam.errors import BagDataError, nearest, require
 from midam.settings import Settings
 from midam.sklearn.inputs import ROWS, bags_of
@@ -22,7 +21,7 @@ _OF_FILES = (
     *(name for name in Settings.names("data", "cut") if name not in _FITTED),
     *("test_fraction", "allow_leakage", "logger", "logger_args", "reads", "baseline"),
 )
-_COMMON = {"folds": 0, "warm_start": False, "show_progress": False, "random_state": None, "verbose": 0}
+_COMMON = {"folds": 0, "show_progress": False, "random_state": None, "verbose": 0}
 
 
 class BagEstimator(BaseEstimator):  # type: ignore[misc]
@@ -41,6 +40,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
     instance_shape_: tuple[int, ...]
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
+    impute: str
     _single: bool
 
     @contextmanager
@@ -56,9 +56,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _learn_features(self, X: Any) -> Bags:
         """Make bags of X, and remember their features."""
-        bags = bags_of(X, estimator=self, missing=getattr(self, "impute", "none") != "none")
-        if not hasattr(self, "impute"):
-            refuse_columns(bags, type(self).__name__)
+        bags = bags_of(X, estimator=self, missing=self.impute != "none")
         self._single = int(bags.sizes.max()) == 1
         self.instance_shape_, self.n_features_in_ = bags.instance_shape, math.prod(bags.instance_shape)
         self.__dict__.pop("feature_names_in_", None)
@@ -97,7 +95,7 @@ class BagEstimator(BaseEstimator):  # type: ignore[misc]
         """Accept rows, stacks and other forms."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
-        tags.input_tags.allow_nan = getattr(self, "impute", "none") != "none"
+        tags.input_tags.allow_nan = self.impute != "none"
         return tags
 
 

@@ -10,20 +10,14 @@ from scipy.special import expit, logit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from midam.data.bags import Bags
-from midam.errors import BagDataError, ConfigError
-from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator, Thresholds
-from midam.evaluate.decisions import Decision, LabelCalibrator, TemperatureCalibrator
-from midam.evaluate.pooled import InstanceScores
-from midam.evaluate.predict import predict
-from midam.runs.loaded import LoadedRun
-from midam.settings import Settings
+from midam.errors import ConfigError
+from midam.evaluate.calibrate import PlattCalibrator
+from midam.evaluate.decisions import LabelCalibrator, TemperatureCalibrator
 from midam.sklearn.inputs import PerBag, per_bag
 from midam.sklearn.labels import in_columns, in_form, with_classes
 from midam.sklearn.trained import TrainedEstimator
 
 if TYPE_CHECKING:
-    from midam.explain.explanation import Explanation
     from midam.sklearn.parameters import SettingParameters
 
 _TINY = np.finfo(np.float64).tiny
@@ -64,8 +58,6 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     positive : object, default None
         Label of the positive class of two, the class of bags with witnesses. Default: the positive class of `Bags`,
         else the second of `classes_`.
-    warm_start : bool, default False
-        `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation AUROC on standard error.
     random_state : int, optional
@@ -95,8 +87,10 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         epochs.
     threshold_ : float
         Operating point of two classes on the scores of `bag_scores`, by the rule `threshold`; 0.5 without calibrator.
-    decision_ : TemperatureCalibrator, LabelCalibrator or None
-        Map from scores of more classes, or of labels, to probabilities; None with ``val_fraction=0``.
+    decision_ : BinaryDecision, TemperatureCalibrator, LabelCalibrator or None
+        Rule from scores to probabilities and predictions; None with ``val_fraction=0``, as `calibrator_`.
+    run_ : LoadedRun
+        The same as a run in memory.
     instance_shape_, n_features_in_, feature_names_in_ : tuple of int, int, array of str
         Shape of one instance, its count of numbers, and their names if X had names.
 
@@ -114,9 +108,6 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
     positive: Any
     classes_: NDArray[Any]
     positive_: Any
-    calibrator_: PlattCalibrator | None
-    threshold_: float
-    _thresholds: Thresholds | None = None
 
     def __init__(
         self, *, method: str | None = "midam", positive: Any = None, **settings: Unpack["SettingParameters"]
@@ -124,7 +115,7 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         super().__init__(method=method, positive=positive, **settings)
 
     def fit(self, X: Any, y: PerBag = None, sample_weight: PerBag = None, *, groups: PerBag = None) -> Self:
-        """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
+        """Train on N bags.
 
         Parameters
         ----------
@@ -145,21 +136,17 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         MidamError
             If bags, labels or settings cannot be used.
         """
-        going_on = self.warm_start and hasattr(self, "model_")
-        return self._fit(X, y, groups, self._settings(), going_on=going_on, classes=None, weights=sample_weight)
-
-    def partial_fit(
-        self, X: Any, y: PerBag = None, classes: PerBag = None, sample_weight: PerBag = None, *, groups: PerBag = None
-    ) -> Self:
-        """Train one epoch on N bags of all classes, continuing from the last call; the bags may be new ones.
-
-        The features are standardized as in the first call; `classes`, if given, are the labels in y of each call.
-        Probabilities and operating point come from the bags that this call holds out and no other trained on. The rest
-        is as in `fit`.
-        """
-        self._require_epochs()
-        settings, going_on = self._settings(once=True), hasattr(self, "model_")
-        return self._fit(X, y, groups, settings, going_on=going_on, classes=classes, weights=sample_weight)
+        with self._all_or_nothing():
+            bags = self._learn_features(X)
+            labeled = with_classes(bags, per_bag(y, X, "label"), positive=self.positive, estimator=self)
+            self._train(labeled, X, groups, sample_weight)
+            columns = self.decision_.columns if isinstance(self.decision_, LabelCalibrator) else []
+            rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
+            if rare:
+                text = f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated"
+                warnings.warn(f"{text} scores", stacklevel=2)
+            self.classes_, self.positive_ = labeled.classes, labeled.positive
+        return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the confidence of the predictions, as logits.
@@ -219,28 +206,22 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         scores = super().bag_scores(X)
         return scores if scores.ndim == 1 else scores[:, self._order]
 
-    def instance_scores(self, X: Any, *, label: Any = None) -> list[InstanceScores]:
-        """Return the score, attention logit and weight of every instance, one `InstanceScores` per bag.
-
-        They belong to `label`, one of the classes or labels; with two classes, to the positive class. Default: the most
-        probable class or label of each bag.
-        """
-        bags = self._match_fitted(X)
-        return self._instance_scores(bags, self._columns(bags, label))
-
-    def explain(self, X: Any, *, label: Any = None) -> "list[Explanation]":
-        """Explain the score of each bag, see `midam.explain.explain_bag`.
-
-        `label` as in `instance_scores`.
-        """
-        bags = self._match_fitted(X)
-        return self._explain(bags, self._columns(bags, label))
-
     def __sklearn_tags__(self) -> Any:
         """Accept labels with several columns."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
+
+    @property
+    def calibrator_(self) -> PlattCalibrator | None:
+        """Map from scores of two classes to probabilities."""
+        return self.run_.calibrator
+
+    @property
+    def threshold_(self) -> float:
+        """Operating point of two classes on the scores of `bag_scores`; 0.5 without calibrator."""
+        usual = 0.5 if self.target_ == "binary" else math.nan
+        return usual if self.run_.threshold is None else self.run_.threshold
 
     @property
     def _ascending(self) -> bool:
@@ -252,19 +233,6 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         """Column of the model for each of more than two `classes_`, which are in ascending order."""
         labels = self.target_ == "multilabel"
         return np.arange(len(self._classes)) if labels else np.argsort(self._classes)
-
-    def _columns(self, bags: Bags, label: Any) -> list[int | None]:
-        """Return the score column of each bag: that of the `label`, or of its most probable class."""
-        if self.target_ == "binary" and label is None:
-            return [None] * len(bags)
-        if label is None:
-            scores = predict(self.model_, bags, chunk_size=self.settings_.run.chunk_size)
-            return [int(column) for column in self._target.main_column(scores, self.decision_)]
-        names = self._classes.tolist()
-        if self.target_ == "binary" or label not in names:
-            expected = "no label with two classes, as there is one score" if self.target_ == "binary" else "a class"
-            raise ConfigError(f"Expected {expected}, got {label!r}; known are {', '.join(map(repr, names))}.")
-        return [names.index(label)] * len(bags)
 
     def _logits(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the logits of the probabilities of classes or labels, from scores [N, C]; or those of the scores."""
@@ -280,48 +248,8 @@ class MIDAMClassifier(ClassifierMixin, TrainedEstimator):  # type: ignore[misc]
         far = np.where(scores >= self.threshold_, np.maximum(x - at, _TINY), np.minimum(x - at, -_TINY))
         return far if self._ascending else -far
 
-    def _fit(
-        self, X: Any, y: PerBag, groups: PerBag, settings: Settings, *, going_on: bool, classes: PerBag, weights: PerBag
-    ) -> Self:
-        with self._all_or_nothing():
-            bags, before = (self._match_features(X), self._classes) if going_on else (self._learn_features(X), None)
-            labeled = with_classes(bags, per_bag(y, X, "label"), positive=self.positive, estimator=self, before=before)
-            present = labeled.classes
-            for known in (self.classes_ if going_on else present, present if classes is None else classes):
-                expected, got = np.unique(np.asarray(known)).tolist(), np.unique(present).tolist()
-                if expected != got:
-                    raise BagDataError(f"Expected the classes {expected}, got {got}; give bags of each.")
-            if going_on and self.positive_ != labeled.positive:
-                wanted = f"the positive class {self.positive_!s} as before"
-                raise ConfigError(f"Expected {wanted}, got {labeled.positive!s}; set `positive`.")
-            self._train(labeled, X, groups, settings, going_on=going_on, weights=weights)
-            columns = self.decision_.columns if isinstance(self.decision_, LabelCalibrator) else []
-            rare = [str(name) for name, column in zip(self._classes, columns) if column is None]
-            if rare:
-                text = f"held-out bags all have, or all lack, {', '.join(rare)}: predict_proba returns uncalibrated"
-                warnings.warn(f"{text} scores", stacklevel=3)
-            if self.oof_scores_ is not None and self.oof_scores_.ndim == 2:
-                self.oof_scores_ = self.oof_scores_[:, self._order]
-            self.classes_ = present if self.target_ == "multilabel" else np.unique(present)
-            self.positive_ = labeled.positive
-        return self
-
-    def _store_decision(self, decision: Decision | None) -> None:
-        """Store a decision; for two classes, store its parts."""
-        binary = decision if isinstance(decision, BinaryDecision) else None
-        self.decision_ = None if binary is not None else decision
-        self.calibrator_, self._thresholds = (None, None) if binary is None else (binary.calibrator, binary.thresholds)
-        none = 0.5 if self.target_ == "binary" else math.nan
-        self.threshold_ = none if binary is None else binary.threshold
-
-    def _decision(self) -> Decision | None:
-        if self.calibrator_ is None:
-            return self.decision_
-        return BinaryDecision(calibrator=self.calibrator_, threshold=self.threshold_, thresholds=self._thresholds)
-
-    def _restore(self, run: LoadedRun) -> None:
-        super()._restore(run)
-        if run.target.name != "binary":
+    def _restore(self) -> None:
+        if self.target_ != "binary":
             self.classes_, self.positive_ = self._classes[self._order], None
             return
         self.classes_, self.positive_ = np.unique(self._classes), self._classes[1]
@@ -335,8 +263,7 @@ class BagClassifier(MIDAMClassifier):
 
     With ``method=None``, its default, it is "auto" for feature vectors of two classes, and "midam" for images, for more
     classes, for several labels, and with settings of a training. As there, ``folds="auto"`` cross-validates up to 500
-    bags, of which none is held out. All else is as in `MIDAMClassifier`, except that only ``method="midam"`` continues
-    from the last call.
+    bags, of which none is held out. All else is as in `MIDAMClassifier`.
 
     Examples
     --------

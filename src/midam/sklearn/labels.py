@@ -37,9 +37,7 @@ class Labeled(NamedTuple):
     positive: Any = None  # the positive class of two
 
 
-def with_classes(
-    bags: Bags, y: Any, *, positive: object, estimator: object, before: NDArray[Any] | None = None
-) -> Labeled:
+def with_classes(bags: Bags, y: Any, *, positive: object, estimator: object) -> Labeled:
     """Return bags with the classes or labels in y.
 
     Parameters
@@ -52,8 +50,6 @@ def with_classes(
         The positive class of two; if None, the positive class of the bags, else the second.
     estimator : object
         Estimator, named in messages.
-    before : array [C], optional
-        The classes in the order of their codes, if known.
 
     Raises
     ------
@@ -66,7 +62,7 @@ def with_classes(
     y = y.toarray() if issparse(y) else y
     shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     if len(shape) == 2 and shape[1] > 1:
-        return _several_labels(bags, y, positive, before)
+        return _several_labels(bags, y, positive)
     if getattr(y, "dtype", None) == "boolean" and not y.isna().any():  # of pandas
         y = np.asarray(y, dtype=bool)
     given = column_or_1d(y, warn=True)
@@ -80,7 +76,10 @@ def with_classes(
         warn(f"{changed[0]!r} in y is read, and predicted, as {name_of(changed[0])!r}", stacklevel=5)
     classes = np.unique(given)
     if len(classes) > 2:
-        return _of_classes(bags, given, classes, positive, before)
+        _refuse_positive(positive, f"{len(classes)} classes")
+        words = list(map(word_of, classes.tolist()))
+        outcome = TargetLabels.of("multiclass", np.searchsorted(classes, given), names=words)
+        return Labeled(bags.replace(labels=None, outcome=outcome), classes)
     shown = ", ".join(map(repr, classes.tolist()))
     if len(classes) < 2:
         raise OneClassError(f"Expected positive and negative bags, got one class: {shown}; add bags of the other.")
@@ -175,9 +174,8 @@ def in_columns(y: Any, names: NDArray[Any]) -> Any:
     return y
 
 
-def _several_labels(bags: Bags, y: Any, positive: object, before: NDArray[Any] | None) -> Labeled:
+def _several_labels(bags: Bags, y: Any, positive: object) -> Labeled:
     """Return bags with several labels, named by the columns of a DataFrame, else by number."""
-    y = y if before is None else in_columns(y, before)
     values = np.asarray(y)
     columns = y.columns if is_frame(y) else range(values.shape[1])
     classes = np.array([name_of(name) if isinstance(name, tuple) else name for name in columns])
@@ -185,18 +183,6 @@ def _several_labels(bags: Bags, y: Any, positive: object, before: NDArray[Any] |
     _refuse_positive(positive, f"{len(classes)} labels")
     names = check_feature_names(list(map(word_of, classes.tolist())), len(classes), "y", kind="labels")
     return _coded(bags, dict(zip(names, values.T)), classes, target="multilabel")
-
-
-def _of_classes(
-    bags: Bags, given: NDArray[Any], classes: NDArray[Any], positive: object, before: NDArray[Any] | None
-) -> Labeled:
-    """Return bags of more than two classes, with the codes of `before` if the classes are the same."""
-    _refuse_positive(positive, f"{len(classes)} classes")
-    codes = np.searchsorted(classes, given)
-    if before is not None and len(before) == len(classes) and sorted(before.tolist()) == classes.tolist():
-        codes, classes = np.argsort(before)[codes], before
-    outcome = TargetLabels.of("multiclass", codes, names=list(map(word_of, classes.tolist())))
-    return Labeled(bags.replace(labels=None, outcome=outcome), classes)
 
 
 def _coded(bags: Bags, columns: Mapping[str, NDArray[Any]], classes: Any = (), **options: Any) -> Labeled:

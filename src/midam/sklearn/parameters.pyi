@@ -61,7 +61,6 @@ class SettingParameters(TypedDict, total=False):
     time_features: Sequence[Literal["since-first", "until-last", "hour", "weekday", "days"]]
     impute: Literal["none", "mean", "median", "zero"]
     indicators: bool
-    warm_start: bool
     show_progress: bool
     random_state: int | None
     verbose: int

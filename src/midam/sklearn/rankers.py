@@ -11,8 +11,6 @@ from midam.data.bags import Bags
 from midam.errors import BagDataError, ConfigError
 from midam.evaluate.decisions import RISKS, Decision
 from midam.evaluate.ranking import Pairs
-from midam.runs.loaded import LoadedRun
-from midam.settings import Settings
 from midam.sklearn.inputs import per_bag
 from midam.sklearn.labels import Labeled, times_of, with_order, with_times
 from midam.sklearn.trained import TrainedEstimator
@@ -25,7 +23,7 @@ class OrderEstimator(TrainedEstimator):
     """Base of the estimators with scores [N]."""
 
     def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
-        """Train on N bags, from the start or, with `warm_start`, from where the last call ended.
+        """Train on N bags.
 
         Parameters
         ----------
@@ -41,15 +39,12 @@ class OrderEstimator(TrainedEstimator):
         MidamError
             If bags, labels or settings cannot be used.
         """
-        return self._fit(X, y, groups, self._settings(), going_on=self.warm_start and hasattr(self, "model_"))
-
-    def partial_fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:
-        """Train one epoch on N bags, continuing from the last call; the bags may be new ones.
-
-        The features are standardized as in the first call; predictions are fitted on the bags that this call holds
-        out. The rest is as in `fit`.
-        """
-        return self._fit(X, y, groups, self._settings(once=True), going_on=hasattr(self, "model_"))
+        with self._all_or_nothing():
+            bags = self._learn_features(X)
+            if len(bags) < 2:
+                raise BagDataError("Expected at least two bags to rank, got one sample; add bags.")
+            self._train(self._labeled(bags, X, y), X, groups)
+        return self
 
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
         """Return the bags with their labels from y."""
@@ -62,14 +57,6 @@ class OrderEstimator(TrainedEstimator):
                 "val_fraction above 0, or use `bag_scores`."
             )
         return self.decision_
-
-    def _fit(self, X: Any, y: Any, groups: ArrayLike | None, settings: Settings, *, going_on: bool) -> Self:
-        with self._all_or_nothing():
-            bags = self._match_features(X) if going_on else self._learn_features(X)
-            if len(bags) < 2:
-                raise BagDataError("Expected at least two bags to rank, got one sample; add bags.")
-            self._train(self._labeled(bags, X, y), X, groups, settings, going_on=going_on)
-        return self
 
 
 class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
@@ -86,8 +73,6 @@ class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
     ----------
     grades : sequence, default None
         The grades in y, the lowest first: numbers or words. None: y holds numbers, and `predict` returns numbers.
-    warm_start : bool, default False
-        `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation C-index on standard error.
     random_state, verbose : int
@@ -138,7 +123,7 @@ class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
         `scoring` to a search.
         """
         labeled = with_order(self._match_fitted(X), per_bag(y, X, "label"), grades=self.grades_, estimator=self)
-        return Pairs.of_numbers(self._target.values(labeled.bags)[:, 0]).concordance(self.bag_scores(X))
+        return Pairs.of_numbers(self.run_.target.values(labeled.bags)[:, 0]).concordance(self.bag_scores(X))
 
     @property
     def grades_(self) -> NDArray[Any] | None:
@@ -148,8 +133,7 @@ class MIDAMRanker(RegressorMixin, OrderEstimator):  # type: ignore[misc]
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:
         return with_order(bags, per_bag(y, X, "label"), grades=self.grades, estimator=self)
 
-    def _restore(self, run: LoadedRun) -> None:
-        super()._restore(run)
+    def _restore(self) -> None:
         self.grades = None if self.grades_ is None else self.grades_.tolist()
 
 
@@ -170,8 +154,6 @@ class MIDAMSurvival(OrderEstimator):
 
     Parameters
     ----------
-    warm_start : bool, default False
-        `fit` continues from where the last call of `fit` or `partial_fit` ended.
     show_progress : bool, default False
         Show a bar with loss and validation C-index on standard error.
     random_state, verbose : int
@@ -215,7 +197,7 @@ class MIDAMSurvival(OrderEstimator):
         Two equal risks count one half; 1/2 is chance.
         """
         labeled = self._labeled(self._match_fitted(X), X, y)
-        time, event = self._target.values(labeled.bags).T
+        time, event = self.run_.target.values(labeled.bags).T
         return Pairs.of_times(time, event).concordance(self.bag_scores(X))
 
     def _labeled(self, bags: Bags, X: Any, y: Any) -> Labeled:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
 from midam.data.covariates import without_zones
-from midam.data.statistics import USUAL, bag_statistics, color_statistics, voxel_counts
+from midam.data.statistics import USUAL, bag_statistics
 from midam.evaluate.predict import inputs_of, prepared
 from midam.lazy_imports import pandas as pd
 from midam.names import name_of
@@ -19,55 +19,6 @@ from midam.nn.scorer import Inputs
 from midam.settings import Settings
 from midam.sklearn.base import BagEstimator
 from midam.sklearn.inputs import bags_of, is_frame, warn_of_known_groups
-
-
-class BagTransformer(TransformerMixin, BagEstimator):  # type: ignore[misc]
-    """Base of the transformers from N bags, in the forms of `midam.MIDAMClassifier`, to rows [N, K].
-
-    A subclass implements `_rows` and `_names`.
-
-    Examples
-    --------
-    >>> class Sizes(BagTransformer):
-    ...     def _rows(self, bags):
-    ...         return bags.sizes[:, None].astype(np.float64)
-    ...
-    ...     def _names(self, features):
-    ...         return ["size"]
-    >>> Sizes().fit_transform([[[0.0], [1.0]], [[2.0]]]).tolist()
-    [[2.0], [1.0]]
-    """
-
-    def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
-        """Store the features, and the names of bags and groups, by which a leak is noticed; y is ignored."""
-        with self._all_or_nothing():
-            bags = self._learn_features(X)
-        self._seen: tuple[Any, Any] = ([] if bags.groups is None else np.unique(bags.groups), bags.ids)
-        return self
-
-    def transform(self, X: Any) -> "NDArray[np.float64] | pd.DataFrame":
-        """Return the rows of the bags, float64 [N, K]; a DataFrame with a MultiIndex gives a DataFrame of the bags."""
-        check_is_fitted(self)
-        bags = self._match_features(X)
-        warn_of_known_groups(bags, *self._seen)
-        rows = self._rows(bags)
-        if not is_frame(X) or X.index.nlevels == 1:
-            return rows
-        names = X.index.get_level_values(0)
-        return pd.DataFrame(rows, names[~names.map(name_of).duplicated()], self.get_feature_names_out())
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the columns, [K]; `input_features` name the features if X had no names."""
-        check_is_fitted(self)
-        return np.array(self._names(_check_feature_names_in(self, input_features).tolist()), dtype=object)
-
-    def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        """Return the rows of bags with the features of `fit`."""
-        raise NotImplementedError
-
-    def _names(self, features: list[str]) -> list[str]:
-        """Return the names of the columns, from the names of the features."""
-        raise NotImplementedError
 
 
 class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -145,10 +96,11 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return frame, bags
 
 
-class BagStatistics(BagTransformer):
-    """Statistics of each feature over the instances of a bag: K = 4 D columns by default.
+class BagStatistics(TransformerMixin, BagEstimator):  # type: ignore[misc]
+    """Statistics of each feature over the instances of a bag: from N bags to rows, K = 4 D columns by default.
 
-    The baselines `bag-statistics-logistic` and `bag-statistics-extratrees` of `midam compare` are trained on them.
+    X is that of `midam.MIDAMClassifier`. The baselines `bag-statistics-logistic` and `bag-statistics-extratrees` of
+    `midam compare` are trained on the same statistics.
 
     Parameters
     ----------
@@ -173,59 +125,33 @@ class BagStatistics(BagTransformer):
         self.statistics = statistics
         self.impute = impute
 
-    def _learn_features(self, X: Any) -> Bags:
-        bags = super()._learn_features(X)
-        made = Prepared(bags)
-        if bags.columns is not None or self.impute != "none":
-            made = prepare(bags, Settings(impute=self.impute).data, train=np.arange(len(bags)))
-        learned = {"imputed": made.imputed, "columns": made.columns, "feature_names": made.bags.feature_names}
-        self.inputs_ = inputs_of({"instance_shape": made.bags.instance_shape, **learned})
-        return bags
+    def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
+        """Learn the features, and the names of bags and groups, by which a leak is noticed; y is ignored."""
+        with self._all_or_nothing():
+            bags = self._learn_features(X)
+            made = Prepared(bags)
+            if bags.columns is not None or self.impute != "none":
+                made = prepare(bags, Settings(impute=self.impute).data, train=np.arange(len(bags)))
+            learned = {"imputed": made.imputed, "columns": made.columns, "feature_names": made.bags.feature_names}
+            self.inputs_ = inputs_of({"instance_shape": made.bags.instance_shape, **learned})
+        self._seen: tuple[Any, Any] = ([] if bags.groups is None else np.unique(bags.groups), bags.ids)
+        return self
 
-    def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        bags = prepared(self.inputs_, bags)
-        return bag_statistics(bags, np.arange(len(bags)), self.statistics)
+    def transform(self, X: Any) -> "NDArray[np.float64] | pd.DataFrame":
+        """Return the rows of the bags, float64 [N, K]; a DataFrame with a MultiIndex gives a DataFrame of the bags."""
+        check_is_fitted(self)
+        bags = self._match_features(X)
+        warn_of_known_groups(bags, *self._seen)
+        rows = bag_statistics(prepared(self.inputs_, bags), np.arange(len(bags)), self.statistics)
+        if not is_frame(X) or X.index.nlevels == 1:
+            return rows
+        names = X.index.get_level_values(0)
+        return pd.DataFrame(rows, names[~names.map(name_of).duplicated()], self.get_feature_names_out())
 
-    def _names(self, features: list[str]) -> list[str]:
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Return the names of the columns, [K]; `input_features` name the features if X had no names."""
+        check_is_fitted(self)
+        features = _check_feature_names_in(self, input_features).tolist()
         features = features if self.inputs_.columns is None else list(self.inputs_.columns.features)
-        return [name for s in self.statistics for name in (["size"] if s == "size" else [f"{s}_{x}" for x in features])]
-
-
-class ColorStatistics(BagTransformer):
-    """Mean and standard deviation of each channel over all pixels of a bag of images: K = 2 C columns.
-
-    Examples
-    --------
-    A bag with a black and a white image of 8 x 8 pixels, and a bag with a gray one:
-
-    >>> black, white = np.zeros((1, 8, 8)), np.ones((1, 8, 8))
-    >>> ColorStatistics().fit_transform([[black, white], [white / 4]])
-    array([[0.5 , 0.5 ],
-           [0.25, 0.  ]])
-    """
-
-    def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        return color_statistics(bags, np.arange(len(bags)))
-
-    def _names(self, _: list[str]) -> list[str]:
-        return [f"{statistic}_channel{c}" for statistic in ("mean", "std") for c in range(self.instance_shape_[0])]
-
-
-class VoxelCounts(BagTransformer):
-    """Number of voxels of a bag above its least intensity, the background of a scan: one column.
-
-    Examples
-    --------
-    A scan whose background is -1000, with 8 voxels of tissue:
-
-    >>> scan = np.full((1, 8, 8, 8), -1000.0)
-    >>> scan[0, :2, :2, :2] = 40.0
-    >>> VoxelCounts().fit_transform([[scan]])
-    array([[8.]])
-    """
-
-    def _rows(self, bags: Bags) -> NDArray[np.float64]:
-        return voxel_counts(bags, np.arange(len(bags)))
-
-    def _names(self, _: list[str]) -> list[str]:
-        return ["voxels"]
+        named = [["size"] if s == "size" else [f"{s}_{feature}" for feature in features] for s in self.statistics]
+        return np.array([name for names in named for name in names], dtype=object)

@@ -17,7 +17,7 @@ from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.missing import align_features
 from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require, require_counts_if_given
-from midam.evaluate.predict import covariates_of, predict, saved_coder
+from midam.evaluate.predict import covariates_of, predict
 from midam.nn.scorer import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
 from midam.processes import Processes
@@ -67,9 +67,6 @@ class Trainer:
         Labeled bags, scored after each epoch and used for nothing else here.
     fabric : lightning_fabric.Fabric, optional
         Device and precision; default: one device, by `config`.
-    start : Mapping, optional
-        State of a `model` to start from, with its standardizer and codes of covariates. Default: new weights, and a
-        standardizer and codes that are fitted to the training bags.
     ranks : Ranks, optional
         Processes that train the model together, each with a trainer of the same settings and bags.
 
@@ -113,7 +110,6 @@ class Trainer:
         val: Bags | None = None,
         *,
         fabric: "Fabric | None" = None,
-        start: Mapping[str, Any] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         require(config, Settings, "config", "make them with `midam.Settings(...)`")
@@ -137,18 +133,15 @@ class Trainer:
         if config.training.open:
             config = choose_batch_size(config, train)
         self.config = config
-        coder = None if start is None else saved_coder(start)
         once = standardized_once(config, train)
-        members = build_members(config, train, device=device, standardized=once, coder=coder)
+        members = build_members(config, train, device=device, standardized=once)
         self.model = BagEnsemble([member.model for member in members])
         self.model.inputs = Inputs(train.instance_shape, train.feature_names)
         self._average = weight_average(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
         self._val_every = 1 if val is None else _validation_interval(config, given, train, val)
-        if start is not None:
-            self.model.load_state_dict(start)
-        elif config.model.standardize:
+        if config.model.standardize:
             fit_standardizers([member.model.standardizer for member in members], train, seed=config.run.seed)
         self._standardizer = members[0].model.standardizer
         self._reader = self._open(train, once=once)

@@ -14,13 +14,13 @@ from midam.evaluate.ranking import auroc
 from midam.methods.auto.candidates import Candidate, usual_candidates
 from midam.methods.auto.search import SearchResult, search
 from midam.methods.callbacks import QUIET, Callbacks
-from midam.methods.method import Baseline, Fitted, Folds, Scores, by_bag, few_threads
+from midam.methods.method import Baseline, Fitted, Folds, by_bag, few_threads
 from midam.methods.names import make_method
 from midam.nn.pooling.base import RescaledPooling
 from midam.nn.scorer import BagEnsemble, BagScorer, all_weights, scorers_of
 from midam.settings import ResolvedSettings, Settings
 from midam.train.build import fill_ensemble
-from midam.train.side import Prepare, Trial
+from midam.train.side import Prepare
 
 _INNER = "pooling.inner."
 _CONTRADICTS = 0.1  # AUROC of the training bags below that of held-out bags
@@ -40,10 +40,6 @@ class Auto(Baseline):
 
     def __init__(self, *, journal: Path | None = None) -> None:
         self.journal = journal
-
-    def score(self, bags: Bags, trial: Trial) -> Scores:
-        """Return the scores of the model that is chosen on the training bags."""
-        return predict(self.trained(bags.subset(trial.train), seed=trial.seed), bags.subset(trial.score))
 
     def trained(self, bags: Bags, *, seed: int) -> BagEnsemble:
         """Return the model that is chosen on these bags."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from midam.errors import ConfigError
 from midam.functional import summary as f
 from midam.nn.encoders.images import PatchStatistics
 from midam.nn.pooling.base import Pooling, Statistic
@@ -132,18 +133,15 @@ def _frozen(*size: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(*size, dtype=torch.float64), requires_grad=False)
 
 
-def _statistic(reduce: Callable[..., Any], merge: Callable[..., Any], *, is_mean: bool = False) -> Statistic:
+def _of_columns(*kinds: str, is_mean: bool = False) -> Statistic:
     """Return a summary as the statistic of a pooling."""
+    reduce, merge = partial(f.reduce_columns, kinds=kinds), partial(f.merge_columns, kinds=kinds)
 
     def sample(z: Tensor, v: Tensor, *, mask: Tensor | None = None) -> Any:
         shown = torch.ones_like(z, dtype=torch.bool) if mask is None else mask
         return reduce(z[shown], v[shown], shown.nonzero()[:, 0], num_bags=len(z))
 
     return Statistic(sample, reduce, merge, is_mean=is_mean)
-
-
-def _of_columns(*kinds: str, is_mean: bool = False) -> Statistic:
-    return _statistic(partial(f.reduce_columns, kinds=kinds), partial(f.merge_columns, kinds=kinds), is_mean=is_mean)
 
 
 class SummaryPooling(Pooling):
@@ -183,6 +181,8 @@ class SummaryPooling(Pooling):
             whole = (low == low.round()) & (high == high.round())
             alike = (low == high) | (~whole & (high - low <= _ROUNDING * torch.maximum(low.abs(), high.abs())))
             mean, deviation = mean.clamp(low, high), torch.where(alike, 0.0, deviation)
+        else:
+            deviation = torch.where(deviation <= _ROUNDING * mean.abs(), 0.0, deviation)
         return torch.cat([mean, *ends, deviation], dim=1)
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: ARG002, E741
@@ -212,14 +212,17 @@ class PatchSummary(FeatureSummary):
 
 
 class ChannelSummary(SummaryPooling):
-    """Mean and standard deviation of each channel over all pixels: `midam.data.statistics.color_statistics`."""
+    """Mean and standard deviation of each channel over all pixels of the images of a bag."""
 
     statistic = _of_columns(*_CHANNELS)
     blocks = len(_CHANNELS)
 
     @classmethod
     def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:
-        """Return an encoder that keeps the pixels of each channel, and the number of channels."""
+        """Return an encoder that keeps the pixels of each channel, and their number; raise a `ConfigError` for rows."""
+        if len(instance_shape) < 2:
+            got = f"instances of shape {list(instance_shape)}"
+            raise ConfigError(f"Expected images for statistics of pixels, got {got}; use statistics of features.")
         return Widened(2), instance_shape[0]
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
@@ -258,25 +261,3 @@ class FourierSummary(SummaryPooling):
     def rows(self, r: Tensor) -> Tensor:
         """Return the rows [K, S 1024], with length 1 for each scale, from the means r [K, S 1024]."""
         return nn.functional.normalize(r.view(len(r), -1, _COSINES), dim=2).flatten(1)
-
-
-class VoxelSummary(SummaryPooling):
-    """Number of voxels above the least intensity: `midam.data.statistics.voxel_counts`."""
-
-    statistic = _statistic(f.reduce_ground, f.merge_ground)
-    blocks, columns_of_row = 3, 1
-
-    @classmethod
-    def reading(cls, instance_shape: tuple[int, ...]) -> tuple[nn.Module, int]:  # noqa: ARG003
-        """Return an encoder that keeps all voxels, and 1 feature."""
-        return Widened(), 1
-
-    def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits z [M], all 0, and values v [M, 3] of volumes e [M, P]."""
-        least = e.amin(dim=1)
-        ground = (e == least.unsqueeze(1)).sum(dim=1).to(e.dtype)
-        return torch.zeros_like(least), torch.stack([least, ground, torch.full_like(least, e.shape[1])], dim=1)
-
-    def rows(self, r: Tensor) -> Tensor:
-        """Return the rows [K, 1] for the head, from summaries r [K, 3]."""
-        return r[:, 2:] - r[:, 1:2]
