@@ -9,12 +9,12 @@ import torch
 
 from midam.data.bags import Bags
 from midam.errors import ConfigError
+from midam.methods.names import method_settings
 from midam.settings import Settings
 from studies.engine import STATE_RATE
 from studies.images import voxels
 from studies.options import StudyOptions
 from studies.paper_tables import OURS
-from studies.short_names import method_settings
 
 STACKED = ("ce-3d", "dam-3d")
 SAMPLED = tuple(f"{loss}-mb-{pooling}" for pooling in ("mean", "max", "smx", "att") for loss in ("ce", "dam"))

@@ -51,8 +51,6 @@ def bag_statistics(bags: Bags, index: Positions, names: Sequence[str] = USUAL) -
     return np.stack([np.concatenate(_of_bag(bags, number, names)) for number in index.tolist()])
 
 
-
-
 def _of_bag(bags: Bags, number: int, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return each of the named statistics of one bag."""
     start, size = int(bags.starts[number]), int(bags.sizes[number])
