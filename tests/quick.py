@@ -19,11 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-TREES = 40
+TREES = 20
 FOLDS = 2
 RESAMPLES = 100
+HELD_OUT = 10  # bags of each class that a fit changes, to see what their scores do
 EPOCHS = 10  # of the networks of mean vectors
-DRAWS = 600  # bags drawn in a training that `auto` tries: 15 epochs of 40 bags
+DRAWS = 240  # bags drawn in a training that `auto` tries: 6 epochs of 40 bags
 usual: dict[str, Any] = {}  # what users get, by its name, for tests of these values themselves
 _state = {"drawn": True}
 
@@ -66,6 +67,10 @@ def _draw_few_bags(candidates: Any) -> None:
 
 def _draw_few_resamples(assumption: Any) -> None:
     assumption._RESAMPLES = RESAMPLES
+
+
+def _change_few_bags(assumption: Any) -> None:
+    assumption.OF_FIT = HELD_OUT
 
 
 def _leave_unplotted(plots: Any) -> None:
@@ -137,6 +142,7 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.runs.folds": _train_few_folds,
     "midam.runs.folder": _ask_versions_once,
     "midam.evaluate.assumption": _draw_few_resamples,
+    "midam.runs.assumption": _change_few_bags,
     "midam.report.figures": _leave_undrawn,
     "midam.explain.run": _leave_unmapped,
     "midam.report.plot_scores": _leave_unplotted,
