@@ -3,11 +3,15 @@
 import atexit
 import gc
 import os
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from tests import quick
 
 quick.install()
@@ -22,6 +26,16 @@ os.environ["LOKY_MAX_CPU_COUNT"] = "1"
 # The same examples on each run, and no deadline: a slow or shared machine must not turn a right answer red.
 settings.register_profile("midam", deadline=None, derandomize=True)
 settings.load_profile("midam")
+# It would look for numbers to try in the files that a worker happens to have imported, which takes it seconds.
+if hasattr(providers, "_get_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants
+
+
+_FORKING = {
+    ("tests.integration.commands", "start"),
+    ("tests.integration.commands", "fork"),
+    ("tests.ranked", "launch"),
+}
 
 
 def _data_root() -> tuple[Path | None, str]:
@@ -44,6 +58,13 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"Expected the real data, got none ({reason}); set MIDAM_DATA to its folder.")
 
 
+@cache
+def _forks(module: ModuleType | None) -> bool:
+    """Whether a file of tests has what starts commands in processes."""
+    known = () if module is None else vars(module).values()
+    return any((getattr(x, "__module__", ""), getattr(x, "__name__", "")) in _FORKING for x in known)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     import torch  # seconds, which the process that only shares out the tests does without
@@ -53,6 +74,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     torch.set_num_threads(1)
     # One worker has them all: the import of the tracers takes seconds.
     items.sort(key=lambda item: item.get_closest_marker("traced") is None)
+    # The second of two workers begins with those that fork a server of commands, which imports what they need.
+    forking, others = [], list[pytest.Item]()
+    for item in items:
+        forks = _forks(getattr(item, "module", None)) and not item.get_closest_marker("traced")
+        (forking if forks else others).append(item)
+    middle = len(items) // 2
+    items[:] = [*others[:middle], *forking, *others[middle:]]
     root, data_reason = _data_root()
     available = {
         "data": (root is not None, data_reason),
@@ -96,6 +124,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     total = _skipped(terminalreporter)
     if config.getoption("--require-data") and total:
         terminalreporter.write_line(f"--require-data: {total} skipped tests count as failures", red=True)
+
+
+@pytest.fixture(scope="session")
+def mixed_export(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """Return a run and its export in all forms: to trace a model takes seconds."""
+    from tests.unit.test_export import SUMMARY, mixed
+
+    from midam.export.run import FORMATS, write_export
+
+    run, folder = mixed(), tmp_path_factory.mktemp("export")
+    if write_export(run, SUMMARY, folder, license="mit") != list(FORMATS):
+        raise RuntimeError("the run was not exported")
+    return run, folder
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from studies.sets.npz import write_npz
 
 OPEN = ["--num-instances", "auto", "--num-positive", "auto", "--num-negative", "auto"]
 COUNTS = ("num_positive", "num_negative", "num_instances")
-EPOCHS = 8
+EPOCHS = 5
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def ragged(tmp_path_factory):
 
 
 def fit(data: Path, run: Path, *words: str) -> list[str]:
-    always = ["--epochs", str(EPOCHS), "--members", "1", "--hidden", "[]", "--test-fraction", "0.2"]
+    always = ["--epochs", str(EPOCHS), "--members", "1", "--hidden", "[]", "--test-fraction", "0.2", "--no-baseline"]
     return ["fit", str(data), *always, *words, "--out", str(run)]
 
 
@@ -76,7 +76,7 @@ def test_a_run_that_had_no_checkpoint_yet_keeps_what_was_chosen(ragged, whole, t
 
 def test_settings_of_a_file_may_leave_counts_open(ragged, tmp_path):
     config, run = tmp_path / "c.yaml", tmp_path / "run"
-    config.write_text("num_instances: auto\nepochs: 1\nmembers: 1\n")
+    config.write_text("num_instances: auto\nepochs: 1\nmembers: 1\nbaseline: false\nfolds: 0\n")
     assert main(["fit", str(ragged), "--config", str(config), "--out", str(run)]) == 0
     assert counts(run) == (8, 8, 16)
 

@@ -206,12 +206,13 @@ def test_grouped_parameters_show_their_own_defaults():
     ]
 
 
+# `make check` has built the site just before, and says where; else to build it is left to the long tests.
+shown = pytest.mark.slow if "MIDAM_SITE" in os.environ else pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Return the folder of the site, built strictly: a link or an anchor that leads nowhere stops it.
-
-    `make check` has built it just before, and says where.
-    """
+    """Return the folder of the site, built strictly: a link or an anchor that leads nowhere stops it."""
     if "MIDAM_SITE" in os.environ:
         return Path(os.environ["MIDAM_SITE"])
     folder = tmp_path_factory.mktemp("site")
@@ -229,7 +230,7 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@shown
 def test_llms_txt_lists_each_page_with_a_sentence(site):
     lines = [line for line in (site / "llms.txt").read_text("utf-8").splitlines() if line.startswith("- ")]
     assert len(lines) == sum(path.name != "404.html" for path in site.rglob("*.html"))
@@ -237,7 +238,7 @@ def test_llms_txt_lists_each_page_with_a_sentence(site):
     assert not any("<a " in line or "<code" in line for line in lines)
 
 
-@pytest.mark.slow
+@shown
 def test_links_and_anchors_lead_somewhere_and_pictures_say_what_they_show(site):
     pages = {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html") if path.name != "404.html"}
     assert len(pages) > 20
@@ -254,7 +255,7 @@ def test_links_and_anchors_lead_somewhere_and_pictures_say_what_they_show(site):
     assert lost == []
 
 
-@pytest.mark.slow
+@shown
 def test_api_pages_are_small_and_name_no_internals(site):
     pages = [site / "api.html", *(site / "api").glob("*.html")]
     # What a page says, without the navigation, which grows with the site.
@@ -300,7 +301,7 @@ def test_pages_fit_the_screen_and_load_nothing_from_elsewhere_and_no_option_is_c
     assert not [url for url in loaded if not url.startswith(("file:", "data:", "blob:"))]
 
 
-@pytest.mark.slow
+@shown
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 def test_a_table_that_goes_on_shows_it_at_its_edge(site):
     with sync_playwright() as driver:

@@ -17,7 +17,7 @@ FEWER = {
     "feature files": {"--epochs 30": "--epochs 2"},
     "images": {"range(60)": "range(20)", "--epochs 20": "--epochs 2"},
     "scans": {"range(40)": "range(20)", "--epochs 30": "--epochs 1"},
-    "sequences": {"range(100)": "range(60)", "3200": "1920"},
+    "sequences": {"range(100)": "range(60)", "range(40)": "range(20)", "3200": "960"},
     "the loop of midam fit": {},
 }
 SECTIONS = {

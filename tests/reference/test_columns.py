@@ -93,8 +93,11 @@ def own_state(estimator: VarianceReduced, model: BagScorer, column: int) -> Tens
     return torch.cat([rows[:, :2], values[:, column : column + 1] if one_each else values], dim=1)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("pooling", "options"), SMOOTH)
+# Each pooling with the state of midam and with that of the paper, in turn by either of two ways.
+STEPS = [(*case, list(VARIANTS)[at % 2 + paper]) for at, case in enumerate(SMOOTH) for paper in (0, 2)]
+
+
+@pytest.mark.parametrize(("pooling", "options", "variant"), STEPS)
 def test_vrsp_over_several_steps(pooling: str, options: dict[str, Any], variant: str) -> None:
     bags, model = make_bags(), make_columns(pooling, **options)
     head, settings = model.pooling, VARIANTS[variant]
@@ -127,8 +130,11 @@ def test_vrsp_over_several_steps(pooling: str, options: dict[str, Any], variant:
         assert several.clips == (own[0].clips if head.branches == 1 else sum(one.clips for one in own))
 
 
-@pytest.mark.parametrize("chunk_size", [1, CHUNK, 1000])
-@pytest.mark.parametrize(("pooling", "options"), COLUMNED)
+# Each pooling in chunks, of one instance or of seven, and in one.
+CHUNKS = [(*case, size) for at, case in enumerate(COLUMNED) for size in ((1, CHUNK)[at % 2], 1000)]
+
+
+@pytest.mark.parametrize(("pooling", "options", "chunk_size"), CHUNKS)
 def test_exact_in_chunks(pooling: str, options: dict[str, Any], chunk_size: int) -> None:
     bags, model = make_bags(), make_columns(pooling, **options)
     batch = whole_batch(bags, [4, 0, 2, 3, 1])

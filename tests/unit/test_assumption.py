@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.quick import HELD_OUT
 from tests.trainings import outcome_bags, witness_bags
 
 from midam import BagClassifier, Bags, MIDAMClassifier, predict
@@ -140,7 +141,7 @@ def test_a_run_is_checked_on_labeled_and_unlabeled_bags(run):
     assert called["before"]["called"]["value"] == 1
     assert len(assumption_words(called)) == 3
     assert len(assumption_part(called).blocks) >= 5
-    assert check_fit(run.model, bags, np.arange(40), run.decision, chunk_size=64)["positive"] == 20
+    assert check_fit(run.model, bags, np.arange(40), run.decision, chunk_size=64)["positive"] == HELD_OUT
     assert check_fit(run.model, bags, np.arange(8), run.decision, chunk_size=64) is None
 
 

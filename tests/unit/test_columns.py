@@ -239,8 +239,9 @@ def test_weights_and_state_load_where_the_columns_are_as_many_and_nowhere_else(n
 # Streams and predictions.
 
 
-@pytest.mark.parametrize("chunk_size", [1, 7, 1000])
-@pytest.mark.parametrize(("name", "options"), COLUMNED)
+@pytest.mark.parametrize(
+    ("name", "options", "chunk_size"), [(*case, (1, 7, 1000)[at % 3]) for at, case in enumerate(COLUMNED)]
+)
 def test_streamed_columns_are_those_of_the_whole_and_of_each_alone(name, options, chunk_size):
     model, bags = make_columns(name, **options), make_bags()
     batch = whole_batch(bags)
@@ -267,8 +268,7 @@ def test_an_ensemble_averages_each_column(name, weights):
     np.testing.assert_allclose(predict(column_of(model, 2), bags), predict(model, bags)[:, 2], rtol=1e-12)
 
 
-@pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize(("name", "options"), COLUMNED)
+@pytest.mark.parametrize(("name", "options", "members"), [(*case, 1 + at % 2) for at, case in enumerate(COLUMNED)])
 def test_instances_contribute_to_a_column_what_they_do_to_it_alone(name, options, members):
     bags = make_bags()
     several = [make_columns(name, seed=seed, **options) for seed in range(members)]

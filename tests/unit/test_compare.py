@@ -203,7 +203,7 @@ def test_baselines_beat_chance_and_repeat(name):
 @pytest.mark.parametrize("name", ["libauc-midam-att", "libauc-midam-smx"])
 def test_libauc_learns(name, capsys):
     assert libauc_folder() is not None
-    bags = witness_bags(120, shift=6.0)
+    bags = witness_bags(60, shift=6.0)
     train, test = halves(bags)
     assert auroc(bags.labels[test], PEERS[name]().score(bags, Trial(train, test, 0))) > 0.7
     assert capsys.readouterr().out == ""
@@ -214,7 +214,7 @@ def test_libauc_learns(name, capsys):
 )
 def test_other_libraries_learn(package, name):
     pytest.importorskip(package)
-    bags = witness_bags(120, shift=6.0)
+    bags = witness_bags(60, shift=6.0)
     train, test = halves(bags)
     assert auroc(bags.labels[test], PEERS[name]().score(bags, Trial(train, test, 0))) > 0.7
 

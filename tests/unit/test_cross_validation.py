@@ -366,9 +366,9 @@ def _noisy_bags(count, seed):
 @pytest.mark.parametrize("name", ["bag-statistics-logistic", "mean-map-svm"])
 def test_the_final_model_has_the_scale_of_the_folds_whatever_strength_each_chose(name, monkeypatch):
     monkeypatch.setattr("midam.methods.baselines._KERNEL_C", usual["_KERNEL_C"])
-    monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.array([0.125, 1.0]))
+    monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
     new = _noisy_bags(1000, 101)
-    for seed in range(2):
+    for seed in range(2 if name == "bag-statistics-logistic" else 1):  # a kernel takes seconds
         bags = _noisy_bags(100, seed)
         target = target_of(bags)
         folds = target.folds(target.values(bags), folds=5, seed=seed)

@@ -374,8 +374,11 @@ def test_digits_of_the_splits_are_disjoint_and_labels_follow_the_nines():
     assert not pools["val"] & pools["test"]
 
 
+# The rows of MUSK2 take seconds.
 @pytest.mark.data
-@pytest.mark.parametrize("name", CLASSICAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "musk2" else []) for name in CLASSICAL]
+)
 def test_real_data_survive_their_original_format(data_root, home, monkeypatch, name):
     entry = catalog.CATALOG[name]
     real = read_npz(data_root / "tabular" / f"{name}.npz")

@@ -20,7 +20,8 @@ from midam.errors import CheckpointError, ExportError
 from midam.export import export_run
 from midam.export.programs import _ndtri, _searchsorted, trace
 from midam.export.reader import Model
-from midam.export.run import FORMATS, describe, write_export
+from midam.export.run import describe, write_export
+from midam.nn.pooling.maximum import MaxPooling
 from midam.nn.pooling.summary import FeatureSummary, Linear, Widened
 from midam.nn.scorer import BagEnsemble, BagScorer, scorers_of
 from midam.registry import ENCODERS, POOLINGS
@@ -128,13 +129,17 @@ def bags_of(shape, sizes):
     return Bags.from_list([instances(size, shape, seed=size) for size in sizes])
 
 
+def mixed():
+    """A run of two members, with attention and with the maximum."""
+    run = made(members=2, scaling="linear")
+    first, last = scorers_of(run.model)
+    last = BagScorer(last.encoder, MaxPooling(last.pooling.in_features), standardizer=last.standardizer)
+    return replace(run, model=BagEnsemble([first, last]))
+
+
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A run and all of its export; tracing takes seconds."""
-    folder = tmp_path_factory.mktemp("export")
-    run = made(members=1, scaling="linear")
-    assert write_export(run, SUMMARY, folder, license="mit") == list(FORMATS)
-    return run, folder
+def exported(mixed_export):
+    return mixed_export
 
 
 @pytest.mark.parametrize("pooling", POOLINGS.names())
@@ -371,8 +376,8 @@ def test_equal_calls_write_equal_bytes(tmp_path):
 AGAIN = """
 import sys
 from pathlib import Path
-from tests.unit.test_export import SUMMARY, made, write_export
-write_export(made(members=1, scaling="linear"), SUMMARY, Path(sys.argv[1]), license="mit")
+from tests.unit.test_export import SUMMARY, mixed, write_export
+write_export(mixed(), SUMMARY, Path(sys.argv[1]), license="mit")
 """
 
 

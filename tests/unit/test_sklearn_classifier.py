@@ -414,7 +414,9 @@ def test_weights_of_bags_need_two_classes_with_a_bag_of_each():
         MIDAMClassifier(epochs=1).fit(bags, kind != "negative", kind == "negative")
 
 
-def test_a_bag_classifier_chooses_the_method_as_midam_fit_does(tmp_path):
+def test_a_bag_classifier_chooses_the_method_as_midam_fit_does(tmp_path, monkeypatch):
+    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 40)
+    monkeypatch.setattr("midam.methods.statistics_models._TREES", 5)
     bags, kind = _two_kinds_of_positives(20)
     chosen = BagClassifier().fit(bags, kind != "negative")
     assert [row["method"] for row in chosen.history_] == list(VECTORS)
@@ -553,8 +555,8 @@ def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, t
     monkeypatch.setattr("midam.methods.statistics_models._TREES", 5)
     monkeypatch.setattr("midam.methods.baselines._KERNEL_C", np.ones(1))
     monkeypatch.setattr("midam.methods.baselines._MAP_GAMMAS", np.ones(1))
-    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 400)
-    monkeypatch.setattr("midam.methods.networks._EPOCHS", 4)
+    monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", 80)
+    monkeypatch.setattr("midam.methods.networks._EPOCHS", 2)
     train, test = data[0].subset(np.arange(80)), data[1]
     classifier = MIDAMClassifier(method=method, seed=3, show_progress=True).fit(train)
     assert ("bag-statistics-extratrees" in capsys.readouterr().err) == (method == "auto")

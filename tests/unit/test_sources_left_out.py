@@ -412,7 +412,14 @@ def test_a_run_scores_scans_of_other_sizes(folder, kind):
     path = folder.parent / "labels.csv"
     path.write_text("\n".join(["file,label", *(f"a{number},{number % 2}" for number in range(8))]))
     settings = Settings(
-        labels=str(path), epochs=1, members=1, num_positive=1, num_negative=1, volume=kind == "volume", baseline=False
+        labels=str(path),
+        epochs=1,
+        members=1,
+        num_positive=1,
+        num_negative=1,
+        volume=kind == "volume",
+        baseline=False,
+        folds=0,
     )
     fit_run(str(folder), settings, RunFolder(folder.parent / "run"))
     run = load_run(folder.parent / "run")
