@@ -157,8 +157,8 @@ def _picture(pictures: Pictures, entry: Entry, one: Entry) -> Markup:
     image = Image.fromarray(pictures.picture(one["instance"], scan.ends))
     image.thumbnail((_SIDE, _SIDE))
     image.save(file := io.BytesIO(), "PNG")
-    text, height = f"{entry['bag']}, {words.instance_text(one)}", _SIDE // 2
-    return Markup('<img alt="{}" height="{}" src="{}">').format(text, height, _png(file.getvalue()))
+    text, width = f"{entry['bag']}, {words.instance_text(one)}", image.width * max(1, _SIDE // (2 * max(image.size)))
+    return Markup('<img alt="{}" width="{}" src="{}">').format(text, width, _png(file.getvalue()))
 
 
 def _png(content: bytes) -> str:
