@@ -278,10 +278,11 @@ def explain_bag(
     weight, alone = (x.astype(np.float32) for x in (pooled.weights_of_instances(), pooled.alone()))
     contribution, telling = pooled.contributions(), dict[int, Sequence[TellingFeature]]()
     order = np.lexsort((-alone, -contribution)).astype(np.int64)
-    for i in [] if features is None else order[:top].tolist():
-        (telling[i],) = features.telling(
-            _without(pooled, i), bag, np.array([i]), pooled.scores(), most=FEATURES_SHOWN
-        ).values()
+    if features is not None:
+        score = pooled.scores()
+        for i in order[:top].tolist():
+            without, pick = _without(pooled, i), np.array([i])
+            telling[i] = features.telling(without, bag, pick, score, most=FEATURES_SHOWN)[0]
     return Explanation(
         bag=str(bags.ids[index]),
         index=index,

@@ -63,9 +63,9 @@ def page_texts(source: str, entries: Sequence[Entry], folder: Path, *, left: int
     if len(by_patient) > _ON_ONE_PAGE:
         names = unique_names([*map(file_name, by_patient)], [*by_patient], taken=["index"])
         back = Markup("{}").format(cell(Link(f"All patients: {title}", PAGE)))
-        for name, (patient, own) in zip(names, by_patient.items()):
-            texts[f"{name}.html"] = _page(f"{patient}: explanations", [back, *_overview(own)], own, blocks)
-            addresses |= {entry["bag"]: f"{quote(name)}.html#bag-{at}" for at, entry in enumerate(own)}
+        for name, (patient, bags) in zip(names, by_patient.items()):
+            texts[f"{name}.html"] = _page(f"{patient}: explanations", [back, *_overview(bags)], bags, blocks)
+            addresses |= {entry["bag"]: f"{quote(name)}.html#bag-{at}" for at, entry in enumerate(bags)}
     unfinished = [f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."] if left else []
     first = [*unfinished, *_overview(entries, addresses)]
     return texts | {PAGE: _page(title, first, [] if texts else entries, blocks)}
@@ -97,8 +97,8 @@ def _overview(
     rows = list[dict[str, Any]]()
     for at, entry in enumerate(entries):
         best, probability, bag = entry["instances"][0], entry["probability"], entry["bag"]
-        row = {"bag": Link(bag, addresses.get(bag, f"#bag-{at}"))}
-        row |= {"group": entry["group"] if entry["group"] != bag else None}
+        row: dict[str, Any] = {"bag": Link(bag, addresses.get(bag, f"#bag-{at}"))}
+        row["group"] = entry["group"] if entry["group"] != bag else None
         row |= {"label": entry["label"], "split": entry["split"], "class": entry["explained"] or entry["called"]}
         row["probability"] = None if probability is None else Number(probability)
         row |= {"score": Number(entry["score"], words.form_of(entry)), "instances": entry["size"]}
