@@ -129,7 +129,7 @@ def _explained(bags: Bags, split: Split, recipe: Recipe, *, cuda: bool) -> tuple
 
 def _tested(model: BagScorer | BagEnsemble, bags: Bags, found: Explanation) -> list[Deletion | None]:
     """Return the deletion tests of a bag: by the weights of its instances, and by what they add."""
-    by_weight = np.argsort(-found.instances.weight, kind="stable")
+    by_weight = np.argsort(-found.weight, kind="stable")
     bag = PooledBags(model, bags.subset([found.index]))
     return [measure_deletion(bag, order) for order in (by_weight, found.order)]
 
@@ -139,12 +139,12 @@ def draw(path: Path, shown: list[Shown]) -> None:
     heights = [max(3.3 * one.pixels.shape[0] / one.pixels.shape[1], 1.6) for one in shown]
     figure = new_figure((10.6, sum(heights) + 1.3))
     grid: Any = figure.subplots(len(shown), 3, squeeze=False)
-    scores = np.concatenate([one.found.instances.score for one in shown])
+    scores = np.concatenate([one.found.alone for one in shown])
     weights = np.concatenate([one.found.relative_weight for one in shown])
     scales = (Normalize(float(scores.min()), float(scores.max())), _weight_range(weights))
     for row, one in zip(grid, shown):
         row[0].imshow(one.pixels)
-        for axes, values, scale in zip(row[1:], (one.found.instances.score, one.found.relative_weight), scales):
+        for axes, values, scale in zip(row[1:], (one.found.alone, one.found.relative_weight), scales):
             raster = rasterize(one.patches, values, shape=one.pixels.shape[:2], scale=1.0)
             axes.imshow(np.ma.masked_invalid(raster), cmap="viridis", norm=scale, interpolation="nearest")
         row[0].set_ylabel(one.title, fontsize=10, fontweight="bold")
@@ -193,7 +193,7 @@ def _mosaic(instances: NDArray[Any], patches: Patches) -> NDArray[np.uint8]:
 def _table(explained: list[_Explained]) -> list[str]:
     rows = []
     for one in explained:
-        weight = np.sort(one.found.instances.weight)[::-1]
+        weight = np.sort(one.found.weight)[::-1]
         half = int(np.searchsorted(np.cumsum(weight), 0.5)) + 1
         tests = [test.verdict if test else "-" for test in (one.by_weight, one.by_contribution)]
         count = len(one.found)

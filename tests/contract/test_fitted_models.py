@@ -97,7 +97,7 @@ def test_what_an_instance_adds_is_the_score_less_that_without_it(method):
     found = explain_bag(model, bags, large, chunk_size=2)
     np.testing.assert_allclose(found.contribution, wanted, rtol=0, atol=1e-6)
     alone = [predict(model, Bags.from_list([row[None]]))[0] for row in x]
-    np.testing.assert_allclose(found.instances.score, alone, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.alone, alone, rtol=0, atol=1e-6)
     single = int(bags.sizes.argmin())
     only = explain_bag(model, bags, single)
     assert only.contribution.tolist() == [pytest.approx(only.score, abs=1e-7)]

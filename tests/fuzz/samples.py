@@ -293,7 +293,7 @@ def _explained(folder: Path) -> None:
     _run(folder)
     words = ["explain", "run", "bags.csv", "--bags", "b00", "b01", "--top", "2", "--out", "why"]
     with contextlib.chdir(folder):
-        _stopped_at(midam.explain.run, "_explain", 2, words)
+        _stopped_at(midam.explain.run, "explain_bag", 2, words)
 
 
 @_once

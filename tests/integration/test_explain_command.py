@@ -159,7 +159,7 @@ def test_what_cannot_be_shown_is_refused_before_anything_is_written(options, wor
 def test_nothing_is_written_over(made, explained, capsys):
     before = {path.name: path.read_bytes() for path in explained.iterdir()}
     assert main(["explain", *_order(made, explained)]) == 2
-    assert "without explanations of these bags" in capsys.readouterr().err
+    assert "Expected an empty folder" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in explained.iterdir()} == before
 
 
@@ -205,12 +205,12 @@ def test_a_stopped_call_shows_what_is_done_and_goes_on(made, tmp_path, capsys):
     assert main([*call[:3], "--bags", "b09"]) == 0, "another call has a folder of its own"
     assert json.loads((run / "explain-2" / "explain.json").read_text())["finished"]
     assert main([*call, "--top", "3", "--out", str(run / "explain")]) == 2
-    assert "without explanations of these bags" in capsys.readouterr().err
+    assert "Expected an empty folder" in capsys.readouterr().err
     changed = pd.read_csv(made[0])
     changed.loc[0, "f0"] += 1.0
     changed.to_csv(tmp_path / "changed.csv", index=False)
     assert main(["explain", str(run), str(tmp_path / "changed.csv"), *call[3:], "--out", str(run / "explain")]) == 2
-    assert "those of the same instances by the same call" in capsys.readouterr().err
+    assert "explanations of the same instances by the same call" in capsys.readouterr().err
     relabeled = pd.read_csv(made[0])
     relabeled.loc[relabeled.bag == done[0], "label"] = 1 - relabeled.label[relabeled.bag == done[0]]
     relabeled.to_csv(tmp_path / "relabeled.csv", index=False)

@@ -20,7 +20,6 @@ from midam.data.sources.request import ImageOptions
 from midam.data.store import open_store
 from midam.explain.explanation import explain_bag, peak_of
 from midam.explain.raw import RawFiles, covered
-from midam.explain.tiles import Pictures
 from midam.nn.pooling import MaxPooling
 from midam.nn.scorer import BagScorer
 from midam.registry import ENCODERS
@@ -126,7 +125,7 @@ def test_files_are_found_where_they_were_moved_to(scans, tmp_path):
     finally:
         shutil.move(scans / "hidden", scans / "raw")
     raw = read_bags(scans / "raw", images=ImageOptions(window=(0, 1600)), require_labels=False)
-    np.testing.assert_array_equal(pictures.bags[0], raw[3])
+    np.testing.assert_array_equal(pictures.bag[0], raw[3])
 
 
 def test_the_command_takes_the_folder_that_holds_the_files_now(scans, tmp_path, capsys, monkeypatch):
@@ -158,15 +157,14 @@ def test_a_window_loses_its_spot_and_keeps_its_edges():
     spotted[0, 20:28, 32:38] = 100.0
     # Over the parts of rows 2 and 3, columns 3 and 4; and a quarter of a window, where the picture is flat.
     windows = np.array([[[2, 3], [4, 5]], [[0, 0], [1, 1]]]) / 8
-    view = covered(Pictures(Bags(spotted[None], sizes=[1]), 0), 0, windows)
-    np.testing.assert_array_equal(view(0), spotted)
-    shown = view(1)
+    whole, shown, other = covered(spotted, windows)
+    np.testing.assert_array_equal(whole, spotted)
     changed = np.argwhere(shown[0] != spotted[0])
     assert changed.min(axis=0).tolist() >= [16, 30]
     assert changed.max(axis=0).tolist() <= [31, 49]
     assert shown.max() < 10.1
     assert np.abs(shown - picture)[0, 16:32, [31, 48]].max() < 1  # away from the edge
-    assert (view(2) == spotted).all()
+    assert (other == spotted).all()
 
 
 def test_the_peak_lies_between_parts_that_add_alike():
@@ -249,10 +247,10 @@ def test_cells_of_images_are_drawn_with_what_surrounds_them(tmp_path, monkeypatc
     patch = ["--patch-size", str(STRIDE), "--unlabeled"]
     assert main(["embed", "images", "--encoder", TINY, *patch, "--out", "f.store"]) == 0
     pictures = RawFiles(open_store(tmp_path / "f.store")).pictures(1)
-    assert pictures.bags.instance_shape == (3, 48, 48)
-    places, boxes = pictures.bags.places(0), pictures.boxes
+    assert pictures.bag.instance_shape == (3, 48, 48)
+    places, boxes = pictures.bag.places(0), pictures.boxes
     for i, (x, y) in enumerate(open_store(tmp_path / "f.store").places(1)):
         (left, top), (across, down, width, height) = places[i], boxes[i]
-        shown = pictures.bags[0][i][:, down : down + height, across : across + width]
+        shown = pictures.bag[0][i][:, down : down + height, across : across + width]
         np.testing.assert_array_equal(shown, pixels[1][y : y + STRIDE, x : x + STRIDE].transpose(2, 0, 1))
         assert (left + across, top + down) == (x, y)

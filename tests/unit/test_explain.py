@@ -28,15 +28,13 @@ from midam.explain.maps import (
     ImageFolder,
     PatchMap,
     draw_map,
-    map_of,
-    placed_patches,
+    maps_of,
     read_backdrop,
     shades_of,
 )
 from midam.explain.patches import Patches, patches_of, rasterize, warn_of_unknown
-from midam.explain.picture import draw_chart, draw_explanation
+from midam.explain.picture import SLICES, Pictures, draw_chart, draw_explanation, draw_tiles, tiled
 from midam.explain.run import find_bags
-from midam.explain.tiles import SLICES, Pictures, draw_tiles, picture_of, tiled
 from midam.explain.words import instance_name
 from midam.methods.baselines import BagStatisticsTrees
 from midam.nn.pooling.attention import AttentionPooling
@@ -48,11 +46,6 @@ UNDRAWN = pytest.mark.drawn(False)
 
 POOLINGS = ["attention", "embedding-attention", "smoothed-max", "mean", "max", "noisy-or", "generalized-mean"]
 SIZES = np.array([47, 1, 7])
-
-
-def maps_of(found, bags, images=None):
-    maps = (map_of(found, bags, slide, images) for slide in placed_patches(found, bags, images))
-    return [drawn for drawn in maps if drawn is not None]
 
 
 def make_bags(shape=(4,), sizes=SIZES, dtype=np.float32, **columns):
@@ -73,11 +66,8 @@ def test_the_numbers_are_those_that_predict_pools(pooling, members):
     for index in range(len(bags)):
         found, expected = explain_bag(model, bags, index, chunk_size=10), instance_scores(model, bags, index)
         np.testing.assert_allclose(found.score, scores[index], rtol=0, atol=1e-6)
-        assert len(found.instances.members) == len(expected.members)
-        pairs = [(found.instances, expected), *zip(found.instances.members, expected.members, strict=True)]
-        for mine, its in pairs:
-            for name in ("score", "attention", "weight"):
-                np.testing.assert_allclose(getattr(mine, name), getattr(its, name), rtol=1e-5, atol=1e-7)
+        for name, values in (("score", found.alone), ("weight", found.weight)):
+            np.testing.assert_allclose(values, getattr(expected, name), rtol=1e-5, atol=1e-7)
         assert sorted(found.order) == list(range(SIZES[index]))
         assert (np.diff(found.contribution[found.order]) <= 0).all()
 
@@ -139,7 +129,7 @@ def test_top_is_what_raises_the_score_not_what_weighs_most():
     x = np.zeros((20, 2), dtype=np.float32)
     x[0], x[1] = (2, -3), (1, 4)  # most weight, against the score; less weight, for it
     found = explain_bag(BagScorer(torch.nn.Identity(), Direct()), Bags.from_list([x]), 0)
-    assert found.instances.weight.argmax() == 0
+    assert found.weight.argmax() == 0
     assert (found.order[0], found.order[-1]) == (1, 0)
     assert found.contribution[1] > 0 > found.contribution[0]
 
@@ -167,8 +157,8 @@ def test_a_bag_that_is_not_there_is_refused():
 def test_max_pooling_gives_all_weight_to_the_first_maximum():
     found = explain_bag(make_scorers("max"), make_bags(), 0)
     assert found.relative_weight[found.order[0]] == SIZES[0]
-    assert found.instances.weight.sum() == 1
-    assert (np.diff(found.instances.attention[found.order]) <= 0).all()
+    assert found.weight.sum() == 1
+    assert (np.diff(found.alone[found.order]) <= 0).all()
 
 
 def test_rasterised_patches_are_where_a_loop_puts_them():
@@ -246,8 +236,8 @@ def test_geojson_is_what_qupath_reads():
         assert properties["objectType"] == "annotation"
         assert i == found.order[rank]
         assert all(isinstance(value, float) for value in properties["measurements"].values())
-        assert properties["weight"] == properties["measurements"]["weight"] == float(found.instances.weight[i])
-        assert properties["score"] == float(found.instances.score[i])
+        assert properties["weight"] == properties["measurements"]["weight"] == float(found.weight[i])
+        assert properties["score"] == float(found.alone[i])
         assert all(0 <= part <= 255 and isinstance(part, int) for part in properties["color"])
     assert read["features"][0]["properties"]["classification"]["name"] == "top 1"
     assert len({feature["id"] for feature in read["features"]}) == 10
@@ -270,7 +260,7 @@ def test_the_map_lies_on_the_patches_it_is_about(tmp_path):
     raster = drawn.raster(found.contribution)
     y, x = np.unravel_index(raster.argmax(), raster.shape)
     assert bags.coords[found.order[0]].tolist() == [x, y]
-    top = picture_of(bags, 0, int(found.order[0]), (0, 255))
+    top = Pictures(bags).picture(int(found.order[0]), (0, 255))
     np.testing.assert_array_equal(pixels[y : y + 8, x : x + 8], top)
 
 
@@ -287,7 +277,7 @@ def test_a_large_image_is_made_small_and_a_missing_or_damaged_one_named(tmp_path
 
 def picture(path, model, bags, **options):
     found = explain_bag(model, bags, 0)
-    kind = draw_explanation(path, found, bags, drawn=maps_of(found, bags), **options)
+    kind = draw_explanation(path, found, bags, maps=maps_of(found, bags), **options)
     with Image.open(path) as image:
         image.verify()
         return kind, image.size
@@ -379,7 +369,7 @@ def test_scans_of_one_bag_are_told_apart_by_their_files(tmp_path):
         shown = tiled(found, 3, sliced=True)
         assert (len(shown), sorted(shown)) == (SLICES, shown.tolist())
         figure = new_figure((10, 4))
-        draw_tiles(figure.subfigures(1, 1), found, Pictures(these, 0), shown, top=3, sliced=True)
+        draw_tiles(figure.subfigures(1, 1), found, Pictures(these), shown, top=3, sliced=True)
         titles = [axes.get_title().split("\n")[:2] for axes in figure.axes[:SLICES]]
         names = ["t1.npy" if i < 5 else "t2.npy" if i < 14 else "t3.npy" for i in shown]
         slices = [instance_name(i, these.places(0)[i]) for i in shown.tolist()]
@@ -402,7 +392,7 @@ def strip_of(tmp_path, **said):
     bags = Bags(pixels, starts=[0], sizes=[20], coords=coords, sources=["a.nii"], attributes=said)
     found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
     part = new_figure((10, 6)).subfigures(1, 1)
-    draw_tiles(part, found, Pictures(bags, 0), tiled(found, 3, sliced=True), top=3, sliced=True)
+    draw_tiles(part, found, Pictures(bags), tiled(found, 3, sliced=True), top=3, sliced=True)
     return part, found
 
 
@@ -418,7 +408,7 @@ def test_the_strip_says_its_window_and_its_plane_and_shows_which_side_is_left(tm
     assert [(text.get_text(), text.get_position()[0] < 0.5) for text in first.texts[:2]] == [("R", True), ("L", False)]
     pixels = first.images[0].get_array()
     assert len(np.unique(pixels)) > 10  # not dark but for one voxel
-    assert f"score {found.instances.score[0]:.3f}" in first.get_title()
+    assert f"score {found.alone[0]:.3f}" in first.get_title()
 
 
 def test_a_strip_of_arrays_does_not_guess_a_side(tmp_path):
@@ -506,7 +496,7 @@ def test_slides_known_by_features_are_drawn_over_their_images(said, scale, tmp_p
     (drawn,) = maps_of(found, bags, images)
     assert drawn.backdrop.pixels.shape == (40, 48, 3)
     assert drawn.scale == pytest.approx(scale)
-    assert draw_explanation(tmp_path / "p.png", found, bags, drawn=[drawn]) == "overlay"
+    assert draw_explanation(tmp_path / "p.png", found, bags, maps=[drawn]) == "overlay"
 
 
 def test_an_image_named_as_files_of_several_bags_is_drawn_for_none_of_them(tmp_path):

@@ -23,20 +23,14 @@ from midam.data.store import open_store, write_store
 from midam.errors import BagDataError
 from midam.explain.explanation import explain_bag
 from midam.explain.geojson import geojson_text, slide_names
-from midam.explain.maps import ImageFolder, map_of, placed_patches, slide_facts
+from midam.explain.maps import ImageFolder, maps_of, slide_facts
 from midam.explain.patches import SlideFacts, patches_of, warn_of_unknown
-from midam.explain.picture import draw_explanation
+from midam.explain.picture import Pictures, draw_explanation
 from midam.explain.run import note_lines
-from midam.explain.tiles import scans_of
 from midam.runs.instance_files import file_name, file_names, write_instance_scores
 
 GRID = np.stack(np.meshgrid(np.arange(3), np.arange(2)), axis=-1).reshape(-1, 2) * 8  # x, y: fits into 8 bits
 TYPES = ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
-
-
-def maps_of(found, bags, images=None):
-    maps = (map_of(found, bags, slide, images) for slide in placed_patches(found, bags, images))
-    return [drawn for drawn in maps if drawn is not None]
 
 
 def numbers(seed, count=6):
@@ -177,7 +171,7 @@ def test_instances_without_a_place_are_counted_and_the_others_drawn(lost, count,
         assert [feature["properties"]["instance"] for feature in features] == [i for i in found.order if i >= count]
         ranks = [int(feature["properties"]["name"].split("rank ")[1]) for feature in features]
         assert [found.order[rank - 1] for rank in ranks] == [f["properties"]["instance"] for f in features]
-    assert draw_explanation(tmp_path / "p.png", found, bags, drawn=maps) in ("map", "bars")
+    assert draw_explanation(tmp_path / "p.png", found, bags, maps=maps) in ("map", "bars")
 
 
 def test_places_that_float16_has_rounded_are_doubted(tmp_path):
@@ -232,7 +226,7 @@ def test_each_slide_of_a_patient_has_its_own_patches(save, tmp_path):
     with h5py.File(tmp_path / "out" / "p1.h5") as file:
         assert file["file"].asstr()[::6].tolist() == [file.name for file in files_of(stored, 1)]
     if save is save_h5:
-        assert draw_explanation(tmp_path / "p.png", found, stored, drawn=maps) == "map"
+        assert draw_explanation(tmp_path / "p.png", found, stored, maps=maps) == "map"
 
 
 def test_a_store_that_does_not_say_whose_its_instances_are_says_so(tmp_path):
@@ -340,12 +334,11 @@ def test_polygons_count_from_the_corner_of_what_was_scanned_as_qupath_does(tmp_p
     save_h5(tmp_path / "f", "s0", numbers(0), GRID + np.array([600, 300]), patch_size_level0=8)
     bags = read_bags(tmp_path / "f", require_labels=False)
     found = explain_bag(make_scorers("attention"), bags, 0)
-    (patches,) = placed_patches(found, bags, ImageFolder(tmp_path / "images", bags))
-    read = json.loads(geojson_text(found, patches))["features"]
+    (one,) = maps_of(found, bags, ImageFolder(tmp_path / "images", bags))
+    read = json.loads(geojson_text(found, one.patches))["features"]
     for feature in read:
         corner = feature["geometry"]["coordinates"][0][0]
         assert corner == (bags.places(0)[feature["properties"]["instance"]] - [400, 200]).tolist()
-    one = map_of(found, bags, patches, ImageFolder(tmp_path / "images", bags))
     assert one.scale == 1600 / 2048  # the image shows the whole glass
     np.testing.assert_allclose(one.patches.corners, GRID + np.array([600, 300]))
     own = read_bags(
@@ -431,7 +424,7 @@ def test_a_ct_is_drawn_in_a_window_of_hounsfield_units(said, cut, words):
     pixels = np.linspace(-1000, 1000, 3 * 64).reshape(3, 1, 8, 8).astype(np.float32)
     known = [json.dumps({"a.nii": {"file": said}})]
     bags = Bags(pixels, sizes=[3], coords=np.arange(3)[:, None], sources=["a.nii"], attributes=known, cut=cut)
-    (scan,) = set(scans_of(bags, 0, np.arange(3)))
+    (scan,) = set(Pictures(bags).scans(np.arange(3)))
     assert scan.shown.startswith(words)
     if cut:
         assert scan.ends == (0, 1)

@@ -41,7 +41,7 @@ def test_contributions_are_those_of_explain(kind):
     for index in range(len(bags)):
         explained = explain_bag(model, bags, index)
         np.testing.assert_allclose(added[index], explained.contribution, rtol=1e-4, atol=2e-7)
-        np.testing.assert_allclose(weights[index], explained.instances.weight, rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(weights[index], explained.weight, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", KINDS)

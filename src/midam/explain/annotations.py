@@ -14,7 +14,7 @@ box, are ignored.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,43 +99,38 @@ def _claim(image_of: dict[Path, str], path: Path, image: str) -> None:
 
 def _marked(patches: Patches, path: Path) -> NDArray[np.float64]:
     """Return the share of the area of each patch that is marked, [k]."""
+    sides = np.array([patches.width, patches.height])
     if path.suffix.lower() in _ANNOTATIONS:
-        scale = max(1.0, min(patches.width, patches.height) / _FINE)
+        scale = min(1.0, _FINE / sides.min())
         mask = _raster(path, patches, scale)
     else:
         mask = np.asarray((read_pixels(path, ground="black") > 0).any(axis=0))
         scale = _scale_of(patches, mask.shape, path)
-    sides = np.array([patches.width, patches.height]) / scale
-    return covered(mask, patches.corners / scale + _TINY, sides)
+    return covered(mask, patches.corners * scale + _TINY, sides * scale)
 
 
 def _scale_of(patches: Patches, shape: tuple[int, ...], path: Path) -> float:
-    """Return how many pixels of level 0 a pixel of a mask has across."""
-    known: Mapping[str, Any] = {} if patches.file is None else patches.file.attributes.get("coords", {})
-    width, height = (known.get(f"level0_{side}") for side in ("width", "height"))
-    right, low = patches.extent
-    if width is not None and height is not None:
-        scales = float(width) / shape[1], float(height) / shape[0]
-        if abs(scales[0] - scales[1]) <= _ALIKE * scales[0]:
-            return scales[0]
-    elif right <= shape[1] and low <= shape[0]:
-        return 1.0
-    size = f"{width} x {height}" if width is not None else f"at least {right:.0f} x {low:.0f}"
-    wanted = f"Expected a mask of the whole image, {size} pixels or smaller in proportion"
-    raise BagDataError(f"{wanted}, got {shape[1]} x {shape[0]} (in {path}); write it so.")
+    """Return the pixels of a mask of the whole image for a pixel of level 0."""
+    scale, (width, height) = patches.scale_on(shape), patches.level0 or (None, None)
+    if scale is None or (height is not None and abs(shape[0] / height - scale) > _ALIKE * scale):
+        right, low = patches.extent
+        size = f"at least {right:.0f} x {low:.0f}" if width is None else f"{width:.0f} x {height or low:.0f}"
+        wanted = f"Expected a mask of the whole image, {size} pixels or smaller in proportion"
+        raise BagDataError(f"{wanted}, got {shape[1]} x {shape[0]} (in {path}); write it so.")
+    return scale
 
 
 def _raster(path: Path, patches: Patches, scale: float) -> NDArray[np.bool_]:
-    """Draw the polygons of a GeoJSON, which count from the corner as in viewers; a cell has `scale` pixels of level 0.
+    """Draw the polygons of a GeoJSON, which count from the corner as in viewers, `scale` pixels for one of level 0.
 
     A hole belongs to its polygon alone: it leaves what others mark.
     """
     from PIL import Image, ImageDraw
 
-    size = np.ceil(np.array(patches.extent) / scale).astype(int)
+    size = np.ceil(np.array(patches.extent) * scale).astype(int)
     whole = Image.new("1", tuple(size.tolist()))
     for rings in _polygons(path):
-        points = [(ring + patches.corner) / scale for ring in rings]
+        points = [(ring + patches.corner) * scale for ring in rings]
         low, high = np.rint([points[0].min(axis=0) - 1, points[0].max(axis=0) + 2]).clip(0, size).astype(int)
         part = Image.new("1", tuple((high - low).tolist()))
         for number, ring in enumerate(points):  # the first is the outline, the others are holes
@@ -203,8 +198,8 @@ def _mark_by_table(bags: Bags, path: Path, labels: NDArray[np.float32]) -> None:
     except ValueError as error:
         raise BagDataError(f"Expected a CSV (UTF-8), got {first_line(error)} (in {path}); save it again.") from None
     names = [name for name in frame.columns if name in ("instance", "file", *SLICE_COLUMNS)]
-    spans = [*_SPAN] if {*_SPAN} <= {*frame.columns} else []
-    if "bag" not in frame.columns or not names + spans:
+    spans = {*_SPAN} <= {*frame.columns}
+    if "bag" not in frame.columns or not (names or spans):
         wanted = "instance, instance_number, slice_index, slice_file, or first and last"
         raise BagDataError(f"Expected the column bag, and {wanted}, got {listed([*frame.columns])} (in {path}).")
     rows = dict(list(frame.groupby("bag")))
@@ -215,30 +210,25 @@ def _mark_by_table(bags: Bags, path: Path, labels: NDArray[np.float32]) -> None:
         text = f"{plural(len(others), 'bag')} of the table not in the data, the first {others[0]} (in {path})"
         warnings.warn(text, Note, stacklevel=4)
     for index, bag in enumerate(bags.ids.tolist()):
-        inside = slice(int(bags.starts[index]), int(bags.starts[index] + bags.sizes[index]))
         if bag in rows:
-            labels[inside] = _of_rows(bags, index, rows[bag][names + spans], path)
+            inside = slice(int(bags.starts[index]), int(bags.starts[index] + bags.sizes[index]))
+            labels[inside] = _of_rows(bags, index, rows[bag][[*names, *(_SPAN if spans else ())]], path)
 
 
 def _of_rows(bags: Bags, index: int, rows: "pd.DataFrame", path: Path) -> NDArray[np.bool_]:
     """Return the instances [n] of a bag that its rows mark."""
     size = int(bags.sizes[index])
-    known: dict[str, Any] = {**instance_columns(bags, index), "instance": list(range(size))}
-    texts = {name: np.array([str(value) for value in known[name]]) for name in rows.columns if name in known}
-    marked, numbers = np.zeros(size, bool), np.arange(size)
+    numbers, marked = np.arange(size), np.zeros(size, bool)
+    known: dict[str, Any] = {**instance_columns(bags, index), "instance": numbers.tolist()}
+    columns = (name for name in rows.columns if name not in _SPAN)
+    texts = {name: np.array([*map(str, known.get(name, [""] * size))]) for name in columns}
     for line, row in rows.iterrows():
-        one = np.ones(size, bool)
-        for name, value in row.items():
-            if name in _SPAN:
-                number = int(value) if value.strip().isdecimal() else -1
-                one &= (numbers >= number if name == _SPAN[0] else numbers <= number) & (number >= 0)
-            else:
-                one &= texts.get(str(name), np.full(size, "")) == value.strip()
+        one = np.all([column == row[name].strip() for name, column in texts.items()], axis=0)
+        if _SPAN[0] in row:
+            first, last = (int(text) if text.strip().isdecimal() else -1 for text in row[[*_SPAN]])
+            one = one & (first >= 0) & (numbers >= first) & (numbers <= last)
         if not one.any():
-            wanted, where = (
-                f"an instance of bag {bags.ids[index]} ({size} instances)",
-                f"{path}, line {int(str(line)) + 2}",
-            )
-            raise BagDataError(f"Expected {wanted}, got {dict(row)} (in {where}); correct the line.")
+            wanted, where = f"an instance of bag {bags.ids[index]} ({size} instances)", f"line {int(str(line)) + 2}"
+            raise BagDataError(f"Expected {wanted}, got {dict(row)} (in {path}, {where}); correct the line.")
         marked |= one
     return marked

@@ -6,7 +6,7 @@ loses when this value of this instance becomes the typical one (occlusion). Bags
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from midam.errors import ConfigError, require_counts
 from midam.evaluate.pooled import PooledBags, Scores, pooled_groups
 from midam.evaluate.predict import prepared
 from midam.explain.explanation import Features, Origins, TellingFeature, known_columns, named
+from midam.explain.words import named_values
 from midam.runs.loaded import LoadedRun, predict_run
 
 _LITTLE = 0.1  # of what the removal of another listed instance takes away
@@ -29,26 +30,35 @@ def decide(
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield, for each bag, at most `top` instances with their numbers and features, see `why`.
 
-    An instance is listed if the bag is still at the `threshold` without those before it, or if it takes at least a
-    tenth of what another one takes.
+    Each is the one that adds most without those before it. It is listed if the bag is still at the `threshold` then, or
+    if it takes at least a tenth of what another one takes.
     """
-    added, score = whole.contributions(), whole.scores()
-    picks = _candidates(whole, added, len(bags), top=min(top, int(bags.sizes.max())))
-    order = np.argsort(np.where(picks >= 0, -_shares(whole, added, picks, score), np.inf), axis=0, kind="stable")
-    picks, kept = np.take_along_axis(picks, order, axis=0), np.ones(len(added), dtype=bool)
-    before, without, lost = score, list[Scores](), list[Scores]()
-    telling: list[dict[int, tuple[TellingFeature, ...]]] = []
-    for k, pick in enumerate(picks):
-        kept[pick[pick >= 0]] = False
+    added, score, segment = whole.contributions(), whole.scores(), whole.segment.numpy()
+    # Without a closed form, only the instances that added most at first are tried again.
+    likely, ranks = np.empty(len(added), dtype=bool), np.arange(len(added)) - np.searchsorted(segment, segment)
+    likely[np.lexsort((-added, segment))] = ranks < top + _TRIED
+    picks = np.full((min(top, int(bags.sizes.max())), len(bags)), -1)
+    kept, goes_on = np.ones(len(added), dtype=bool), np.ones(len(bags), dtype=bool)
+    rest, before, without, lost = whole, score, list[Scores](), list[Scores]()
+    telling = list[dict[int, tuple[TellingFeature, ...]]]()
+    for pick in picks:
+        places = np.flatnonzero(kept)
+        adds = rest.contributions(likely[places]) if without else added
+        # Of equal instances under a maximum, none adds anything, and one has the weight. NaN comes last.
+        order = np.lexsort((-rest.weights_of_instances(), -adds, segment[places]))
+        held, first = np.unique(segment[places][order], return_index=True)
+        pick[held] = places[order[first]]
+        kept[pick[held]] = False
         rest = whole.keep(kept)
-        without.append(rest.scores())
-        lost.append(before - np.nan_to_num(without[-1]))
+        lost.append(before - np.nan_to_num(rest.scores()))
         matters = (lost[-1] > 0) & (lost[-1] >= _LITTLE * np.max(np.nan_to_num(lost), axis=0))
         if threshold is not None:
             matters |= before >= threshold
-        picks[k:, (picks[k] < 0) | (~matters & (k > 0))] = -1  # none after the first that is not listed
-        telling.append(_telling(rest, bags, features, before, pick))
-        before = without[-1]
+        goes_on &= (pick >= 0) & (matters | (not without))
+        pick[~goes_on] = -1  # none after the first that is not listed
+        telling.append({} if features is None else features.telling(rest, bags, pick, before, most=_FEATURES))
+        before = rest.scores()
+        without.append(before)
     shares, starts = _shares(whole, added, picks, score), np.cumsum(bags.sizes) - bags.sizes
     for bag in range(len(bags)):
         reasons = []
@@ -60,45 +70,6 @@ def decide(
                 features_of = [feature._asdict() for feature in telling[k].get(bag, ())]
                 reasons.append({"instance": pick - int(starts[bag]), **numbers, "features": features_of})
         yield reasons
-
-
-def _candidates(whole: PooledBags, added: NDArray[np.float32], count: int, *, top: int) -> NDArray[np.int64]:
-    """Return positions of instances of each bag [top, K], each the one that adds most without those before it.
-
-    A bag with fewer instances has -1.
-    """
-    segment, picks = whole.segment.numpy(), np.full((top, count), -1)
-    order = np.lexsort((-added, segment))
-    # Without a closed form, only the instances that added most at first are tried again.
-    ranks, kept = np.arange(len(order)) - np.searchsorted(segment, segment), np.ones(len(order), dtype=bool)
-    likely = np.empty(len(order), dtype=bool)
-    likely[order] = ranks < top + _TRIED
-    rest = whole
-    for k in range(top):
-        places = np.flatnonzero(kept)
-        if not len(places):
-            break
-        adds = rest.contributions(likely[places]) if k else added
-        # Of equal instances under a maximum, none adds anything, and one has the weight. NaN comes last.
-        order = np.lexsort((-rest.weights_of_instances(), -adds, segment[places]))
-        held, first = np.unique(segment[places][order], return_index=True)
-        picks[k, held] = places[order[first]]
-        kept[picks[k, held]] = False
-        rest = whole.keep(kept)
-    return picks
-
-
-def _telling(
-    rest: PooledBags, bags: Bags, features: Features | None, score: Scores, pick: NDArray[np.int64]
-) -> dict[int, tuple[TellingFeature, ...]]:
-    """Return the telling features of the instances `pick` [K], which `rest` lacks, of bags with this score before."""
-    bag = np.flatnonzero(pick >= 0)
-    if features is None or not len(bag):
-        return {}
-    before = np.cumsum(bags.sizes) - bags.sizes
-    rows = bags.gather(bags.starts[bag] + pick[bag] - before[bag])
-    telling = features.telling(rows, lambda x, at: score[bag[at]] - rest.with_instance(bag[at], x), most=_FEATURES)
-    return dict(zip(bag.tolist(), telling))
 
 
 def _shares(whole: PooledBags, added: NDArray[np.float32], picks: NDArray[np.int64], score: Scores) -> Scores:
@@ -140,13 +111,13 @@ def why(
     -------
     list of dict
         The highest score first, as in ``midam predict --why --json``. Entries of a bag: "bag", "index" (its position),
-        "group", "split" (train, val or test; None for a new bag), "score", "threshold", "probability", "called" (the
-        predicted class), "predicted" (other predictions), "explained" (the class or label whose score is explained, if
-        there are several), "size", and "instances", the one with the largest share first. These have "instance" (the
-        position in the bag), "columns" (line, file, slice), "place" (coordinates), "adds" (the score of the bag minus
-        its score without the instance), "share" (part of the score that it carries, in [0, 1]), "without" (score of the
-        bag without it and those before it; None if it then has no instance), and "features", see
-        `midam.explain.TellingFeature`: at most three; none of pictures and of more than 512 features.
+        "group", "split" (train, val or test; None for a new bag), "label", "score", "threshold", "probability",
+        "called" (the predicted class), "predicted" (other predictions), "explained" (the class or label whose score is
+        explained, if there are several), "size", and "instances", each the one that adds most without those before it.
+        These have "instance" (the position in the bag), "columns" (line, file, slice), "place" (coordinates), "adds"
+        (the score of the bag minus its score without the instance), "share" (part of the score that it carries, in
+        [0, 1]), "without" (score of the bag without it and those before it; None if it then has no instance), and
+        "features", see `midam.explain.TellingFeature`: at most three; none of pictures and of more than 512 features.
 
     Raises
     ------
@@ -192,8 +163,7 @@ def explain_calls(
     The bags are `midam.evaluate.predict.prepared`, `scores` [N] or [N, C] those of all of them.
     """
     require_counts(top=top)
-    columns = explained_columns(run, scores)
-    facts, features = bag_facts(run, bags, scores, columns), Features.of(run.data, run.model, bags)
+    columns, features = explained_columns(run, scores), Features.of(run.data, run.model, bags)
     for column in np.unique(columns[index]).tolist():
         of_column = index[columns[index] == column]
         explained = None if run.target.count == 1 else column
@@ -205,7 +175,7 @@ def explain_calls(
             for i, of_bag in zip(chosen.tolist(), reasons):
                 known, places = known_columns(bags, i, origins), bags.places(i)
                 instances = [named(one["instance"], places, known) | one for one in of_bag]
-                yield {**facts(i), "instances": instances}
+                yield {**bag_facts(run, bags, i, scores[i : i + 1], int(columns[i])), "instances": instances}
 
 
 def explained_columns(run: LoadedRun, scores: NDArray[np.float64], label: str | None = None) -> NDArray[np.int64]:
@@ -214,31 +184,32 @@ def explained_columns(run: LoadedRun, scores: NDArray[np.float64], label: str | 
     return main if label is None else np.full_like(main, run.target.column(label))
 
 
-def bag_facts(
-    run: LoadedRun, bags: Bags, scores: NDArray[np.float64], columns: NDArray[np.int64]
-) -> Callable[[int], dict[str, Any]]:
-    """Return a function that gives the facts about a bag, with its score `columns` [N] explained."""
-    target, threshold = run.target, run.threshold
-    predicted = target.predictions(scores, run.decision)
-    others = [name for name in predicted if name != "class" and not name.startswith("probability")]
+def bag_facts(run: LoadedRun, bags: Bags, index: int, score: NDArray[np.float64], column: int) -> dict[str, Any]:
+    """Return the facts about a bag with its score [1], or its scores [1, C], of which a `column` is explained."""
+    bag, target = bags.subset([index]), run.target
+    predicted = {name: values[0] for name, values in target.predictions(score, run.decision).items()}
+    explained, called = None if target.count == 1 else str(target.columns[column]), predicted.pop("class", None)
+    return {
+        "bag": str(bag.ids[0]),
+        "index": index,
+        "group": None if bag.groups is None else str(bag.groups[0]),
+        "split": run.known_splits(bag)[0],
+        "label": _label(bag),
+        "score": float(score.ravel()[column]),
+        "probability": predicted.get("probability" if explained is None else f"probability_{explained}"),
+        "called": None if called is None else str(called),
+        "predicted": {name: value for name, value in predicted.items() if not name.startswith("probability")},
+        "threshold": run.threshold,
+        "explained": explained,
+        "size": int(bag.sizes[0]),
+    }
 
-    def facts(i: int) -> dict[str, Any]:
-        explained = None if target.count == 1 else str(target.columns[columns[i]])
-        score = float(scores[i] if explained is None else scores[i, columns[i]])
-        probability = predicted.get("probability" if explained is None else f"probability_{explained}")
-        called = predicted.get("class")
-        return {
-            "bag": str(bags.ids[i]),
-            "index": i,
-            "group": None if bags.groups is None else str(bags.groups[i]),
-            "split": run.known_splits(bags.subset([i]))[0],
-            "score": score,
-            "probability": None if probability is None else probability[i],
-            "called": None if called is None or called[i] is None else str(called[i]),
-            "predicted": {name: predicted[name][i] for name in others},
-            "threshold": threshold,
-            "explained": explained,
-            "size": int(bags.sizes[i]),
-        }
 
-    return facts
+def _label(bag: Bags) -> str | int | None:
+    """Return the label of a bag; in words if it is more than one class."""
+    if bag.outcome is None:
+        return None if bag.labels is None else int(bag.labels[0])
+    values = {name: values[0] for name, values in bag.outcome.columns().items()}
+    if bag.outcome.target == "multilabel":
+        return ", ".join(name for name, value in zip(bag.outcome.names, values.values()) if value == 1) or "none"
+    return named_values(values).removeprefix("label ")

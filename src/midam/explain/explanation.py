@@ -15,7 +15,7 @@ from midam.data.batch import instance_tensor
 from midam.data.instance_labels import labels_of
 from midam.data.sources.file_rows import instance_columns
 from midam.errors import BagDataError
-from midam.evaluate.pooled import MOST_NUMBERS, InstanceScores, PooledBags
+from midam.evaluate.pooled import MOST_NUMBERS, PooledBags, Scores
 from midam.evaluate.predict import prepared
 from midam.explain.words import instance_text
 from midam.nn.scorer import BagEnsemble, BagScorer
@@ -27,9 +27,6 @@ LABEL = "instance_label"
 # Top instances whose parts are explained; parts of a picture along each side, and windows around their peak.
 LARGE, PARTS, _NEAR = 4, 8, 5
 _LEAST_SHARE = 0.05  # of the largest contribution: the parts of others are not explained
-
-
-Losses = Callable[[torch.Tensor, NDArray[np.int64]], NDArray[np.float64]]
 
 
 class TellingFeature(NamedTuple):
@@ -87,50 +84,42 @@ class Features:
         columns = np.array([categories.get(name, name) for name in names])
         return cls(names, columns, np.array(typical), np.array(ordinary["means"]), np.array(ordinary["middle"]))
 
-    def telling(self, rows: NDArray[Any], losses: Losses, *, most: int) -> list[tuple[TellingFeature, ...]]:
-        """Return at most `most` telling features of each of the instances `rows` [T, D].
+    def telling(
+        self, rest: PooledBags, bags: Bags, pick: NDArray[np.int64], before: Scores, *, most: int
+    ) -> dict[int, tuple[TellingFeature, ...]]:
+        """Return at most `most` telling features of the instance of each bag that `rest`, these bags, lacks, by bag.
 
-        `losses(x, at)` returns what the score of a bag loses when its instance `at` [R], a position in `rows`, becomes
-        x [R, D].
+        `pick` [K] are the positions of these instances among those of all `bags`, -1 for none; `before` [K] are the
+        scores of the bags with them.
         """
-        typical, width = self.typical.astype(rows.dtype), rows.shape[1]
-        results: list[tuple[TellingFeature, ...]] = []
-        step = max(1, MOST_NUMBERS // width**2)
+        bag, typical = np.flatnonzero(pick >= 0), self.typical.astype(bags.instances.dtype)
+        rows = bags.gather(bags.rows()[pick[bag]])
+        of_column = self.columns == np.array([*dict.fromkeys(self.columns)])[:, None]  # [C, D]
+        telling = dict[int, tuple[TellingFeature, ...]]()
+        step = max(1, MOST_NUMBERS // len(typical) ** 2)
         for low in range(0, len(rows), step):
-            part = rows[low : low + step]
-            at, feature = np.nonzero(part != typical)
-            features: list[list[tuple[float, int]]] = [[] for _ in part]
+            part, place = rows[low : low + step], bag[low : low + step]
+            at, column = np.nonzero((part != typical) @ of_column.T)
+            changed, lost = np.where(of_column[column], typical, part[at]), np.zeros((len(part), len(of_column)))
             if len(at):
-                first = (self.columns == self.columns[feature, None]).argmax(axis=1)
-                at, first = np.unique([at, first], axis=1)
-                changed = np.where(self.columns == self.columns[first, None], typical, part[at])
-                lost = losses(instance_tensor(changed), low + at)
-                for i, j, loss in zip(at.tolist(), first.tolist(), lost.tolist()):
-                    features[i].append((loss, j))
-            for row, lost_by in zip(part, features):
-                best = sorted(lost_by, key=lambda pair: -pair[0])[:most]
-                least = max([_TELLING * loss for loss, _ in best[:1]] + [0.0])
-                results.append(tuple(self._feature(row, j, loss) for loss, j in best if loss > least))
-        return results
+                lost[at, column] = before[place[at]] - rest.with_instance(place[at], instance_tensor(changed))
+            for i, row, lost_by in zip(place.tolist(), part, lost):
+                best = np.argsort(-lost_by, kind="stable")[:most]
+                shown = best[lost_by[best] > max(_TELLING * lost_by[best[0]], 0)]
+                telling[i] = tuple(self._feature(row, np.flatnonzero(of_column[j]), lost_by[j]) for j in shown)
+        return telling
 
-    def _feature(self, row: NDArray[Any], first: int, loss: float) -> TellingFeature:
-        name = str(self.columns[first])
-        inside = np.flatnonzero(self.columns == name)
-        value, typical = (_value(inside, name, self.names, x) for x in (row, self.typical))
-        if isinstance(value, str):
-            return TellingFeature(
-                name, value, typical, None, None, float(self.means[inside] @ (row[inside] != 0)), loss
-            )
-        return TellingFeature(
-            name, value, typical, float(self.middle[0, first]), float(self.middle[1, first]), None, loss
+    def _feature(self, row: NDArray[Any], inside: NDArray[np.int64], loss: float) -> TellingFeature:
+        """Return the feature of an instance in a column, whose features are `inside`."""
+        j, name = inside[0], str(self.columns[inside[0]])
+        if self.names[j] == name:
+            low, high = self.middle[:, j].tolist()
+            return TellingFeature(name, float(row[j]), float(self.typical[j]), low, high, None, float(loss))
+        value, typical = (
+            next((self.names[j][len(name) + 1 :] for j in inside if x[j]), "none") for x in (row, self.typical)
         )
-
-
-def _value(places: NDArray[np.int64], column: str, names: Sequence[str], x: NDArray[Any]) -> float | str:
-    """Return the number of an instance in a column with features at these places, or the words of its category."""
-    if names[places[0]] == column:
-        return float(x[places[0]])
-    return next((names[j][len(column) + 1 :] for j in places if x[j]), "none")
+        share = float(self.means[inside] @ (row[inside] != 0))
+        return TellingFeature(name, value, typical, None, None, share, float(loss))
 
 
 class PartMap(NamedTuple):
@@ -148,19 +137,20 @@ class Explanation:
     ----------
     bag, index : str, int
         Id of the bag, and its position in the bags.
-    score, pooling : float, str
-        Score of the bag in [0, 1], as `midam.evaluate.predict.predict` gives it, and the names of the poolings.
-    instances : InstanceScores
-        Score, attention logit and weight of each instance, as they were pooled.
+    score : float
+        Score of the bag in [0, 1].
     contribution : float32 array [n]
         Contribution of each instance: the score minus the score of the bag without it, in [-1, 1]. For a single
         instance, the score.
+    alone, weight : float32 array [n]
+        Score of a bag with this instance alone, and weight of the instance in the pooling, which sums to 1; means over
+        the members of an ensemble.
     weighted : bool
         Whether every scorer weights its instances; mean, noisy-or, noisy-and and summaries of a bag do not.
     coords : array [n, C] or None
         Coordinates of the instances.
     order : int64 array [n]
-        Positions of the instances in descending order of contribution.
+        Positions of the instances in descending order of contribution; equal ones by `alone`, then by position.
     columns : mapping
         Facts about each instance from its file, see `midam.data.sources.file_rows.instance_columns`: the file's name,
         and for slices the number, UID and position; for a table see `midam.data.sources.inputs.rows_of`. Known
@@ -186,9 +176,9 @@ class Explanation:
     bag: str
     index: int
     score: float
-    pooling: str
-    instances: InstanceScores
     contribution: NDArray[np.float32]
+    alone: NDArray[np.float32]
+    weight: NDArray[np.float32]
     weighted: bool
     coords: NDArray[Any] | None
     order: NDArray[np.int64]
@@ -202,7 +192,7 @@ class Explanation:
     @property
     def relative_weight(self) -> NDArray[np.float32]:
         """Weights as multiples of the uniform weight 1/n, [n]; their mean is 1."""
-        return self.instances.weight * np.float32(len(self))
+        return self.weight * np.float32(len(self))
 
     @property
     def several_files(self) -> bool:
@@ -215,15 +205,20 @@ class Explanation:
         coords = np.arange(len(self))[:, None] if self.coords is None else self.coords
         return np.asarray(coords[:, 0], dtype=np.float64)
 
-    def facts(self, instance: int) -> dict[str, Any]:
-        """Return the known facts about an instance from its file, by name of the column."""
-        return {name: column[instance] for name, column in self.columns.items() if column[instance] is not None}
+    def instance(self, i: int) -> dict[str, Any]:
+        """Return an instance as in explain.json."""
+        return named(i, self.coords, self.columns) | {
+            "contribution": float(self.contribution[i]),
+            "score": float(self.alone[i]),
+            "weight": float(self.weight[i]),
+            "relative_weight": float(self.weight[i]) * len(self),
+            "features": [feature._asdict() for feature in self.features.get(i, ())],
+        }
 
-    def name(self, instance: int) -> str:
+    def name(self, i: int) -> str:
         """Return number and coordinates of an instance, its file if there are several, and its row or slice."""
-        columns = self.facts(instance) | ({} if self.several_files else {"file": None})
-        place = () if self.coords is None else self.coords[instance]
-        return instance_text({"instance": instance, "place": place, "columns": columns})
+        one = named(i, self.coords, self.columns)
+        return instance_text(one if self.several_files else one | {"columns": {**one["columns"], "file": None}})
 
 
 def explain_bag(
@@ -236,6 +231,7 @@ def explain_bag(
     features: Features | None = None,
     top: int = 8,
     parts: Parts | None = None,
+    origins: Origins = MappingProxyType({}),
 ) -> Explanation:
     """Explain the score of one bag; its instances are encoded once, a chunk at a time.
 
@@ -257,6 +253,8 @@ def explain_bag(
     parts : callable, optional
         Returns, for the position of an instance that is a picture and for windows, the instance and the same without
         each window, [1 + w, ...], or None; see `midam.explain.raw.RawFiles.parts`. Called for up to `LARGE` instances.
+    origins : mapping
+        Columns of the instances by bag, see `midam.data.sources.inputs.rows_of`.
 
     Raises
     ------
@@ -276,22 +274,27 @@ def explain_bag(
         raise BagDataError(f"Expected a bag from 0 to {len(bags) - 1}, got {index} (in {bags.source}); name another.")
     bag = prepared(model, bags.subset([index]))
     pooled = PooledBags(model, bag, column=column, chunk_size=chunk_size)
-    contribution, instances = pooled.contributions(), pooled.instances()
-    # Ties of contributions are broken by weight, logit, score, then position.
-    keys = (-instances.score, -instances.attention, -instances.weight, -contribution)
-    order = np.lexsort(keys).astype(np.int64)
+    # Rounded, so that equal instances rank in the order of the bag on every processor.
+    weight, alone = (x.astype(np.float32) for x in (pooled.weights_of_instances(), pooled.alone()))
+    contribution, telling = pooled.contributions(), dict[int, Sequence[TellingFeature]]()
+    order = np.lexsort((-alone, -contribution)).astype(np.int64)
+    if features is not None:
+        score = pooled.scores()
+        for i in order[:top].tolist():
+            without, pick = _without(pooled, i), np.array([i])
+            telling[i] = features.telling(without, bag, pick, score, most=FEATURES_SHOWN)[0]
     return Explanation(
         bag=str(bags.ids[index]),
         index=index,
         score=float(pooled.predicted()[0]),
-        pooling=pooled.pooling,
-        instances=instances,
         contribution=contribution,
-        weighted=all(one.pooling.weighted for one in pooled.members),
+        alone=alone,
+        weight=weight,
+        weighted=all(member.pooling.weighted for member in pooled.members),
         coords=bags.places(index),
         order=order,
-        columns=known_columns(bags, index),
-        features={} if features is None else _telling(pooled, bag, features, order[:top].tolist()),
+        columns=known_columns(bags, index, origins),
+        features=telling,
         parts={} if parts is None else _of_parts(pooled, order[:LARGE], contribution, parts),
     )
 
@@ -319,22 +322,9 @@ def named(instance: int, places: NDArray[Any] | None, columns: Mapping[str, Sequ
     }
 
 
-def _telling(
-    pooled: PooledBags, bag: Bags, features: Features, top: Sequence[int]
-) -> dict[int, tuple[TellingFeature, ...]]:
-    """Return the telling features of each of the `top` instances: the others stay in the bag."""
-    telling, score = dict[int, tuple[TellingFeature, ...]](), pooled.scores()
-    for instance in top:
-        added = _exchange(pooled, instance)
-        row = bag.gather(bag.starts + instance)
-        (telling[instance],) = features.telling(row, lambda x, _: score - added(x), most=FEATURES_SHOWN)  # noqa: B023
-    return telling
-
-
-def _exchange(pooled: PooledBags, instance: int) -> Callable[[torch.Tensor], NDArray[np.float64]]:
-    """Return a function that gives the scores of the bag in which an instance is replaced by one of x [T, ...]."""
-    rest = pooled.keep(np.arange(len(pooled.segment)) != instance)
-    return lambda x: rest.with_instance(np.zeros(len(x), dtype=np.int64), x)
+def _without(pooled: PooledBags, instance: int) -> PooledBags:
+    """Return the bag without an instance."""
+    return pooled.keep(np.arange(len(pooled.segment)) != instance)
 
 
 def _of_parts(
@@ -355,7 +345,8 @@ def _of_parts(
             rows = parts(instance, np.clip(middles + np.array([[-half], [half]]), 0, 1))
             if rows is None:
                 break
-            scores = _exchange(pooled, instance)(torch.from_numpy(rows.astype(np.float32)))
+            bag, x = np.zeros(len(rows), dtype=np.int64), torch.from_numpy(rows.astype(np.float32))
+            scores = _without(pooled, instance).with_instance(bag, x)
             windows = (scores[0] - scores[1:]).reshape(count, count)
             added = (windows[:-1, :-1] + windows[1:, :-1] + windows[:-1, 1:] + windows[1:, 1:]) / 4
             peak = peak_of(added, peak, half)

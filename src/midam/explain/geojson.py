@@ -10,8 +10,8 @@ import numpy as np
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import files_of
 from midam.explain.explanation import Explanation
+from midam.explain.maps import DIVERGING, added_range
 from midam.explain.patches import Patches
-from midam.explain.tiles import DIVERGING, added_range
 from midam.runs.instance_files import file_name, file_names, unique_names
 
 TOP = 20_000  # polygons of a slide, which viewers still open
@@ -45,21 +45,18 @@ def geojson_text(explanation: Explanation, patches: Patches, *, limit: int = TOP
     instances, scale = explanation.order[ranks - 1], added_range(explanation.contribution)
     sides = (patches.sides - np.array([*patches.corner, *patches.corner]))[places]
     colors = (255 * DIVERGING(np.asarray(scale(explanation.contribution[instances])))[:, :3]).astype(int).tolist()
-    relative, features = explanation.relative_weight, list[str]()
+    features = list[str]()
     for at, (rank, i) in enumerate(zip(ranks.tolist(), instances.tolist())):
         left, top, right, bottom = sides[at].tolist()
         ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]
-        values = {
-            "contribution": float(explanation.contribution[i]),
-            "score": float(explanation.instances.score[i]),
-            "weight": float(explanation.instances.weight[i]),
-        }
+        one = explanation.instance(i)
+        values = {name: one[name] for name in ("contribution", "score", "weight")}
         properties = {
             "objectType": "annotation",
             "name": f"#{i}, rank {rank}",
             "color": colors[at],
             "classification": {"name": f"top {10 ** math.ceil(math.log10(rank) - 1e-12)}", "color": colors[0]},
-            "measurements": {**values, "relative weight": float(relative[i])},
+            "measurements": {**values, "relative weight": one["relative_weight"]},
             **values,
             "instance": i,
             **({} if patches.file is None else {"file": patches.file.name}),

@@ -2,7 +2,6 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import SubFigure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
@@ -20,19 +20,35 @@ from midam.data.sources.file_names import file_name, strip_suffix
 from midam.data.sources.file_rows import BagFile, source_paths
 from midam.errors import DataNotFoundError, MidamError
 from midam.explain.explanation import Explanation
-from midam.explain.patches import Patches, SlideFacts, is_picture, level0_width, patches_of, rasterize
-from midam.explain.tiles import DIVERGING, MEANING, added_range, as_rgb
+from midam.explain.patches import Patches, SlideFacts, patches_of, rasterize
 from midam.imaging.images import ImageReader, read_pixels
 from midam.imaging.pyramid import is_pyramid, open_pyramid
 from midam.imaging.slides import SlideReader, TiffReader
-from midam.report.figures import GRAY, add_frame
+from midam.report.figures import BLUE, GRAY, ORANGE, add_frame
 from midam.report.words import shortened, signed
 
+MEANING = "orange raises the score, blue lowers it"
+DIVERGING = LinearSegmentedColormap.from_list("midam", [BLUE, "#F7F7F7", ORANGE])
+_LEAST_ADDED = 0.1  # times 1/n: what a uniform instance adds whose score differs by 0.1; small changes must look small
 WIDTH = 10.0  # inches
 _BELOW, _HIGHEST = 1.0, 5.5  # inches
 _OPAQUE = 0.8
 MAX_SIDE = 1600
 _SUFFIXES = (*ImageReader.suffixes, *TiffReader.suffixes, *SlideReader.suffixes)
+
+
+def added_range(added: NDArray[np.floating[Any]]) -> Normalize:
+    """Return the scale of contributions: symmetric about 0, to the 99th percentile of their sizes, at least 0.1 / n.
+
+    Examples
+    --------
+    >>> added_range(np.array([0.0, 0.2, -0.4])).vmax, added_range(np.full(100, 1e-9)).vmax
+    (0.396, 0.001)
+    """
+    sizes = np.abs(added)
+    # If one instance contributes nearly everything, the percentile is too small: use at least a quarter of it.
+    high = max(float(np.percentile(sizes, 99)), float(sizes.max()) / 4, _LEAST_ADDED / len(added))
+    return Normalize(-high, high)
 
 
 class Backdrop(NamedTuple):
@@ -98,21 +114,21 @@ def read_backdrop(path: Path) -> Backdrop | None:
     """Return a copy of an image or slide, at most 1600 pixels per side; None, with a warning, if it cannot be read."""
     from PIL import Image
 
-    reason = "it no longer exists"
     try:
-        if path.exists() and _is_slide(path):
+        if not path.exists():
+            raise MidamError("it no longer exists")
+        if _is_slide(path):
             with closing(open_pyramid(path)) as slide:
-                pixels = slide.thumbnail(MAX_SIDE)
-                return Backdrop(pixels, max(pixels.shape[:2]) / max(slide.sizes[0]))
-        if path.exists():
-            pixels = as_rgb(read_pixels(path))
-            image = Image.fromarray(pixels)
+                pixels, side = slide.thumbnail(MAX_SIDE), max(slide.sizes[0])
+        else:
+            image = Image.fromarray(as_rgb(read_pixels(path)))
+            side = max(image.size)
             image.thumbnail((MAX_SIDE, MAX_SIDE))  # which leaves a smaller image as it is
-            return Backdrop(np.asarray(image), max(image.size) / max(pixels.shape[:2]))
+            pixels = np.asarray(image)
+        return Backdrop(pixels, max(pixels.shape[:2]) / side)
     except MidamError as error:
-        reason = str(error)
-    warnings.warn(f"the image {path} is left out of the picture: {reason}", stacklevel=3)
-    return None
+        warnings.warn(f"the image {path} is left out of the picture: {error}", stacklevel=3)
+        return None
 
 
 @dataclass(frozen=True)
@@ -141,25 +157,21 @@ class PatchMap:
         return rasterize(self.patches, values[self.patches.instances], shape=self.shape, scale=self.scale)
 
 
-def placed_patches(explanation: Explanation, bags: Bags, images: ImageFolder | None = None) -> list[Patches]:
-    """Return the patches of each slide of a bag, with scale and bounds of the slide if its file is available."""
-    index = explanation.index
-    return patches_of(bags, index, lambda file: slide_facts(_image_of(bags, index, file, images)))
+def maps_of(explanation: Explanation, bags: Bags, images: ImageFolder | None = None) -> list[PatchMap]:
+    """Return the map of the patches of each slide of a bag, on its image if there is one.
 
-
-def map_of(explanation: Explanation, bags: Bags, slide: Patches, images: ImageFolder | None = None) -> PatchMap | None:
-    """Return the map of the patches of a slide, on its image if available; None for pictures without an image.
-
-    A warning states why an image cannot be drawn.
+    Scale and bounds are those of the slide, if its file is available. Warnings state why an image cannot be drawn.
     """
-    path, backdrop = _image_of(bags, explanation.index, slide.file, images), None
-    if path is not None:
-        attributes = bags.described(explanation.index) if slide.file is None else slide.file.attributes
-        backdrop = _fitting(path, slide, attributes)
-    elif images is not None:
-        name = explanation.bag if slide.file is None else slide.file.name
-        warnings.warn(f"no image is plotted: no file has this name, or files of several bags do ({name})", stacklevel=2)
-    return None if backdrop is None and is_picture(bags.instance_shape) else PatchMap(explanation, slide, backdrop)
+    maps, index = list[PatchMap](), explanation.index
+    for patches in patches_of(bags, index, lambda file: slide_facts(_image_of(bags, index, file, images))):
+        path = _image_of(bags, index, patches.file, images)
+        if path is None and images is not None:
+            name = explanation.bag if patches.file is None else patches.file.name
+            warnings.warn(
+                f"no image is plotted: no file has this name, or files of several bags do ({name})", stacklevel=2
+            )
+        maps.append(PatchMap(explanation, patches, None if path is None else _fitting(path, patches)))
+    return maps
 
 
 def _image_of(bags: Bags, index: int, file: BagFile | None, images: ImageFolder | None) -> Path | None:
@@ -170,31 +182,23 @@ def _image_of(bags: Bags, index: int, file: BagFile | None, images: ImageFolder 
     return None if images is None else images.find(str(bags.ids[index]), file, several=several)
 
 
-def _fitting(path: Path, patches: Patches, meta: Mapping[str, Any]) -> Backdrop | None:
-    """Return a copy of the image of patches whose file has the attributes `meta`; None with a warning if none fits."""
+def _fitting(path: Path, patches: Patches) -> Backdrop | None:
+    """Return a copy of the image of patches; None with a warning if it does not fit."""
     backdrop, itself = read_backdrop(path), patches.file is not None and path == patches.file.path
     if backdrop is None:
         return None
-    scale = backdrop.scale if itself or _is_slide(path) else _scale(backdrop, meta, patches)
+    (right, low), (rows, columns) = patches.extent, backdrop.pixels.shape[:2]
+    scale = backdrop.scale if itself or _is_slide(path) else patches.scale_on((rows, columns), backdrop.scale)
     if not patches.in_pixels:
         reason = "coordinates are in micrometers, and its micrometers per pixel are unknown"
     elif scale is None:
         reason = "its scale is unknown: the file of the patches has no width of level 0"
+    elif max(right * scale - columns, low * scale - rows) <= max(patches.width, patches.height) * scale:
+        return Backdrop(backdrop.pixels, scale)
     else:
-        (right, low), (rows, columns) = patches.extent, backdrop.pixels.shape[:2]
-        if max(right * scale - columns, low * scale - rows) <= max(patches.width, patches.height) * scale:
-            return Backdrop(backdrop.pixels, scale)
         reason = "patches lie outside it: it is another image, or has another scale"
     warnings.warn(f"no image is plotted: {reason} ({path.name})", stacklevel=3)
     return None
-
-
-def _scale(backdrop: Backdrop, meta: Mapping[str, Any], patches: Patches) -> float | None:
-    """Return the pixels of a copy for a pixel of level 0; None if unknown."""
-    width = float(backdrop.pixels.shape[1])
-    if (stated := level0_width(meta)) is not None:
-        return width / stated
-    return backdrop.scale if patches.extent[0] * backdrop.scale <= width + 1 else None
 
 
 def height_of(view: PatchMap) -> float:
@@ -240,3 +244,21 @@ def draw_map(part: SubFigure, view: PatchMap, *, top: int) -> None:
     bar.ax.xaxis.set_major_locator(MaxNLocator(4))
     least, most = (signed(float(end)) for end in (added.min(), added.max()))
     bar.set_label(f"{MEANING}; here {least} to {most}", fontsize=8.5, color=GRAY)
+
+
+def as_rgb(pixels: NDArray[Any], window: tuple[float, float] | None = None) -> NDArray[np.uint8]:
+    """Convert pixels [C, H, W] to uint8 [H, W, 3]; unless there are three channels, the first is shown in gray.
+
+    Values are stretched from black to white of a window; without one, from minimum to maximum, or kept if uint8.
+
+    Examples
+    --------
+    >>> as_rgb(np.array([[[0.0, 0.5, 1.0]]]))[0, :, 0].tolist()
+    [0, 127, 255]
+    """
+    channels = pixels if len(pixels) == 3 else pixels[:1]
+    if channels.dtype != np.uint8 or window is not None:
+        values = channels.astype(np.float64)
+        low, high = (values.min(), values.max()) if window is None else window
+        channels = (255 * np.clip((values - low) / max(high - low, 1e-12), 0, 1)).astype(np.uint8)
+    return np.ascontiguousarray(np.broadcast_to(channels, (3, *channels.shape[1:])).transpose(1, 2, 0))

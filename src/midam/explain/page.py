@@ -2,11 +2,11 @@
 
 import base64
 import io
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ from midam.data.bags import Bags
 from midam.errors import MidamError, plural
 from midam.explain import words
 from midam.explain.patches import is_picture
-from midam.explain.tiles import picture_of, scans_of
+from midam.explain.picture import Pictures
 from midam.explain.words import Entry
 from midam.files import open_plain
 from midam.report.page.render import Link, Note, Number, Part, Section, Table, cell, render
@@ -50,40 +50,25 @@ class Picture(NamedTuple):
     text: str
 
 
-def patient_of(entry: Entry) -> str:
-    """Return the group of a bag; without groups, the bag itself."""
-    return str(entry["bag"] if entry["group"] is None else entry["group"])
+def page_texts(source: str, entries: Sequence[Entry], folder: Path, *, left: int = 0) -> dict[str, str]:
+    """Return the HTML pages of the entries of explain.json by file: one, or of more than two patients one each.
 
-
-def page_names(patients: Sequence[str]) -> dict[str, str]:
-    """Return the file of each patient's page; none for one or two patients, whose bags are on the first page."""
-    patients = list(dict.fromkeys(patients))
-    names = unique_names([*map(file_name, patients)], patients, taken=["index"])
-    return {patient: f"{name}.html" for patient, name in zip(patients, names)} if len(patients) > _ON_ONE_PAGE else {}
-
-
-def page_texts(
-    source: str, entries: Sequence[Entry], folder: Path, pages: Mapping[str, str], *, left: int = 0
-) -> dict[str, str]:
-    """Return the HTML pages of the entries of explain.json by file: one, or a page a patient and an index.
-
-    The pages embed pictures from `folder` and link other files. `left` is the number of bags that are not explained
-    yet, because the command was stopped.
+    These have an index. The pages embed pictures from `folder` and link other files. `left` is the number of bags that
+    are not explained yet, because the command was stopped.
     """
-    title, texts, places, addresses = f"Explanations: {source}", dict[str, str](), Counter[str](), list[str]()
-    for at, entry in enumerate(entries):
-        patient = patient_of(entry)
-        addresses.append(f"{quote(pages[patient])}#bag-{places[patient]}" if pages else f"#bag-{at}")
-        places[patient] += 1
-    blocks = partial(_explained, folder=folder)
-    for patient, name in pages.items():
-        of_patient = [entry for entry in entries if patient_of(entry) == patient]
-        first: list[Any] = [Markup("{}").format(cell(Link(f"All patients: {title}", PAGE)))]
-        first += _overview(of_patient, [f"#bag-{at}" for at in range(len(of_patient))])
-        texts |= {name: _page(f"{patient}: explanations", first, of_patient, blocks)} if of_patient else {}
-    unfinished = f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."
-    first = [*([unfinished] if left else []), *_overview(entries, addresses)]
-    return texts | {PAGE: _page(title, first, [] if pages else entries, blocks)}
+    title, blocks = f"Explanations: {source}", partial(_explained, folder=folder)
+    by_patient, texts, addresses = dict[str, list[Entry]](), dict[str, str](), dict[str, str]()
+    for entry in entries:
+        by_patient.setdefault(entry["group"], []).append(entry)  # bags without groups are on one page
+    if len(by_patient) > _ON_ONE_PAGE:
+        names = unique_names([*map(file_name, by_patient)], [*by_patient], taken=["index"])
+        back = Markup("{}").format(cell(Link(f"All patients: {title}", PAGE)))
+        for name, (patient, bags) in zip(names, by_patient.items()):
+            texts[f"{name}.html"] = _page(f"{patient}: explanations", [back, *_overview(bags)], bags, blocks)
+            addresses |= {entry["bag"]: f"{quote(name)}.html#bag-{at}" for at, entry in enumerate(bags)}
+    unfinished = [f"Unfinished: {left} more bags were to be explained. Repeat the command to continue."] if left else []
+    first = [*unfinished, *_overview(entries, addresses)]
+    return texts | {PAGE: _page(title, first, [] if texts else entries, blocks)}
 
 
 def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, total: int) -> str:
@@ -94,8 +79,8 @@ def calls_page(title: str, entries: Sequence[Entry], bags: Bags, *, total: int) 
     shown = entries[:SHOWN]
     counts = f"{plural(len(entries), 'bag')} of {total}" + (f", the first {SHOWN} here" if len(entries) > SHOWN else "")
     known = [f"Bags of the run: {splits}. {_SEEN}"] if (splits := words.splits_text(entries)) else []
-    of_bags = _overview(shown, [f"#bag-{at}" for at in range(len(shown))], why=True)
-    return _page(title, [f"{counts}, the highest score first.", *known, *of_bags], shown, partial(_called, bags=bags))
+    first = [f"{counts}, the highest score first.", *known, *_overview(shown, why=True)]
+    return _page(title, first, shown, partial(_called, bags=bags))
 
 
 def _page(title: str, first: Sequence[Any], entries: Sequence[Entry], blocks: Callable[[Entry], list[Any]]) -> str:
@@ -105,13 +90,16 @@ def _page(title: str, first: Sequence[Any], entries: Sequence[Entry], blocks: Ca
     return render("page.html", title=title, kicker="Explanations", sections=sections)
 
 
-def _overview(entries: Sequence[Entry], addresses: Sequence[str], *, why: bool = False) -> list[Any]:
+def _overview(
+    entries: Sequence[Entry], addresses: Mapping[str, str] = MappingProxyType({}), *, why: bool = False
+) -> list[Any]:
     """Return the table of all bags, which links their sections, how to read the page, and what keeps the names."""
-    rows = []
-    for entry, address in zip(entries, addresses, strict=True):
-        best, probability = entry["instances"][0], entry["probability"]
-        row = {"bag": Link(entry["bag"], address), "group": None if entry["group"] == entry["bag"] else entry["group"]}
-        row |= {"label": entry.get("label"), "split": entry["split"], "class": entry["explained"] or entry["called"]}
+    rows = list[dict[str, Any]]()
+    for at, entry in enumerate(entries):
+        best, probability, bag = entry["instances"][0], entry["probability"], entry["bag"]
+        row: dict[str, Any] = {"bag": Link(bag, addresses.get(bag, f"#bag-{at}"))}
+        row["group"] = entry["group"] if entry["group"] != bag else None
+        row |= {"label": entry["label"], "split": entry["split"], "class": entry["explained"] or entry["called"]}
         row["probability"] = None if probability is None else Number(probability)
         row |= {"score": Number(entry["score"], words.form_of(entry)), "instances": entry["size"]}
         row["first instance"] = words.instance_text(best)
@@ -144,7 +132,8 @@ def _explained(entry: Entry, folder: Path) -> list[Any]:
 def _called(entry: Entry, bags: Bags) -> list[Any]:
     """Return the blocks about a bag in a list of called bags."""
     title = "The instances that decided" if words.stands_out(entry) else "The instances that add most"
-    pictures = [_picture(bags, entry, one) for one in entry["instances"]] if is_picture(bags.instance_shape) else []
+    shown = Pictures(bags.subset([entry["index"]]))
+    pictures = [_picture(shown, entry, one) for one in entry["instances"]] if is_picture(bags.instance_shape) else []
     return [
         f"{capitalized(words.facts_text(entry))}. {words.without_text(entry)}".strip(),
         *_tables(entry, title, pictures),
@@ -157,22 +146,23 @@ def _data(folder: Path, name: str) -> str:
     if Path(name).name != name or path.is_symlink():
         raise MidamError(f"Expected pictures in {folder}, got {name!r}, which lies elsewhere; remove the folder.")
     with open_plain(path) as file:
-        return f"data:image/png;base64,{base64.b64encode(file.read()).decode()}"
+        return _png(file.read())
 
 
-def _picture(bags: Bags, entry: Entry, one: Entry) -> Markup:
+def _picture(pictures: Pictures, entry: Entry, one: Entry) -> Markup:
     """Return an instance that is a picture as an image in the page."""
     from PIL import Image  # comes with matplotlib
 
-    (scan,) = scans_of(bags, entry["index"], np.array([one["instance"]]))
-    image = Image.fromarray(picture_of(bags, entry["index"], one["instance"], scan.ends))
+    (scan,) = pictures.scans(np.array([one["instance"]]))
+    image = Image.fromarray(pictures.picture(one["instance"], scan.ends))
     image.thumbnail((_SIDE, _SIDE))
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    text, scale = f"{entry['bag']}, {words.instance_text(one)}", max(1, _SIDE // (2 * max(image.size)))
-    return Markup('<img alt="{}" width="{}" height="{}" src="data:image/png;base64,{}">').format(
-        text, *(scale * side for side in image.size), base64.b64encode(file.getvalue()).decode()
-    )
+    image.save(file := io.BytesIO(), "PNG")
+    text, width = f"{entry['bag']}, {words.instance_text(one)}", image.width * max(1, _SIDE // (2 * max(image.size)))
+    return Markup('<img alt="{}" width="{}" src="{}">').format(text, width, _png(file.getvalue()))
+
+
+def _png(content: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
 
 
 def _tables(entry: Entry, caption: str, pictures: Sequence[Markup] = ()) -> list[Table]:
@@ -215,9 +205,11 @@ def instance_row(facts: Mapping[str, Any], rank: int, one: Entry) -> dict[str, A
     return row
 
 
-def instances_csv(first: Sequence[Mapping[str, Any]], rest: Iterable[Mapping[str, Any]] = ()) -> str:
-    """Return the CSV of rows, with the columns of the `first`."""
-    return csv_text([*dict.fromkeys(name for row in first for name in row)] or ["bag"], chain(first, rest))
+def instances_csv(rows: Iterable[Mapping[str, Any]], *, shown: int | None = None) -> str:
+    """Return the CSV of rows, with the columns of the first `shown`; default: of all."""
+    rows = iter(rows)
+    first = [*islice(rows, shown)]
+    return csv_text([*dict.fromkeys(name for row in first for name in row)] or ["bag"], chain(first, rows))
 
 
 def calls_csv(entries: Sequence[Entry]) -> str:

@@ -35,8 +35,10 @@ class Patches:
     estimated: bool  # the size is not stated: the smallest distance of two patches is used
     instances: NDArray[np.int64]  # [k], positions in the bag
     file: BagFile | None = None  # file of the patches, if known
+    number: int = 0  # of the file in the bag
     in_pixels: bool = True
     corner: tuple[int, int] = (0, 0)  # origin of coordinates in viewers, see `midam.explain.geojson`
+    level0: tuple[float, float | None] | None = None  # width and height of level 0, if the file states them
 
     @property
     def sides(self) -> NDArray[np.float64]:
@@ -48,6 +50,16 @@ class Patches:
         """Largest x and y that a patch covers, at least 1."""
         right, low = self.sides[:, 2:].max(axis=0)
         return max(1.0, float(right)), max(1.0, float(low))
+
+    def scale_on(self, shape: tuple[int, ...], scale: float = 1.0) -> float | None:
+        """Return the pixels of an image of the whole slide, [rows, columns], for a pixel of level 0; None if unknown.
+
+        Without the width of level 0 it is `scale`, if the image then holds all patches, up to a pixel if it is reduced.
+        """
+        if self.level0 is not None:
+            return shape[1] / self.level0[0]
+        right, low = (side * scale - (scale < 1) for side in self.extent)
+        return scale if right <= shape[1] and low <= shape[0] else None
 
     def ranked(
         self, order: NDArray[np.int64], *, top: int | None = None
@@ -91,46 +103,47 @@ def patches_of(
     patches, unplaced = list[Patches](), 0
     shape = bags.instance_shape if is_picture(bags.instance_shape) else None
     parts: list[BagFile | None] = [*files] or [None]
-    for file in parts:
+    for number, file in enumerate(parts):
         rows, meta = (range(len(places)), bags.described(index)) if file is None else (file.rows, file.attributes)
         xy = np.asarray(places[rows.start : rows.stop, :2], dtype=np.float64)
-        placed = np.isfinite(xy).all(axis=1) & (np.abs(np.where(np.isfinite(xy), xy, 0)) < _FARTHEST).all(axis=1)
+        placed = (np.abs(xy) < _FARTHEST).all(axis=1)  # not if one is NaN
         unplaced += int((~placed).sum())
         if placed.any():
-            slide, known = slide_of(file), stated(meta)
-            geometry = _patches(xy[placed], known, shape, slide)
-            if isinstance(geometry, str):
-                _warn(f"no map and no GeoJSON: {geometry} ({'the bag' if file is None else file.name})")
+            made = _geometry(xy[placed], stated(meta), shape, slide_of(file))
+            if isinstance(made, str):
+                _warn(f"no map and no GeoJSON: {made} ({'the bag' if file is None else file.name})")
             else:
-                noted = int(known.get("corner_x", 0)), int(known.get("corner_y", 0))  # when it was read
-                corner, instances = slide.corner if any(slide.corner) else noted, rows.start + np.flatnonzero(placed)
-                patches.append(Patches(**geometry, instances=instances, file=file, corner=corner))
+                patches.append(Patches(**made, instances=rows.start + np.flatnonzero(placed), file=file, number=number))
     if unplaced:
         text = "the map leaves out instances whose coordinates are NaN, infinite, or beyond any slide"
         _warn(f"{text} ({unplaced} of {len(places)})")
     return patches
 
 
-def _patches(
-    xy: NDArray[np.float64], meta: Mapping[str, Any], shape: tuple[int, ...] | None, slide: SlideFacts
+def _geometry(
+    xy: NDArray[np.float64], known: Mapping[str, Any], shape: tuple[int, ...] | None, slide: SlideFacts
 ) -> dict[str, Any] | str:
-    """Return corners, size and unit of the patches of a file at x and y [k, 2], or why they cannot be drawn.
+    """Return the facts about the patches of a file at x and y [k, 2], or why they cannot be drawn.
 
-    The unit is micrometers in files of STAMP.
+    The file has the attributes `known`. The unit is micrometers in files of STAMP.
     """
-    size = pair(meta.get("tile_size_um"))
-    in_pixels = size is None and str(meta.get("unit", "")).lower() not in _MICROMETERS
+    size = pair(known.get("tile_size_um"))
+    in_pixels = size is None and str(known.get("unit", "")).lower() not in _MICROMETERS
     scale = 1.0 if in_pixels or slide.micrometers is None else slide.micrometers  # micrometers for a unit of the map
     if not in_pixels:
-        size = size or pair(meta.get("tile_size"))
-    elif (size := _stated_size(meta)) is None:
+        size = size or pair(known.get("tile_size"))
+    elif (size := _stated_size(known)) is None:
         if (np.abs(xy - np.rint(xy)) > _WHOLE).any():
             return "coordinates are not whole numbers, and their unit is unknown"
         size = None if shape is None else (float(shape[-1]), float(shape[-2]))
     corners = xy / scale
     width, height = 2 * (_spacing(corners),) if size is None else (size[0] / scale, size[1] / scale)
-    known = in_pixels or slide.micrometers is not None
-    return {"corners": corners, "width": width, "height": height, "estimated": size is None, "in_pixels": known}
+    noted = int(known.get("corner_x", 0)), int(known.get("corner_y", 0))  # when it was read
+    return {
+        **{"corners": corners, "width": width, "height": height, "estimated": size is None},
+        **{"in_pixels": in_pixels or slide.micrometers is not None, "level0": _level0(known)},
+        "corner": slide.corner if any(slide.corner) else noted,
+    }
 
 
 def _warn(text: str) -> None:
@@ -177,11 +190,11 @@ def stated(described: Mapping[str, Any]) -> dict[str, Any]:
     return attributes
 
 
-def level0_width(described: Mapping[str, Any]) -> float | None:
-    """Return the width of level 0 in pixels from TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) files."""
-    attributes = stated(described)
-    size = _at_level0(attributes, "level_dim") or pair(attributes.get("level0_width"))
-    return None if size is None else size[0]
+def _level0(attributes: Mapping[str, Any]) -> tuple[float, float | None] | None:
+    """Return the size of level 0 in pixels from TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) files."""
+    width, height = (pair(attributes.get(f"level0_{side}")) for side in ("width", "height"))
+    stated = None if width is None else (width[0], None if height is None else height[0])
+    return _at_level0(attributes, "level_dim") or stated
 
 
 def _stated_size(attributes: Mapping[str, Any]) -> tuple[float, float] | None:

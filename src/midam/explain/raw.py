@@ -1,9 +1,11 @@
 """Pictures of instances that are vectors: the raw files that were embedded, whole and in part."""
 
+import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,10 @@ from scipy.ndimage import median_filter
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import SEPARATOR, BagFile, FileRows, FileSet, files_of, source_paths
 from midam.data.sources.probe import FileFacts
-from midam.data.sources.request import ImageOptions, RunOptions
+from midam.data.sources.request import RunOptions
 from midam.errors import MidamError
 from midam.explain.explanation import Parts
-from midam.explain.tiles import Pictures
+from midam.explain.picture import Pictures
 from midam.imaging.embedding import RECIPE, embedded
 from midam.imaging.network import Network
 from midam.imaging.networks import load_network
@@ -43,12 +45,11 @@ class RawFiles:
 
     def __init__(self, bags: Bags, folder: Path | None = None) -> None:
         self._bags, self._folder, self._cut = bags, folder, bags.cut or {}
-        self._known = {*RECIPE} <= {*self._cut}
 
     def pictures(self, index: int) -> Pictures | None:
         """Return the pictures of the instances of a bag; None, with a warning where it was embedded, without files."""
         files, places = files_of(self._bags, index), self._bags.places(index)
-        if not self._known or not files or places is None:
+        if not {*RECIPE} <= {*self._cut} or not files or places is None:
             return None
         paths = [self._located(file.path) for file in files]
         if missing := [path for path in paths if not path.exists()]:
@@ -57,7 +58,7 @@ class RawFiles:
             return None
         try:
             pictures = self._opened(index, files, paths, np.asarray(places, dtype=np.int64))
-            pictures.bags.instances[:1]  # whether it can be read
+            pictures.bag.instances[:1]  # whether it can be read
             return pictures
         except (MidamError, OSError) as error:
             warnings.warn(f"no pictures of the instances: a file cannot be read ({error})", stacklevel=2)
@@ -71,13 +72,14 @@ class RawFiles:
         """
         if self._cut["way"] == "cells" or self._network is None:
             return None
-        rows: Any = embedded(pictures.bags, self._network, self._cut).instances
-        vectors = self._bags[index]
+        rows: Any = embedded(pictures.bag, self._network, self._cut).instances
+        vectors, size = self._bags[index], math.prod(pictures.bag.instance_shape)
 
         def parts(instance: int, windows: NDArray[np.float64]) -> NDArray[Any] | None:
-            views, vector = covered(pictures, instance, windows), np.asarray(vectors[instance], dtype=np.float32)
-            batches = np.array_split(np.arange(1 + len(windows)), -(-len(windows) * views(0).size // _NUMBERS))
-            made = np.concatenate([rows.vectors_of(np.stack([*map(views, batch)]), instance) for batch in batches])
+            (picture,) = pictures.bag.gather([instance])
+            views, vector = covered(picture, windows), np.asarray(vectors[instance], dtype=np.float32)
+            batches = iter(lambda: [*islice(views, max(1, _NUMBERS // size))], [])
+            made = np.concatenate([rows.vectors_of(np.stack(batch), instance) for batch in batches])
             return made if np.abs(made[0] - vector).max() <= _SAME * max(np.abs(vector).max(), 1e-6) else None
 
         return parts
@@ -102,48 +104,38 @@ class RawFiles:
         return path if self._folder is None else self._folder / path.absolute().relative_to(self._root)
 
     def _opened(self, index: int, files: list[BagFile], paths: list[Path], places: NDArray[np.int64]) -> Pictures:
-        cut, side, boxes = self._cut, self._cut["shape"], None
-        kind = "slices" if "slice_size" in cut else "patches"
+        cut, kind = self._cut, "slices" if "slice_size" in self._cut else "patches"
         options = {name: cut[name] for name in CutSettings.model_fields if cut.get(name) is not None}
-        if kind == "slices" and not cut.get("slice_size"):
-            reading: ImageOptions = RunOptions(**options, matrix=tuple(side[1:]))
-        else:
-            reading = ImageOptions(**options)
+        shape, boxes = cut["shape"], None
         if cut["way"] == "cells":
-            corners = places
-            places, width = _around(places, files, cell=side[-1])
-            reading, side = reading.model_copy(update={"patch_size": width}), [side[0], width, width]
-            boxes = np.concatenate([corners - places, np.full((len(places), 2), cut["shape"][-1])], axis=1)
-        facts = [_facts(file, side, cut["pixels"], kind, places) for file in files]
-        bags = self._bags.subset([index]).replace(
-            instances=FileRows(FileSet(paths, facts, reading, None)),
-            **{"starts": [0], "sizes": [len(places)], "coords": places},
-            **dict.fromkeys(("digests", "instance_labels", "feature_names", "columns")),
+            places, boxes, side = _around(places, files, cell=shape[-1])
+            shape, options["patch_size"] = [shape[0], side, side], side
+        reading = RunOptions(**options, matrix=tuple(shape[1:]))
+        facts = [_facts(file, shape, cut["pixels"], kind, places) for file in files]
+        bag = Bags(
+            FileRows(FileSet(paths, facts, reading, None)),
+            sizes=[len(places)],
+            coords=places,
             sources=[SEPARATOR.join(map(str, paths))],
+            attributes=None if self._bags.attributes is None else self._bags.attributes[index : index + 1],
             cut={name: value for name, value in cut.items() if name not in RECIPE},
         )
-        return Pictures(bags, 0, boxes)
+        return Pictures(bag, boxes)
 
 
-def covered(pictures: Pictures, instance: int, windows: NDArray[np.float64]) -> Callable[[int], NDArray[Any]]:
-    """Return a function from a number to the picture [C, H, W] of an instance: whole (0), or without a window (1, ...).
+def covered(picture: NDArray[Any], windows: NDArray[np.float64]) -> Iterator[NDArray[Any]]:
+    """Yield a picture [C, H, W], and then the same without each window.
 
     The `windows` [w, 2, 2] have their first and last row and column in sides of the picture, from 0 to 1. A window
     shows its background: the picture after a median filter, which keeps large edges and no spot.
     """
-    (picture,) = pictures.bags.gather(pictures.bags.starts[pictures.bag] + np.array([instance]))
+    yield picture
     coarse = median_filter(resized(picture, (len(picture), _COARSE, _COARSE)), size=(1, *_FILTER))
     background = resized(coarse, picture.shape).astype(picture.dtype)
-
-    def view(number: int) -> NDArray[Any]:
-        if number == 0:
-            return picture
-        shown, (low, high) = picture.copy(), np.rint(windows[number - 1] * picture.shape[1:]).astype(int)
-        window = (slice(None), *map(slice, low, high))
+    for low, high in np.rint(windows * picture.shape[1:]).astype(int):
+        shown, window = picture.copy(), (slice(None), *map(slice, low, high))
         shown[window] = background[window]
-        return shown
-
-    return view
+        yield shown
 
 
 def _facts(file: BagFile, shape: list[int], pixels: str, kind: str, places: NDArray[np.int64]) -> FileFacts:
@@ -152,10 +144,13 @@ def _facts(file: BagFile, shape: list[int], pixels: str, kind: str, places: NDAr
     return FileFacts(len(part), tuple(shape), dtype, width, part.dtype, file.attributes, kind, part)
 
 
-def _around(places: NDArray[np.int64], files: list[BagFile], *, cell: int) -> tuple[NDArray[np.int64], int]:
-    """Return the corners of larger squares around cells, inside their images, and the side of these squares."""
+def _around(
+    places: NDArray[np.int64], files: list[BagFile], *, cell: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """Return the corners of larger squares around cells, inside their images, the cells in them, and their side."""
     facts: list[Mapping[str, Any]] = [file.attributes.get("coords", {}) for file in files]
-    sizes = [[int(fact.get("level0_width", 0)), int(fact.get("level0_height", 0))] for fact in facts]
-    width = max(min(_CONTEXT * cell, *(min(size) for size in sizes)), cell)
-    most = np.concatenate([np.tile(size, (len(file.rows), 1)) for size, file in zip(sizes, files)]) - width
-    return np.clip(places - (width - cell) // 2, 0, np.maximum(most, places if width == cell else 0)), width
+    sizes = np.array([[int(fact.get(f"level0_{side}", 0)) for side in ("width", "height")] for fact in facts])
+    sizes = sizes.repeat([len(file.rows) for file in files], axis=0)
+    side = max(min(_CONTEXT * cell, int(sizes.min())), cell)
+    corners = np.clip(places - (side - cell) // 2, 0, np.maximum(sizes - side, places if side == cell else 0))
+    return corners, np.concatenate([places - corners, np.full_like(places, cell)], axis=1), side

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
+from dataclasses import asdict, dataclass
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,22 +15,20 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.digests import bag_digests, facts_of
-from midam.data.sources.file_rows import files_of
 from midam.errors import BagDataError, MidamError, RunExistsError, RunStoppedError, nearest
 from midam.evaluate.predict import predict, prepared
 from midam.explain.calls import bag_facts, explained_columns
-from midam.explain.explanation import Explanation, Features, Origins, explain_bag, known_columns, named
+from midam.explain.explanation import Explanation, Features, Origins, explain_bag
 from midam.explain.geojson import geojson_text, slide_names
-from midam.explain.maps import ImageFolder, map_of, placed_patches
-from midam.explain.page import PAGE, instance_row, instances_csv, page_names, page_texts
+from midam.explain.maps import ImageFolder, maps_of
+from midam.explain.page import instance_row, instances_csv, page_texts
 from midam.explain.patches import warn_of_unknown
-from midam.explain.picture import draw_explanation
+from midam.explain.picture import Pictures, draw_explanation
 from midam.explain.raw import RawFiles
-from midam.explain.words import named_values
 from midam.files import require_plain_folder, sweep, write_json, write_text
 from midam.names import name_of
 from midam.reading import read_text
-from midam.runs.folder import free_folder
+from midam.runs.folder import RunFolder, free_folder
 from midam.runs.instance_files import file_names
 from midam.runs.loaded import LoadedRun
 
@@ -73,7 +71,7 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
     for i, bag in enumerate(bags.ids.tolist()):
         for folder in accumulate(bag.split("/")[:-1], "{}/{}".format):
             folders.setdefault(folder, []).append(i)
-        groups.setdefault(_patient(bags, i), []).append(i)
+        groups.setdefault(str(bag if bags.groups is None else bags.groups[i]), []).append(i)
     positions = {"all": [*range(len(bags))]} | folders | groups | {str(bag): [i] for i, bag in enumerate(bags.ids)}
     names = [name_of(name) for name in names]
     for name in names:
@@ -82,11 +80,6 @@ def find_bags(bags: Bags, names: Sequence[str]) -> list[int]:
             kinds = "bags without groups (see --labels, --groups)" if bags.groups is None else "bags or a group of them"
             raise BagDataError(f"Expected one of {len(bags)} {kinds}, got {name!r} (in {bags.source}); {advice}")
     return list(dict.fromkeys(i for name in names for i in positions[name]))
-
-
-def _patient(bags: Bags, index: int) -> str:
-    """Return the group of a bag; without groups, the bag itself."""
-    return str(bags.ids[index] if bags.groups is None else bags.groups[index])
 
 
 def own_test_bags(run: LoadedRun, bags: Bags) -> list[int]:
@@ -165,27 +158,22 @@ def explain_bags(
     ConfigError
         If `options.label` is not a class of the run.
     RunExistsError
-        If one of the files exists, unless the same call was stopped; nothing is written then.
+        If the folder holds files, unless the same call was stopped; nothing is written then.
     RunStoppedError
         On Ctrl-C or SIGTERM; explain.json and the page hold the finished bags.
     """
-    bags, images = prepared(run.model, bags), images_of(options, bags)
-    raw = RawFiles(bags, None if options.images is None else Path(options.images))
+    bags = prepared(run.model, bags)
     if options.label is not None:
         run.target.column(options.label)
-    slides, stems = slide_names(bags, index), file_names(bags)
-    written = {i: {"picture": f"{stems[i]}.png", "table": f"{stems[i]}.csv"} for i in index}
-    call, names = _call(run, bags, index, options), [name for i in index for name in (*written[i].values(), *slides[i])]
-    pages = {} if bags.groups is None else page_names([_patient(bags, i) for i in index])
-    entries = _known(folder, call, bags, index, [*names, SUMMARY, PAGE, "index.left-out.csv", *pages.values()])
+    slides, stems, call = slide_names(bags, index), file_names(bags), _call(run, bags, index, options)
+    entries, explainer = _finished(folder, call, bags, index), _Explainer(run, bags, folder, options, origins)
     require_plain_folder(folder, writes=True)
     sweep(folder)
     try:
         for at, i in enumerate(index):
             if at >= len(entries):
                 write_json(folder / SUMMARY, _summary(call, entries, finished=False))
-                given: dict[str, Any] = {"options": options, "images": images, "raw": raw, "origins": origins}
-                entries.append(_explain(run, bags, i, folder, files=written[i], slides=slides[i], **given))
+                entries.append(explainer.entry(i, stems[i], slides[i]))
             if on_bag is not None:
                 on_bag(i)
     except KeyboardInterrupt:
@@ -194,7 +182,7 @@ def explain_bags(
     finally:
         # After any stop, the page shows the finished bags.
         left = len(index) - len(entries)
-        for name, text in page_texts(bags.source, entries, folder, pages, left=left).items():
+        for name, text in page_texts(bags.source, entries, folder, left=left).items():
             write_text(folder / name, text)
         write_json(folder / SUMMARY, _summary(call, entries, finished=not left))
     for line in note_lines(entries):
@@ -221,79 +209,63 @@ def note_lines(entries: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _explain(
-    run: LoadedRun,
-    bags: Bags,
-    index: int,
-    folder: Path,
-    *,
-    files: Mapping[str, str],
-    slides: Sequence[str],
-    options: ExplainOptions,
-    images: ImageFolder | None,
-    raw: RawFiles,
-    origins: Origins,
-) -> dict[str, Any]:
-    """Write the files of a bag, those of its slides by the names `slides`; returns its entry in explain.json."""
-    bag, chunk_size, column = bags.subset([index]), run.settings.run.chunk_size, None
-    if run.target.count > 1:
-        scores = predict(run.model, bag, chunk_size=chunk_size)
-        (column,) = explained_columns(run, scores, options.label).tolist()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        pictures = raw.pictures(index)
-        given: dict[str, Any] = {"features": Features.of(run.data, run.model, bags), "top": options.top}
-        given["parts"] = None if pictures is None else raw.parts(pictures, index)
-        explanation = explain_bag(run.model, bags, index, column=column, chunk_size=chunk_size, **given)
-        explanation = replace(explanation, columns=known_columns(bags, index, origins))
-        patches = placed_patches(explanation, bags, images)
-        maps = [map_of(explanation, bags, slide, images) for slide in patches]
-        for slide in patches:
-            warn_of_unknown(slide)
-        shown: dict[str, Any] = {"top": options.top, "pictures": pictures, "drawn": [*filter(None, maps)]}
-        picture = draw_explanation(folder / files["picture"], explanation, bags, **shown)
-    shape = None if pictures is None or not explanation.parts else pictures.bags.instance_shape
-    rows = _instances(explanation, shape)
-    listed = [next(rows) for _ in range(min(options.top, len(explanation)))]
-    polygons, known = list[str](), files_of(bags, index)
-    for slide in (slide for slide in patches if slide.in_pixels):
-        polygons.append(slides[0 if slide.file is None or len(slides) < 2 else known.index(slide.file)])
-        write_text(folder / polygons[-1], geojson_text(explanation, slide))
-    top = [instance_row({}, rank, one) for rank, one in enumerate(listed, start=1)]
-    rest = (instance_row({}, rank, one) for rank, one in enumerate(rows, start=len(top) + 1))
-    write_text(folder / files["table"], instances_csv(top, rest))
-    scores = np.array([explanation.score]) if column is None else scores
-    return {
-        **bag_facts(run, bag, scores, explained_columns(run, scores, options.label))(0),
-        **{"index": index, "score": explanation.score, "label": _label(bag), "content": _content(bags, index)},
-        **{"instances": listed, "picture": picture, "slides": polygons, "files": dict(files)},
-        "notes": list(dict.fromkeys(str(one.message) for one in caught)),
-    }
+class _Explainer:
+    """Writes the files of bags, one after the other."""
 
+    def __init__(self, run: LoadedRun, bags: Bags, folder: Path, options: ExplainOptions, origins: Origins) -> None:
+        self._run, self._bags, self._folder, self._options, self._origins = run, bags, folder, options, origins
+        self._images = images_of(options, bags)
+        self._raw = RawFiles(bags, None if options.images is None else Path(options.images))
+        self._features = Features.of(run.data, run.model, bags)
 
-def _label(bag: Bags) -> str | int | None:
-    """Return the label of a bag; in words if it is more than one class."""
-    if bag.outcome is None:
-        return None if bag.labels is None else int(bag.labels[0])
-    values = {name: values[0] for name, values in bag.outcome.columns().items()}
-    if bag.outcome.target == "multilabel":
-        return ", ".join(name for name, value in zip(bag.outcome.names, values.values()) if value == 1) or "none"
-    return named_values(values).removeprefix("label ")
-
-
-def _instances(explanation: Explanation, shape: tuple[int, ...] | None) -> Iterator[dict[str, Any]]:
-    """Yield the instances by rank; with the `shape` of their pictures, also the peak of their parts in pixels."""
-    relative = explanation.relative_weight
-    for i in explanation.order.tolist():
-        one = named(i, explanation.coords, explanation.columns) | {
-            "contribution": float(explanation.contribution[i]),
-            "score": float(explanation.instances.score[i]),
-            "weight": float(explanation.instances.weight[i]),
-            "relative_weight": float(relative[i]),
-            "features": [feature._asdict() for feature in explanation.features.get(i, ())],
+    def entry(self, index: int, stem: str, slides: Sequence[str]) -> dict[str, Any]:
+        """Write the files of a bag, those of its slides by the names `slides`; return its entry in explain.json."""
+        run, bags, top, chunk_size = self._run, self._bags, self._options.top, self._run.settings.run.chunk_size
+        files = {"picture": f"{stem}.png", "table": f"{stem}.csv"}
+        column = None
+        if run.target.count > 1:
+            scores = predict(run.model, bags.subset([index]), chunk_size=chunk_size)
+            (column,) = explained_columns(run, scores, self._options.label).tolist()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            pictures = self._raw.pictures(index)
+            explanation = explain_bag(
+                run.model,
+                bags,
+                index,
+                column=column,
+                chunk_size=chunk_size,
+                features=self._features,
+                top=top,
+                parts=None if pictures is None else self._raw.parts(pictures, index),
+                origins=self._origins,
+            )
+            maps = maps_of(explanation, bags, self._images)
+            for view in maps:
+                warn_of_unknown(view.patches)
+            path = self._folder / files["picture"]
+            kind = draw_explanation(path, explanation, bags, maps=maps, pictures=pictures, top=top)
+        polygons = {slides[view.patches.number]: view.patches for view in maps if view.patches.in_pixels}
+        for name, patches in polygons.items():
+            write_text(self._folder / name, geojson_text(explanation, patches))
+        rows = _instances(explanation, pictures)
+        listed = [*islice(rows, top)]
+        ranked = (instance_row({}, rank, one) for rank, one in enumerate(chain(listed, rows), start=1))
+        write_text(self._folder / files["table"], instances_csv(ranked, shown=top))
+        return {
+            **bag_facts(run, bags, index, np.array([explanation.score]) if column is None else scores, column or 0),
+            **{"content": _content(bags, index), "instances": listed, "picture": kind},
+            **{"slides": [*polygons], "files": files},
+            "notes": list(dict.fromkeys(str(one.message) for one in caught)),
         }
-        if shape is not None:
-            known = explanation.parts.get(i)
+
+
+def _instances(explanation: Explanation, pictures: Pictures | None) -> Iterator[dict[str, Any]]:
+    """Yield the instances by rank; if their parts are known, with the peaks in pixels of the pictures."""
+    for i in explanation.order.tolist():
+        one = explanation.instance(i)
+        if pictures is not None and explanation.parts:
+            known, shape = explanation.parts.get(i), pictures.bag.instance_shape
             for axis, name in enumerate(("peak_x", "peak_y")):
                 one[name] = None if known is None else round(known.peak[axis] * shape[-1 - axis] - 0.5, 1)
         yield one
@@ -321,16 +293,14 @@ def _stopped(folder: Path, call: dict[str, Any]) -> list[dict[str, Any]] | None:
     return None
 
 
-def _known(
-    folder: Path, call: dict[str, Any], bags: Bags, index: Sequence[int], names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the entries of a stopped call; refuse a folder with files of other calls, or of other instances."""
-    existing = [name for name in names if (folder / name).exists()]
+def _finished(folder: Path, call: dict[str, Any], bags: Bags, index: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the entries of a stopped call; refuse a folder with other files, or with other instances."""
+    existing = [path.name for path in RunFolder(folder).contents()]
     entries = _stopped(folder, call) if existing else []
     if entries is None or any(entry["content"] != _content(bags, i) for entry, i in zip(entries, index)):
-        wanted = "without explanations of these bags, or those of the same instances by the same call that was stopped"
-        files = f"{len(existing)} other files (in {folder}, first {existing[0]})"
-        raise RunExistsError(f"Expected a folder {wanted}, got {files}; choose another folder.")
+        wanted = "an empty folder, or explanations of the same instances by the same call that was stopped"
+        files = f"{len(existing)} other files (in {folder}, first {min(existing)})"
+        raise RunExistsError(f"Expected {wanted}, got {files}; choose another folder.")
     return entries
 
 
