@@ -1,4 +1,4 @@
-"""What makes the runs of tests quick: fewer trees, members, epochs, folds and strengths of a penalty, blank figures.
+"""What makes the runs of tests quick: fewer trees, epochs, folds, resamples and strengths of a penalty, blank figures.
 
 A forest stands beside each run, models of folds score its bags, and a run has ten figures: most of what a small one
 costs. A test of the folds themselves has as many as users within `usual_folds`. A test that looks at a
@@ -20,7 +20,6 @@ from types import ModuleType
 from typing import Any
 
 TREES = 20
-MEMBERS = 2  # scorers of feature vectors that are averaged, where a run names no number
 FOLDS = 2
 RESAMPLES = 100
 HELD_OUT = 10  # bags of each class that a fit changes, to see what their scores do
@@ -42,11 +41,6 @@ _BLANK = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", _HEAD) + _chunk(b"IDAT", _PIXEL)
 
 def _plant_few_trees(fitted: Any) -> None:
     fitted._TREES = TREES
-
-
-def _train_few_members(training: Any) -> None:
-    usual["_MEMBERS_SHALLOW"] = training._MEMBERS_SHALLOW
-    training._MEMBERS_SHALLOW = MEMBERS
 
 
 def _train_few_folds(folds: Any) -> None:
@@ -145,7 +139,6 @@ _CHANGES: dict[str, Callable[[Any], None]] = {
     "midam.methods.baselines": _try_few_strengths,
     "midam.methods.auto.candidates": _draw_few_bags,
     "midam.methods.networks": _train_few_epochs,
-    "midam.settings.training": _train_few_members,
     "midam.runs.folds": _train_few_folds,
     "midam.runs.folder": _ask_versions_once,
     "midam.evaluate.assumption": _draw_few_resamples,

@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-from tests.quick import usual
 
 import midam
 from midam.errors import ConfigError
@@ -52,8 +51,7 @@ def test_flat_names_are_unique_and_lead_to_their_group():
     assert Settings.names("data", "cut")[0] == "bag_column"
 
 
-def test_what_goes_by_the_instances_is_named(monkeypatch):
-    monkeypatch.setattr("midam.settings.training._MEMBERS_SHALLOW", usual["_MEMBERS_SHALLOW"])
+def test_what_goes_by_the_instances_is_named():
     vectors, images, volumes = (Settings().resolve(shape) for shape in [(1024,), (3, 32, 32), (1, 16, 16, 16)])
     assert [found.model.encoder for found in (vectors, images, volumes)] == ["mlp", "resnet20", "resnet20-3d"]
     assert [found.model.clip for found in (vectors, images, volumes)] == [3, 10, 10]
