@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import itertools
 import json
 import os
 import stat
@@ -125,7 +124,11 @@ def plain_fault(values: Any, *, deepest: int = DEEPEST, most: int = MOST_VALUES)
         value, depth = left.pop()
         seen += 1
         if isinstance(value, dict):
-            left += [(part, depth + 1) for part in itertools.chain(value, value.values())]
+            seen += len(value)
+            strange = next((x for x in value if not isinstance(x, str | int | float | None) or "\0" in str(x)), None)
+            if strange is not None:
+                return f"the key {str(strange)[:40]!r}"
+            left += [(part, depth + 1) for part in value.values()]
         elif isinstance(value, list):
             left += [(part, depth + 1) for part in value]
         elif isinstance(value, int):
