@@ -375,7 +375,10 @@ def test_a_run_takes_only_pixels_of_its_type_and_depth(encoder, tmp_path, monkey
     shutil.copy(folder / "i0.png", tmp_path / "dark")
     assert main(["predict", "run", "dark", "--out", "dark.csv"]) == 0
     assert "the brightest pixel has 10 bits, in the training of run 12" in capsys.readouterr().err
-    assert scores("dark.csv") == [row for row in scores("all.csv") if row[0] == "i0"]
+    (alone,), (among,) = scores("dark.csv"), [row for row in scores("all.csv") if row[0] == "i0"]
+    assert alone[0] == among[0]
+    # Some processors round a convolution of one image otherwise than that of twelve.
+    np.testing.assert_allclose(float(alone[1]), float(among[1]), rtol=0, atol=1e-6)
 
 
 def predicted(run, data, out):
