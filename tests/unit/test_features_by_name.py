@@ -27,7 +27,6 @@ from midam.evaluate.pooled import instance_scores
 from midam.explain.explanation import explain_bag
 from midam.runs import evaluate_bags, load_run, predict_run, write_instance_scores
 from midam.runs.typical import ordinary_values, warn_of_units
-from midam.sklearn.trained import _joined
 from midam.train.trainer import Trainer
 from studies.sets.npz import write_npz
 
@@ -428,13 +427,6 @@ def test_few_instances_in_other_units_need_several_features(trained, tmp_path):
         warn_of_units(many, known, run="run")
     with pytest.warns(UserWarning, match="values of area, depth, länge are far"):
         predict_run(run, read_bags(shifted(tmp_path, lambda x: x * 1e4, rows=slice(4))))
-
-
-def test_the_extent_of_several_calls_holds_all_their_bags():
-    extents = [[0.0], [1.0], [2.0], [3.0]], [[-1.0], [1.5], [1.8], [4.0]]
-    one, two = ({"splits": {}, "contents": {}, "groups": {}, "data": {"extent": extent}} for extent in extents)
-    assert _joined({}, two)["data"]["extent"] == extents[1]
-    assert _joined(one, two)["data"]["extent"] == [[-1.0], [1.0], [2.0], [4.0]]
 
 
 def test_times_of_one_bag_are_not_too_narrow():
