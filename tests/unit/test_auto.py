@@ -39,10 +39,10 @@ from midam.methods.auto.search import (
     SETTLED,
     areas_of,
     best_epochs,
+    block_trials,
     fit_line,
     fit_mixture,
     mix,
-    pair_trials,
     prior_weights,
     search,
 )
@@ -232,13 +232,16 @@ def test_the_mixture_of_a_fold_is_that_of_a_search_without_the_fold():
     bags = make_bags()
     names = VECTORS[1:3]
     tried = [make_candidate(name, bags.instance_shape) for name in names]
-    numbers = np.arange(len(bags)) // 2 % 4
-    trials = fold_trials(numbers, seed=0)
+    trials = fold_trials(np.arange(len(bags)) // 2 % 5, seed=0)
     found = search(tried, bags, seed=0, trials=trials)
     for fold, trial in enumerate(trials):
-        inner = [
-            Trial(np.setdiff1d(trial.train, other.score), other.score, 0) for other in trials if other is not trial
-        ]
+        blocks = [block for block in ((0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 0), (4, 0, 1)) if fold in block]
+        kept: dict[int, np.ndarray] = {}
+        for block in blocks:
+            held = np.concatenate([trials[each].score for each in block])
+            for other in (each for each in block if each != fold):
+                kept.setdefault(other, np.setdiff1d(np.arange(len(bags)), held))
+        inner = [Trial(train, trials[other].score, 0) for other, train in kept.items()]
         rows = [
             {
                 "method": one.name,
@@ -255,16 +258,27 @@ def test_the_mixture_of_a_fold_is_that_of_a_search_without_the_fold():
         np.testing.assert_allclose(own, alone.mixture.scores(kept), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("folds", "partners"), [(2, 0), (3, 2), (5, 4), (9, 4)])
-def test_each_fold_has_at_most_four_partners_that_leave_bags_of_both_classes(folds, partners):
+@pytest.mark.parametrize(("folds", "trainings", "partners"), [(2, 0, 0), (3, 3, 2), (4, 6, 3), (5, 5, 4), (9, 9, 4)])
+def test_each_fold_shares_a_block_with_four_others_at_most(folds, trainings, partners):
     bags = make_bags()
     trials = fold_trials(np.arange(len(bags)) // 2 % folds, seed=0)
-    pairs = pair_trials(bags, trials)
-    assert [sum(fold in pair[:2] for pair in pairs) for fold in range(folds)] == [partners] * folds
-    for first, second, trial in pairs:
-        held = np.concatenate([trials[first].score, trials[second].score])
+    blocks = block_trials(bags, trials)
+    assert len(blocks) == trainings
+    for fold in range(folds):
+        near = {other % folds for other in range(fold - 2, fold + 3)} - {fold} if partners else set()
+        assert len(near) == partners
+        assert near <= {other for block, _ in blocks if fold in block for other in block}
+    for block, trial in blocks:
+        held = np.concatenate([trials[fold].score for fold in block])
         assert trial.score.tolist() == held.tolist()
         assert sorted([*trial.train, *held]) == list(range(len(bags)))
+
+
+def test_a_block_whose_other_folds_have_one_class_is_left_out():
+    bags = make_bags(20)
+    numbers = np.where(bags.labels == 1, np.arange(20) // 2 % 3, np.arange(20) // 2 % 5)  # folds 3 and 4 are negative
+    blocks = block_trials(bags, fold_trials(numbers, seed=0))
+    assert [block for block, _ in blocks] == [(1, 2, 3), (2, 3, 4), (3, 4, 0), (4, 0, 1)]
 
 
 def test_two_folds_are_mixed_by_the_prior():

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
@@ -120,7 +120,7 @@ SETTLED = "not tried: nothing is left to gain"
 BEHIND = "stopped: behind {} after {} of {} folds (p < {})"
 _FAR_BEHIND = 0.01  # p-value
 _PERFECT = 0.998
-_NEIGHBORS = 2  # folds before and after a fold, in a ring, by which it is paired
+_BLOCK = 3  # folds of a block
 
 
 @dataclass(frozen=True)
@@ -212,15 +212,14 @@ def search(
         Called with the name of each candidate that begins, its number from 0, and the number of candidates.
     trials : sequence of Trial, optional
         Folds of a cross-validation, each with the bags to train on and to score. Epochs, weights and lines for a fold
-        then come from trainings that have seen none of its bags, see `pair_trials`. Default: the inner folds of these
+        then come from trainings that have seen none of its bags, see `block_trials`. Default: the inner folds of these
         bags, where the other folds choose the epochs and weights for a fold.
     prepare : callable, optional
         As in `Candidate.held_out`.
     """
-    pairs = [] if trials is None else pair_trials(bags, trials)
-    nested = trials is not None
+    blocks = None if trials is None else block_trials(bags, trials)
     trials = inner_trials(bags, np.arange(len(bags)), seed=seed) if trials is None else trials
-    every = [*trials, *(pair.trial for pair in pairs)]
+    every = [*trials, *(block.trial for block in blocks or ())]
     if not trials:
         names = [candidate.name for candidate in candidates]
         mixture = Mixture(prior_weights(names), [Line()] * len(names))
@@ -238,39 +237,38 @@ def search(
             name = {"method": candidate.name, "of": candidate.digest(bags, seed=seed)}
             (row,) = store.find([name])
             if row is None:
-                best = None if nested or not done else done[int(np.argmax(areas))]
+                best = None if blocks is not None or not done else done[int(np.argmax(areas))]
                 row = {**name, **_try_candidate(candidate, bags, every, prepare=prepare, best=best)}
                 store.add([row])
             elif journal is not None:
                 _check_row(row, every, journal)
             rows.append(row)
-    return mix(bags, trials, rows, pairs=pairs if nested else None)
+    return mix(bags, trials, rows, blocks=blocks)
 
 
-class Pair(NamedTuple):
-    """Two folds, and the training without both of them that scores the bags of `first`, then those of `second`."""
+class Block(NamedTuple):
+    """Some folds, and the training without any of them that scores their bags, one fold after the other."""
 
-    first: int
-    second: int
+    folds: tuple[int, ...]
     trial: Trial
 
 
-def pair_trials(bags: Bags, trials: Sequence[Trial]) -> list[Pair]:
-    """Return the pairs of folds whose other folds can be trained on: all pairs of up to five folds.
+def block_trials(bags: Bags, trials: Sequence[Trial]) -> list[Block]:
+    """Return blocks of folds: each three that follow each other in a ring, or each two of fewer than five folds.
 
-    Of more folds, each has four partners, its neighbors in a ring. One training serves two choices: for the first fold
-    it scores the second, and for the second the first.
+    One training serves the choice for each fold of a block: it scores the others, and has seen none of them. So up to
+    four neighbors choose for a fold. A block whose other folds cannot be trained on is left out.
     """
-    count, pairs = len(trials), list[Pair]()
-    for first, second in combinations(range(count), 2):
-        ahead = second - first
-        if min(ahead, count - ahead) > _NEIGHBORS:
-            continue
-        kept = np.setdiff1d(trials[first].train, trials[second].score)
+    count, blocks = len(trials), list[Block]()
+    of_blocks: Iterable[tuple[int, ...]] = combinations(range(count), 2)
+    if count >= _BLOCK + 2:
+        of_blocks = (tuple((first + ahead) % count for ahead in range(_BLOCK)) for first in range(count))
+    for folds in of_blocks:
+        held = np.concatenate([trials[fold].score for fold in folds])
+        kept = np.setdiff1d(trials[folds[0]].train, held)
         if len(kept) and len(np.unique(bags.require_labels()[kept])) == 2:
-            held = np.concatenate([trials[first].score, trials[second].score])
-            pairs.append(Pair(first, second, Trial(kept, held, trials[first].seed)))
-    return pairs
+            blocks.append(Block(folds, Trial(kept, held, trials[folds[0]].seed)))
+    return blocks
 
 
 def _try_candidate(
@@ -370,16 +368,16 @@ def mix(
     rows: Sequence[Row],
     *,
     prior: Mapping[str, float] = PRIOR,
-    pairs: Sequence[Pair] | None = None,
+    blocks: Sequence[Block] | None = None,
 ) -> SearchResult:
     """Mix the candidates that were tried to the end.
 
-    A row holds `method`, `seconds`, `note`, `after` and `scores`: [A, n] of the n bags that each trial, then each pair
+    A row holds `method`, `seconds`, `note`, `after` and `scores`: [A, n] of the n bags that each trial, then each block
     scores, after each of the A numbers of epochs in `after`, or None. `prior` are the prior weights of methods.
 
-    With `pairs`, the mixture of a fold is chosen by trainings that have not seen it, as in a nested cross-validation;
-    without a partner it has the prior weights. Else the other folds choose epochs and weights, with the lines of all
-    folds. The models of other folds have seen its bags, so that the AUROC is then a little too high.
+    With `blocks`, the mixture of a fold is chosen by trainings that have not seen it, as in a nested cross-validation;
+    without a block it has the prior weights. Else the other folds choose epochs and weights, with the lines of all
+    folds. The models of other folds have seen its bags, so that the AUROC is then too high.
     """
     whole = [number for number, row in enumerate(rows) if row["scores"] is not None]
     if not whole:
@@ -392,7 +390,7 @@ def mix(
     final = held.choice(every)
     crossed = []
     for fold in every.tolist():
-        choosing, by = (held, every[every != fold]) if pairs is None else held.partners(fold, pairs)
+        choosing, by = (held, every[every != fold]) if blocks is None else held.without(fold, blocks)
         choice = choosing.choice(by)
         lines = choosing.lines(choice)
         crossed.append(held.scores(choice, lines, fold))
@@ -429,7 +427,7 @@ class _Choice(NamedTuple):
 class _HeldOut:
     """The held-out bags of all folds, and the candidates' logits [A, N] for them.
 
-    `scores` holds those of the trials, then those of pairs.
+    `scores` holds those of the trials, then those of blocks.
     """
 
     def __init__(self, bags: Bags, trials: Sequence[Trial], scores: Sequence[Sequence[Any]], prior: Numbers) -> None:
@@ -462,18 +460,19 @@ class _HeldOut:
         inside = self.fold == fold
         return Mixture(choice.weights, lines).scores([x[[at]][:, inside] for x, at in zip(self.logits, choice.epochs)])
 
-    def partners(self, fold: int, pairs: Sequence[Pair]) -> "tuple[_HeldOut, NDArray[np.int64]]":
-        """Return the held-out bags of the partners of a fold, by trainings without the fold, and their numbers."""
-        inner, at = list[Trial](), list[tuple[int, slice]]()
-        for number, pair in enumerate(pairs, start=len(self._trials)):
-            if fold in pair[:2]:
-                judged = self._trials[pair.second if fold == pair.first else pair.first].score
-                inner.append(Trial(pair.trial.train, judged, pair.trial.seed))
-                at.append((number, slice(-len(judged), None) if fold == pair.first else slice(len(judged))))
+    def without(self, fold: int, blocks: Sequence[Block]) -> "tuple[_HeldOut, NDArray[np.int64]]":
+        """Return the held-out bags of the other folds of its blocks, by trainings without a fold, and their numbers."""
+        inner, at = dict[int, Trial](), dict[int, tuple[int, slice]]()
+        for number, block in enumerate(blocks, start=len(self._trials)):
+            ends = np.cumsum([len(self._trials[other].score) for other in block.folds]).tolist()
+            for other, low, high in zip(block.folds, [0, *ends], ends):
+                if fold in block.folds and other != fold and other not in inner:
+                    inner[other] = Trial(block.trial.train, self._trials[other].score, block.trial.seed)
+                    at[other] = number, slice(low, high)
         if not inner:
             return self, np.arange(0)
-        scores = [[np.asarray(parts[number])[:, part] for number, part in at] for parts in self._scores]
-        return _HeldOut(self._bags, inner, scores, self._prior), np.arange(len(inner))
+        scores = [[np.asarray(parts[number])[:, part] for number, part in at.values()] for parts in self._scores]
+        return _HeldOut(self._bags, list(inner.values()), scores, self._prior), np.arange(len(inner))
 
     def lines(self, choice: _Choice) -> list[Line]:
         """Return the line of each candidate after these epochs, fitted on all folds; equal ones if no fold chose."""
