@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_247,
+    lines=28_279,
     files=224,
     function=60,
     circles=0,
@@ -106,15 +106,15 @@ PARTS = {
     "cli": 1462,
     "compare": 1134,
     "data": 6510,
-    "evaluate": 1883,
+    "evaluate": 1911,
     "explain": 1597,
     "export": 458,
     "functional": 467,
     "imaging": 1998,
     "methods": 1562,
-    "nn": 1892,
+    "nn": 1893,
     "report": 2081,
-    "runs": 2141,
+    "runs": 2144,
     "settings": 543,
     "sklearn": 925,
     "targets": 848,

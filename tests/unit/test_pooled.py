@@ -86,3 +86,32 @@ def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(monkeypatch):
     monkeypatch.setattr(pooled, "allocate", full)
     with pytest.raises(OSError, match="No space left"):
         PooledBags(make_scorers("attention"), make_bags())
+
+
+def test_a_column_of_encoded_bags_is_that_of_bags_encoded_for_it():
+    model, bags = make_scorers("attention", 2, columns=3), make_bags()
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.add_(torch.linspace(-0.4, 0.4, weights.numel()).view(weights.shape))
+    first = PooledBags(model, bags, column=0, chunk_size=3)
+    composed, kept = [[1, 0], [2]], np.arange(bags.num_instances) % 2 == 0
+    for column in (1, 2):
+        alone = PooledBags(model, bags, column=column, chunk_size=3)
+        assert (alone.scores() != first.scores()).all()
+        for one, other in ((first, alone), (first.keep(kept), alone.keep(kept))):
+            np.testing.assert_array_equal(one.of_column(column).contributions(), other.contributions())
+        np.testing.assert_array_equal(
+            first.compose(composed).of_column(column).scores(), alone.compose(composed).scores()
+        )
+
+
+def test_chunks_of_instances_join_to_all_and_leave_the_grad_mode_alone():
+    model, bags = make_scorers("attention", 2), make_bags()
+    pooled = PooledBags(model, bags, chunk_size=3)
+    chunks = pooled.instance_chunks()
+    _, head = next(chunks)
+    assert torch.is_grad_enabled()
+    assert len(head.score) == 3
+    whole = PooledBags(model, bags, chunk_size=1000).instances()
+    np.testing.assert_allclose(pooled.instances().weight, whole.weight, rtol=1e-6)
+    np.testing.assert_allclose(pooled.instances().members[1].score, whole.members[1].score, rtol=1e-6)

@@ -16,7 +16,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
@@ -31,12 +31,13 @@ from midam.data.batch import WholeBatch
 from midam.evaluate.predict import covariates_of, cpu_threads, evaluation, instances_of_each, prepared, reader_of
 from midam.files import allocate
 from midam.functional.logmean import HEAVY, BagStatistic, identity, without
-from midam.nn.pooling import MAXIMUM, Pooling
+from midam.nn.pooling import MAXIMUM, ColumnPooling, Pooling
 from midam.nn.scorer import BagEnsemble, BagOutput, BagScorer, column_of, scorers_of, weights_of
 from midam.settings import usual_chunk
 
 Scores = NDArray[np.float64]
 Pairs = tuple[Tensor, Tensor]  # logits z [m] and values v [m, V] of instances
+Weigh = Callable[[slice], Tensor]  # of positions: their shares in the weights of their bags
 MOST_NUMBERS = 2**22  # of the pairs of all scorers that are kept at a time
 _LARGE = 8 * MOST_NUMBERS  # of the pairs of all scorers that are kept in files
 
@@ -72,6 +73,13 @@ class InstanceScores:
     attention: NDArray[np.float32]
     weight: NDArray[np.float32]
     members: tuple["InstanceScores", ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence["InstanceScores"]) -> "InstanceScores":
+        """Return the scores and weights of the instances of all parts, in order."""
+        score, attention, weight = (np.concatenate(x) for x in zip(*((x.score, x.attention, x.weight) for x in parts)))
+        members = tuple(cls.joined(of_member) for of_member in zip(*(x.members for x in parts)))
+        return cls(score, attention, weight, members)
 
 
 @dataclass(frozen=True)
@@ -160,13 +168,13 @@ class PooledBags:
         self.sizes = torch.from_numpy(bags.sizes)
         self.segment = torch.repeat_interleave(torch.arange(len(bags)), self.sizes)
         covariates = covariates_of(model, bags) if covariates is None else covariates
-        terms = [scorer.covariates for scorer in scorers_of(model)]
-        self._model, self.weights = column_of(model, column), weights_of(model)
-        scorers = scorers_of(self._model)
+        scorers, self.weights = scorers_of(model), weights_of(model)
+        column_of(model, column)  # refuses an unknown one
         batch = WholeBatch.unlabeled(reader, torch.arange(len(bags)))
         self._pairs: list[Pairs] = []
         self._on_disk = False
         with evaluation(model), closing(batch.read(self.chunk_size)) as chunks:
+            terms = [scorer.covariates for scorer in scorers]
             shifts = [None if term is None else term(covariates).double().cpu() for term in terms]
             low, count = 0, len(self.segment)
             for _, _, x in chunks:
@@ -179,16 +187,32 @@ class PooledBags:
                     for rows, values in zip(kept, pair):
                         rows[low : low + len(x)] = values
                 low += len(x)
-        shifts = [x if x is None or column is None or x.ndim == 1 else x[:, column] for x in shifts]
-        poolings = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in scorers)
+        self._model, self._shifts = model, shifts
+        self._set_column(column)
+
+    def _set_column(self, column: int | None) -> None:
+        self._column, self._scorers = column, scorers_of(column_of(self._model, column))
+        shifts = (x if x is None or column is None or x.ndim == 1 else x[:, column] for x in self._shifts)
+        poolings = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self._scorers)
         self.members = [*map(Member, poolings, shifts)]
+
+    def of_column(self, column: int) -> Self:
+        """Return the same bags as another score column of the model pools them; nothing is encoded again."""
+        other = copy.copy(self)
+        other._set_column(column)
+        return other
 
     def blocks(self, member: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Yield, in order, the positions of some instances and their pairs by a scorer, in float64."""
-        z, v = self._pairs[member]
-        count = max(1, MOST_NUMBERS // (1 + v.shape[1]))
-        for low in range(0, max(len(z), 1), count):
-            yield slice(low, low + count), z[low : low + count].double(), v[low : low + count].double()
+        count = max(1, MOST_NUMBERS // (1 + self.members[member].pooling.value_size))
+        for low in range(0, max(len(self.segment), 1), count):
+            part = slice(low, low + count)
+            yield part, *self._of(member, part)
+
+    def _of(self, member: int, part: slice) -> Pairs:
+        (z, v), pooling = self._pairs[member], self.members[member].pooling
+        z, v = pooling.own(z[part], v[part]) if isinstance(pooling, ColumnPooling) else (z[part], v[part])
+        return z.double(), v.double()
 
     def keep(self, kept: NDArray[np.bool_]) -> Self:
         """Return the same bags with the instances that the mask `kept` [m] selects; a bag may become empty."""
@@ -219,20 +243,33 @@ class PooledBags:
     def member_predictions(self) -> list[Tensor]:
         """Return `predicted` by each scorer, [M] tensors [K]."""
         outputs = []
-        for at, (one, scorer) in enumerate(zip(self.members, scorers_of(self._model))):
+        for at, (one, scorer) in enumerate(zip(self.members, self._scorers)):
             like = next(self._model.parameters()).new_zeros((), dtype=self._pairs[at][0].dtype)
             n, level, r = (x.to(like) for x in self._statistic(at))
             shift = None if one.shift is None else one.shift.to(like)
             outputs.append(BagOutput(level, r, n, scorer.pooling, shift).score.double().cpu())
         return outputs
 
-    @_without_graph()
     def instances(self) -> InstanceScores:
         """Return scores and weights of all instances, bag after bag."""
-        wholes = [self._statistic(at) for at in range(len(self.members))]
-        scores = self._member_alone()
-        logits = [torch.cat([z for _, z, _ in self.blocks(at)]) for at in range(len(self.members))]
-        weights = [self._weights(at, whole) for at, whole in enumerate(wholes)]
+        return InstanceScores.joined([scores for _, scores in self.instance_chunks()])
+
+    def instance_chunks(self) -> Iterator[tuple[slice, InstanceScores]]:
+        """Yield `instances` a chunk at a time, in order, with their positions; at least one chunk."""
+        with _without_graph():
+            wholes = [self._statistic(at) for at in range(len(self.members))]
+            weighing = [self._weighing(at, whole) for at, whole in enumerate(wholes)]
+        for low in range(0, max(len(self.segment), 1), self.chunk_size):
+            part = slice(low, min(low + self.chunk_size, len(self.segment)))
+            with _without_graph():
+                scores = self._instances(part, wholes, weighing)
+            yield part, scores
+
+    def _instances(self, part: slice, wholes: Sequence[BagStatistic], weighing: Sequence[Weigh]) -> InstanceScores:
+        pairs, segment = [self._of(at, part) for at in range(len(self.members))], self.segment[part]
+        scores = [one.score(one.singles(*pair), segment) for one, pair in zip(self.members, pairs)]
+        logits = [z for z, _ in pairs]
+        weights = [weigh(part) for weigh in weighing]
         members = tuple(_rounded(*arrays) for arrays in zip(scores, logits, weights))
         if len(members) == 1:
             return members[0]
@@ -240,7 +277,7 @@ class PooledBags:
         if all(one.pooling.statistic is not MAXIMUM for one in self.members):
             # The logit of the mean weight: in log space, because a weight too small for a float still has a logit.
             # With the shift, equal members keep their logits.
-            sums = [(whole.l + torch.log(whole.n))[self.segment] for whole in wholes]
+            sums = [(whole.l + torch.log(whole.n))[segment] for whole in wholes]
             shares = np.full(len(members), 1 / len(members)) if self.weights is None else self.weights.numpy()
             apart = np.stack([(z - total).numpy() for z, total in zip(logits, sums)])
             attention = self._mean(sums) + scipy.special.logsumexp(apart, axis=0, b=shares[:, None])
@@ -272,7 +309,7 @@ class PooledBags:
         Each of the bags at the positions `bag` (int64 [T]) gets one of the instances x [T, ...], which are encoded
         here.
         """
-        scorers, place, scores = scorers_of(self._model), torch.from_numpy(bag), []
+        scorers, place, scores = self._scorers, torch.from_numpy(bag), []
         with evaluation(self._model):
             chunks = torch.split(x.to(next(self._model.parameters()).device), self.chunk_size)
             encoded = zip(*[[*instances_of_each(scorers, chunk)] for chunk in chunks])
@@ -307,15 +344,21 @@ class PooledBags:
         return functools.reduce(self.members[at].pooling.statistic.merge, self._parts(at, kept))
 
     def _weights(self, at: int, whole: BagStatistic) -> Tensor:
-        """Return the share of each instance [m] in the weight of its bag; of a maximum, the first one has all."""
+        """Return the share of each instance [m] in the weight of its bag."""
+        weigh = self._weighing(at, whole)
+        return torch.cat([weigh(part) for part, _, _ in self.blocks(at)])
+
+    def _weighing(self, at: int, whole: BagStatistic) -> Weigh:
+        """Return what gives the share of some instances in the weight of their bag; of a maximum, the first has all."""
         if self.members[at].pooling.statistic is not MAXIMUM:
             level = whole.l + torch.log(whole.n)
-            return torch.cat([torch.exp(z - level[self.segment[part]]) for part, z, _ in self.blocks(at)])
-        attains = torch.cat([z == whole.l[self.segment[part]] for part, z, _ in self.blocks(at)])
-        places = torch.arange(len(attains))
+            return lambda part: torch.exp(self._of(at, part)[0] - level[self.segment[part]])
+        places = torch.arange(len(self.segment))
         first = torch.full((len(self.sizes),), len(places))
-        first = first.scatter_reduce(0, self.segment, torch.where(attains, places, len(places)), "amin")
-        return (first[self.segment] == places).double()
+        for part, z, _ in self.blocks(at):
+            attains = z == whole.l[self.segment[part]]
+            first.scatter_reduce_(0, self.segment[part], torch.where(attains, places[part], len(places)), "amin")
+        return lambda part: (first[self.segment[part]] == places[part]).double()
 
     def _contributions(self, at: int, among: Tensor) -> Tensor:
         """Return the contributions [m] by one scorer; without a closed form, NaN for instances not `among`."""
@@ -359,21 +402,16 @@ class PooledBags:
         sizes = torch.tensor([sum(len(ranges[bag]) for bag in bags) for bags in parts])
         other = self._of_rows(rows, torch.repeat_interleave(torch.arange(len(parts)), sizes), sizes)
         first = torch.tensor([bags[0] for bags in parts])
-        shifted = ((one, one.shift) for one in self.members)
-        other.members = [one if shift is None else replace(one, shift=shift[first]) for one, shift in shifted]
+        other._shifts = [x if x is None else x[first] for x in self._shifts]
+        other._set_column(self._column)
         return other
 
     @_without_graph()
     def alone(self) -> Scores:
         """Return the score of a bag with each instance alone, [m]."""
-        return self._mean(self._member_alone())
-
-    def _member_alone(self) -> list[Tensor]:
-        alone = []
-        for at, one in enumerate(self.members):
-            blocks = [one.score(one.singles(z, v), self.segment[part]) for part, z, v in self.blocks(at)]
-            alone.append(torch.cat(blocks))
-        return alone
+        every = ((one, self.blocks(at)) for at, one in enumerate(self.members))
+        singles = ([one.score(one.singles(z, v), self.segment[at]) for at, z, v in blocks] for one, blocks in every)
+        return self._mean([torch.cat(blocks) for blocks in singles])
 
     def _empty(self, like: Tensor, count: int) -> Tensor:
         """Return `count` rows to fill, in memory or, if those of all scorers are large, in a temporary file."""

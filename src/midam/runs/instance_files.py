@@ -1,4 +1,4 @@
-"""Write scores and weights of all instances, one HDF5 file a bag; evaluate them by known labels."""
+"""Write scores and weights of all instances, one HDF5 file a bag, a chunk at a time; evaluate them by known labels."""
 
 import hashlib
 from collections import Counter
@@ -50,8 +50,7 @@ def write_instance_scores(
     are `bag`, `bag_score`, `member_scores` [M], `member_weights` [M] if members are weighted, `pooling` and `members`.
 
     For a model with C > 1 score columns, the columns are the last axis: `attention_scores`, `score` and `weight`
-    [n, C], `members/...` [n, M, C], `bag_score` [C], `member_scores` [M, C]; the attribute `columns` names them. The
-    bag is encoded once for each.
+    [n, C], `members/...` [n, M, C], `bag_score` [C], `member_scores` [M, C]; the attribute `columns` names them.
 
     Parameters
     ----------
@@ -120,30 +119,36 @@ def write_bag(
     known |= {} if coords is None else {"coords": np.asarray(coords)}
     numbers = 4 * len(_NUMBERS) * (members + (members > 1)) * columns_of(model) * int(bags.sizes[index])
     with _new_file(h5py, path, space=_HEAD + numbers + sum(column.nbytes for column in known.values())) as file:
-        of_columns, by_column = list[InstanceScores](), list[NDArray[np.float64]]()
-        options: dict[str, Any] = {"chunk_size": chunk_size, "covariates": covariates}
-        for column in range(columns_of(model)):
-            pooled = PooledBags(model, bags.subset([index]), column=column, **options)
-            of_columns.append(pooled.instances())
-            by_column.append(np.concatenate([x.numpy() for x in pooled.member_predictions()]))
-        for name, array in (_datasets(of_columns) | known).items():
+        for name, array in known.items():
             kind = h5py.string_dtype("utf-8", array.itemsize) if array.dtype.kind == "S" else array.dtype
-            packed = {"compression": "gzip", "compression_opts": 1} if name in known else {}
-            file.create_dataset(name, data=array.astype(kind), **packed)
-        scores = np.stack(by_column, axis=-1)  # [M, C]
+            file.create_dataset(name, data=array.astype(kind), compression="gzip", compression_opts=1)
+        first = PooledBags(model, bags.subset([index]), column=0, chunk_size=chunk_size, covariates=covariates)
+        by_column = [first, *(first.of_column(column) for column in range(1, columns_of(model)))]
+        _write_numbers(file, by_column, int(bags.sizes[index]))
+        scores = np.stack([np.concatenate(x.member_predictions()) for x in by_column], axis=-1)  # [M, C]
         score = np.average(scores, axis=0, weights=weights)
         about: dict[str, Any] = {
             "bag": str(bags.ids[index]),
             "bag_score": _narrow(score),
             "member_scores": _narrow(scores),
         }
-        about |= {"pooling": pooled.pooling, "members": members}
+        about |= {"pooling": first.pooling, "members": members}
         about |= {"columns": list(columns)} if len(by_column) > 1 else {}
         about |= {} if weights is None else {"member_weights": weights.numpy()}
         file.attrs.update(about)
         if note is not None:
             note(_narrow(score[None]))
     return _narrow(score)
+
+
+def _write_numbers(file: Any, by_column: Sequence[PooledBags], size: int) -> None:
+    """Write the numbers of the instances of a bag, a chunk at a time; several columns are the last axis."""
+    for rows in zip(*(pooled.instance_chunks() for pooled in by_column)):
+        part, chunk = rows[0][0], [scores for _, scores in rows]
+        for name, array in _datasets(chunk).items():
+            if name not in file:
+                file.create_dataset(name, (size, *array.shape[1:]), array.dtype)
+            file[name][part] = array
 
 
 def _datasets(of_columns: Sequence[InstanceScores]) -> dict[str, NDArray[Any]]:

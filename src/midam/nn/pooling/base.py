@@ -422,7 +422,10 @@ class ColumnPooling(WrappedPooling):
 
     def forward(self, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits z [M] and values v [M, V] of encodings e [M, D]."""
-        z, v = self.inner(e)
+        return self.own(*self.inner(e))
+
+    def own(self, z: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits [M] and values [M, V] of this column among those of all, [M, C] and [M, C, V]."""
         return (z, v) if self.inner.branches == 1 else (z[:, self.column], v[:, self.column])
 
     def score(self, l: Tensor, r: Tensor, n: Tensor) -> Tensor:  # noqa: E741
