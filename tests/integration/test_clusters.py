@@ -116,7 +116,9 @@ def alone(tmp_path_factory):
         patch.syspath_prepend(str(root))
         assert main([*command(data, root / "out"), "--jobs", "1"]) == 0
     mark.unlink()
-    return root, data, mark, results(root / "out")
+    yield root, data, mark, results(root / "out")
+    BASELINES.remove("deadly")  # workers of other tests would load it too
+    del sys.modules["deadly"]
 
 
 def command(data, out):
