@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_279,
+    lines=28_283,
     files=224,
     function=60,
     circles=0,
@@ -107,7 +107,7 @@ PARTS = {
     "compare": 1134,
     "data": 6510,
     "evaluate": 1911,
-    "explain": 1597,
+    "explain": 1601,
     "export": 458,
     "functional": 467,
     "imaging": 1998,

@@ -16,6 +16,7 @@ from tests.integration.commands import PATIENCE, table
 
 import midam
 from midam.cli import main
+from midam.registry import BASELINES
 
 # Kills the process that computes it, once, by a mark on the disk.
 DEADLY = """

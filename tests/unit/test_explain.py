@@ -20,7 +20,7 @@ from midam.evaluate import pooled
 from midam.evaluate.pooled import instance_scores
 from midam.evaluate.predict import predict
 from midam.explain import explain_bag
-from midam.explain.explanation import Features
+from midam.explain.explanation import Features, PartMap
 from midam.explain.geojson import geojson_text
 from midam.explain.maps import (
     MAX_SIDE,
@@ -381,6 +381,25 @@ def test_scans_of_one_bag_are_told_apart_by_their_files(tmp_path):
     assert [bar.get_x() for bar in chart.patches] == [at - 0.5 for at in range(18)]
     parted = [line.get_xdata()[0] for line in chart.lines if list(line.get_ydata()) == [0, 1]]
     assert parted == [4.5, 13.5]
+
+
+def test_two_x_rays_are_drawn_once_with_their_names_apart(tmp_path, monkeypatch):
+    facts = [{"instance_number": i + 1, "slice_file": f"S059_left_{i}.dcm", "laterality": "L"} for i in range(2)]
+    bags = make_bags((1, 8, 8), np.array([2]), coords=np.arange(2)[:, None])
+    found = explain_bag(make_scorers("attention", shape=(1, 8, 8), encoder="mlp"), bags, 0)
+    columns = {name: [one[name] for one in facts] for name in facts[0]}
+    found = replace(found, columns=columns, parts={int(found.order[0]): PartMap(np.ones((8, 8)), (0.5, 0.5))})
+    drawn = []
+    monkeypatch.setattr("midam.explain.picture.save_figure", lambda figure, _: drawn.append(figure))
+    assert draw_explanation(tmp_path / "p.png", found, bags) == "strip"
+    (figure,) = drawn
+    figure.draw_without_rendering()
+    titles = [axes.title for axes in figure.axes if "rank" in axes.get_title()]
+    assert sorted(title.get_text().split("\n")[2] for title in titles) == [one["slice_file"] for one in facts]
+    left, right = sorted((title.get_window_extent() for title in titles), key=lambda box: box.x0)
+    assert left.x1 < right.x0
+    chart = figure.axes[-1]
+    assert [label.get_text().split(",")[0] for label in chart.get_yticklabels()] == [f"#{i}" for i in found.order]
 
 
 def strip_of(tmp_path, **said):

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
@@ -129,11 +130,13 @@ def draw_explanation(
         instances, across = tiled(explanation, top, sliced=sliced), ACROSS[sliced]
         tiles = partial(draw_tiles, explanation=explanation, pictures=pictures, top=top, sliced=sliced)
         height = (_CAPTION + 8 / across * _TILE) * math.ceil(len(instances) / across) + 0.4
-        blocks.append((height, partial(tiles, instances=instances)))
+        if not explanation.parts or len(instances) > LARGE:
+            blocks.append((height, partial(tiles, instances=instances)))
         if explanation.parts:
             blocks.append((_PARTS, partial(tiles, instances=explanation.order[:LARGE], parts=True)))
     if (sliced or not given) and len(explanation) > 1:
-        begins = [file.rows.start for file in files_of(bags, explanation.index)] if sliced else None
+        many = sliced and len(explanation) > top  # a few have their names
+        begins = [file.rows.start for file in files_of(bags, explanation.index)] if many else None
         blocks.append((_CHART, partial(draw_chart, explanation=explanation, top=top, begins=begins)))
     heights = [_HEADING, *(height for height, _ in blocks)]
     figure = new_figure((WIDTH, sum(heights)))
@@ -166,6 +169,7 @@ def draw_chart(part: SubFigure, explanation: Explanation, *, top: int, begins: S
         for begin in begins[1:]:
             axes.axvline(begin - 0.5, color=GRAY, linewidth=1.2)
         axes.axhline(0, color=GRAY, linewidth=1)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         title = f"What each instance adds to the score of the bag, in their order: {MEANING}"
     axes.set_title(title, loc="left", fontsize=10)
 
@@ -202,8 +206,8 @@ def draw_tiles(
     ranks = {int(i): rank for rank, i in enumerate(explanation.order[:top], start=1)}
     scans, across = pictures.scans(instances), LARGE if parts else ACROSS[sliced]
     panels = part.subplots(2 if parts else math.ceil(len(instances) / across), across, squeeze=False)
-    note = _OF_PARTS if parts else _note(scans) if sliced else ""
-    part.suptitle(note, fontsize=8.5, color="#404040", x=0.012, ha="left")
+    notes = [_note(scans)] * sliced + [_OF_PARTS] * parts
+    part.suptitle("\n".join(notes), fontsize=8.5, color="#404040", x=0.012, ha="left")
     for axes in panels.flat:
         axes.set_axis_off()
     for at, (axes, i, scan) in enumerate(zip(panels.flat, instances.tolist(), scans)):
@@ -248,6 +252,6 @@ def _caption(explanation: Explanation, i: int, ranks: dict[int, int], *, sliced:
     one = explanation.instance(i)
     lines = [shortened(one["columns"]["file"], 22) if explanation.several_files else ""]
     lines.append(instance_name(i, one["place"] if sliced else ()) + (f", rank {ranks[i]}" if i in ranks else ""))
-    lines += [slice_text(one["columns"]), f"adds {signed(one['contribution'], '+.2g')}"]
+    lines += [*slice_text(one["columns"]).split(", "), f"adds {signed(one['contribution'], '+.2g')}"]
     lines += [f"weight {one['relative_weight']:.3g}\N{MULTIPLICATION SIGN}"] if explanation.weighted else []
     return "\n".join(filter(None, [*lines, f"score {one['score']:.3f}"]))
