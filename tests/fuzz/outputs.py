@@ -54,13 +54,20 @@ def _words(path: Path) -> bytes:
     return re.sub(rb"data:[^\"']*|[0-9.]+", b"#", path.read_bytes())
 
 
+def _record(path: Path) -> bytes:
+    """What a comparison was called with, without the digests of its tables, which hold the times of the trials."""
+    record = yaml.safe_load(path.read_text())
+    record.pop("files", None)
+    return json.dumps(record, sort_keys=True).encode()
+
+
 _COMPARED: dict[str, Callable[[Path], bytes]] = {
     "trials.csv": _trials,
     "trials.jsonl": _trials,
     "summary.csv": _trials,
     "summary.md": lambda path: b"",  # the table of summary.csv
     "report.html": _words,
-    "config.yaml": lambda path: json.dumps(yaml.safe_load(path.read_text()), sort_keys=True).encode(),
+    "config.yaml": _record,
 }
 
 
