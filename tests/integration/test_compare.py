@@ -1,5 +1,6 @@
 """`midam compare`: stopped and killed runs, bad input, and the same result from processes and threads."""
 
+import re
 import signal
 
 import numpy as np
@@ -83,6 +84,8 @@ def test_out_of_fold_scores_are_kept(tmp_path):
         assert part["group"].tolist() == bags.groups[test].tolist()
         area = pd.read_csv(out / "trials.csv").query(f"method == {method!r} and fold == {number}")["auroc"].item()
         assert roc_auc_score(part["label"], part["score"]) == pytest.approx(area)
+    page = re.sub(r"<[^>]+>|\s+", " ", (out / "report.html").read_text("utf-8"))
+    assert re.search(r"Settings that differ from the defaults .* groups +patient +null .* All \d+ settings", page)
 
 
 @pytest.mark.parametrize("backend", [pytest.param("loky", marks=pytest.mark.long), "threading"])

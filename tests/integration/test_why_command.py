@@ -97,6 +97,13 @@ def test_the_list_says_which_bags_the_run_knows(made, tmp_path, capsys):
     assert f"Bags of the run: {counts}. The model has learned from train bags" in page
 
 
+def test_an_explanation_has_the_label_in_the_words_of_the_data(made, tmp_path, capsys):
+    folder, _ = made
+    words = ["explain", str(folder / "run"), str(folder / "old.csv"), "--out", str(tmp_path / "x")]
+    assert main(["--json", *words, "--bags", "m1", "m2"]) == 0
+    assert [bag["label"] for bag in json.loads(capsys.readouterr().out)["bags"]] == ["broken", "ok"]
+
+
 def test_all_bags_of_a_slice_beside_a_named_file_as_json(made, tmp_path, capsys):
     folder, _ = made
     out = tmp_path / "s.csv"

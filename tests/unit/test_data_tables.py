@@ -560,6 +560,13 @@ def test_the_lines_of_instances_count_quoted_line_breaks(start, end, tmp_path):
     assert [lines[line][-1] for line in rows["a"]["line"][1:] + rows["b"]["line"][1:]] == ["2", "4"]
 
 
+def test_the_lines_of_instances_repeat_no_warning_of_the_bags(tmp_path):
+    (tmp_path / "t.csv").write_text("bag,label,code,x\n" + "a,1,0117,1\nb,0,117,2\n" * 3)
+    with pytest.warns(UserWarning, match="may be codes"):
+        read_bags(tmp_path / "t.csv")
+    assert rows_of(str(tmp_path / "t.csv"), ["a"], DataSettings()) == {"a": {"line": [2, 4, 6]}}
+
+
 @pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n", "# one\n# two\n"])
 @pytest.mark.parametrize("field", ["two\nlines", "x" * 200_000 + "\n"], ids=["short", "beyond the limit of csv"])
 def test_messages_about_rows_count_quoted_line_breaks(start, field, tmp_path):

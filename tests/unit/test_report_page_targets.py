@@ -151,6 +151,12 @@ def test_the_page_of_a_cross_validated_run_has_the_numbers_of_its_summary(target
     assert f"cross-validated in {summary['folds']} folds" in text
     assert "compares bags of all folds" in text
     assert "bags of one fold" not in text
+    run, other = tmp_path / target, write_npz(tmp_path / "other.npz", target, count=40, seed=5)
+    trained = load_run(run)
+    bags = read_for(trained, str(other))
+    bags = bags.replace(ids=[f"new {number}" for number in range(40)], groups=[f"q{number}" for number in range(40)])
+    path = write_evaluation_report(run, bags, evaluate_bags(trained, bags), data=str(other))
+    assert "validation bags" not in " ".join(Reader(path).text)  # the run has none
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -17,7 +17,7 @@ from midam.reading import read_text
 from midam.report.page.comparison import MethodsStudy, comparison_page
 from midam.report.pseudonyms import Pseudonyms
 from midam.report.words import value_text
-from midam.settings import Settings
+from midam.settings import DataSettings, Settings
 from midam.targets import Target
 
 
@@ -48,7 +48,8 @@ def write_comparison_report(folder: Path, *, out: Path | None = None, key: Pseud
     changed = [
         (name, value_text(value), value_text(defaults[name]))
         for name, value in settings.items()
-        if defaults.get(name) not in (value, None, "auto")  # None and auto depend on the shape of the instances
+        # None and auto of others than of the data depend on the shape of the instances.
+        if defaults.get(name) not in ((value,) if name in DataSettings.model_fields else (value, None, "auto"))
     ]
     study = MethodsStudy(
         data=Path(record["data"]).name,

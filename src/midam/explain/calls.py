@@ -205,10 +205,10 @@ def bag_facts(run: LoadedRun, bags: Bags, index: int, score: NDArray[np.float64]
     }
 
 
-def _label(bag: Bags) -> str | int | None:
-    """Return the label of a bag; in words if it is more than one class."""
+def _label(bag: Bags) -> str | float | None:
+    """Return the label of a bag, in words where it has some."""
     if bag.outcome is None:
-        return None if bag.labels is None else int(bag.labels[0])
+        return None if bag.labels is None else (bag.classes or (0, 1))[int(bag.labels[0])]
     values = {name: values[0] for name, values in bag.outcome.columns().items()}
     if bag.outcome.target == "multilabel":
         return ", ".join(name for name, value in zip(bag.outcome.names, values.values()) if value == 1) or "none"

@@ -124,16 +124,13 @@ def instance_words(entry: Mapping[str, Any]) -> str:
     texts = []
     if entry["hit_rate"] is not None:
         value, (low, high), chance = entry["hit_rate"], entry["hit_rate_ci95"], entry["chance"]["hit_rate"]
-        where = f"{entry['hit_rate_bags']} positive bags"
-        texts.append(f"the top instance is positive in {value:.1%} of {where}")
+        texts.append(f"the top instance is positive in {value:.1%} of {entry['hit_rate_bags']} positive bags")
         texts[-1] += f" (95% CI {low:.1%} to {high:.1%}; chance {chance:.1%})"
     if entry["auroc_in_bag"] is not None:
         texts.append(
             "AUROC in a bag {:.3f} (95% CI {:.3f} to {:.3f})".format(entry["auroc_in_bag"], *entry["auroc_in_bag_ci95"])
         )
-    if not texts:
-        texts.append("no bag holds both labels")
-    return f"labeled instances: {', '.join(texts)}"
+    return f"labeled instances: {', '.join(texts) or 'no bag holds both labels'}"
 
 
 def instances_of(entries: Mapping[str, Any], part: str) -> tuple[str, Mapping[str, Any]] | None:

@@ -353,15 +353,15 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
     """Return where instances of bags are in their table, by bag: the true "line" (or "row") of each, and its "time".
 
     The time is the text of the first column that holds dates, None where it is missing; without such a column, there is
-    none. The result is empty for data other than tables of instances.
+    none. The result is empty for data other than tables of instances. What to warn of was said when the bags were read.
     """
-    bag = settings.bag_column
-    request = Request(source, bag_column=bag, sheet=settings.sheet, reader=settings.reader)
+    request = Request(source, bag_column=settings.bag_column, sheet=settings.sheet, reader=settings.reader)
     if not isinstance(bag_reader(request), TableReader):
         return {}
-    table = _open_table(request)
-    table.name_values([bag], [])
-    table.find_bags(bag)
+    with warnings.catch_warnings(action="ignore"):
+        table = _open_table(request)
+        table.name_values([request.bag_column], [])
+        table.find_bags(request.bag_column)
     times, rows_by_bag = _times(table.frame), dict[str, dict[str, list[Any]]]()
     order, ends = np.argsort(table.codes, kind="stable"), np.cumsum(np.bincount(table.codes, minlength=len(table.ids)))
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():

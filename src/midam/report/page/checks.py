@@ -69,9 +69,7 @@ def _calibration(study: Study) -> list[Any]:
     bins = calibrate.reliability_bins(labels, p, groups=groups)
     curve = plot_scores.plot_reliability(bins, across, up, line)
     figure = Figure(curve, "Reliability.", f"{plural(len(bins), 'bin')} of equal numbers of bags.")
-    kind = "validation" if study.thresholds is None else study.thresholds.kind
-    on = f"the {kind} bags" if tested.folds is None else "the other folds"
-    note = f"Probabilities were fitted on {on}, and apply where each label is as frequent as there."
+    note = f"Probabilities were fitted on {study.fitted_on}, and apply where each label is as frequent as there."
     return [Pair([figure, Table(caption, heads, rows, sorts=bool(heads))]), Note(note)]
 
 

@@ -107,7 +107,7 @@ def tables(study: Study) -> list[Any]:
                 numbers = {"bags": ".0f", "events": ".0f", "median_time": ".4g"}
                 shown = [Number(row[key], form, f"risk_groups.{at}.{key}") for key, form in numbers.items()]
                 rows.append([target.predicted_names[row["group"]], *shown])
-            caption = "Risk groups, cut at the terciles of the validation bags; no median if most have no event"
+            caption = f"Risk groups, cut at the terciles of {study.fitted_on}; no median if most have no event"
             return [Table(caption, ["risk", "bags", "events", "median time"], rows)]
         case Ordinal() | Survival():
             return [UNDECIDED]

@@ -159,6 +159,12 @@ class Study:
         return int(self.about.get("folds", 0)) if self.part == "out_of_fold" else 0
 
     @property
+    def fitted_on(self) -> str:
+        """The bags on which predictions were fitted, in words."""
+        kind = self.thresholds.kind if self.thresholds else "out-of-fold" if self.about.get("folds") else "validation"
+        return f"the {kind} bags" if self.tested.folds is None else "the other folds"
+
+    @property
     def threshold(self) -> float | None:
         """Operating point of a run of two classes, chosen on validation bags."""
         at = self.summary.get("at_threshold")
