@@ -146,6 +146,7 @@ def test_a_mark_of_no_data_is_refused_with_its_place(tmp_path: Path, form: str, 
         scores_of(read(tmp_path, form, dtype, bags))
     assert "b03" in str(caught.value)
     assert (ROWS[form] + ", column b" if form in ROWS else "instance 2, column 1") in str(caught.value)
+    assert "impute" not in str(caught.value)  # which fills gaps alone
 
 
 @pytest.mark.parametrize("value", [1.7e18, 9e18, -1e19])

@@ -404,9 +404,9 @@ def refuse_not_finite(
     if not good.all():
         row, column = np.argwhere(~good)[0].tolist()
         got, at = flat[row, column], index.start + row if isinstance(index, slice) else int(index[row])
+        filled = f"train with {given(impute='median')}, of a table or npz file" if np.isnan(got) else "correct it"
+        advice = (advice or f"drop it, or {filled}") if rows.dtype.kind == "f" else "convert the features to float64"
         place = f"instance {at}, column {column} (in {where})"
-        advice = advice or f"drop it, or train with {given(impute='median')}, of a table or npz file"
-        advice = advice if rows.dtype.kind == "f" else "convert the features to float64"
         raise BagDataError(f"Expected {wanted(got)}, got {got} at {place}; {advice}.")
 
 
