@@ -91,7 +91,7 @@ def test_groups_that_cross_splits():
 
 
 def test_missing_and_rare_classes():
-    assert warned(make(labels=[0] * 80), "no bags of positive")
+    assert warned(make(labels=[0] * 80), "no bags of class positive")
     assert warned(make(labels=[1] * 5 + [0] * 75), "few bags of a class: positive (5)")
     assert not warned(make(labels=None), "few")
 

@@ -81,11 +81,11 @@ def test_numbers_and_times_are_told_by_range_and_median():
     [
         (
             TargetLabels.of("multiclass", [0] * 30 + [1] * 5, names=["a", "b", "c"]),
-            ["no bags of c, or no others: nothing can be trained", "few bags of a class: b (5)"],
+            ["no bags of class c: nothing can be trained", "few bags of a class: b (5)"],
         ),
         (
             TargetLabels.of("multilabel", [[1, 0], [1, 1]] * 20, names=["p", "q"]),
-            ["no bags of p, or no others: nothing can be trained"],
+            ["no bags with or without p: nothing can be trained"],
         ),
         (
             TargetLabels.of(

@@ -750,6 +750,8 @@ def test_text_of_amounts_asks_for_plain_numbers(values):
 def test_codes_with_a_few_words_and_numbers_that_are_text_get_their_advice():
     with pytest.raises(BagDataError, match=r"got 'V45' .*; name it with `categories=\['icd'\]`"):
         bags_of(table(icd=np.resize(["0117", "117", "V45"], 120)))
+    with pytest.raises(BagDataError, match=r"got '0117' .*; name it with `categories=\['icd'\]`"):
+        bags_of(table(icd=np.resize(["0117", "117", "250"], 120)))
     with pytest.raises(BagDataError, match=r"write plain numbers, .*, and not as text"):
         bags_of(table(fee=np.resize(["1.5", "2", "3"], 120)))
 

@@ -162,7 +162,8 @@ def _label_warnings(bags: Bags) -> Iterator[str]:
         none = [str(name) for name, count in zip(names, counts) if count == 0]
         few = [f"{name} ({count})" for name, count in zip(names, counts) if 0 < count < FEW_BAGS]
         if none:
-            yield f"no bags of {listed(none)}, or no others: nothing can be trained or tested of it"
+            kind = "with or without" if isinstance(target, Multilabel) else "of class"
+            yield f"no bags {kind} {listed(none)}: nothing can be trained or tested of it"
         if few:
             yield f"few bags of a class: {listed(few)}; intervals will be wide"
     elif len(np.unique(values)) == 1:

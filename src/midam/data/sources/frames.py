@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data import covariates as forms
-from midam.data.covariates import Column, number_of
+from midam.data.covariates import Column, example_of_codes, number_of
 from midam.data.sources import table_columns as tables
 from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, Request
@@ -413,9 +413,9 @@ def _kind(
 
 
 def _holds_amounts(values: "pd.Series[Any]") -> bool:
-    """Return whether most texts of a column are amounts such as 5%, $5.00 and 1,000."""
-    words = values.dropna().astype(str).str.strip().str.upper().unique().tolist()
-    return 2 * sum(_AMOUNT.fullmatch(word) is not None for word in words) > len(words)
+    """Return whether most texts of a column are amounts such as 5%, $5.00 and 1,000, and none codes such as 0117."""
+    words = values.dropna().astype(str).str.strip().str.upper().tolist()
+    return not example_of_codes(words) and 2 * sum(bool(_AMOUNT.fullmatch(w)) for w in {*words}) > len({*words})
 
 
 def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:
