@@ -451,7 +451,7 @@ class Bags:
         """Return labels 0 or 1, int64 [N]; refuse bags without labels or with another target."""
         if self.outcome is not None:
             got = f"the target {self.outcome.target!r} (in {self.source})"
-            raise BagDataError(f"Expected labels of two classes, got {got}; name a positive value.")
+            raise BagDataError(f"Expected labels of two classes, got {got}; name a positive value, or another method.")
         if self.labels is None:
             raise BagDataError(f"Expected labeled bags, got bags without labels (in {self.source}); add the labels.")
         return self.labels
