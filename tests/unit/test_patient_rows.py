@@ -95,9 +95,11 @@ def test_patients_that_are_missing_or_contradict_themselves_are_named(tmp_path, 
     pd.concat([endpoints(), endpoints().assign(mut=0)]).to_csv(tmp_path / "t.csv", index=False)
     with (
         pytest.warns(Note, match="a row of the table"),
-        pytest.raises(BagDataError, match=r"one mut in a file, got .*s2"),
+        pytest.raises(BagDataError, match=r"one mut in a file, got .*s2") as caught,
     ):
         read_bags(store, labels=tmp_path / "t.csv", label_column="mut")
+    numbers = str(caught.value).partition("such lines: ")[2].partition(" and ")[0].split(", ")
+    assert len(numbers) == len(set(numbers)) > 1, "a row counts once, however many bags the patient has"
 
 
 def tcga(folder, names):

@@ -163,7 +163,7 @@ def test_the_outcome_follows_the_bags_and_counts_in_their_fingerprint():
     assert bags.subset([2, 0]).outcome.values[:, 0].tolist() == [2, 0]
     other = bags.replace(outcome=TargetLabels.of("ordinal", [0, 2, 1], names=["a", "b", "c"]))
     assert len({bags.fingerprint(), other.fingerprint(), bags.replace(outcome=None).fingerprint()}) == 3
-    with pytest.raises(BagDataError, match="labels of two classes, got the target 'ordinal' .*, or another method"):
+    with pytest.raises(BagDataError, match=r"labels of two classes, got the target 'ordinal' .*, or another method"):
         bags.require_labels()
     with pytest.raises(BagDataError, match="labels or an outcome, got both"):
         bags.replace(labels=[0, 1, 1])

@@ -440,8 +440,8 @@ class Table:
         rows = np.flatnonzero(wrong).tolist()
         if rows:
             value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
-            numbers = [self.number(row) for row in rows]
+            numbers = list(dict.fromkeys(map(self.number, rows)))  # a row of a patient stands for each of its files
             bag = f", {self._owner} {self.ids[code]}" if (code := self.codes[rows[0]]) >= 0 else ""
-            all_rows = f"; {len(rows)} such {self.unit}s: {listed(numbers, most=10)}" if len(rows) > 1 else ""
+            all_rows = f"; {len(numbers)} such {self.unit}s: {listed(numbers, most=10)}" if len(numbers) > 1 else ""
             place = f"in {self.where}, {self.unit} {numbers[0]}, column {column}{bag}{all_rows}"
             faults.messages.append(f"Expected {expected}, got {value} ({place}); {advice}.")
