@@ -138,8 +138,8 @@ def _is_formula(text: str) -> bool:
 
 
 def nearby(path: Path, *, otherwise: str = "check the path.") -> str:
-    """Return advice on a missing path: names in its folder that look like it, else `otherwise`."""
-    names = [] if path.exists() else sorted(_listed(path.parent)[:_MOST])
+    """Return advice on a missing path: names in its folder that look like it and are not hidden, else `otherwise`."""
+    names = [] if path.exists() else [name for name in sorted(_listed(path.parent)[:_MOST]) if name[0] != "."]
     return nearest(path.name, names, count=3, otherwise=otherwise)
 
 

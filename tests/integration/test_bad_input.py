@@ -245,13 +245,14 @@ def test_a_path_that_is_not_there_is_met_with_what_is_like_it(words, name, tmp_p
     monkeypatch.chdir(tmp_path)
     for folder in ("images", "data", "runs/binary"):
         (tmp_path / folder).mkdir(parents=True)
-    for file in ("images/a.npy", "data/bags.npy", "data/bags.csv", "data/config.yaml"):
+    for file in ("images/a.npy", "data/bags.npy", "data/bags.csv", "data/config.yaml", "data/.bgs.csv"):
         (tmp_path / file).touch()
     np.save(tmp_path / "images/a.npy", np.zeros((2, 3)))
     assert main(words.split()) == 2
     found = re.search(r"did you mean (.*)\?", capsys.readouterr().err)
     assert found is not None
     assert repr(name) in found[1]
+    assert "'." not in found[1], "a hidden file, such as of a stopped import, is none to name"
 
 
 def test_several_faults_print_as_a_list(here, capsys):
