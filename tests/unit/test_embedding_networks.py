@@ -37,7 +37,7 @@ def test_networks_side_by_side_score_as_the_models_that_they_fill():
     side = _Side.of(scorers, attends)
     x = torch.from_numpy(np.asarray(bags.instances)).float()
     bag = torch.from_numpy(np.repeat(np.arange(len(bags)), bags.sizes))
-    logits = side.logits(x.expand(3, -1, -1), bag, len(bags))
+    logits = side.logits(x.expand(3, -1, -1), bag.expand(3, -1), len(bags))
     side.fill(scorers)
     for own, scorer in zip(logits, scorers):
         np.testing.assert_allclose(torch.sigmoid(own).detach(), predict(BagEnsemble([scorer]), bags), atol=1e-6)
@@ -59,7 +59,7 @@ def test_labels_and_instances_of_held_out_bags_change_no_network():
 
 
 def test_trials_that_are_trained_in_turn_are_those_that_are_trained_at_a_time(monkeypatch):
-    bags = make_bags()
+    bags = make_bags(300, most=40)
     together = list(EmbeddingNetworks().held_out(bags, halves(bags)))
     monkeypatch.setattr(networks, "_AT_A_TIME", 1)
     for one, other in zip(together, EmbeddingNetworks().held_out(bags, halves(bags)), strict=True):
@@ -87,11 +87,11 @@ def test_a_bag_of_weight_near_zero_teaches_nothing():
 def test_a_step_draws_up_to_16_instances_of_each_of_its_bags_evenly(most):
     bags, random = make_bags(most=most), np.random.default_rng(0)
     seen = np.zeros(bags.num_instances, dtype=int)
-    for some in [next(iter(_batches(len(bags), random))) for _ in range(200)]:
-        at, bag = _draw(bags, some, random)
+    for some in [next(_batches(np.arange(len(bags)), len(bags), random)) for _ in range(200)]:
+        at, bag = (each.numpy() for each in _draw(bags, some, random))
         assert most > 16 or len(np.unique(at)) == len(at)
         owner = np.searchsorted(np.cumsum(bags.sizes), at, side="right")
-        assert owner.tolist() == some[bag.numpy()].tolist()
+        assert owner.tolist() == some[bag].tolist()
         assert np.bincount(bag, minlength=len(some)).tolist() == np.minimum(bags.sizes[some], 16).tolist()
         np.add.at(seen, at, 1)
     expected = 200 * np.repeat(np.minimum(bags.sizes, 16) / bags.sizes, bags.sizes)
@@ -99,11 +99,21 @@ def test_a_step_draws_up_to_16_instances_of_each_of_its_bags_evenly(most):
 
 
 def test_each_epoch_visits_each_bag_once_in_steps_of_at_most_128_bags():
-    steps = list(_batches(300, np.random.default_rng(0)))
+    steps = list(_batches(np.arange(300), 300, np.random.default_rng(0)))
     assert len(steps) == 3 * networks._EPOCHS
     assert sorted(np.concatenate(steps[:3]).tolist()) == list(range(300))
     assert max(map(len, steps)) <= 128
-    assert sum(map(len, _batches(24_000, np.random.default_rng(0)))) == 24_000
+    assert sum(map(len, _batches(np.arange(24_000), 24_000, np.random.default_rng(0)))) == 24_000
+
+
+def test_networks_of_fewer_bags_take_the_steps_of_those_beside_them():
+    bags = make_bags(140)
+    every, few = Trial(np.arange(140), np.arange(0), 0), Trial(np.arange(30), np.arange(30, 140), 0)
+    alone, beside = networks._train_side(bags, [few], 2)[0], networks._train_side(bags, [every, few], 2)[1]
+    steps = [len(list(_batches(np.arange(30), most, np.random.default_rng(0)))) for most in (30, 140)]
+    assert steps == [networks._EPOCHS, 2 * networks._EPOCHS]
+    scores = [predict(BagEnsemble(scorers), bags.subset(few.score)) for scorers in (alone, beside)]
+    assert all(np.isfinite(each).all() and auroc(bags.labels[few.score], each) > 0.8 for each in scores)
 
 
 def test_pixels_are_refused():

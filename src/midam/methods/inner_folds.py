@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from midam.train.side import Trial
 
 MANY, _FEW_FOLDS = 500, 3  # for more bags, only three inner folds are used
+MOST_NUMBERS = 2**26  # in the instances of trials that are trained side by side
 Positions = NDArray[np.int64]
 
 

@@ -4,18 +4,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, gelu
+from torch.nn.utils.rnn import pad_sequence
 
 from midam.data.bags import Bags
-from midam.data.batch import instance_tensor
+from midam.data.batch import InstanceReader
 from midam.errors import ConfigError
 from midam.evaluate.predict import predict
+from midam.methods.inner_folds import MOST_NUMBERS, Positions
 from midam.methods.method import ModelBaseline, Scores
 from midam.nn.encoders import MLP
 from midam.nn.pooling import EmbeddingAttentionPooling
@@ -89,18 +91,22 @@ class _Side:
         return cls(stacked, torch.tensor(attends)[:, None])
 
     def logits(self, x: Tensor, bag: Tensor, count: int) -> Tensor:
-        """Return the logits [Q, count] of bags, from instances x [Q, m, D], of which `bag` [m] is the bag's number."""
+        """Return the logits [Q, count] of bags, from instances x [Q, m, D], of which `bag` [Q, m] is the bag's number.
+
+        Instances with the number `count` are left out.
+        """
         e, layer = x, partial(linear_side, self.stacked)
         for at in range(len(_WIDTHS)):
             e = gelu(layer(f"encoder.layers.{2 * at}", e))
         z = layer("pooling.attention", torch.tanh(layer("pooling.hidden", e))).squeeze(-1)
         z = torch.where(self.attends, z, 0.0)
-        index = bag.expand(len(z), -1)
-        top = z.new_full((len(z), count), -torch.inf).scatter_reduce(1, index, z.detach(), "amax")
-        weight = torch.exp(z - top.gather(1, index)).unsqueeze(-1)
-        mean = z.new_zeros(len(z), count, e.shape[-1]).index_add(1, bag, weight * e)
-        mean = mean / z.new_zeros(len(z), count, 1).index_add(1, bag, weight)
-        return layer("pooling.head", mean).squeeze(-1)
+        top = z.new_full((len(z), count + 1), -torch.inf).scatter_reduce(1, bag, z.detach(), "amax")
+        weight = torch.exp(z - top.gather(1, bag)).unsqueeze(-1)
+        weighted, place = torch.cat([weight * e, weight], dim=2), bag + (count + 1) * torch.arange(len(bag))[:, None]
+        sums = z.new_zeros(len(z) * (count + 1), weighted.shape[-1])
+        sums = sums.index_add(0, place.flatten(), weighted.flatten(0, 1)).view(len(z), count + 1, -1)[:, :count]
+        # A bag's largest weight is 1; places without a bag have the sum 0.
+        return layer("pooling.head", sums[..., :-1] / sums[..., -1:].clamp(min=1.0)).squeeze(-1)
 
     @torch.no_grad()
     def fill(self, networks: Sequence[BagScorer]) -> None:
@@ -123,12 +129,14 @@ def _trained(bags: Bags, trials: Sequence[Trial], members: int) -> Iterator[list
         )
     rows = min(_BATCH, len(bags)) * min(_DRAWN, int(bags.sizes.max()))
     together = max(1, _AT_A_TIME // (rows * _WIDTHS[0] * members))
-    for low in range(0, len(trials), together):
-        yield from _train_side(bags, trials[low : low + together], members)
+    for _, some in groupby(trials, key=lambda trial: round(math.log2(len(trial.train)))):  # of about one size
+        part = list(some)
+        for low in range(0, len(part), together):
+            yield from _train_side(bags, part[low : low + together], members)
 
 
 def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[BagScorer]]:
-    """Train the networks of some trials side by side."""
+    """Train the networks of some trials side by side, each on the bags of its trial."""
     networks: list[list[BagScorer]] = []
     for trial in trials:
         members_of = []
@@ -141,41 +149,35 @@ def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[
     every = [network for group in networks for network in group]
     side = _Side.of(every, [member % 2 == 1 for _ in trials for member in range(members)])
     optimizer = make_optimizer("adam", [{"params": list(side.stacked.values())}], lr=_RATE, momentum=0.0)
-    labels, shares = torch.from_numpy(bags.require_labels()).float(), _shares(bags, trials)
-    random = np.random.default_rng(trials[0].seed)
-    for some in _batches(len(bags), random):
-        at, bag = _draw(bags, some, random)
-        raw = instance_tensor(bags.gather(at))
-        x = torch.stack([group[0].standardized(raw) for group in networks]).flatten(2)
-        logits = side.logits(x.repeat_interleave(members, dim=0), bag, len(some))
-        share = shares[:, some].repeat_interleave(members, dim=0)
-        losses = binary_cross_entropy_with_logits(logits, labels[some].expand_as(logits), reduction="none")
-        loss = ((losses * share).sum(dim=1) / share.sum(dim=1).clamp(min=1e-12)).sum()
+    weights = np.ones(len(bags)) if bags.weights is None else bags.weights
+    # With a 0 at the end, for what is padded.
+    labels, shares = (torch.from_numpy(np.append(x, 0)).float() for x in (bags.require_labels(), weights))
+    once = len(trials) * bags.num_instances * math.prod(bags.instance_shape) <= MOST_NUMBERS
+    readers = [InstanceReader(bags, resident=once, transform=group[0].standardized) for group in networks]
+    randoms, most = [np.random.default_rng(trial.seed) for trial in trials], max(len(trial.train) for trial in trials)
+    for batches in zip(*(_batches(trial.train, most, random) for trial, random in zip(trials, randoms))):
+        draws = [_draw(bags, some, random) for some, random in zip(batches, randoms)]
+        x = pad_sequence([reader.rows(at) for reader, (at, _) in zip(readers, draws)], batch_first=True).flatten(2)
+        count = max(map(len, batches))  # the place of what is padded
+        bag = pad_sequence([bag for _, bag in draws], batch_first=True, padding_value=count)
+        numbers = pad_sequence(list(map(torch.from_numpy, batches)), batch_first=True, padding_value=-1)
+        x, bag, numbers = (each.repeat_interleave(members, dim=0) for each in (x, bag, numbers))
+        losses = binary_cross_entropy_with_logits(side.logits(x, bag, count), labels[numbers], reduction="none")
+        loss = ((losses * shares[numbers]).sum(dim=1) / shares[numbers].sum(dim=1).clamp(min=1e-12)).sum()
         torch.autograd.backward(loss)  # which lays a gradient out as its parameter is, as fused steps take for granted
         optimizer.step()
-        for values in side.stacked.values():
-            values.grad = None
+        optimizer.zero_grad()
     side.fill(every)
     return networks
 
 
-def _shares(bags: Bags, trials: Sequence[Trial]) -> Tensor:
-    """Return the weight [T, N] of each bag in each trial: 0 where it is held out."""
-    shares = torch.zeros(len(trials), len(bags))
-    weights = torch.ones(len(bags)) if bags.weights is None else torch.from_numpy(bags.weights).float()
-    for row, trial in zip(shares, trials):
-        row[trial.train] = weights[trial.train]
-    return shares
+def _batches(part: Positions, most: int, random: np.random.Generator) -> Iterator[Positions]:
+    """Yield the bags of each step, in a new order in each epoch; `most` is the size of the largest such part."""
+    for _ in range(min(_EPOCHS, max(1, round(_MOST_DRAWS / most)))):
+        yield from np.array_split(random.permutation(part), math.ceil(most / _BATCH))
 
 
-def _batches(count: int, random: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the bags of each step, in a new order in each epoch."""
-    parts = math.ceil(count / _BATCH)
-    for _ in range(min(_EPOCHS, max(1, round(_MOST_DRAWS / count)))):
-        yield from np.array_split(random.permutation(count), parts)
-
-
-def _draw(bags: Bags, some: NDArray[np.int64], random: np.random.Generator) -> tuple[NDArray[np.int64], Tensor]:
+def _draw(bags: Bags, some: Positions, random: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Draw instances of some bags: all of a bag up to 16, else one of each of 16 parts; and the bag's place in `some`.
 
     The places of instances in `bags` are [m].
@@ -184,7 +186,7 @@ def _draw(bags: Bags, some: NDArray[np.int64], random: np.random.Generator) -> t
     drawn = np.minimum(sizes, _DRAWN)
     bag = np.repeat(np.arange(len(some)), drawn)
     ends = np.cumsum(drawn)
-    part = np.arange(ends[-1]) - np.repeat(ends - drawn, drawn)
+    part = np.arange(drawn.sum()) - np.repeat(ends - drawn, drawn)
     offset = np.floor((part + random.random(len(part))) * (sizes / drawn)[bag]).astype(np.int64)
     at = np.where(sizes[bag] > _DRAWN, np.minimum(offset, sizes[bag] - 1), part)
-    return bags.starts[some][bag] + at, torch.from_numpy(bag)
+    return torch.from_numpy(bags.starts[some][bag] + at), torch.from_numpy(bag)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from midam._version import __version__
 from midam.data.bags import Bags
-from midam.methods.inner_folds import MANY
+from midam.methods.inner_folds import MANY, MOST_NUMBERS
 from midam.methods.method import Folds, ModelBaseline
 from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
 from midam.nn.scorer import BagScorer, scorers_of
@@ -33,7 +33,6 @@ PRIOR = {
 }
 _SLOW_TREES = 10_000  # for more bags, trees are slower than networks, whose draws are limited
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
-_MOST_NUMBERS = 2**26  # in the instances of trials that are trained side by side
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
 
 
@@ -70,7 +69,7 @@ class Candidate:
         seeded = [replace(trial, seed=member_seed(trial.seed, member)) for trial in trials]
         parts = ((some, trial) for some, part in Folds(seeded, prepare).parts(bags) for trial in part)
         numbers = len(trials) * bags.num_instances * int(np.prod(bags.instance_shape))
-        side = trains_side(alone, bags) and len(bags) <= MANY and numbers <= _MOST_NUMBERS
+        side = trains_side(alone, bags) and len(bags) <= MANY and numbers <= MOST_NUMBERS
         for some in [parts] if side else ([part] for part in parts):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*a batch now holds")  # the training on all bags warns once
