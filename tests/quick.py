@@ -40,7 +40,7 @@ _BLANK = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", _HEAD) + _chunk(b"IDAT", _PIXEL)
 
 
 def _plant_few_trees(fitted: Any) -> None:
-    fitted._TREES = TREES
+    fitted._TREES, fitted._FEW = TREES, 1.0
 
 
 def _train_few_folds(folds: Any) -> None:

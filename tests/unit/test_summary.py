@@ -76,3 +76,5 @@ def test_trees_of_two_classes_are_those_of_scikit_learn(weighted):
     forest = ExtraTreesClassifier(statistics_models._TREES, random_state=4).fit(x, y, weights)
     found = trees_mean(fit_trees(x, y, weights, seed=4), new)
     np.testing.assert_allclose(found, forest.predict_proba(new)[:, 1], rtol=0, atol=1e-12)
+    first = np.mean([tree.predict_proba(new)[:, 1] for tree in forest.estimators_[:7]], axis=0)
+    np.testing.assert_allclose(trees_mean(fit_trees(x, y, weights, seed=4), new, 7), first, rtol=0, atol=1e-12)

@@ -10,7 +10,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -48,7 +47,7 @@ from midam.train.members import fit_standardizers, random_instances
 from midam.train.side import Trial
 
 _LOGISTIC_C = 10.0 ** np.arange(-4, 3)
-_KERNEL_C = 10.0 ** np.arange(-1, 4)
+_KERNEL_C, _MIDDLE_C = 10.0 ** np.arange(-1, 4), 10.0
 _MAP_GAMMAS = np.array([0.125, 0.5, 1.0, 2.0, 8.0])
 _CLIP = 3.0
 MOST_BAGS = 2000  # limit of kernel machines, which compare all pairs
@@ -80,26 +79,26 @@ class _OfStatistics(ModelBaseline):
 
     def score(self, bags: Bags, trial: Trial) -> Scores:
         """Return the scores of the bags that the trial holds out."""
-        return next(self.held_out(bags, [trial]))
+        return next(self.held_out(bags, [trial], few=False))
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Fit the head to the statistics of all these bags."""
         head = self._head(bags, self.statistics(bags, np.arange(len(bags))), seed=seed)
         return summary_scorer(self.summary, bags.instance_shape, lambda _: head)
 
-    def held_out(self, bags: Bags, trials: Sequence[Trial]) -> Iterator[Scores]:
-        """Yield the scores of the bags that each trial holds out, by a model of its training bags."""
+    def held_out(self, bags: Bags, trials: Sequence[Trial], *, few: bool = True) -> Iterator[Scores]:
+        """Yield the scores of the bags that each trial holds out, by a model of its training bags, or of 200 trees."""
         rows = self.statistics(bags, np.arange(len(bags)))
         for trial in trials:
-            yield self._scores(bags.subset(trial.train), rows[trial.train], rows[trial.score], seed=trial.seed)
+            yield self._scores(bags.subset(trial.train), rows[trial.train], rows[trial.score], few, seed=trial.seed)
 
     @abstractmethod
     def _head(self, bags: Bags, rows: Scores, *, seed: int) -> nn.Module:
         """Return a head fitted to these bags; `rows` [n, W] are their statistics."""
 
-    def _scores(self, bags: Bags, rows: Scores, scored: Scores, *, seed: int) -> Scores:
-        """Return the scores of bags with the statistics `scored` [m, W], by the head of bags with these `rows`."""
-        return np.asarray(self._head(bags, rows, seed=seed)(torch.from_numpy(scored)))
+    def _scores(self, bags: Bags, rows: Scores, new: Scores, few: bool, *, seed: int) -> Scores:  # noqa: ARG002
+        """Return the scores of bags with the statistics `new` [m, W], by the head of bags with these `rows`."""
+        return np.asarray(self._head(bags, rows, seed=seed)(torch.from_numpy(new)))
 
 
 class BagStatisticsTrees(_OfStatistics):
@@ -112,8 +111,8 @@ class BagStatisticsTrees(_OfStatistics):
         trees = fit_trees(rows if offset is None else rows - offset, bags.require_labels(), bags.weights, seed=seed)
         return forest_head(rows.shape[1], list(trees), offset)
 
-    def _scores(self, bags: Bags, rows: Scores, scored: Scores, *, seed: int) -> Scores:
-        return tree_scores(target_of(bags), rows, target_of(bags).values(bags), scored, bags.weights, seed=seed)
+    def _scores(self, bags: Bags, rows: Scores, new: Scores, few: bool, *, seed: int) -> Scores:
+        return tree_scores(target_of(bags), rows, target_of(bags).values(bags), new, bags.weights, seed=seed, few=few)
 
     def empty(self, instance_shape: tuple[int, ...], weights: Mapping[str, Tensor]) -> BagScorer:
         """Return a model with these weights; refuse those that are no trees."""
@@ -181,7 +180,7 @@ class PatchStatisticsTrees(BagStatisticsTrees):
 class MeanMapSVM(ModelBaseline):
     """`mean-map-svm`: a support vector machine on the `FourierSummary`.
 
-    Inner folds choose C, and gamma as a multiple of 1 / median squared distance.
+    Inner folds choose gamma, a multiple of 1 / median squared distance, with C = 10, and then C.
     """
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
@@ -201,11 +200,11 @@ class MeanMapSVM(ModelBaseline):
         fill(pooling.scales, scales)
         fill(pooling.directions, random.standard_normal(tuple(pooling.directions.shape)))
         fill(pooling.phases, random.uniform(0, 2 * np.pi, len(pooling.phases)))
-        searches = [
-            (*best_model(kernel_machines(), folds, rows @ rows.T, y, bags.weights), rows, scale)
-            for rows, scale in zip(np.split(predict(model, bags), len(scales), axis=1), scales)
-        ]
-        machine, _, spread, rows, scale = max(searches, key=itemgetter(1))
+        of_scales = np.split(predict(model, bags), len(scales), axis=1)
+        areas = [best_model(kernel_machines(_MIDDLE_C), folds, rows @ rows.T, y, bags.weights)[1] for rows in of_scales]
+        at = int(np.argmax(areas))
+        rows, scale = of_scales[at], scales[at]
+        machine, _, spread = best_model(kernel_machines(), folds, rows @ rows.T, y, bags.weights)
         machine.fit(rows @ rows.T, y, bags.weights)
         filled, filled_pooling = _mean_map(bags.instance_shape, Linear)
         filled.load_state_dict({key: x for key, x in model.state_dict().items() if "scales" not in key}, strict=False)
@@ -219,9 +218,9 @@ class MeanMapSVM(ModelBaseline):
         return _mean_map(instance_shape, Linear)[0]
 
 
-def kernel_machines() -> list[SVC]:
-    """Return support vector machines of all strengths, on a kernel."""
-    return [SVC(kernel="precomputed", C=strength) for strength in _KERNEL_C]
+def kernel_machines(*strengths: float) -> list[SVC]:
+    """Return support vector machines of these strengths, or of all, on a kernel."""
+    return [SVC(kernel="precomputed", C=strength) for strength in strengths or _KERNEL_C]
 
 
 def _mean_map(
@@ -239,13 +238,14 @@ def best_model(
 ) -> tuple[Any, float, float]:
     """Return the first model of the best mean AUROC over inner folds, this AUROC, and the spread of its scores.
 
-    The model is to be fitted to all bags; without folds, it has C = 1, and the spread is 1. The spread is the standard
-    deviation of the scores of the bags that a fold holds out: those of bags that a model has seen are too far apart.
+    The model is to be fitted to all bags; without folds, it has C = 1 if one has, and the spread is 1. The spread is
+    the standard deviation of the scores of the bags that a fold holds out: those of bags that a model has seen are too
+    far apart.
 
     `x` is the kernel [N, N] of support vector machines, or rows [N, D], which each fold standardizes.
     """
     if not folds:
-        return next(model for model in models if model.C == 1), 0.0, 1.0
+        return next((model for model in models if model.C == 1), models[0]), 0.0, 1.0
     of_folds = []
     for test in folds:
         train = np.setdiff1d(np.arange(len(y)), test)

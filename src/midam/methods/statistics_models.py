@@ -17,6 +17,7 @@ from midam.targets import Target
 
 Scores = NDArray[np.float64]
 _TREES = 500
+_FEW = 0.4  # share of the trees that score the bags of a fold
 
 
 def forest_head(width: int, forest: Sequence[Tree], offset: Scores | None = None) -> Forest:
@@ -52,7 +53,7 @@ def tree_offset(rows: Scores) -> Scores | None:
 
 
 def tree_scores(
-    target: Target, x: Scores, values: NDArray[Any], scored: Scores, weights: Scores | None = None, *, seed: int
+    target: Target, x: Scores, values: Any, new: Scores, weights: Scores | None = None, *, seed: int, few: bool = False
 ) -> Scores:
     """Return scores [n] or [n, C] of 500 extremely randomized trees (Geurts et al. 2006) on statistics of bags.
 
@@ -68,25 +69,26 @@ def tree_scores(
         Target of the bags.
     x, values, weights : array, shape [N, D], [N] or [N, L], and [N]
         Statistics of the training bags, their labels by `Target.values`, and their weights, for two classes only.
-    scored : array, shape [n, D]
+    new : array, shape [n, D]
         Statistics of the bags to score.
     seed : int
         Seed of the trees.
+    few : bool
+        Whether 200 trees suffice, for scores that are compared.
     """
-    offset, seed = tree_offset(x), seed % 2**32
-    if offset is not None:
-        x, scored = x - offset, scored - offset
+    offset, seed, count = tree_offset(x), seed % 2**32, max(1, round(_FEW * _TREES)) if few else _TREES
+    x, new = (x, new) if offset is None else (x - offset, new - offset)
     if target.pairs == "binary":
-        return trees_mean(fit_trees(x, values, weights, seed=seed), scored)
+        return trees_mean(fit_trees(x, values, weights, seed=seed), new, count)
     if target.pairs == "classes":
-        forest = ExtraTreesClassifier(_TREES, random_state=seed).fit(x, values[:, 0].astype(np.int64))
-        shares = np.zeros((len(scored), target.count))
-        shares[:, forest.classes_] = forest.predict_proba(scored)
+        forest = ExtraTreesClassifier(count, random_state=seed).fit(x, values[:, 0].astype(np.int64))
+        shares = np.zeros((len(new), target.count))
+        shares[:, forest.classes_] = forest.predict_proba(new)
         return shares
     if target.pairs == "labels":
-        return np.stack([_label_scores(x, column, scored, seed=seed) for column in values.T], axis=1)
+        return np.stack([_label_scores(x, column, new, count, seed=seed) for column in values.T], axis=1)
     numbers = _residuals(values) if target.pairs == "survival" else values[:, 0]
-    predicted = ExtraTreesRegressor(_TREES, random_state=seed).fit(x, numbers).predict(scored)
+    predicted = ExtraTreesRegressor(count, random_state=seed).fit(x, numbers).predict(new)
     return np.asarray(predicted, dtype=np.float64)
 
 
@@ -102,17 +104,17 @@ def fit_trees(x: Scores, labels: NDArray[Any], weights: Scores | None = None, *,
         yield tree.fit(rows, labels.astype(np.float64), weights, check_input=False)
 
 
-def trees_mean(trees: Iterable[Tree], x: Scores) -> Scores:
-    """Return the mean prediction [n] of the trees of `fit_trees` for rows [n, D]; none is kept."""
-    rows = check_array(x, dtype=np.float32, order="C")
-    return np.asarray(sum(tree.predict(rows, check_input=False) for tree in trees) / _TREES)
+def trees_mean(trees: Iterable[Tree], x: Scores, count: int | None = None) -> Scores:
+    """Return the mean prediction [n] of the trees of `fit_trees`, or of the first of them, for rows; none is kept."""
+    rows, count = check_array(x, dtype=np.float32, order="C"), count or _TREES
+    return np.asarray(sum(tree.predict(rows, check_input=False) for _, tree in zip(range(count), trees)) / count)
 
 
-def _label_scores(x: Scores, label: Scores, scored: Scores, *, seed: int) -> Scores:
+def _label_scores(x: Scores, label: Scores, new: Scores, count: int, *, seed: int) -> Scores:
     labeled = np.isfinite(label)
     if np.unique(label[labeled]).size == 2:
-        return trees_mean(fit_trees(x[labeled], label[labeled], seed=seed), scored)
-    return np.full(len(scored), label[labeled][0] if labeled.any() else 0.0)
+        return trees_mean(fit_trees(x[labeled], label[labeled], seed=seed), new, count)
+    return np.full(len(new), label[labeled][0] if labeled.any() else 0.0)
 
 
 def _residuals(values: Scores) -> Scores:
