@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, FiniteFloat, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.covariates import Column, Covariates, category_of, number_of, without_zones
+from midam.data.covariates import Column, Covariates, category_of, number_of
 from midam.data.missing import fill_values, impute, missing_counts, missing_shares, place_name
 from midam.data.on_disk import Rows, on_disk
 from midam.errors import BagDataError, ConfigError, Note, given, listed, with_article
@@ -54,8 +54,6 @@ class Code:
         Rare categories, such as those of fewer than 3 training bags; they share a feature with unknown categories.
     times : tuple of str
         Features of a time.
-    zoned : bool
-        Whether the times had a time zone in training.
     """
 
     name: Name
@@ -66,7 +64,6 @@ class Code:
     categories: tuple[Name, ...] = ()
     rare: tuple[Name, ...] = ()
     times: tuple[TimeFeature, ...] = ()
-    zoned: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -175,8 +172,8 @@ class ColumnCoder(Coder):
 
     Categories are coded as `Coder` says, at most the 100 most frequent. A number stays as it is. A time becomes the
     setting's `time_features`: days since the first and until the last instance of its bag, hour, weekday (0: Monday),
-    and days since 1970-01-01. Hour and weekday are those of the clock as written, days and times between instances are
-    in UTC. With the setting `indicators`, a last feature marks missing numbers and times too.
+    and days since 1970-01-01, in UTC if the times state an offset. With the setting `indicators`, a last feature marks
+    missing numbers and times too.
 
     Examples
     --------
@@ -368,16 +365,15 @@ def _code(column: Column, x: NDArray[Any], table: Table, settings: DataSettings)
         return Code(column.name, missing=missing)
     if gaps.all():
         return _left_out(column, "no value", table)
-    utc, clock = without_zones(x, column.words)
     rows = np.arange(len(x))
-    values_of = {part: _time(part, utc, clock, rows, table.owner) for part in settings.time_features}
-    days = np.floor(clock[~gaps]).astype("datetime64[D]")
+    values_of = {part: _time(part, x, rows, table.owner) for part in settings.time_features}
+    days = np.floor(x[~gaps]).astype("datetime64[D]")
     if (days == days.astype("datetime64[M]")).all():
         values_of.pop("weekday", None)  # months and quarters are written as their first day
     times = tuple(part for part, values in values_of.items() if np.nanmin(values) < np.nanmax(values))
     if not times:
         return _left_out(column, "the same time", table)
-    return Code(column.name, "time", times=times, missing=missing, zoned=any(column.words))
+    return Code(column.name, "time", times=times, missing=missing)
 
 
 def _covariate_code(column: Column, x: NDArray[Any], table: Table) -> Code | None:
@@ -454,12 +450,7 @@ def _encoded(code: Code, column: Column, x: NDArray[Any], table: Table) -> list[
     elif code.kind == "number":
         features = [x]
     else:
-        utc, clock = without_zones(x, column.words if column.kind == "time" else ())
-        if code.zoned != any(column.words) and not gaps[table.rows].all():
-            had, has = ("have no time zone", "had one") if code.zoned else ("have a time zone", "had none")
-            text = f"the times of {code.name} {had}, and {has} in training: hour and weekday are read as written"
-            warnings.warn(f"{text} (in {table.source})", stacklevel=6)
-        features = [_time(part, utc, clock, table.rows, table.owner) for part in code.times]
+        features = [_time(part, x, table.rows, table.owner) for part in code.times]
     return [*features, gaps.astype(np.float64)] if code.missing else features
 
 
@@ -523,19 +514,14 @@ def _warn_of_unseen(code: Code, words: Sequence[str], counts: NDArray[np.int64],
         warnings.warn(f"{text} (in {table.source})", stacklevel=7)
 
 
-def _time(
-    part: TimeFeature, days: NDArray[Any], clock: NDArray[Any], rows: NDArray[np.int64], owner: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Return a feature of times: days since 1970-01-01 in UTC, and by the clock as written.
-
-    `owner` is the bag of each of the `rows`.
-    """
+def _time(part: TimeFeature, days: NDArray[Any], rows: NDArray[np.int64], owner: NDArray[np.int64]) -> NDArray[Any]:
+    """Return a feature of times, which are days since 1970-01-01; `owner` is the bag of each of the `rows`."""
     if part == "days":
         return days
     if part == "hour":
-        return clock % 1 * _HOURS
+        return days % 1 * _HOURS
     if part == "weekday":
-        return (np.floor(clock) + _THURSDAY) % _WEEK
+        return (np.floor(days) + _THURSDAY) % _WEEK
     first = part == "since-first"
     ends = np.full(owner[-1] + 1, np.inf if first else -np.inf)
     (np.fmin if first else np.fmax).at(ends, owner, days[rows])

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -112,9 +112,9 @@ class Column(NamedTuple):
     name : str
         Name of the column.
     kind : {"number", "category", "time"}
-        For categories, the instances hold positions in `words` (-1: missing); for times, what `with_zones` returns.
+        For categories, the instances hold positions in `words` (-1: missing); for times, days since 1970-01-01.
     words : tuple of str
-        The categories, or the UTC offsets of times, such as "+09:00"; "" for times without one.
+        The categories.
     """
 
     name: str
@@ -179,7 +179,6 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
     if array.dtype.kind in "biuf" and not (large or worded):
         numbers = array.astype(np.float64)
         _check_usable(name, numbers, source)
-        note_of_packed_dates(numbers, name, source)
         return numbers
     flat = as_array(values, object).ravel().tolist()
     words = [category_of(value, f"{source}, covariate {name}") for value in flat]
@@ -190,7 +189,6 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
         _check_usable(name, np.array([parsed[word] for word in nonempty], dtype=np.float64), source)
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
-        note_of_packed_dates(numbers, name, source)
         if alike := example_of_codes(nonempty):
             text = f"numbers in the covariate {name} may be codes, {alike}: if so"
             _note(f"{text}, train with {given(categories=[name])}", source)
@@ -239,7 +237,6 @@ def _summary(name: str, column: NDArray[Any]) -> str:
 
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86400
-_ZONE = 2.0**22  # days, see `with_zones`
 _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?")
 _PART = "(0?[1-9]|[12][0-9]|3[01])"  # of a date: its day or month
 _OTHER = re.compile(
@@ -247,7 +244,6 @@ _OTHER = re.compile(
 )  # not a version, such as 2.1.0
 _SPAN = re.compile(r"((?:1[89]|2[01])\d{2})(?:-(0[1-9]|1[0-2])|-?Q([1-4])|-(W\d{2}))")  # month, quarter, week
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
-_FEWEST = 3  # from so many numbers on that all look like 20230131, they are taken for dates
 
 
 def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covariate") -> NDArray[np.float64] | None:
@@ -307,77 +303,18 @@ def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
     return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / (1000 * _DAY))
 
 
-def note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -> None:
-    """Note that numbers look like dates such as 20230131 or 20230131235959, and are read as plain numbers."""
-    if dates := packed_dates(numbers):
-        text = f"the covariate {name} is read as a plain number, but {dates[0]} may be a date"
-        _note(f"{text}: write dates as {dates[1]} to count days", source)
-
-
-def packed_dates(numbers: NDArray[np.float64]) -> tuple[str, str] | None:
-    """Return the first number and its date as text if all are dates such as 20230131 or 20230131235959."""
-    distinct = np.unique(numbers[~np.isnan(numbers)])
-    dates = distinct // (1 if not len(distinct) or distinct[0] < 1e8 else 10_000 if distinct[0] < 1e12 else 1_000_000)
-    if len(distinct) < _FEWEST or (distinct != distinct // 1).any() or not 19000101 <= dates[0] <= dates[-1] < 21010101:
-        return None
-    texts = [f"{number:.0f}" for number in distinct]
-    words = [f"{text[:4]}-{text[4:6]}-{text[6:8]}" for text in texts]
-    return (texts[0], words[0]) if all(_days(word) is not None for word in words) else None
-
-
-def with_zones(days: NDArray[np.float64], offsets: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Return times [M] that keep their UTC offsets, and the different offsets; none if no time has one.
-
-    2^22 days, which is longer than the calendar, are added for each offset before that of the time.
-    """
-    if not any(offsets):
-        return days, ()
-    words, places = np.unique(np.array(offsets, dtype=np.str_), return_inverse=True)
-    return days + places * _ZONE, tuple(words.tolist())
-
-
-def without_zones(times: NDArray[Any], words: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Return the days since 1970-01-01 in UTC of times of `with_zones`, and their days by the clock as written."""
-    if not words:
-        return times, times
-    places = np.floor((times + _ZONE / 4) / _ZONE)
-    days = times - places * _ZONE
-    moments = [datetime.fromisoformat(f"2000-01-01T00:00:00{word}") for word in words]
-    shifts = np.array([(moment.utcoffset() or timedelta()).total_seconds() for moment in moments])
-    known = np.nan_to_num(places).astype(np.int64)
-    return days, np.round(days * _DAY + shifts[known]) / _DAY  # rounding keeps midnight on its day
-
-
-def zone_of(word: str) -> str:
-    """Return the UTC offset of a date written as text, such as +09:00; "" without one."""
-    moment = _moment(word)
-    offset = None if moment is None else moment.utcoffset()
-    return "" if offset is None else offset_words(offset)
-
-
-def offset_words(offset: timedelta) -> str:
-    """Return a UTC offset as text, such as +09:00."""
-    return datetime(2000, 1, 1, tzinfo=timezone(offset)).isoformat()[19:]
-
-
 def _days(word: str) -> float | None:
-    moment = _moment(word)
-    if moment is None:
-        return None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return (moment - _ORIGIN).total_seconds() / _DAY
-
-
-def _moment(word: str) -> datetime | None:
-    """Return the time that a text states; None for other text."""
+    """Return the time that a text states as days since 1970-01-01, in UTC if it has an offset; None for other text."""
     if not _ISO.fullmatch(word := date_of(word)):
         return None
     date, *time = re.split("[T ]", word, maxsplit=1)
     text = "T".join(["-".join(part.zfill(2) for part in date.split("-")), *time])
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return (moment - _ORIGIN).total_seconds() / _DAY
 
 
 def _note(text: str, source: str) -> None:

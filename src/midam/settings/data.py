@@ -134,7 +134,8 @@ class DataSettings(SettingsGroup):
         of text with many values, and covariates that are codes.
     time_features
         Features of a column of dates or times: days "since-first" and "until-last" instance of its bag, the "hour" of
-        the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which separate old bags from new.
+        the day, the "weekday" from 0 (Monday), and "days" since 1970-01-01, which separate old bags from new; in UTC
+        if times state an offset.
     covariates
         Columns about bags, not instances: numbers or categories, such as age,sex; from the table, the label table, the
         keys of an npz file or the covariates of a store.

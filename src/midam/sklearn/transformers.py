@@ -10,7 +10,6 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from midam.data.bags import Bags
 from midam.data.column_codes import Prepared, prepare
-from midam.data.covariates import without_zones
 from midam.data.statistics import USUAL, bag_statistics
 from midam.evaluate.predict import inputs_of, prepared
 from midam.lazy_imports import pandas as pd
@@ -91,8 +90,6 @@ class PerInstance(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if column.kind == "category":
                 words = np.array([*column.words, None], dtype=object)
                 frame[column.name] = words[frame[column.name].to_numpy(dtype=np.int64)]
-            elif column.kind == "time":
-                frame[column.name] = without_zones(frame[column.name].to_numpy(), column.words)[0]
         return frame, bags
 
 

@@ -28,8 +28,6 @@ from midam.names import merge_words, name_of, names_of, warn_of_alike
 
 _AT_ONCE = 8  # columns that are compared at a time
 MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
-_OF_TIME = re.compile(r".*(time|date|stamp|unix|epoch).*|(.*[^a-z])?ts([^a-z].*)?")
-_SECONDS, _SPAN = 9e8, 1.3e9  # unix seconds from 1998 to 2039
 _DIGITS = r"(\d+|\d{1,3}([.' ]\d{3}|,\d{2,3})+)([.,]\d*)?"  # 1,000.50; not a version, such as 2.1.0
 _AMOUNT = re.compile(rf"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?{_DIGITS}\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{{3}})?\)?")
 _BAGS = 3  # of each category on average, if each bag has one
@@ -290,32 +288,15 @@ def _report_kinds(
     coded = [column.name for column in columns or () if column.kind != "number"]
     codes, taken = [], {*coded, *notes}
     for name in features:
-        values, is_code = table.frame[name].dropna(), tables.is_code_like(name)
-        named = is_code or is_id_like(name)
-        if name in taken or values.empty or not (named or float(values.max()) >= 19000101):
-            continue
-        distinct = np.unique(values.to_numpy(dtype=np.float64))
-        whole = bool((distinct == np.floor(distinct)).all())
-        if len(distinct) < _CODES or not (whole or is_code):
-            continue
-        if whole and (instead := _times_in(name, distinct)):
-            text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
-            warnings.warn(f"{text}: write times as {instead} (in {table.where})", stacklevel=6)
-        elif is_code or (named and ROWS * len(distinct) <= len(values)):
-            codes.append(name)
+        if name not in taken and (tables.is_code_like(name) or is_id_like(name)):
+            values = table.frame[name].dropna()
+            distinct = np.unique(values.to_numpy(dtype=np.float64))
+            repeated = ROWS * len(distinct) <= len(values) and (distinct == np.floor(distinct)).all()
+            if len(distinct) >= _CODES and (tables.is_code_like(name) or repeated):
+                codes.append(name)
     if codes:
         text = f"numbers in {listed(codes)} are read as amounts: if they are codes"
         warnings.warn(f"{text}, give {given(categories=codes)} (in {table.where})", stacklevel=6)
-
-
-def _times_in(name: str, distinct: NDArray[np.float64]) -> str | None:
-    """Return how to write times that all these whole numbers seem to be: 20230131, or seconds since 1970."""
-    if dates := forms.packed_dates(distinct):
-        return dates[1]
-    scale = max((scale for scale in (1.0, 1e3, 1e6, 1e9) if _SECONDS * scale <= distinct[0]), default=0.0)
-    if not scale or distinct[-1] > (_SECONDS + _SPAN) * scale or not _OF_TIME.fullmatch(name.lower()):
-        return None
-    return f"{np.datetime64(int(distinct[0] / scale), 's')}".replace("T", " ")
 
 
 def _read_kinds(
@@ -356,9 +337,7 @@ def _read_kinds(
                 if name not in request.categories:
                     notes[name] = f"{len(names)} categories"
             elif kind == "time" and (times := _times(values, words, of_row, name, where)) is not None:
-                made, names = times
-                zones = listed([f"UTC{offset}" if offset else "no zone" for offset in names])
-                notes[name] = f"dates, hour and weekday as written: {zones}" if names else "dates"
+                made, notes[name] = times, "dates"
             elif kind == "number" and words and (numbers := _numbers_of(words)) is not None:
                 made, notes[name] = numbers[0][of_row], numbers[1]
         except BagDataError as error:
@@ -440,22 +419,13 @@ def _places(
 
 def _times(
     values: "pd.Series[Any]", words: tuple[str, ...], of_row: NDArray[np.int64], name: str, where: str
-) -> tuple[NDArray[np.float64], tuple[str, ...]] | None:
-    """Return a column of times as `with_zones` does; None for another column."""
-    if not pd.api.types.is_datetime64_any_dtype(values):
-        days = forms.days_of(words, name, where, kind="column") if words else None
-        if days is None:
-            return None
-        return forms.with_zones(days[of_row], np.array([*map(forms.zone_of, words)])[of_row].tolist())
-    utc = pd.to_datetime(values, utc=True)
-    days = forms.days_since(utc.dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
-    zone = getattr(getattr(values.dtype, "pyarrow_dtype", values.dtype), "tz", None)
-    if zone is None:
-        return days, ()
-    shifts = utc.dt.tz_convert(zone).dt.tz_localize(None) - utc.dt.tz_localize(None)
-    of_row, distinct = pd.factorize(shifts)
-    offsets = np.array([*map(forms.offset_words, [*distinct, *distinct[:1]])] or [""])  # the last where missing
-    return forms.with_zones(days, offsets[of_row].tolist())
+) -> NDArray[np.float64] | None:
+    """Return a column of times as days since 1970-01-01, in UTC if they state an offset; None for another column."""
+    if pd.api.types.is_datetime64_any_dtype(values):
+        utc = pd.to_datetime(values, utc=True).dt.tz_localize(None)
+        return forms.days_since(utc.to_numpy(dtype="datetime64[ms]"))
+    days = forms.days_of(words, name, where, kind="column") if words else None
+    return None if days is None else days[of_row]
 
 
 def _numbers_of(words: tuple[str, ...]) -> tuple[NDArray[np.float64], str] | None:
