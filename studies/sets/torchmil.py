@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags, warn_of_alike_names
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
-from midam.data.sources.probe import FileFacts, check_like, facts_of
+from midam.data.sources.probe import FileFacts, facts_of, unlike
 from midam.data.validate import as_array, refuse_not_finite
 from midam.errors import BagDataError
 from midam.names import names_of
@@ -75,7 +75,8 @@ class ItemSet(Parts):
         self._of_instances: list[NDArray[np.float32] | None] = []
         names = [f"{source}, bag {name}" for name in ids]
         facts = [self._facts(number, name) for number, name in enumerate(names)]
-        check_like(names, facts)
+        for error in unlike(dict(enumerate(zip(names, facts)))).values():
+            raise error
         super().__init__(names, facts)
 
     def open(self, number: int) -> OpenFile:

@@ -16,7 +16,7 @@ from midam.data.on_disk import read_ahead
 from midam.data.sources.file_names import file_reader
 from midam.data.sources.formats.open_file import FEATURE_NAMES, OpenFile, refuse_empty, refuse_growth, sound
 from midam.data.sources.request import DEFAULTS, ImageOptions, Places, Request, SizesError
-from midam.data.validate import check_feature_names, check_rows, feature_order, refuse_not_finite
+from midam.data.validate import check_feature_names, check_rows, refuse_not_finite
 from midam.errors import BagDataError, DataNotFoundError, Note, fault_list, given, listed
 from midam.files import require_plain, require_plain_folder
 from midam.names import missing
@@ -27,7 +27,6 @@ _EXACT_HALF = 2048  # up to which float16 holds all whole numbers
 _ROWS = 4096  # rows of features that are checked at a time
 _interned = lru_cache(maxsize=16)(lambda names: names)  # equal names are one object, however many files have them
 OR_SKIP = f", or leave such files out with {given(missing='skip')}"  # advice of errors about one file of many
-_RESIZE = "resize them"  # advice on scans of several sizes
 AGAIN = "extract it again"
 _PROBES = 8  # files opened at a time: a network share answers several requests as fast as one
 
@@ -118,7 +117,7 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
     """Probe files, several at a time; return facts by position, and why the others are left out.
 
     Files without instances are left out. If the request skips missing files, so are unusable files, and files whose
-    instances differ from most in shape, type of pixels or feature names. All others hold the same kind of instances.
+    instances differ from most. All others hold the same kind of instances.
     """
     skip = request.missing == "skip"
     facts: dict[int, FileFacts] = {}
@@ -139,101 +138,71 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
             facts[number] = probed
         if request.on_file is not None:
             request.on_file(number + 1, len(paths))
-    faults = [(paths[at], error) for at, error in wrong.items() if not skip and not isinstance(error, NoInstancesError)]
-    if faults:
-        raise _refusal(faults, len(paths))
-    places = list(facts)
-    for number, why in _unlike([*facts.values()]).items() if skip and facts else ():
-        wrong[places[number]] = BagDataError(why)
-        del facts[places[number]]
-    if not facts:
-        raise _refusal([(paths[at], error) for at, error in wrong.items()], len(paths))
-    kept, kept_facts = [paths[at] for at in facts], [*facts.values()]
-    check_like(kept, kept_facts)
-    _warn_of_scales(kept_facts)
+    odd = unlike({at: (paths[at], fact) for at, fact in facts.items()})
+    left = {at: error for at, error in wrong.items() if skip or isinstance(error, NoInstancesError)}
+    left |= {at: error for at, error in odd.items() if skip and not isinstance(error, SizesError)}
+    wrong |= odd
+    refused = sorted(wrong if len(left) == len(paths) else wrong.keys() - left.keys())
+    if refused:
+        raise _refusal([(paths[at], wrong[at]) for at in refused], len(paths))
+    facts = {at: fact for at, fact in facts.items() if at not in wrong}
+    _note_differences([paths[at] for at in facts], [*facts.values()])
     return facts, {at: str(wrong[at]) for at in sorted(wrong)}
 
 
 def _refusal(wrong: Sequence[tuple[Path, BagDataError]], count: int) -> BagDataError:
-    """Return the error about files that cannot be used, with advice on how to leave them out."""
+    """Return the error about files that cannot be used; a fault of several files is listed once, with their names."""
     leave = "" if len(wrong) == count else OR_SKIP
     kind = SizesError if all(isinstance(error, SizesError) for _, error in wrong) else BagDataError
-    if len(wrong) == 1:
-        return kind(f"{str(wrong[0][1]).removesuffix('.')}{leave}.")
+    alike: dict[str, list[Path]] = {}
+    for path, error in wrong:
+        alike.setdefault(str(error).removesuffix(".").replace(str(path), "\0"), []).append(path)
+    above = os.path.commonpath([path.parent for path, _ in wrong])
+    lines = []
+    for text, paths in alike.items():
+        names = listed([path.relative_to(above).as_posix() for path in paths], most=_LISTED)
+        such = f"{paths[0]}; {len(paths)} such: {names}" if len(paths) > 1 else str(paths[0])
+        lines.append(f"{text.replace(chr(0), such)}{leave}.")
     head = f"Expected files that can be used, got {len(wrong)} of {count} that cannot:"
-    lines = _fault_lines(wrong)
-    text = f"{head}\n- {lines[0]}" if len(lines) == 1 else fault_list(head, lines, most=_LINES)
-    return kind(text + (f" {leave.removeprefix(', ').capitalize()}." if leave else ""))
+    return kind(f"{head}\n- {lines[0]}" if len(lines) == 1 < len(wrong) else fault_list(head, lines, most=_LINES))
 
 
-def _kinds(facts: Sequence[FileFacts], *, skip: bool = False) -> list[tuple[str, list[Any], str]]:
-    """Return the properties that instances must share: name, value of each file, and advice.
+def unlike(files: Mapping[int, tuple[object, FileFacts]]) -> dict[int, BagDataError]:
+    """Return the errors about files whose instances differ from most in kind, shape, type of pixels or feature names.
 
-    With `skip`, scans may differ in size, since they can be resized.
+    In a tie, the first file is right. Scans of several sizes, which can be resized, give a `SizesError`.
     """
-    scans = skip and facts[0].cut in ("slices", "volume")
+    facts, errors = [fact for _, fact in files.values()], dict[int, BagDataError]()
     # Only slides have a magnification, and are limited to tissue.
     slides = ["level0_magnification" in fact.attributes.get("coords", {}) for fact in facts]
     sources = [("slides" if slide else "images") if fact.cut else "" for slide, fact in zip(slides, facts)]
-    shapes = [fact.instance_shape[: 1 if scans else None] for fact in facts]
     pixels = [fact.dtype if fact.cut else None for fact in facts]
-    advice = f"convert the files to one type{OR_SKIP}"
-    shape = ("instances of shape", shapes, _same_shape(facts))
-    return [("files that are", sources, "leave one kind out"), shape, ("pixels of type", pixels, advice)]
-
-
-def _unlike(facts: Sequence[FileFacts]) -> dict[int, str]:
-    """Return the files whose instances differ from most in kind or in feature names, with the difference."""
-    unlike = dict[int, str]()
-    for kind, values, _ in _kinds(facts, skip=True):
-        common = Counter(values).most_common(1)[0][0]
-        wrong = [at for at, value in enumerate(values) if value != common]
-        unlike |= {at: f"{kind} {values[at]}, not {common} as most files have" for at in wrong}
-    names = {at: frozenset(fact.names) for at, fact in enumerate(facts) if fact.names is not None and at not in unlike}
-    most = Counter(names.values()).most_common(1)
-    why = "its features have other names than those of most files"
-    return unlike | {at: why for at, feature_names in names.items() if feature_names != most[0][0]}
-
-
-def _fault_lines(wrong: Sequence[tuple[Path, BagDataError]]) -> list[str]:
-    """Return a line for each fault of files; a fault of several files is listed once, with the names of all."""
-    kinds: dict[str, list[Path]] = {}
-    for path, error in wrong:
-        kinds.setdefault(str(error).replace(str(path), "\0"), []).append(path)
-    above = os.path.commonpath([path.parent for path, _ in wrong])
-    lines = []
-    for text, paths in kinds.items():
-        names = listed([path.relative_to(above).as_posix() for path in paths], most=_LISTED)
-        more = f"; {len(paths)} such: {names}" if len(paths) > 1 else ""
-        end = text.find(")", text.rfind("\0")) % (len(text) + 1)  # a text without a place gets them at its end
-        lines.append(f"{text[:end]}{more}{text[end:]}".replace("\0", str(paths[0])))
-    return lines
-
-
-def check_like(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Refuse instances of several shapes, and pixels of several types.
-
-    Features of several types are read as a type that holds them all, with a note. Coordinates that only some files have
-    cause a warning.
-    """
-    types = Counter(str(fact.dtype) for fact in facts)
-    if not facts[0].cut and len(types) > 1:
-        kinds_of = ", ".join(f"{count} of {name}" for name, count in types.most_common())
-        wide = np.result_type(*(fact.dtype for fact in facts))
-        first = next(name for name, fact in zip(names, facts) if str(fact.dtype) != types.most_common(1)[0][0])
-        warnings.warn(f"features of several types ({kinds_of} files) are read as {wide}: {first}", Note, stacklevel=5)
-    for kind, values, advice in _kinds(facts):
-        # The value that most files have is right; in a tie, the first.
-        first = values.index(Counter(values).most_common(1)[0][0])
-        other = [place for place, value in enumerate(values) if value != values[first]]
-        if other:
-            text = listed([str(names[place]) for place in other], most=_LISTED)
-            sizes = kind.startswith("instances") and advice.startswith(_RESIZE)
-            raise (SizesError if sizes else BagDataError)(
-                f"Expected {kind} {values[first]} as in {names[first]}, got {values[other[0]]} (in {text}); {advice}."
+    scans = [fact.cut in ("slices", "volume") for fact in facts]
+    color = "convert the images to color, or to gray" if any(x.cut for x in facts) else "use features of one encoder"
+    resize = f"resize them, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
+    kinds: list[tuple[str, list[Any], str]] = [
+        ("files that are", sources, "leave one kind out"),
+        ("channels", [fact.instance_shape[0] if scan else None for fact, scan in zip(facts, scans)], color),
+        ("instances of shape", [fact.instance_shape for fact in facts], resize if all(scans) else color),
+        ("pixels of type", pixels, "convert the files to one type"),
+    ]
+    for kind, values, advice in kinds:
+        first = values.index(Counter(values).most_common(1)[0][0]) if values else 0
+        for (at, (name, _)), value in zip(files.items(), values):
+            if value != values[first] and at not in errors:
+                as_in = f"{values[first]} as in {[*files.values()][first][0]}"
+                error = SizesError if advice == resize else BagDataError
+                errors[at] = error(f"Expected {kind} {as_in}, got {value} (in {name}); {advice}.")
+    sets = {at: frozenset(fact.names) for at, (_, fact) in files.items() if fact.names is not None and at not in errors}
+    common = Counter(sets.values()).most_common(1)[0][0] if sets else frozenset()
+    for at, names in sets.items():
+        absent, more = (sorted(map(repr, part)) for part in (common - names, names - common))
+        if absent or more:
+            got = f"no {listed(absent, most=3)}" if absent else f"also {listed(more, most=3)}"
+            errors[at] = BagDataError(
+                f"Expected the features of most files, got {got} (in {files[at][0]}); rename them."
             )
-    _note_places(names, facts)
-    _check_same_names(names, facts)
+    return errors
 
 
 def places_width(facts: Sequence[FileFacts]) -> int | None:
@@ -242,8 +211,17 @@ def places_width(facts: Sequence[FileFacts]) -> int | None:
     return widths.most_common(1)[0][0] if widths else None
 
 
-def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Warn about files whose instances have no place: without coordinates, or with another width than most."""
+def _note_differences(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
+    """Note features of several types and files without feature names, and warn about files without coordinates.
+
+    Features are read as a type that holds them all; maps leave out instances without a place.
+    """
+    types = Counter(str(fact.dtype) for fact in facts)
+    if not facts[0].cut and len(types) > 1:
+        kinds_of = ", ".join(f"{count} of {name}" for name, count in types.most_common())
+        wide = np.result_type(*(fact.dtype for fact in facts))
+        first = next(name for name, fact in zip(names, facts) if str(fact.dtype) != types.most_common(1)[0][0])
+        warnings.warn(f"features of several types ({kinds_of} files) are read as {wide}: {first}", Note, stacklevel=5)
     width = places_width(facts)
     other = [place for place, fact in enumerate(facts) if fact.coords_width != width]
     if other:
@@ -251,23 +229,12 @@ def _note_places(names: Sequence[object], facts: Sequence[FileFacts]) -> None:
         why = "no coordinates" if got is None else f"coordinates of width {got}"
         text = f"{len(other)} of {len(facts)} files hold no coordinates of width {width} as the others do"
         text += f", the first {names[other[0]]} has {why}: maps leave out their instances"
-        warnings.warn(text, stacklevel=6)
-
-
-def _check_same_names(files: Sequence[object], facts: Sequence[FileFacts]) -> None:
-    """Refuse features of other names than most files have; their order is free. Note files without names."""
-    names_by_file = [(file, fact.names) for file, fact in zip(files, facts) if fact.names is not None]
-    if not names_by_file:
-        return
-    common = Counter(frozenset(names) for _, names in names_by_file).most_common(1)[0][0]
-    for file, names in names_by_file:
-        if common != frozenset(names):
-            feature_order(sorted(common), names, reference="most files", where=str(file))
-    if len(names_by_file) < len(facts):
-        first = next(file for file, fact in zip(files, facts) if fact.names is None)
-        count = f"{len(facts) - len(names_by_file)} of {len(facts)} files"
-        text = f"{count} do not name their features, which are read in the order of {names_by_file[0][0]}: {first}"
-        warnings.warn(text, Note, stacklevel=5)
+        warnings.warn(text, stacklevel=5)
+    named, others = ([n for n, fact in zip(names, facts) if (fact.names is None) == none] for none in (False, True))
+    if named and others:
+        text = f"{len(others)} of {len(facts)} files do not name their features, which are read in the order of"
+        warnings.warn(f"{text} {named[0]}: {others[0]}", Note, stacklevel=5)
+    _warn_of_scales(facts)
 
 
 def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
@@ -279,9 +246,3 @@ def _warn_of_scales(facts: Sequence[FileFacts]) -> None:
         scales = sorted({str(slide.get("level0_magnification", "unknown")) for slide in coords})
         text = f"slides of several magnifications ({listed(scales)}) are read at level 0"
         warnings.warn(f"{text}: give `magnification` to read all at the same one", stacklevel=5)
-
-
-def _same_shape(facts: Sequence[FileFacts]) -> str:
-    if facts[0].cut in ("slices", "volume") and len({fact.instance_shape[0] for fact in facts}) == 1:
-        return f"{_RESIZE}, such as with {given(slice_size=64)}, or `volume_size` with {given(volume=True)}"
-    return ("convert the images to color, or to gray" if facts[0].cut else "use features of one encoder") + OR_SKIP
