@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import h5py
 import numpy as np
@@ -284,7 +283,7 @@ def _scores(folder: Path) -> None:
 
 def _imported(folder: Path) -> None:
     table(folder / "bags.csv")
-    with contextlib.chdir(folder), mock.patch.object(midam.data.store.write, "_BLOCK_BAGS", 8):
+    with contextlib.chdir(folder):
         words = ["data", "import", "bags.csv", "--out", "imported", "--jobs", "1"]
         _stopped_at(midam.data.store.write, "_write_bag", 20, words)
 

@@ -44,7 +44,7 @@ def content(folder):
 def _slowly(arguments, log, wait_at):
     # Each bag is noted as soon as it is written, so that a kill between two bags is no rare thing.
     store_rows._COMMIT_SECONDS = 0.0
-    store_rows._BLOCK_BAGS = 1
+    store_rows._LARGE = 1
     run(arguments, log, None, wait_at, {"drawn": False})
 
 

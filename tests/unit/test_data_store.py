@@ -139,7 +139,7 @@ def test_instance_labels_go_with_their_instances(tmp_path):
 
 
 def test_the_bytes_do_not_depend_on_the_jobs(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
+    monkeypatch.setattr(store_rows, "_LARGE", 1)
     bags = with_coords(make(bags=60, groups=[f"g{i}" for i in range(60)]))
     for jobs in (1, 2):
         write_store(bags, tmp_path / str(jobs), jobs=jobs)
@@ -192,7 +192,6 @@ def test_one_long_text_does_not_widen_the_others(tmp_path):
 
 @pytest.mark.parametrize("done", [1, 4, 7])
 def test_a_stopped_import_writes_only_what_is_left(tmp_path, monkeypatch, done):
-    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
     bags = on_file(tmp_path)
     whole = content(write_store(bags, tmp_path / "whole"))
     seen, reads = [], []
@@ -284,7 +283,6 @@ def test_a_journal_with_a_strange_line_starts_anew(tmp_path, line):
 
 @pytest.mark.parametrize("tail", [b'[4, "c', b"\0\0\n", b"\xff\n[6]\n"])
 def test_a_journal_with_a_damaged_end_is_used_up_to_there(tmp_path, monkeypatch, tail):
-    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
     bags, journal, seen = on_file(tmp_path), tmp_path / ".out.journal", []
     whole = content(write_store(bags, tmp_path / "whole"))
 
@@ -323,7 +321,6 @@ def test_a_commit_that_failed_is_not_tried_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Journal, "add", full_disk)
     monkeypatch.setattr(store_rows, "_COMMIT_SECONDS", -1)
-    monkeypatch.setattr(store_rows, "_BLOCK_BAGS", 1)
     with pytest.raises(StoreError, match="Expected free space for the store"):
         write_store(full(), tmp_path / "out")
     assert len(tries) == 1

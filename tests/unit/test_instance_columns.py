@@ -126,7 +126,7 @@ def test_text_with_one_value_in_each_bag_is_categories_with_a_note(tmp_path, nam
     )
     bags, notes = told(lambda: read_bags(written(frame, tmp_path / name)) if name else bags_of(frame))
     assert [column.kind for column in bags.columns[3:]] == ["category", "time", "number"]
-    assert any("columns region, born and member have one value in each bag, and are read as" in x for x in notes)
+    assert any("features with one value in each bag: region, born, member" in x for x in notes)
     assert {"region=east", "region missing"} <= set(ColumnCoder.fit(bags, DataSettings()).features)
 
 

@@ -250,7 +250,7 @@ def test_an_image_of_another_kind_can_be_left_out(folder, other):
     how = {"labels": table(folder), "images": ImageOptions(patch_size=16)}
     with pytest.raises(BagDataError, match=r"d\.png\); convert .*, or leave such files out with `missing='skip'`\."):
         read_bags(folder, **how)
-    with pytest.warns(UserWarning, match=r"1 of 4 files are left out: d\.png: Expected (instances of shape|pixels of type)"):
+    with pytest.warns(UserWarning, match=r"1 of 4 files are left out: d\.png: Expected (instances|pixels) of"):
         assert read_bags(folder, **how, missing="skip").ids.tolist() == ["a", "b", "c"]
 
 

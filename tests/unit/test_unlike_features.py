@@ -44,34 +44,22 @@ def test_plain_features_are_no_matter():
 @pytest.mark.parametrize("name", ["time", "event", "label_er", "Grade", "status"])
 def test_a_column_called_as_labels_are_is_named_if_it_is_one_a_bag(name):
     (text,) = told(table(**{name: ages()}))
-    assert f"column {name} is read as a feature and has one value in each bag, as labels have" in text
+    assert f"features with one value in each bag, as labels have: {name}" in text
     assert f"leave it out with `ignore=['{name}']`" in text
     frame = table()
     frame[name] = np.random.default_rng(2).normal(size=len(frame))
     assert told(frame) == []
 
 
-def test_rows_that_stand_twice_in_a_bag_are_noted_with_their_number(tmp_path):
-    rng = np.random.default_rng(3)
-    frame = table()
-    frame["y"] = rng.normal(size=len(frame))
-    twice = pd.concat([frame, frame.iloc[[5, 5, 70]]])
-    with pytest.warns(Note, match=r"^3 of 99 rows repeat another row of their bag in every column \(in .*bags.csv\)"):
-        read_bags(written(tmp_path, twice))
-    measured = twice.assign(y=rng.normal(size=len(twice)))
-    assert told(measured) == []
-    assert told(frame.assign(x=rng.integers(0, 3, len(frame)), y=rng.integers(0, 3, len(frame)))) == []  # by chance
-
-
 def test_bags_of_one_row_may_have_such_columns():
     frame = table(age=ages(), time=ages()).groupby("bag", sort=False).first().reset_index()
     (text,) = told(frame)
-    assert "column time is" in text
+    assert "as labels have: time" in text
 
 
 def test_what_is_known_of_the_bag_is_offered_as_a_covariate():
     (text,) = told(table(age=ages(), site=np.arange(BAGS) % 2))
-    assert "columns age and site have one value in each bag" in text
+    assert "features with one value in each bag: age, site" in text
     assert "`covariates=['age', 'site']`" in text
     assert told(table(scale=np.ones(BAGS))) == []
 

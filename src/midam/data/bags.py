@@ -45,23 +45,6 @@ class BagFields(TypedDict, total=False):
     left_out: Sequence[LeftOut]
 
 
-class FrameOptions(TypedDict, total=False):
-    """Parameters of `midam.read_bags` that apply to a DataFrame."""
-
-    groups: str | None
-    split: str | None
-    instance_label: str | None
-    coords: Sequence[str]
-    ignore: Sequence[str]
-    categories: Sequence[str]
-    covariates: Sequence[str]
-    site_column: str | None
-    positive: str | None
-    target: str
-    grades: Sequence[str]
-    classes: Sequence[ClassName] | None
-
-
 # Arrays with a value for each bag; a subset takes its part of them, and of those in `_SELECTED`.
 _BY_BAG = ("labels", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
 _SELECTED = ("starts", "sizes", "ids", "outcome", "covariates", *_BY_BAG)
@@ -271,7 +254,7 @@ class Bags:
         *,
         source: str = "a DataFrame",
         impute: bool = False,
-        **options: Unpack[FrameOptions],
+        **options: Any,
     ) -> "Bags":
         """Make bags from a DataFrame whose rows are instances, as `midam.read_bags` does from a table.
 
@@ -288,9 +271,9 @@ class Bags:
         >>> Bags.from_dataframe(frame)
         Bags(2 bags, 1 positive, 3 instances (1,))
         """
-        from midam.data.sources.frames import frame_arrays
+        from midam.data.sources.frames import FRAME_OPTIONS, frame_arrays
 
-        refuse_others(options, FrameOptions.__annotations__, "Bags.from_dataframe")
+        refuse_others(options, FRAME_OPTIONS, "Bags.from_dataframe")
         named = {"bag_column": bag_column, "label_column": label_column, "impute": impute}
         bags = cls.from_arrays(**frame_arrays(frame, source, **named, **options))
         warn_of_alike_names(bags)

@@ -11,8 +11,8 @@ from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import row_chunks
 
 _AT_ONCE = 1 << 16  # instances that are hashed together
-_LARGE = 2.0**20  # numbers, such as times in seconds, of which float32 keeps no more than eighths
 _MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
+_LARGE = 2.0**20  # numbers, such as times in seconds, of which float32 keeps no more than eighths
 
 
 Content = Any  # `midam.data.bags.Bags`, whose module imports this one
@@ -34,22 +34,17 @@ def bag_digests(bags: Content) -> list[str]:
     return bag_digests(bags)
 
 
-def _joined(hashes: NDArray[np.uint64], x: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Return hashes [M], each joined with the numbers of a row of x [M, D]."""
-    for column in x.view(np.uint32).T:
-        hashes = (hashes ^ column) * _MIX[0]
-        hashes ^= hashes >> np.uint64(32)
-    return hashes
-
-
 def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each instance, mixed at the end as in SplitMix64, since hashes are added."""
-    x = np.asfortranarray(instances, dtype=np.float32) + np.float32(0)  # which has one zero
-    hashes = _joined(np.zeros(len(x), dtype=np.uint64), x)
+    x = np.asarray(instances, dtype=np.float32)
     if not np.can_cast(instances.dtype, np.float32):
-        lost, exact = instances - x, (np.abs(x) >= _LARGE) | (instances == np.round(instances))
-        rows = np.flatnonzero(lost.any(axis=1) & exact.all(axis=1))
-        hashes[rows] = _joined(hashes[rows], lost[rows].astype(np.float32))
+        exact = ((np.abs(x) >= _LARGE) | (instances == np.round(instances))).all(axis=1)
+        x = np.where(exact[:, None], instances, x)
+    hashes = np.zeros(len(x), dtype=np.uint64)
+    x = np.asfortranarray(x, dtype=np.float64) + 0.0  # which has one zero
+    for column in x.view(np.uint64).T:
+        hashes = (hashes ^ column) * _MIX[0]
+        hashes ^= hashes >> np.uint64(32)
     for shift, factor in ((30, _MIX[1]), (27, _MIX[2])):
         hashes = (hashes ^ (hashes >> np.uint64(shift))) * factor
     return np.asarray(hashes ^ (hashes >> np.uint64(31)))

@@ -57,7 +57,6 @@ class Rows(ABC):
     dtype: np.dtype[Any]
     paths: tuple[Path, ...] = ()  # files that the instances are read from, if known
     plan: str = ""  # the options with which the rows are made from the files
-    block_bags: int = 0  # at most so many neighboring bags are read as one piece of work; 0: the default
     chunk_bytes: int = 0  # bytes that are read at a time; 0: the default
     origin: tuple[str, ...] = ()  # digests of the data that the rows are computed from, if no file holds it
 

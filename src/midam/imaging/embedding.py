@@ -51,7 +51,6 @@ class EmbeddedRows(Rows):
     block holds complete rows of cells of one image, or patches or slices of one bag.
     """
 
-    block_bags = 2  # few, so that little is computed again after a stop
     chunk_bytes = 1 << 18  # a few blocks
 
     def __init__(self, bags: Bags, network: Network, *, recipe: Mapping[str, Any]) -> None:

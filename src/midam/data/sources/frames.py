@@ -6,7 +6,6 @@ Warnings name columns that are probably not features: they name patients, number
 import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +16,7 @@ from midam.data import covariates as forms
 from midam.data.covariates import Column, example_of_codes, number_of
 from midam.data.sources import table_columns as tables
 from midam.data.sources.labels import label_columns
-from midam.data.sources.request import COLUMNS, Request
+from midam.data.sources.request import COLUMNS, COVARIATES, Request
 from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
 from midam.data.validate import feature_order, usable
@@ -26,7 +25,6 @@ from midam.errors import BagDataError, ConfigError, Note, given, is_id_like, lis
 from midam.lazy_imports import pandas as pd
 from midam.names import merge_words, name_of, names_of, warn_of_alike
 
-_AT_ONCE = 8  # columns that are compared at a time
 MOST, ROWS = 100, 5  # text of at most so many values, each in so many rows on average, is categories
 _DIGITS = r"(\d+|\d{1,3}([.' ]\d{3}|,\d{2,3})+)([.,]\d*)?"  # 1,000.50; not a version, such as 2.1.0
 _AMOUNT = re.compile(rf"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?{_DIGITS}\s*([%$\u00a3\u20ac\u00a5]|[A-Z]{{3}})?\)?")
@@ -34,6 +32,9 @@ _BAGS = 3  # of each category on average, if each bag has one
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
 FEW = 8  # bags: with no more of them, a column may look like ids by chance
 _CODES = 3  # from so many different whole numbers on, they may be codes
+# Parameters of a table of instances, and of them those that apply to a DataFrame.
+TABLE_OPTIONS = (*COLUMNS, *COVARIATES, "instance_label", "coords", "ignore", "positive", "target", "grades")
+FRAME_OPTIONS = (*TABLE_OPTIONS[2:], "classes")
 
 
 def warn_of_features(table: Table, features: Sequence[str], x: NDArray[Any]) -> None:
@@ -54,53 +55,29 @@ def warn_of_features(table: Table, features: Sequence[str], x: NDArray[Any]) -> 
     x : array, shape [M, len(features)]
         Their numbers.
     """
-    frame, codes, firsts, where = table.frame, table.codes, table.first, table.where
-    several, telling, of_bags = len(codes) > len(firsts) > FEW, [], []
+    codes, firsts, where = table.codes, table.first, table.where
+    several, telling, of_bags = len(codes) > len(firsts) > FEW, list[str](), list[str]()
     for column, values in zip(features, x.T, strict=True):
+        leave, why = given(ignore=[column]), ""
         if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
-            _warn(column, where, f"if it numbers the instances, leave it out with {given(ignore=[column])}")
+            why = f"if it numbers the instances, leave it out with {leave}"
         elif _is_constant(values, codes, firsts):
             if tables.is_group_like(column):
-                name, leave = given(groups=column), given(ignore=[column])
-                why = f"if it names patients, give {name}, so that no patient is in two splits, or leave it out with"
-                _warn(column, where, f"{why} {leave}")
+                why = f"if it names patients, give {given(groups=column)}, so that no patient is in two splits, or "
+                why += f"leave it out with {leave}"
             elif tables.is_label_like(column):
                 telling.append(column)
             elif several and (values[firsts] != values[firsts[0]]).any():
                 of_bags.append(column)
+        if why:
+            warnings.warn(f"column {column} is read as a feature (in {where}): {why}", stacklevel=5)
     if telling:
-        one, leave = len(telling) == 1, given(ignore=telling)
-        verb, them = ("is read as a feature and has", "it") if one else ("are read as features and have", "them")
-        why = f"one value in each bag, as labels have: if a value reveals the label, leave {them} out with {leave}"
-        warnings.warn(f"{_columns(telling)} {verb} {why} (in {where})", stacklevel=5)
+        text = f"features with one value in each bag, as labels have: {', '.join(telling)} (in {where}); if a value"
+        warnings.warn(f"{text} reveals the label, leave it out with {given(ignore=telling)}", stacklevel=5)
     if of_bags:
-        has, are = ("has", "is") if len(of_bags) == 1 else ("have", "are")
-        take, leave = given(covariates=of_bags), given(ignore=of_bags)
-        text = f"{_columns(of_bags)} {has} one value in each bag, and {are} read as features (in {where}): name "
-        text += f"facts about a bag with {take}, and leave out facts that are unknown for new bags with {leave}"
+        text = f"features with one value in each bag: {', '.join(of_bags)} (in {where}); name facts about a bag with"
+        text += f" {given(covariates=of_bags)}, and leave out what is unknown for new bags with {given(ignore=of_bags)}"
         warnings.warn(text, Note, stacklevel=5)
-    if several:
-        _note_copies(frame, features, where)
-
-
-def _note_copies(frame: "pd.DataFrame", features: Sequence[str], where: str) -> None:
-    """Note rows that repeat another row in every column, in a table where this does not happen by chance."""
-    rows = np.arange(len(frame))
-    with suppress(TypeError):  # lists in a column that is left out cannot be compared
-        for begin in range(0, frame.shape[1], _AT_ONCE):  # few rows are left after the first columns of numbers
-            rows = rows[frame.iloc[rows, begin : begin + _AT_ONCE].duplicated(keep=False).to_numpy()]
-        copies = int(frame.iloc[rows].duplicated().sum())
-        if copies and any(2 * frame[column].nunique() > len(frame) for column in features):
-            text = f"{copies} of {len(frame)} rows repeat another row of their bag in every column (in {where})"
-            warnings.warn(f"{text}: each counts as an instance; drop copies made by mistake", Note, stacklevel=6)
-
-
-def _warn(column: str, where: str, why: str) -> None:
-    warnings.warn(f"column {column} is read as a feature (in {where}): {why}", stacklevel=6)
-
-
-def _columns(names: Sequence[str]) -> str:
-    return f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: NDArray[np.intp]) -> bool:
@@ -181,7 +158,7 @@ def table_arrays(table: Table, request: Request) -> dict[str, Any]:
     features, kinds, notes = _read_kinds(table, present, request, labels=labels)
     instances = _numbers(table, features, missing=bool(request.impute), apart=request.features is None)
     coordinates = _numbers(table, coords) if coords else None
-    table.faults.refuse()
+    table.refuse()
     if request.features is None:
         _report_kinds(table, features, kinds, notes)
         warn_of_features(table, features, instances)
@@ -212,17 +189,16 @@ def _instance_labels(table: Table, column: str, others: Collection[object]) -> N
     words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})
     labels = pd.to_numeric(words, errors="coerce").to_numpy(np.float32, na_value=np.nan)
     advice = "write 1 for an instance that makes its bag positive, 0 for another, nothing if unknown"
-    table.add(table.faults, ~np.isin(labels, (0, 1)) & ~gaps, column, "labels 0 and 1 of instances", advice)
+    table.faults += table.fault(~np.isin(labels, (0, 1)) & ~gaps, column, "labels 0 and 1 of instances", advice)
     if gaps.all():
-        table.add(table.faults, gaps, column, "some labels of instances", "name another column", got="none")
+        table.faults += table.fault(gaps, column, "some labels of instances", "name another column", got="none")
     return np.where(gaps, np.float32(np.nan), labels)
 
 
 def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: bool = False) -> NDArray[Any]:
     """Return the values of numeric columns, [M, len(columns)]: finite, or NaN if values may be `missing`.
 
-    With `apart`, in training, refuse different whole numbers that become equal in float64. Features of a run are
-    all needed: no message advises to leave one out.
+    Features of a run are all needed: no message advises to leave one out unless they are `apart`, in training.
     """
     objects = [name for name, kind in table.frame[columns].dtypes.items() if kind.kind in "Om"]
     if objects:
@@ -230,7 +206,6 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
     kinds = table.frame[columns].dtypes  # for all columns at once: a table may have many
     numeric = [pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind) for kind in kinds]
     sound, wrong = [column for column, is_number in zip(columns, numeric) if is_number], {}
-    whole = [column for column, kind in zip(columns, kinds) if kind.kind in "iu"]
     for column in (column for column, is_number in zip(columns, numeric) if not is_number):
         values = table.frame[column]
         gaps = values.isna()
@@ -246,23 +221,18 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
     for column, rows in wrong.items():
         other = f"name it with {given(groups=column)}" if tables.is_group_like(column) else "correct it"
         if column in texts:
-            other = f"name it with {given(categories=texts)}"
-            if not tables.is_code_like(column) and _holds_amounts(table.frame[column]):
-                other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
+            words = table.frame[column].dropna().astype(str).str.strip().str.upper().unique()
+            coded = tables.is_code_like(column) or bool(example_of_codes(words.tolist()))
+            amounts = not coded and 2 * sum(map(bool, map(_AMOUNT.fullmatch, words))) > len(words)
+            other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
+            other = other if amounts else f"name it with {given(categories=texts)}"
         if column in of_bags:
             facts, text = given(covariates=of_bags), given(categories=of_bags)
             other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
         names = {name.lower() for name in table.frame[column].dropna().astype(str).unique()}
         if apart and names and names <= tables.SPLIT_NAMES.keys():
             other = f"name it with {given(split=column)}"
-        table.add(table.faults, rows, column, f"numbers in column {column}", f"{other}{leave}")
-    for column in whole if apart else ():
-        values = table.frame[column].dropna()
-        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        if low != high and float(low) == float(high):
-            wanted, first = "whole numbers that stay distinct in float64", np.arange(len(table.frame)) == 0
-            advice = "subtract their common offset first"
-            table.add(table.faults, first, column, wanted, advice, got=f"{low} to {high}")
+        table.faults += table.fault(rows, column, f"numbers in column {column}", f"{other}{leave}")
     narrow = all(str(dtype) in ("float32", "float16") for dtype in table.frame[sound].dtypes)
     array: NDArray[Any] = table.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
     gap = np.isnan(array)
@@ -271,7 +241,7 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
             column, got = sound[place], array[row, place]
             leave = f"leave the column out with {given(ignore=[column])} if it is no feature"
             advice = leave if apart and tables.is_label_like(column) else usual
-            table.add(table.faults, wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
+            table.faults += table.fault(wrong_values.any(axis=1), column, expected_of(float(got)), advice, got=got)
     return np.require(array, requirements="W")  # torch warns of a view of a frame, which is read-only
 
 
@@ -341,7 +311,7 @@ def _read_kinds(
             elif kind == "number" and words and (numbers := _numbers_of(words)) is not None:
                 made, notes[name] = numbers[0][of_row], numbers[1]
         except BagDataError as error:
-            table.faults.add_error(error)
+            table.add_error(error)
             made = np.zeros(len(frame))
         columns.append(Column(name, "number" if made is None else kind, names))  # type: ignore[arg-type]
         if made is not None:
@@ -389,12 +359,6 @@ def _kind(
     often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
     numbers = [word for word in known if number_of(word) is not None or _AMOUNT.fullmatch(word.upper())]
     return "category" if often and len(known) <= MOST and 2 * len(numbers) < len(known) else ""
-
-
-def _holds_amounts(values: "pd.Series[Any]") -> bool:
-    """Return whether most texts of a column are amounts such as 5%, $5.00 and 1,000, and none codes such as 0117."""
-    words = values.dropna().astype(str).str.strip().str.upper().tolist()
-    return not example_of_codes(words) and 2 * sum(bool(_AMOUNT.fullmatch(w)) for w in {*words}) > len({*words})
 
 
 def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:

@@ -24,7 +24,7 @@ from midam.data.sources.assemble import assemble
 from midam.data.sources.file_names import NameIndex, check_options
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
-from midam.data.sources.frames import table_arrays
+from midam.data.sources.frames import TABLE_OPTIONS, table_arrays
 from midam.data.sources.label_table import read_labels
 from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, label_columns, labels_or_none
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
@@ -289,8 +289,8 @@ class ManifestReader(BagReader):
         if columns.group is None and patient not in (bag, *label_columns(frame.columns, request), columns.split):
             columns = columns._replace(group=patient)
         table = Table(str(path), frame)
-        table.add_gaps(table.faults, (bag, "path", columns.group, columns.split), request)
-        table.faults.refuse()
+        table.faults += table.gaps_in((bag, "path", columns.group, columns.split), request)
+        table.refuse()
         places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
@@ -311,9 +311,9 @@ class ManifestReader(BagReader):
         table = Table(str(path), frame)
         table.find_bags(bag)
         files = pd.DataFrame({"path": [os.path.realpath(place) for place in paths], "bag": table.codes})
-        table.add(table.faults, files.duplicated(), "path", "a file once in a bag", "remove the second row")
+        table.faults += table.fault(files.duplicated(), "path", "a file once in a bag", "remove the second row")
         fields = table.of_bags(columns, request, of_files=True)
-        table.faults.refuse()
+        table.refuse()
         ids, groups = table.ids[table.codes], fields["groups"]
         files["group"] = ids if groups is None else groups[table.codes]
         shared = files["path"].duplicated() & (files.groupby("path")["group"].transform("nunique") > 1)
@@ -332,10 +332,7 @@ class TableReader(BagReader):
 
     what = "a table of instances"
     suffixes = INSTANCES
-    parameters = (
-        *(*COLUMNS, *COVARIATES, *SPLITS),
-        *("instance_label", "coords", "ignore", "positive", "target", "grades", "sheet", "impute"),
-    )
+    parameters = (*TABLE_OPTIONS, *SPLITS, "sheet", "impute")
 
     def read(self, request: Request) -> Bags:
         """Read the table; without `require_labels` every column but the bag's may be absent."""

@@ -32,10 +32,10 @@ class Labeled(NamedTuple):
 
     files: NDArray[np.int64]  # positions of the files, ascending
     bags: NDArray[np.str_]  # the bag of each of these files
-    table: dict[str, Any]  # of `metadata`, of the bags in the order of their first files
+    table: dict[str, Any]  # of `Table.of_bags`, of the bags in the order of their first files
 
     def of(self, bags: Bags) -> Bags:
-        """Return the bags (of one file each) that the table names, with their labels and `metadata`."""
+        """Return the bags (of one file each) that the table names, with their labels and metadata."""
         known = {name: value for name, value in self.table.items() if value is not None}
         return bags.subset(self.files).replace(**{"labels": None, "outcome": None, **known})
 
@@ -129,11 +129,11 @@ def _labeled(
     table = Table(request.where, frame, unit=unit, first=first, owner="file")
     table.find_bags(_NAME)
     frame, columns = table.one_each(columns, request, [column] if patient is None else [column, patient])
-    table.faults.refuse()
+    table.refuse()
     table = Table(request.where, frame, unit=unit, first=first)
     table.find_bags(str(patient) if by_patient else _NAME)
     fields = table.of_bags(columns, request, of_files=True)
-    table.faults.refuse()
+    table.refuse()
     if by_patient and columns.group == patient and request.groups is None:
         fields["groups"] = None  # a patient that is a bag is not a group too
     return Labeled(frame[_FILE].to_numpy(dtype=np.int64), table.ids[table.codes], fields)

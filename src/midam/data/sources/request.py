@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from midam.data.left_out import LeftOut
@@ -28,11 +28,6 @@ MissingName = Literal["error", "skip"]
 BadLabels = Literal["error", "ignore"]
 _PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
 OnFile = Callable[[int, int], None]
-# Parameters of `Request` that are names, or lists of names.
-_NAMES = (
-    *("bag_column", "label_column", "groups", "split", "instance_label", "coords", "ignore", "categories"),
-    *("covariates", "site_column", "positive", "grades", "sheet", "classes", "features"),
-)
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "groups", "split")
 COVARIATES = ("covariates", "site_column", "categories")
@@ -65,10 +60,6 @@ def refuse_unused(options: ImageOptions, allowed: Collection[str], *, kind: str,
         value = getattr(options, name)
         if name not in allowed and value != setting.default:
             raise ConfigError(f"Expected no `{name}` with {kind}, got {value!r} for {where}; leave it out.")
-
-
-def _word(name: Any) -> Any:
-    return name_of(name) if isinstance(name, str) else name
 
 
 class Request(DataSettings):
@@ -106,11 +97,13 @@ class Request(DataSettings):
         for name in ("path_or_name", "labels", "slides", "split_file"):
             if options.get(name) is not None:
                 options[name] = str(on_disk(path_of(options[name], "the data")))
-        for name in set(_NAMES) & set(options):
-            value: Any = options[name]
-            several = isinstance(value, Iterable) and not isinstance(value, str)
-            options[name] = tuple(map(_word, value)) if several else _word(value)
-        super().__init__(**options)
+        arrays = {name: value.tolist() for name, value in options.items() if hasattr(value, "tolist")}
+        super().__init__(**options | arrays)
+
+    @field_validator("classes", "features")
+    @classmethod
+    def _named(cls, value: tuple[ClassName, ...] | None) -> tuple[ClassName, ...] | None:
+        return value and tuple(name_of(name) if isinstance(name, str) else name for name in value)
 
     @property
     def left_out(self) -> list[LeftOut]:

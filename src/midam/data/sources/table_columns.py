@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
@@ -201,54 +202,12 @@ def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
     return np.array([SPLIT_NAMES[value.lower()] for value in values.tolist()], dtype=np.str_)
 
 
-class Faults:
-    """Faults of a table, by kind."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self.messages: list[str] = []
-
-    def add_error(self, error: BagDataError) -> None:
-        """Add a fault that another function found."""
-        text = str(error)
-        self.messages.append(text if self._where in text else errors.with_place(error, f"in {self._where}"))
-
-    def refuse(self) -> None:
-        """Raise a `BagDataError` that lists all faults, if there are any."""
-        head = f"Expected a sound table, got {len(self.messages)} kinds of faults (in {self._where}); correct them:"
-        if self.messages:
-            raise BagDataError(errors.fault_list(head, self.messages, most=_SHOWN))
-
-
 class BagColumns(NamedTuple):
     """Columns of a table that hold the labels, the group and the split of a bag, as far as it has any."""
 
     label: tuple[str, ...]
     group: str | None
     split: str | None
-
-
-def metadata(
-    frame: "pd.DataFrame", request: Request, columns: BagColumns, *, ids: Sequence[str], of_files: bool
-) -> dict[str, Any]:
-    """Return the outcome, groups, splits, sites and covariates of bags, as `Bags` takes them; None if absent.
-
-    The `frame` has a row for each bag, `ids` are their names. Of a table `of_files`, warn about columns that may name
-    patients; those of a table of instances are its features.
-    """
-    label, group, split = columns
-    values = {name: frame[name].tolist() for name in label}
-    outcome = labels_or_none(request, lambda: code_labels(values, request, ids=ids)) if label else None
-    group = None if request.header_groups(frame.columns) else group
-    if of_files and group is None and request.require_labels and not request.header_groups(frame.columns):
-        free = frame.columns.difference([*label, split, *request.covariate_columns])
-        others = [name for name in free if is_group_like(name) and 1 < frame[name].nunique() < len(set(ids))]
-        if others:
-            text = f"if {listed(others)} names patients (in {request.where}), give {given(groups=others[0])}"
-            warnings.warn(f"{text}, so that no patient is in two splits", stacklevel=4)
-    groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
-    splits = None if splits is None else split_names(splits, request.where)
-    return {"outcome": outcome, "groups": groups, "splits": splits, **read_covariates(frame, request)}
 
 
 def columns_of(
@@ -346,7 +305,7 @@ class Table:
         self.where, self.frame, self.unit, self._first = where, frame, unit, first
         self.gaps, self._owner = gaps, owner
         self.codes = np.full(len(frame), -1)  # the bag of each row
-        self.faults = Faults(where)
+        self.faults: list[str] = []
         if len(frame) == 0:
             raise BagDataError(f"Expected at least one row, got none (in {where}); add the instances.")
 
@@ -363,30 +322,46 @@ class Table:
         self.codes, self.ids = codes.astype(np.int64), np.asarray(names, dtype=np.str_)
         self.first = np.unique(codes, return_index=True)[1]
         advice = "name the bag: NA and None are no names"
-        self.add(self.faults, self.frame[column].isna(), column, "a bag in each row", advice, got="none")
-        self.faults.refuse()  # such rows have no bag
+        self.faults += self.fault(self.frame[column].isna(), column, "a bag in each row", advice, got="none")
+        self.refuse()  # such rows have no bag
 
-    def add_gaps(self, faults: Faults, columns: Iterable[str | None], request: Request) -> None:
-        """Add a fault for each of the columns that lacks a value in some rows."""
-        labels = label_columns(self.frame.columns, request)
+    def gaps_in(self, columns: Iterable[str | None], request: Request) -> list[str]:
+        """Return a fault for each of the columns that lacks a value in some rows."""
+        labels, faults = label_columns(self.frame.columns, request), list[str]()
         for column in filter(None, columns):
             advice = gap_advice(request, column, "fill it in", label=column in labels)
-            self.add(
-                faults, self.frame[column].isna(), column, f"{with_article(column)} in each row", advice, got="none"
-            )
+            expected = f"{with_article(column)} in each row"
+            faults += self.fault(self.frame[column].isna(), column, expected, advice, got="none")
+        return faults
 
     def of_bags(self, columns: BagColumns, request: Request, *, of_files: bool = False) -> dict[str, Any]:
-        """Return the `metadata` of the bags, from `one_each`; {} if there are faults."""
+        """Return the outcome, groups, splits, sites and covariates of the bags, as `Bags` takes them; None if absent.
+
+        They are {} if there are faults. Of a table `of_files`, warn about columns that may name patients; those of a
+        table of instances are its features.
+        """
         if columns.group == request.bag_column and request.require_labels and not of_files:
             text = f"the groups are the bags themselves, column {columns.group} (in {self.where}): leave out `groups`"
             warnings.warn(f"{text}, or name the column of patients", Note, stacklevel=6)
-        bags, columns = self.one_each(columns, request)
-        if self.faults.messages:
+        frame, (label, group, split) = self.one_each(columns, request)
+        if self.faults:
             return {}
+        values, ids = {name: frame[name].tolist() for name in label}, self.ids.tolist()
+        in_header = request.header_groups(frame.columns)
+        group = None if in_header else group
+        if of_files and group is None and request.require_labels and not in_header:
+            free = frame.columns.difference([*label, split, *request.covariate_columns])
+            others = [name for name in free if is_group_like(name) and 1 < frame[name].nunique() < len(ids)]
+            if others:
+                text = f"if {listed(others)} names patients (in {request.where}), give {given(groups=others[0])}"
+                warnings.warn(f"{text}, so that no patient is in two splits", stacklevel=4)
         try:
-            return metadata(bags, request, columns, ids=self.ids.tolist(), of_files=of_files)
+            outcome = labels_or_none(request, lambda: code_labels(values, request, ids=ids)) if label else None
+            groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
+            splits = None if splits is None else split_names(splits, request.where)
+            return {"outcome": outcome, "groups": groups, "splits": splits, **read_covariates(frame, request)}
         except BagDataError as error:
-            self.faults.add_error(error)
+            self.add_error(error)
         return {}
 
     def one_each(
@@ -398,21 +373,21 @@ class Table:
         not. Several values in a bag are faults; those of labels and groups become a note if the request ignores them.
         """
         ignored, known = request.bad_labels == "ignore", dict[str, Any]()
-        of_labels, of_groups = (Faults(self.where) if ignored else self.faults for _ in range(2))
+        of_labels, of_groups = (list[str]() if ignored else self.faults for _ in range(2))
         roles = [(of_labels, columns.label, len(columns.label) > 1), (of_groups, [columns.group], False)]
         roles += [(self.faults, [columns.split, *others], False), (self.faults, request.covariate_columns, True)]
         for faults, names, gaps in roles:
             for name in names:
                 if name is not None and name not in known:
-                    self.add_gaps(faults, [] if gaps else [name], request)
+                    faults.extend([] if gaps else self.gaps_in([name], request))
                     known[name] = self._one_each(name, faults, columns)
         for faults, change in ((of_labels, {"label": ()}), (of_groups, {"group": None})):
-            if ignored and faults.messages:  # without labels, the groups stay, which keep patients whole
-                labels_or_none(request, faults.refuse)
+            if ignored and faults:  # without labels, the groups stay, which keep patients whole
+                labels_or_none(request, partial(self.refuse, faults))
                 columns = columns._replace(**change)
         return self.frame.iloc[self.first].assign(**known), columns
 
-    def _one_each(self, column: str, faults: Faults, columns: BagColumns) -> "pd.Series[Any]":
+    def _one_each(self, column: str, faults: list[str], columns: BagColumns) -> "pd.Series[Any]":
         """Return the first known value of each bag in a column; add a fault for several values in a bag."""
         codes, distinct = pd.factorize(self.frame[column])
         is_split = column == columns.split
@@ -427,21 +402,33 @@ class Table:
         firsts = first[self.codes]
         wrong = (codes >= 0) & (places != places[firsts])
         for row in np.flatnonzero(wrong)[:1].tolist():
-            got = " and ".join(str(self.frame[column].iloc[place]) for place in (firsts[row], row))
-            self.add(faults, wrong, column, f"one {column} in a {self._owner}", f"correct the column {column}", got=got)
+            got, one = " and ".join(str(self.frame[column].iloc[place]) for place in (firsts[row], row)), self._owner
+            faults += self.fault(wrong, column, f"one {column} in a {one}", f"correct the column {column}", got=got)
         return self.frame[column].iloc[first].set_axis(self.frame.index[self.first])
 
     def number(self, row: int) -> int:
         """Return the number of a row in the file."""
         return int(self.frame.index[row]) + self._first
 
-    def add(self, faults: Faults, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> None:
-        """Add a fault for the rows in which a column is wrong; the message names the first row and its value."""
+    def refuse(self, faults: Sequence[str] | None = None) -> None:
+        """Raise a `BagDataError` that lists these faults, by default all of the table, if there are any."""
+        faults = self.faults if faults is None else faults
+        head = f"Expected a sound table, got {len(faults)} kinds of faults (in {self.where}); correct them:"
+        if faults:
+            raise BagDataError(errors.fault_list(head, faults, most=_SHOWN))
+
+    def add_error(self, error: BagDataError) -> None:
+        """Add a fault that another function found."""
+        self.faults.append(str(error) if self.where in str(error) else errors.with_place(error, f"in {self.where}"))
+
+    def fault(self, wrong: Any, column: str, expected: str, advice: str, *, got: object = None) -> list[str]:
+        """Return the fault of the rows in which a column is wrong, with the first row and its value; [] if none is."""
         rows = np.flatnonzero(wrong).tolist()
-        if rows:
-            value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
-            numbers = list(dict.fromkeys(map(self.number, rows)))  # a row of a patient stands for each of its files
-            bag = f", {self._owner} {self.ids[code]}" if (code := self.codes[rows[0]]) >= 0 else ""
-            all_rows = f"; {len(numbers)} such {self.unit}s: {listed(numbers, most=10)}" if len(numbers) > 1 else ""
-            place = f"in {self.where}, {self.unit} {numbers[0]}, column {column}{bag}{all_rows}"
-            faults.messages.append(f"Expected {expected}, got {value} ({place}); {advice}.")
+        if not rows:
+            return []
+        value = repr(str(self.frame[column].iloc[rows[0]])) if got is None else got
+        numbers = list(dict.fromkeys(map(self.number, rows)))  # a row of a patient stands for each of its files
+        bag = f", {self._owner} {self.ids[code]}" if (code := self.codes[rows[0]]) >= 0 else ""
+        all_rows = f"; {len(numbers)} such {self.unit}s: {listed(numbers, most=10)}" if len(numbers) > 1 else ""
+        place = f"in {self.where}, {self.unit} {numbers[0]}, column {column}{bag}{all_rows}"
+        return [f"Expected {expected}, got {value} ({place}); {advice}."]

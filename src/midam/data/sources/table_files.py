@@ -464,30 +464,21 @@ def _with_points(frame: "pd.DataFrame", first: "pd.DataFrame", texts: Collection
             if words.str.fullmatch(_DECIMAL).all() and words.str.contains(",").any():
                 columns.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
-    if grouped := dict(_grouped(first[numbers], alone=bool(columns))):
-        number = next(iter(grouped.values()))
-        text = f"{number} in {listed(list(grouped))}, perhaps thousands (in {path})"
-        advice = f"write all numbers alike, such as {number.replace('.', '')}"
-        if columns:
-            raise BagDataError(f"Expected one decimal sign in a file, got 1,5 in some columns and {text}; {advice}.")
-        warnings.warn(f"the point is read as a decimal sign, but others have none, in {text}: {advice}", stacklevel=4)
     if columns:
+        _refuse_thousands(first[numbers], path)
         text = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
         warnings.warn(f"commas in {text} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
     return frame
 
 
-def _grouped(first: "pd.DataFrame", *, alone: bool) -> Iterator[tuple[str, str]]:
-    """Yield columns where the point may separate thousands, with a number such as 1.234.
-
-    All others are such numbers or whole ones below 1000, of which there must be one unless the former may be `alone`. A
-    number such as 0.123 in a column shows that its points are decimal signs.
-    """
+def _refuse_thousands(first: "pd.DataFrame", path: Path) -> None:
+    """Refuse numbers such as 1.234 in a file with decimal commas, unless others of the column have decimal points."""
     for name in first.columns:
         words = first[name].dropna().astype(str).str.strip()
-        small, grouped = (words.str.fullmatch(form) for form in (r"-?\d{1,3}", r"-?[1-9]\d{0,2}(\.\d{3})+"))
-        if grouped.any() and words.str.fullmatch(r"-?([1-9]\d{0,2}(\.\d{3})*|0)").all() and (alone or small.any()):
-            yield name, str(words[grouped].iloc[0])
+        grouped = words[words.str.fullmatch(r"-?[1-9]\d{0,2}(\.\d{3})+")]
+        if len(grouped) and words.str.fullmatch(r"-?([1-9]\d{0,2}(\.\d{3})*|0)").all():
+            got = f"1,5 in some columns and {grouped.iloc[0]} in {name} (in {path})"
+            raise BagDataError(f"Expected one decimal sign in a file, got {got}; write all numbers alike.")
 
 
 def _require_memory(needed: int, content: str, path: Path) -> None:

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,14 +23,14 @@ from pydantic import TypeAdapter, ValidationError
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
 from midam.data.digests import bag_digests, begun_hashes
-from midam.data.on_disk import Rows, bytes_of, read_ahead
+from midam.data.on_disk import Rows, bytes_of, on_disk, read_ahead
 from midam.data.store import format as form
 from midam.data.validate import refuse_not_finite, row_chunks
 from midam.errors import BagDataError, RunStoppedError, StoreError, path_of
 from midam.files import Journal, allocate, open_own, remove_own, require_space, write_bytes, write_text
 
 _COMMIT_SECONDS = 0.5  # work that is repeated after a kill, at most
-_BLOCK_BAGS, _BLOCK_BYTES = 256, 1 << 23  # neighboring small bags are one piece of work
+_LARGE = 1 << 16  # bytes of a bag in memory from which several threads gain
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
@@ -167,51 +167,42 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
         raise
 
 
-@dataclass
 class _RowFile:
     """A file of rows, which several threads may fill; it stays open until `close`."""
 
-    path: Path
-    facts: form.RowFacts
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _file: FileIO | None = None
+    def __init__(self, path: Path, facts: form.RowFacts) -> None:
+        self.path, self.facts = path, facts
+        self._lock = threading.Lock()
 
     def is_whole(self) -> bool:
         """Return whether the file is there, with all its bytes reserved."""
         return self.path.is_file() and self.path.stat().st_size == self.facts.bytes
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+    @cached_property
+    def file(self) -> FileIO:
+        """The open file."""
+        return open_own(self.path)
 
-    @contextmanager
-    def _opened(self) -> Iterator[FileIO]:
-        """Open the file, once; an error names it."""
-        try:
-            with self._lock:
-                self._file = self._file or open_own(self.path)
-                yield self._file
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+    def close(self) -> None:
+        if "file" in vars(self):
+            self.file.close()
 
     def make(self) -> None:
         """Reserve the space, so that a full disk shows at once, and write the header."""
-        with self._opened() as file:
-            allocate(file, self.facts.bytes)
-            file.write(self.facts.header)
+        allocate(self.file, self.facts.bytes)
+        self.file.write(self.facts.header)
 
     def write(self, rows: NDArray[Any], first: int) -> None:
         """Write rows from row `first` on."""
         view = bytes_of(rows)
-        with self._opened() as file:
-            file.seek(len(self.facts.header) + first * rows[0].nbytes)
+        with self._lock:
+            self.file.seek(len(self.facts.header) + first * rows[0].nbytes)
             while view:
-                view = view[file.write(view) or 0 :]
+                view = view[self.file.write(view) or 0 :]
 
     def sync(self) -> None:
         """Wait until everything is on the disk."""
-        with self._opened() as file:
-            os.fsync(file.fileno())
+        os.fsync(self.file.fileno())
 
 
 def _write_rows(
@@ -221,8 +212,8 @@ def _write_rows(
     stop, firsts = threading.Event(), np.cumsum(bags.sizes) - bags.sizes
     fresh: list[WrittenBag] = []
 
-    def write_block(numbers: list[int]) -> list[WrittenBag]:
-        return [_write_bag(bags, number, int(firsts[number]), files, stop) for number in numbers]
+    def write(number: int) -> WrittenBag:
+        return _write_bag(bags, number, int(firsts[number]), files, stop)
 
     def commit() -> None:
         rows = list(fresh)
@@ -233,13 +224,14 @@ def _write_rows(
             journal.add(rows)
 
     committed = time.monotonic()
-    with closing(read_ahead(_blocks(bags, done), write_block, workers=jobs - 1)) as blocks:
+    left = [number for number in range(len(bags)) if number not in done]
+    large = bags.num_instances * math.prod(bags.instance_shape) * bags.instances.itemsize > _LARGE * len(bags)
+    with closing(read_ahead(left, write, workers=jobs - 1 if large or on_disk(bags.instances) else 0)) as written:
         try:
-            for _, written in blocks:
-                for bag in written:
-                    fresh.append(bag)
-                    done[bag.number] = bag
-                    on_bag(bag.number)
+            for number, bag in written:
+                fresh.append(bag)
+                done[number] = bag
+                on_bag(number)
                 if time.monotonic() - committed > _COMMIT_SECONDS:
                     commit()
                     committed = time.monotonic()
@@ -263,22 +255,6 @@ def _write_bag(bags: Bags, number: int, first: int, files: Sequence[_RowFile], s
             file.write(chunk, first + low - start)
     digests = [digest.hexdigest() for _, digest in parts]
     return WrittenBag(number, digests[0], None if bags.coords is None else digests[1])
-
-
-def _blocks(bags: Bags, done: Done) -> Iterator[list[int]]:
-    """Yield blocks of the bags that are not done; neighboring small bags share a block."""
-    most = getattr(bags.instances, "block_bags", 0) or _BLOCK_BAGS
-    row_bytes = bags.instances.itemsize * math.prod(bags.instance_shape)
-    block: list[int] = []
-    size = 0
-    for number in (number for number in range(len(bags)) if number not in done):
-        block.append(number)
-        size += int(bags.sizes[number]) * row_bytes
-        if len(block) == most or size >= _BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
 
 
 def _sync_folder(folder: Path) -> None:
@@ -307,7 +283,7 @@ def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], done: Done) -
             raise
         paths = [str(path) for path in hidden if path.exists()]
         rest = f"it continues from the part already in {' and '.join(paths)}" if paths else "nothing was written"
-        got = f"{error.strerror} (in {error.filename}); free space and repeat the command: {rest}"
+        got = f"{error.strerror} (in {error.filename or hidden[0]}); free space and repeat the command: {rest}"
         raise StoreError(f"Expected free space for the store {place}, got: {got}.") from error
 
 

@@ -104,25 +104,21 @@ def read_archive(path: Path, wanted: Collection[str]) -> tuple[dict[str, NDArray
 
 
 def _array(stream: IO[bytes], size: int, name: str, path: Path) -> NDArray[Any]:
-    """Read an array; refuse a header that states more than the `size` of its member, before memory is allocated."""
+    """Read an array; refuse a header that states other bytes than the `size` of its member, before they are read."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     with PARSING:
         shape, fortran, dtype = read(stream)
     if dtype.hasobject:
-        got = f"Python objects (in {path}, key {name}), which are not loaded"
         raise BagDataError(
-            f"Expected plain arrays, got {got}; save numbers or texts, and all instances as one array X."
+            f"Expected plain arrays, got Python objects (in {path}, key {name}), which are not loaded; save numbers or "
+            "texts, and all instances as one array X."
         )
-    needed, content = math.prod(shape) * dtype.itemsize, bytearray()
-    if needed <= size:  # read one byte more than the header states, to notice a longer member
-        while len(content) <= needed and (part := stream.read(min(_CHUNK, needed + 1 - len(content)))):
-            content += part
+    needed, stated = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    content = bytearray(stream.read() if needed == stated else b"")
     if needed != len(content):
-        raise BagDataError(
-            f"Expected as many bytes as the header says, {needed} for shape {list(shape)}, got {len(content) or size} "
-            f"(in {path}, key {name}); {_ANEW}z."
-        )
+        got = f"{len(content) or stated} (in {path}, key {name}); {_ANEW}z"
+        raise BagDataError(f"Expected {needed} bytes for shape {list(shape)}, as the header says, got {got}.")
     array: NDArray[Any] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")
     if dtype.kind == "U" and not is_unicode(array):
         raise BagDataError(f"Expected strings in Unicode, got other characters (in {path}, key {name}); {_ANEW}z.")
