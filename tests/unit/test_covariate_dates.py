@@ -95,57 +95,6 @@ def test_whole_numbers_that_float64_cannot_tell_apart_are_categories():
         assert Covariates.of({"code": values}).values() == {"code": [str(number) for number in large]}
 
 
-def test_a_covariate_with_about_as_many_categories_as_bags_is_named():
-    words = [*["w0"] * 8, *(f"w{number}" for number in range(12))]
-    with pytest.warns(
-        UserWarning, match="the covariate ward has 12 categories for 20 training bags, .*merge categories"
-    ):
-        CovariateCoder.fit(Covariates.of({"ward": words}))
-    CovariateCoder.fit(Covariates.of({"ward": [f"w{number % 10}" for number in range(40)]}))
-
-
-@pytest.mark.parametrize("word", ["{}. Januar 2023", "{} kg", "+49 30 {}"])
-def test_many_categories_that_hold_numbers_are_warned_of(word):
-    words = [word.format(number % 15) for number in range(60)]
-    with pytest.warns(UserWarning, match="has 15 categories that hold numbers"):
-        CovariateCoder.fit(Covariates.of({"when": words}))
-
-
-@pytest.mark.parametrize(("words", "count"), [(("T1", "T2a", "T2b", "N1"), 4), (tuple("abcdefghijklmnop"), 16)])
-def test_few_categories_and_plain_words_are_not_warned_of(words, count):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        coder = CovariateCoder.fit(Covariates.of({"stage": list(words) * 5}))
-    assert len(coder.codes[0].categories or ()) == count
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "warned"),
-    [
-        ("patient_id", range(1000, 1024), True),
-        ("CaseNo", range(7, 31), True),
-        ("age", range(20, 44), False),
-        ("patient_id", [1.5, *range(1000, 1023)], False),
-        ("patient_id", [number // 2 for number in range(24)], True),
-        ("subject", [f"P{number // 3}" for number in range(24)], True),
-        ("mrn", range(5000, 5024), True),
-        ("AccessionNumber", range(24), True),
-        ("index", range(24), True),
-        ("site_id", [f"s{number % 8}" for number in range(24)], False),
-        ("group", list("abcdefgh") * 3, False),
-        ("index", [number // 2 for number in range(24)], False),
-        ("fluid", range(24), False),
-    ],
-)
-def test_a_covariate_that_is_called_an_id_is_warned_of(tmp_path, name, values, warned):
-    table = pd.DataFrame({"bag": [f"b{n:02}" for n in range(24)], "label": [0, 1] * 12, "x": 0.5, name: list(values)})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    with warnings.catch_warnings(record=True) as shown:
-        warnings.simplefilter("always")
-        read_bags(tmp_path / "t.csv", covariates=[name])
-    assert any("seems to be an id" in str(one.message) for one in shown) == warned
-
-
 @pytest.mark.parametrize(
     ("words", "numbers"),
     [

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,35 +14,12 @@ from midam.data.digests import bag_digests, facts_of
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import SPLITS, ClassName
+from midam.data.validate import SPLITS
 from midam.errors import BagDataError
 from midam.names import names_of, warn_of_alike
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class BagFields(TypedDict, total=False):
-    """What `Bags` may hold besides their instances; the docstring of `Bags` describes each."""
-
-    ids: ArrayLike | None
-    labels: ArrayLike | None
-    classes: Sequence[ClassName] | None
-    outcome: TargetLabels | None
-    covariates: Covariates | Mapping[str, ArrayLike] | None
-    groups: ArrayLike | None
-    sites: ArrayLike | None
-    splits: ArrayLike | None
-    weights: ArrayLike | None
-    coords: Any
-    instance_labels: ArrayLike | None
-    digests: ArrayLike | None
-    feature_names: Sequence[str] | None
-    columns: Sequence[Column] | None
-    sources: ArrayLike | None
-    attributes: ArrayLike | None
-    cut: Mapping[str, Any] | None
-    left_out: Sequence[LeftOut]
 
 
 # Arrays with a value for each bag; a subset takes its part of them, and of those in `_SELECTED`.
@@ -92,7 +69,7 @@ class Bags:
     digests : array of uint8, shape [N, 32], optional
         Known SHA-256 of each bag's content, see `bag_digests`.
     sources : array of str, shape [N], optional
-        File or files that each bag was read from.
+        File or files that each bag was read from, a line each.
     feature_names : sequence of str, optional
         Names of the features along the last axis.
     columns : sequence of Column, optional
@@ -129,10 +106,10 @@ class Bags:
         sizes: ArrayLike,
         starts: ArrayLike | None = None,
         source: str = "memory",
-        **fields: Unpack[BagFields],
+        **fields: Any,
     ) -> None:
-        refuse_others(fields, BagFields.__annotations__, "Bags")
-        vars(self).update(dict.fromkeys(BagFields.__annotations__), left_out=(), source=source)
+        refuse_others(fields, _FORMS, "Bags")
+        vars(self).update(dict.fromkeys(_FORMS), left_out=(), source=source)
         self._take({"ids": None, **fields, "instances": instances, "sizes": sizes, "starts": starts})
 
     instances: NDArray[Any] | Rows
@@ -167,7 +144,7 @@ class Bags:
         *,
         source: str = "memory",
         missing: bool = False,
-        **fields: Unpack[BagFields],
+        **fields: Any,
     ) -> Self:
         """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
@@ -508,12 +485,13 @@ _FORMS: dict[str, Callable[[Any, Bags], Any]] = {
     "splits": lambda splits, bags: validate.split_array(splits, bags.ids, bags.source),
     "weights": lambda weights, bags: validate.weight_array(weights, bags.source),
     "instance_labels": lambda labels, bags: validate.instance_label_array(labels, len(bags.instances), bags.source),
-    "digests": lambda digests, bags: validate.digest_array(digests, bags.source),
+    "digests": lambda digests, bags: np.asarray(digests),  # noqa: ARG005
     "feature_names": lambda names, bags: tuple(names_of(names, bags.source)),
     "columns": lambda columns, bags: tuple(columns),  # noqa: ARG005
     "sources": lambda texts, bags: validate.text_array(texts),  # noqa: ARG005
     "attributes": lambda texts, bags: validate.text_array(texts),  # noqa: ARG005
     "cut": lambda cut, bags: dict(cut),  # noqa: ARG005
+    "coords": lambda coords, bags: coords,  # noqa: ARG005
     "left_out": lambda rows, bags: tuple(rows),  # noqa: ARG005
 }
 

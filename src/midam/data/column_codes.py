@@ -26,7 +26,6 @@ from midam.settings.data import DataSettings, TimeFeature
 LEAST = 3  # fewest training bags of a category with its own feature
 MOST = 100  # categories of a column of instances that get a feature each, at most
 _CLIP = 10.0  # standard deviations of a covariate: a typing error must not decide alone
-_MANY = 5  # more categories of a covariate may nearly identify the bags
 _FEW = 20  # so few categories are taken for ids only if all differ
 _SHOWN = 3  # columns in a note
 _WEEK, _THURSDAY, _HOURS = 7, 3, 24  # 1970-01-01 was a Thursday, day 3 of a week that begins on Monday
@@ -397,21 +396,13 @@ def _covariate_code(column: Column, x: NDArray[Any], table: Table) -> Code | Non
 
 
 def _check_categories(column: Column, count: int, table: Table) -> None:
-    """Refuse categories of a covariate that name its `count` bags, and warn about doubtful ones."""
+    """Refuse categories of a covariate that name its `count` bags."""
     words, source = column.words, table.source
     if len(words) > max(_FEW, count // 2) or len(words) == count > 2:
         raise BagDataError(
             f"Expected numbers or categories in the covariate {column.name!r}, got {len(words)} different values for "
             f"{count} training bags: {listed(words)} (in {source}); leave it out, as it names the bags."
         )
-    fault, digits = "", sum(any(map(str.isdigit, word)) for word in words)
-    if 2 * len(words) > count and len(words) > _MANY:
-        fault = f"for {count} training bags, few bags in each: merge categories, or leave it out"
-    elif len(words) > _MANY * 2 and 2 * digits > len(words):
-        fault = f"that hold numbers, such as {listed(words)}, whose order is lost: write times and "
-        fault += "amounts as numbers, dates as 2023-01-31"
-    if fault:
-        warnings.warn(f"the covariate {column.name} has {len(words)} categories {fault} (in {source})", stacklevel=6)
 
 
 def _category_code(column: Column, x: NDArray[Any], table: Table) -> Code:

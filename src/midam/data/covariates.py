@@ -19,7 +19,6 @@ Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _CODE = re.compile(r"0\d+(\.\d*)?")  # 0117 is a code rather than a number
-_MOST_CODES, _ROWS_OF_CODE = 100, 5  # of few values, often repeated
 _FEW = 20  # with at most so many different values, numbers may be categories
 
 
@@ -150,22 +149,9 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) and "_" not in text else None  # Python reads 1_000 as a number
 
 
-def example_of_codes(words: Sequence[str]) -> str:
-    """Return what shows that numbers may be codes: a word that begins with 0, or two of few words that are one number.
-
-    It is a phrase, "such as 250.1 and 250.10"; "" if there is neither.
-    """
-    begins = next((word for word in words if _CODE.fullmatch(word)), None)
-    if begins is not None:
-        return f"such as {begins}, which begins with 0"
-    distinct, seen = dict.fromkeys(words), dict[float | None, str]()
-    if len(distinct) > _MOST_CODES or _ROWS_OF_CODE * len(distinct) > len(words):
-        return ""
-    for word in sorted(distinct, key=lambda word: number_of(word) or 0.0):
-        other = seen.setdefault(number_of(word), word)
-        if other != word and number_of(word) is not None:
-            return f"such as {other} and {word}"
-    return ""
+def first_code(words: Sequence[str]) -> str | None:
+    """Return the first word that begins with 0 as codes do, such as 0117, which a number would be equal to 117."""
+    return next((word for word in words if _CODE.fullmatch(word)), None)
 
 
 def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArray[Any]:
@@ -189,8 +175,8 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
         _check_usable(name, np.array([parsed[word] for word in nonempty], dtype=np.float64), source)
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
-        if alike := example_of_codes(nonempty):
-            text = f"numbers in the covariate {name} may be codes, {alike}: if so"
+        if code := first_code(nonempty):
+            text = f"numbers in the covariate {name} may be codes, such as {code}, which begins with 0: if so"
             _note(f"{text}, train with {given(categories=[name])}", source)
         return numbers.reshape(array.shape)
     if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names

@@ -36,7 +36,7 @@ def bag_digests(bags: Content) -> list[str]:
 
 def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each instance, mixed at the end as in SplitMix64, since hashes are added."""
-    x = np.asarray(instances, dtype=np.float32)
+    x: NDArray[Any] = np.asarray(instances, dtype=np.float32)
     if not np.can_cast(instances.dtype, np.float32):
         exact = ((np.abs(x) >= _LARGE) | (instances == np.round(instances))).all(axis=1)
         x = np.where(exact[:, None], instances, x)

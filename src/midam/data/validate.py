@@ -190,15 +190,6 @@ def text_array(values: ArrayLike) -> NDArray[np.object_]:
     return texts
 
 
-def digest_array(values: ArrayLike, source: str) -> NDArray[np.uint8]:
-    """Return SHA-256 digests, uint8 [N, 32]."""
-    digests = np.asarray(values)
-    if digests.dtype != np.uint8 or digests.shape[1:] != (32,):
-        got = f"{digests.dtype} {list(digests.shape)} (in {source})"
-        raise BagDataError(f"Expected digests as bytes [N, 32], got {got}; leave them out.")
-    return digests
-
-
 def label_array(
     values: ArrayLike, ids: NDArray[np.str_], source: str, *, classes: TwoNames | None = None
 ) -> NDArray[np.int64]:

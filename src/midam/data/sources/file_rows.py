@@ -230,7 +230,7 @@ class FileRows(Rows):
             refuse_not_finite(part, index, str(name), advice=f"{AGAIN}{OR_SKIP if self.paths else ''}")
 
 
-SEPARATOR = "; "  # between the files of a bag in `Bags.sources`
+SEPARATOR = "\n"  # between the files of a bag in `Bags.sources`
 ROWS = "rows"  # key in `Bags.attributes`: number of instances of a file, where a bag has several
 SLICES = "slices"  # key in `Bags.attributes`: attributes of a scan's slices, a list for each name
 SLICE_COLUMNS = (
@@ -259,16 +259,7 @@ def source_paths(bags: Bags, index: int) -> list[Path]:
     """Return the files that a bag was read from; an empty list if they are unknown."""
     if bags.sources is None:
         return []
-    pieces, names = str(bags.sources[index]).split(SEPARATOR), list(bags.described(index))
-    if len(names) in (0, len(pieces)):
-        return [Path(piece) for piece in pieces]
-    paths, held = list[Path](), list[str]()
-    for piece in pieces:  # a name may hold the separator
-        held.append(piece)
-        path = SEPARATOR.join(held)
-        if len(paths) < len(names) and path.endswith(names[len(paths)]):
-            paths, held = [*paths, Path(path)], []
-    return [Path(piece) for piece in pieces] if held else paths
+    return [Path(path) for path in str(bags.sources[index]).split(SEPARATOR)]
 
 
 def files_of(bags: Bags, index: int) -> list[BagFile]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data import covariates as forms
-from midam.data.covariates import Column, example_of_codes, number_of
+from midam.data.covariates import Column, first_code, number_of
 from midam.data.sources import table_columns as tables
 from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, COVARIATES, Request
@@ -221,11 +221,11 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
     for column, rows in wrong.items():
         other = f"name it with {given(groups=column)}" if tables.is_group_like(column) else "correct it"
         if column in texts:
-            words = table.frame[column].dropna().astype(str).str.strip().str.upper().unique()
-            coded = tables.is_code_like(column) or bool(example_of_codes(words.tolist()))
-            amounts = not coded and 2 * sum(map(bool, map(_AMOUNT.fullmatch, words))) > len(words)
+            distinct = table.frame[column].dropna().astype(str).str.strip().str.upper().unique().tolist()
+            coded = tables.is_code_like(column) or first_code(distinct) is not None
+            count = 0 if coded else sum(_AMOUNT.fullmatch(word) is not None for word in distinct)
             other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
-            other = other if amounts else f"name it with {given(categories=texts)}"
+            other = other if 2 * count > len(distinct) else f"name it with {given(categories=texts)}"
         if column in of_bags:
             facts, text = given(covariates=of_bags), given(categories=of_bags)
             other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"

@@ -220,11 +220,6 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
 
 def _quantity(target: str, column: LabelColumn) -> TargetLabels:
     numbers = column.numbers("correct it, or name the grades, the lowest first, with `grades`")
-    if len(numbers) > _FEW and (np.diff(np.sort(numbers)) == 1).all():
-        where = column.request.where
-        text = f"{column.origin} holds each of {numbers.min():g} to {numbers.max():g} once (in {where})"
-        advice = "if it numbers the bags, name the column of the label with `label_column`"
-        warnings.warn(f"{text}: {advice}", stacklevel=6)
     return TargetLabels.of(target, numbers, names=[column.name])
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam import errors
-from midam.data import covariates as forms
 from midam.data.covariates import Covariates
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, named_words, word_of
@@ -39,7 +38,7 @@ _OF_ROW = re.compile(r"(instance|unnamed|row|index|idx|level|tile|patch)s?(id|no
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 SPLIT_NAMES["testing"] = "test"
-_SHOWN, _SEVERAL = 10, 5
+_SHOWN = 10
 
 
 def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | None]], where: str) -> None:
@@ -259,27 +258,10 @@ def read_covariates(columns: Any, request: Request) -> dict[str, Any]:
             warnings.warn(text, Note, stacklevel=4)
         fields["sites"] = sites
     if request.covariates:
-        covariates = fields["covariates"] = read.select(request.covariates, source=where)
+        fields["covariates"] = covariates = read.select(request.covariates, source=where)
         if training:
             warnings.warn(f"covariates: {covariates.summary()} (in {where})", Note, stacklevel=4)
-        for name, column in zip(covariates.names, covariates.columns):
-            if training and (count := _ids(name, column)):
-                kind = "whole numbers" if column.dtype.kind == "f" else "words"
-                text = f"the covariate {name} seems to be an id, with {count} {kind} in {len(column)} bags"
-                warnings.warn(f"{text}: leave it out (in {where})", stacklevel=4)
     return fields
-
-
-def _ids(name: str, column: NDArray[Any]) -> int:
-    """Count the ids in a covariate [N] that is named as ids and holds many; 0 for others, such as names of sites."""
-    values = column[~forms.missing_of(column)]
-    count = len(np.unique(values))
-    if column.dtype.kind == "f":
-        called = errors.is_id_like(name) or is_group_like(name) or (is_row_like(name) and count == len(values))
-        called = called and bool((values == np.round(values)).all())
-    else:
-        called = is_group_like(name) and "group" not in name.lower()
-    return count if called and count > _SEVERAL else 0
 
 
 class Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 from xml.parsers import expat
 
-from midam.data.covariates import example_of_codes
+from midam.data.covariates import first_code
 from midam.data.on_disk import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.labels import label_columns
@@ -57,8 +57,7 @@ class TextTable:
     """A CSV or TSV, packed or not; messages call its rows `unit`, and the one below the header has the number `first`.
 
     A TSV has tabs. The separator of a CSV is that of a first line ``sep=;``, as Excel writes it, or the most frequent
-    of ",", ";" and tab in the header outside of quotes; in a tie, the comma. Several lines above the header that begin
-    with # are skipped, as cBioPortal writes them.
+    of ",", ";" and tab in the header outside of quotes; in a tie, the comma.
     """
 
     unit, first = "line", 2
@@ -66,13 +65,9 @@ class TextTable:
     def __init__(self, path: Path) -> None:
         self.path, self._packed, self._skipped = path, file_suffix(path).endswith(".gz"), 0
         with sound_text("a table of text", path), self._open() as file:
-            lines = [file.readline(_CHUNK)]
-            declared = _DECLARED.fullmatch(lines[0])
-            while lines[-1].startswith("#"):
-                lines.append(file.readline(_CHUNK))
-        comments = len(lines) - 1 if len(lines) > 2 else 0  # a single one may be the header, such as #bag,label
-        self._skipped = comments if declared is None else 1
-        plain = re.sub(r'"[^"]*"', "", lines[comments])
+            line = file.readline(_CHUNK)
+        declared, plain = _DECLARED.fullmatch(line), re.sub(r'"[^"]*"', "", line)
+        self._skipped = 0 if declared is None else 1
         self.separator = max(",;\t", key=plain.count) if declared is None else declared[1]
         if ".tsv" in file_suffix(path):
             self.separator = "\t"
@@ -332,12 +327,13 @@ def read_instances(file: TableFile, request: Request) -> "pd.DataFrame":
 
 
 def _warn_of_codes(frame: "pd.DataFrame", first: "pd.DataFrame", known: Collection[str], path: Path) -> None:
-    """Warn about texts in the first rows that may be codes, but become one number: 0117 and 117, 250.10 and 250.1."""
+    """Warn about numbers of which the first rows show that they may be codes: 0117 begins with 0."""
     names = [name for name in frame.columns if name not in {*known, *FILE_COLUMNS} and not is_group_like(name)]
-    names = [name for name in names if frame[name].dtype.kind in "if"]
-    alike = {name: example_of_codes(first[name].dropna().astype(str).str.strip().tolist()) for name in names}
-    if codes := {name: example for name, example in alike.items() if example}:
-        text = f"numbers in {listed(list(codes))} may be codes, {next(iter(codes.values()))}"
+    words = {name: first[name].dropna().astype(str).str.strip() for name in names if frame[name].dtype.kind in "if"}
+    if codes := {name: code for name, values in words.items() if (code := first_code(values.tolist()))}:
+        text = (
+            f"numbers in {listed(list(codes))} may be codes, such as {next(iter(codes.values()))}, which begins with 0"
+        )
         warnings.warn(f"{text}: if so, give {given(categories=list(codes))} (in {path})", stacklevel=4)
 
 

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.data.digests import bag_digests, begun_hashes
+from midam.data.digests import bag_digests, begun_hashes, hash_rows
 from midam.data.on_disk import Rows, bytes_of, on_disk, read_ahead
 from midam.data.store import format as form
 from midam.data.validate import refuse_not_finite, row_chunks
@@ -77,7 +77,6 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
             if place.exists():
                 place.rmdir()  # an empty folder, which not every system lets a rename replace
             part.rename(place)
-            _sync_folder(place.parent)
             journal.remove()
     return Path(out)
 
@@ -135,7 +134,6 @@ def _write(bags: Bags, part: Path, journal: Journal, done: Done, *, jobs: int, o
     if labels is not None:
         write_bytes(part / form.LABELS, labels)
     write_text(part / form.DESCRIPTION, form.Description.of(bags, table, labels).to_json())
-    _sync_folder(part)
 
 
 def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile"], done: Done) -> None:
@@ -257,17 +255,6 @@ def _write_bag(bags: Bags, number: int, first: int, files: Sequence[_RowFile], s
     return WrittenBag(number, digests[0], None if bags.coords is None else digests[1])
 
 
-def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 @contextmanager
 def _explained(bags: Bags, place: Path, hidden: tuple[Path, Path], done: Done) -> Iterator[None]:
     """Say which files are left and how to continue, when an import ends early."""
@@ -292,7 +279,7 @@ def plan_digest(bags: Bags) -> str:
     files, rows = _files(bags), bags.instances
     origin = getattr(rows, "origin", ())  # digests of the source, which is faster
     stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # coordinates mostly share the instances' files
-    content = [stamps[path] for path in files] if files else [origin or bag_digests(bags), _coords_digest(bags)]
+    content = [stamps[path] for path in files] if files else [origin or bag_digests(bags), _digest(bags.coords)]
     known = form.Description.of(bags, form.table_bytes(bags), form.labels_bytes(bags)).to_json()
     plan = [known, rows.dtype.str, bags.starts.tolist(), rows.plan if isinstance(rows, Rows) else "", content]
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
@@ -315,11 +302,9 @@ def stamp(path: Path) -> list[Any]:
     return [str(path), facts.st_size, facts.st_mtime_ns]
 
 
-def _coords_digest(bags: Bags) -> str | None:
-    """Return the SHA-256 of the coordinates of all bags, read by chunks; None without any."""
-    if bags.coords is None:
-        return None
+def _digest(rows: NDArray[Any] | Rows | None) -> str | None:
+    """Return the SHA-256 of rows, read by chunks; None without any."""
     digest = hashlib.sha256()
-    for low, high in row_chunks(bags.coords, bags.starts, bags.sizes):
-        digest.update(np.ascontiguousarray(bags.coords[low:high]).data)
-    return digest.hexdigest()
+    if rows is not None:
+        hash_rows(rows, 0, len(rows), digest)
+    return None if rows is None else digest.hexdigest()
