@@ -57,9 +57,9 @@ def finish_store(
     """Write the bag table and the description of a store whose instances are written: bags of one size."""
     sizes, labels = np.full(len(ids), size, dtype=np.int64), np.arange(len(ids)) % 2
     bags = Bags(facts.open(folder / INSTANCES, "pread"), sizes=sizes, ids=ids, labels=labels, source=source)
-    table = table_bytes(bags, digests)
+    table = table_bytes(bags, {"instances": digests})
     write_bytes(folder / TABLE, table)
-    write_text(folder / DESCRIPTION, Description.of(bags, table, None).to_json())
+    write_text(folder / DESCRIPTION, Description.of(bags, table).to_json())
     return folder
 
 

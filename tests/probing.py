@@ -5,15 +5,15 @@ from pathlib import Path
 
 from midam.data.sources.file_rows import FileSet, warn_of_scans
 from midam.data.sources.probe import FileFacts, sift_files
-from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, Request
+from midam.data.sources.request import DEFAULTS, ImageOptions, Request
 from midam.errors import BagDataError
 
 
 def probe_files(
-    paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None, on_file: OnFile | None = None
+    paths: Sequence[Path], options: ImageOptions = DEFAULTS, *, reader: str | None = None
 ) -> list[FileFacts]:
     """Probe files, several at a time, and check that they hold the same kind of instances."""
-    facts, wrong = sift_files(paths, Request("", images=options, reader=reader, on_file=on_file))
+    facts, wrong = sift_files(paths, Request("", images=options, reader=reader))
     if wrong:
         raise BagDataError(next(iter(wrong.values())))
     return [*facts.values()]

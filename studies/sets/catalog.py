@@ -19,7 +19,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.sources.request import DEFAULTS, ImageOptions, OnFile, refuse_unused
+from midam.data.sources.request import DEFAULTS, ImageOptions, refuse_unused
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, nearest
 from midam.settings.data import PATCHES, VOLUMES
 from studies.sets.digits import DRAWN
@@ -47,13 +47,13 @@ class ImageSet(CatalogSet):
         """Name of its only file in the cache."""
         return Path(str(self.archive).partition("?")[0]).name
 
-    def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:
+    def read(self, name: str, path: Path, options: ImageOptions) -> Bags:
         """Read the set at a path, and verify it if its digest is known."""
         refuse_unused(options, PATCHES if self.kind == "images" else VOLUMES, kind=self.kind, where=name)
         part = name.partition(":")[2] or self.part
         if path.is_file():
             self._verify(path, _md5(path))
-        bags = LAYOUTS[self.name](path, part, options, on_file)
+        bags = LAYOUTS[self.name](path, part, options)
         if path.is_dir() and self.digest:
             self._verify(path, listing_digest(bags))
         return bags.replace(source=name)
@@ -135,15 +135,13 @@ def load(
     cache: str | Path | None = None,
     progress: Progress | None = None,
     images: ImageOptions = DEFAULTS,
-    on_file: OnFile | None = None,
 ) -> Bags:
     """Load a data set from ``$MIDAM_DATA``, the `cache` folder (default: `cache_folder`) or its public address.
 
-    `progress` is called with the bytes downloaded so far and in total (None: unknown), `on_file` with the number of
-    files of an image set that are read and their total; `images` says how an image set is cut. Sets of feature vectors
-    are float32, with ids such as ``musk1-0007``; bags of an image set are named by their files. An address that does
-    not answer, or a missing set without an address, raises a `DataNotFoundError` that says what to do; other content
-    raises a `BagDataError`.
+    `progress` is called with the bytes downloaded so far and in total (None: unknown); `images` says how an image set
+    is cut. Sets of feature vectors are float32, with ids such as ``musk1-0007``; bags of an image set are named by
+    their files. An address that does not answer, or a missing set without an address, raises a `DataNotFoundError` that
+    says what to do; other content raises a `BagDataError`.
 
     Examples
     --------
@@ -154,7 +152,7 @@ def load(
     if path is None and _bundled(entry):
         refuse_unused(images, (), kind="features", where=name)
         return DRAWN[name]()
-    return entry.read(name, path or fetch(name, cache=cache, progress=progress), images, on_file)
+    return entry.read(name, path or fetch(name, cache=cache, progress=progress), images)
 
 
 def fetch(

@@ -15,20 +15,20 @@ from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.inputs import ManifestReader
 from midam.data.sources.probe import FileFacts, facts_of
-from midam.data.sources.request import ImageOptions, OnFile, Places, Request
+from midam.data.sources.request import ImageOptions, Places, Request
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS
 from midam.errors import BagDataError, ConfigError, listed
 from midam.registry import READERS
 
-Layout = Callable[[Path, str | None, ImageOptions, OnFile | None], Bags]
+Layout = Callable[[Path, str | None, ImageOptions], Bags]
 
 _GRADE = "WHO CNS Grade"
 _GRADES = {"2": 0, "4": 1}
 
 
-def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+def read_breast(path: Path, part: str | None, options: ImageOptions) -> Bags:  # noqa: ARG001
     """Read UCSB: ``ytma10_010704_benign1_ccd.tif``; the file name holds the microarray and the label."""
     pattern = re.compile(r"(ytma\d+_\d+)_(benign|malignant)\d+_ccd\.tiff?", re.IGNORECASE)
     matches = [(file, match) for file in sorted(path.iterdir()) if (match := pattern.fullmatch(file.name))]
@@ -37,7 +37,7 @@ def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: On
     return assemble(
         [file for file, _ in matches],
         [file.stem for file, _ in matches],
-        Request(path, images=options, on_file=on_file),
+        Request(path, images=options),
         table={
             "labels": np.array([match[2].lower() == "malignant" for _, match in matches]),
             "groups": np.array([match[1] for _, match in matches]),
@@ -45,7 +45,7 @@ def read_breast(path: Path, part: str | None, options: ImageOptions, on_file: On
     )
 
 
-def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+def read_colon(path: Path, part: str | None, options: ImageOptions) -> Bags:  # noqa: ARG001
     """Read LC25000, with a ``labels.csv`` that says which images come from one tile."""
     table = path / "labels.csv"
     if not table.is_file():
@@ -53,11 +53,11 @@ def read_colon(path: Path, part: str | None, options: ImageOptions, on_file: OnF
             f"Expected labels.csv with the columns bag_id, path, label, group, got none (in {path}); write it, with a "
             "group for all versions of a tile: the images alone do not say which tile they show."
         )
-    request = Request(table, bag_column="bag_id", groups="group", images=options, on_file=on_file)
+    request = Request(table, bag_column="bag_id", groups="group", images=options)
     return ManifestReader().read(request)
 
 
-def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+def read_adrenal(path: Path, part: str | None, options: ImageOptions) -> Bags:  # noqa: ARG001
     """Read MedMNIST: images and labels of each split in one npz."""
     with np.load(path, allow_pickle=False) as archive:
         volumes = [archive[f"{split}_images"] for split in SPLITS]
@@ -72,7 +72,7 @@ def read_adrenal(path: Path, part: str | None, options: ImageOptions, on_file: O
     )
 
 
-def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:
+def read_pdgm(path: Path, part: str | None, options: ImageOptions) -> Bags:
     """Read UCSF-PDGM: ``UCSF-PDGM-0004_nifti/UCSF-PDGM-0004_FLAIR.nii.gz``, grades in ``UCSF-PDGM-metadata*.csv``.
 
     Grades other than 2 and 4 are left out. Follow-ups (``..._FU...``) share the group of their patient. Patient numbers
@@ -97,7 +97,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
     return assemble(
         [files[key] for key in present],
         [folders[key].name.removesuffix("_nifti") for key in present],
-        Request(path, images=options, on_file=on_file),
+        Request(path, images=options),
         table={
             "labels": np.array([grades[key] for key in present]),
             "groups": np.array([f"UCSF-PDGM-{key[0]:04d}" for key in present]),
@@ -105,7 +105,7 @@ def read_pdgm(path: Path, part: str | None, options: ImageOptions, on_file: OnFi
     )
 
 
-def read_oct(path: Path, part: str | None, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG001
+def read_oct(path: Path, part: str | None, options: ImageOptions) -> Bags:  # noqa: ARG001
     """Read volumes and labels as arrays: ``volumes.npy`` and ``labels.npy`` in a folder, or both in an npz."""
     arrays: dict[str, Any] = {}
     if path.is_file():

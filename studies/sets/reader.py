@@ -19,7 +19,7 @@ class CatalogReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Load the set."""
-        return catalog.load(request.path_or_name, images=request.images, on_file=request.on_file)
+        return catalog.load(request.path_or_name, images=request.images)
 
 
 READERS.add("catalog", CatalogReader)

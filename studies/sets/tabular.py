@@ -19,7 +19,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
 from midam.data.bags import Bags
-from midam.data.sources.request import ImageOptions, OnFile, refuse_unused
+from midam.data.sources.request import ImageOptions, refuse_unused
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, DataNotFoundError
 from studies.sets.npz import read_npz, write_npz
@@ -211,7 +211,7 @@ class TabularSet(CatalogSet):
         """Name of the file in the cache."""
         return f"{self.name}.npz"
 
-    def read(self, name: str, path: Path, options: ImageOptions, on_file: OnFile | None) -> Bags:  # noqa: ARG002
+    def read(self, name: str, path: Path, options: ImageOptions) -> Bags:
         """Read and verify the set; its file has the keys X, bag and y, or time and event (1: it happened)."""
         refuse_unused(options, (), kind="features", where=name)
         advice = self.obtain or "fetch it again"

@@ -430,9 +430,9 @@ def test_a_missing_table_is_refused(stored):
 
 def test_a_newer_store_is_refused(stored):
     facts = json.loads((stored / "store.json").read_text())
-    (stored / "store.json").write_text(json.dumps({**facts, "version": 4, "novelty": 1}))
+    (stored / "store.json").write_text(json.dumps({**facts, "version": 5, "novelty": 1}))
     assert is_store(stored)
-    with pytest.raises(BagDataError, match=r"Expected a store of version 3, got 4 \(in .*store.json\)"):
+    with pytest.raises(BagDataError, match=r"Expected a store of version 4, got 5 \(in .*store.json\)"):
         open_store(stored)
 
 

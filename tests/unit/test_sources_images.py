@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
-from tests.probing import probe_files, probed
+from tests.probing import probed
 from tests.unit.test_sources_files import num_open
 
 from midam.data.sources import read_bags
@@ -388,13 +388,6 @@ def test_settings_are_checked_and_must_apply(folder):
     with pytest.raises(ConfigError, match="`patch_size`"):
         read_bags(folder / "store", images=EIGHT)
     assert len(read_bags(folder / "store", images=EIGHT, require_labels=False)) == 360
-
-
-def test_probing_reports_each_file(folder):
-    seen = []
-    paths = sorted((folder / "images").iterdir())
-    probe_files(paths, EIGHT, on_file=lambda done, of: seen.append((done, of)))
-    assert seen == [(n, 6) for n in range(1, 7)]
 
 
 def images_of_all_kinds(folder):

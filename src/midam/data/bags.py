@@ -217,10 +217,8 @@ class Bags:
             if [len(part) for part in rows] != sizes:
                 raise BagDataError(f"Expected one row of coordinates for each instance, got others (in {source}).")
             fields["coords"] = validate.concatenate(rows, names, "coordinates", source)
-        bags = cls(instances, sizes=sizes, source=source, **{"labels": labels, **fields})
-        bags.check(missing=missing)
-        warn_of_alike_names(bags)
-        return bags
+        numbers = np.repeat(np.arange(len(sizes)), sizes)
+        return cls.from_arrays(instances, numbers, labels, source=source, missing=missing, **fields)
 
     @classmethod
     def from_dataframe(

@@ -76,35 +76,21 @@ def set_digests(bags: Content) -> list[str]:
 
 def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
     """Return what tells bags from others, for JSON; `content` stands for their instances."""
-    facts: dict[str, Any] = {
-        "ids": bags.ids.tolist(),
-        "sizes": bags.sizes.tolist(),
-        "labels": None if bags.labels is None else bags.labels.tolist(),
+    outcome, names = bags.outcome, ("ids", "sizes", "labels", "groups", "splits", "sites", "weights")
+    facts = {name: None if (column := getattr(bags, name)) is None else column.tolist() for name in names}
+    return facts | {
         "dtype": bags.instances.dtype.str,
         "shape": [bags.num_instances, *bags.instance_shape],
         "bags": content,
+        "outcome": None if outcome is None else [outcome.target, outcome.names, outcome.values.tolist()],
+        "covariates": None if bags.covariates is None else bags.covariates.values(),
+        "columns": bags.columns,
     }
-    if bags.outcome is not None:
-        facts["outcome"] = [bags.outcome.target, bags.outcome.names, bags.outcome.values.tolist()]
-    if bags.covariates is not None:
-        facts["covariates"] = bags.covariates.values()
-    if bags.columns is not None:
-        facts["columns"] = bags.columns
-    for name in ("groups", "splits", "sites", "weights"):
-        if (column := getattr(bags, name)) is not None:
-            facts[name] = column.tolist()
-    return facts
 
 
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
     """Begin the hash of a bag's content, to be updated with its instances in order."""
     return hashlib.sha256(json.dumps([dtype.str, *instance_shape]).encode())
-
-
-def begun_hashes(bags: Content) -> list[tuple[NDArray[Any] | Rows, "hashlib._Hash"]]:
-    """Return the instances and the coordinates, if any, each with the begun hash of one bag's part of it in a store."""
-    begun = content_hash(bags.instances.dtype.newbyteorder("<"), bags.instance_shape)
-    return [(bags.instances, begun), *([] if bags.coords is None else [(bags.coords, hashlib.sha256())])]
 
 
 def hash_rows(rows: NDArray[Any] | Rows, start: int, size: int, digest: "hashlib._Hash") -> None:

@@ -32,7 +32,7 @@ P = ParamSpec("P")
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
 _INSIDE = ("named", "time_features", "indicators")  # no parameters of `read_bags`
 _ANYWHERE = (
-    *("path_or_name", "images", "reads", "require_labels", "reader", "on_file"),
+    *("path_or_name", "images", "reads", "require_labels", "reader"),
     *("classes", "features", "kinds", "bad_labels", *_INSIDE),
 )
 
@@ -176,8 +176,6 @@ def read_bags(*data: Any, **options: Any) -> Bags:
         Refuse data without labels. False, as for prediction, also ignores column names that do not apply.
     reader : str, optional
         Name of the reader of the input, or of the files in a folder; default: the one that takes it.
-    on_file : callable, optional
-        Called with the number of files that have been inspected, and the number of all files.
 
     Returns
     -------

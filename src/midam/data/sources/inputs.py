@@ -291,7 +291,7 @@ class ManifestReader(BagReader):
         table = Table(str(path), frame)
         table.faults += table.gaps_in((bag, "path", columns.group, columns.split), request)
         table.refuse()
-        places = pd.Series([on_disk(path.parent / name) for name in frame["path"]], index=frame.index)
+        places = np.array([on_disk(path.parent / name) for name in frame["path"]], dtype=object)
         exists = np.array([place.exists() for place in places])
         if not exists.all():
             names = frame["path"][~exists].tolist()
@@ -305,10 +305,9 @@ class ManifestReader(BagReader):
             kept = frame[bag][exists].value_counts()
             for bag_id, name in zip(frame[bag][~exists].tolist(), names):
                 request.left_out.append(LeftOut(str(bag_id), name, "no file", int(kept.get(bag_id, 0))))
-            frame = frame[exists]
-        paths = places[frame.index].tolist()
+        paths = places[exists].tolist()
         check_options(request, paths)
-        table = Table(str(path), frame)
+        table = Table(str(path), frame[exists])
         table.find_bags(bag)
         files = pd.DataFrame({"path": [os.path.realpath(place) for place in paths], "bag": table.codes})
         table.faults += table.fault(files.duplicated(), "path", "a file once in a bag", "remove the second row")

@@ -136,8 +136,6 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
             wrong[number] = probed
         else:
             facts[number] = probed
-        if request.on_file is not None:
-            request.on_file(number + 1, len(paths))
     odd = unlike({at: (paths[at], fact) for at, fact in facts.items()})
     left = {at: error for at, error in wrong.items() if skip or isinstance(error, NoInstancesError)}
     left |= {at: error for at, error in odd.items() if skip and not isinstance(error, SizesError)}

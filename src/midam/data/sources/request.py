@@ -3,14 +3,13 @@
 `ImageOptions` are the settings that cut images, slides and volumes into instances.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import PrivateAttr, field_validator
-from pydantic.json_schema import SkipJsonSchema
 
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName
@@ -27,7 +26,6 @@ BagBy = Literal["slide", "patient"]
 MissingName = Literal["error", "skip"]
 BadLabels = Literal["error", "ignore"]
 _PACKED = (".nii.gz", ".csv.gz", ".tsv.gz")
-OnFile = Callable[[int, int], None]
 # Parameters of `Request` that say how tables are read, and those that apply to any data.
 COLUMNS = ("bag_column", "label_column", "groups", "split")
 COVARIATES = ("covariates", "site_column", "categories")
@@ -82,7 +80,6 @@ class Request(DataSettings):
     images: ImageOptions = DEFAULTS
     reads: ReadsName = "auto"
     require_labels: bool = True
-    on_file: SkipJsonSchema[OnFile | None] = None  # a function has no schema, by which faults are worded
     named: str = ""  # in messages, instead of the label table or the data
     _left_out: list[LeftOut] = PrivateAttr(default_factory=list)
     _read_as_missing: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -218,14 +218,12 @@ def columns_of(
     stand in a column split that is not named.
     """
     label, group, split = label_columns(frame.columns, request), request.groups, request.split
-    group = None if request.header_groups(frame.columns) else group
     if not request.require_labels:
         group, split = (name if name in frame.columns else None for name in (group, split))
+    group = None if request.header_groups(frame.columns) else group
     by_name = split_by_name and split is None and request.split_file is None
-    if by_name and "split" in frame.columns and "split" not in label:
-        split = "split"
-    if request.bad_labels == "ignore":
-        split = None  # scores need none
+    split = "split" if by_name and "split" in frame.columns and "split" not in label else split
+    split = None if request.bad_labels == "ignore" else split  # scores need none
     label = label if has_labels(frame, request) else ()
     parameters = [*others, *(("label_column", name) for name in label), ("groups", group)]
     parameters += [("split", split), *request.named_covariates]
@@ -243,24 +241,22 @@ def read_covariates(columns: Any, request: Request) -> dict[str, Any]:
         return fields
     require_columns(columns, request.named_covariates, where)
     values = {name: columns[name] for name in request.covariate_columns}
-    read = Covariates.of(values, categories=request.category_columns, source=where)
+    read, notes = Covariates.of(values, categories=request.category_columns, source=where), list[str]()
     for name, column in zip(read.names, read.columns):
         missing_words = words_for_none(np.asarray(columns[name]).ravel().tolist())
         words = request.read_as_missing.get(name) or ", ".join(map(repr, missing_words))
-        if words and column.dtype.kind != "f" and training:
+        if words and column.dtype.kind != "f":
             text = f"{words} of column {name} counts as a missing value (in {where})"
-            warnings.warn(f"{text}; if it is a category, write another word", Note, stacklevel=4)
+            notes.append(f"{text}; if it is a category, write another word")
     if request.site_column is not None:
-        sites = site_array(read.columns[read.names.index(request.site_column)], where)
-        if training:
-            names = np.unique(sites[sites != ""]).tolist()
-            text = f"sites: {len(names)} in the column {request.site_column} ({listed(names)}) (in {where})"
-            warnings.warn(text, Note, stacklevel=4)
-        fields["sites"] = sites
+        fields["sites"] = sites = site_array(read.columns[read.names.index(request.site_column)], where)
+        names = np.unique(sites[sites != ""]).tolist()
+        notes.append(f"sites: {len(names)} in the column {request.site_column} ({listed(names)}) (in {where})")
     if request.covariates:
         fields["covariates"] = covariates = read.select(request.covariates, source=where)
-        if training:
-            warnings.warn(f"covariates: {covariates.summary()} (in {where})", Note, stacklevel=4)
+        notes.append(f"covariates: {covariates.summary()} (in {where})")
+    for note in notes if training else ():
+        warnings.warn(note, Note, stacklevel=4)
     return fields
 
 

@@ -2,9 +2,9 @@
 
     instances.npy   the instances of all bags, bag after bag
     coords.npy      their coordinates, if there are any
-    instance_labels.npy  known labels of the instances, if there are any: 1, 0, or -1 if unknown
-    bags.csv        a row for each bag: id, size, label, group, split, ..., and the digests of its instances
-    store.json      names, origin and the digests of bags.csv and of the labels; written last
+    instance_labels.npy  known labels of the instances, if there are any: 1, 0, or NaN if unknown
+    bags.csv        a row for each bag: id, size, label, group, split, ..., and the digests of its rows in these files
+    store.json      names, origin and the digest of bags.csv; written last
 
 Bag i is the rows ``sum(sizes[:i])`` to ``sum(sizes[:i + 1])``. Opening reads no instances.
 """
@@ -14,7 +14,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from midam.data.bags import Bags
 from midam.data.covariates import Covariates
-from midam.data.digests import begun_hashes, hash_rows
+from midam.data.digests import content_hash, hash_rows
 from midam.data.instance_labels import labels_of
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
@@ -38,8 +38,10 @@ from midam.names import nearby
 from midam.reading import parse_json, read_bytes
 
 FORMAT = "midam store"
-VERSION = 3
-INSTANCES, COORDS, LABELS = "instances.npy", "coords.npy", "instance_labels.npy"
+VERSION = 4
+INSTANCES = "instances.npy"
+# Files with a row for each instance, by the field of `Bags`.
+ROWS = {"instances": INSTANCES, "coords": "coords.npy", "instance_labels": "instance_labels.npy"}
 TABLE, DESCRIPTION = "bags.csv", "store.json"
 # Columns of the bag table, by the field of `Bags`; covariates have a column each, and an outcome those of its target.
 _TEXTS = {"ids": "id", "groups": "group", "splits": "split", "sources": "source", "attributes": "attributes"}
@@ -88,15 +90,13 @@ class RowFacts:
 class Description:
     """Content of ``store.json``; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
 
-    `table` and `labels` are the SHA-256 of the bag table and of the labels of instances, if any. `covariates` are the
+    `rows` are the files of `ROWS` that the store has, and `table` is the SHA-256 of the bag table. `covariates` are the
     kinds of the bags' covariates by name, and `outcome` is the target and the names of their outcome; the bag table
     holds their columns.
     """
 
-    instances: RowFacts
-    coords: RowFacts | None
+    rows: dict[str, RowFacts]
     table: str
-    labels: str | None
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
@@ -106,14 +106,12 @@ class Description:
     left_out: tuple[LeftOut, ...] = ()
 
     @classmethod
-    def of(cls, bags: Bags, table: bytes, labels: bytes | None) -> "Description":
-        """Describe the store of bags with this bag table and these labels of instances."""
+    def of(cls, bags: Bags, table: bytes) -> "Description":
+        """Describe the store of bags with this bag table."""
         outcome, covariates = bags.outcome, bags.covariates
         return cls(
-            instances=RowFacts.of(bags.instances, bags.num_instances),
-            coords=None if bags.coords is None else RowFacts.of(bags.coords, bags.num_instances),
+            rows={name: RowFacts.of(rows, bags.num_instances) for name, rows in row_arrays(bags).items()},
             table=hashlib.sha256(table).hexdigest(),
-            labels=None if labels is None else hashlib.sha256(labels).hexdigest(),
             **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "classes", "left_out")},
             outcome=None if outcome is None else (outcome.target, outcome.names),
             covariates=None if covariates is None else dict(zip(covariates.names, covariates.kinds)),
@@ -151,32 +149,39 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and content.get("format") == FORMAT else None
 
 
-def table_bytes(bags: Bags, digests: Sequence[str] = (), coords_digests: Sequence[str | None] = ()) -> bytes:
-    """Return the bag table, CSV in UTF-8 with all texts in quotes."""
+def row_arrays(bags: Bags) -> dict[str, NDArray[Any] | Rows]:
+    """Return the arrays of bags with a row for each instance, by the field of `Bags`, as far as they are known."""
+    arrays = {"instances": bags.instances, "coords": bags.coords}
+    arrays |= {} if labels_of(bags) is None else {"instance_labels": bags.instance_labels}
+    return {name: rows for name, rows in arrays.items() if rows is not None}
+
+
+def begun_hash(bags: Bags, name: str) -> "hashlib._Hash":
+    """Begin the hash of a bag's rows in a file; that of its instances is the digest of its content."""
+    little = bags.instances.dtype.newbyteorder("<")
+    return content_hash(little, bags.instance_shape) if name == "instances" else hashlib.sha256()
+
+
+def _digest_column(name: str) -> str:
+    return "digest" if name == "instances" else f"{name}_digest"
+
+
+def table_bytes(bags: Bags, digests: Mapping[str, Sequence[str]] | None = None) -> bytes:
+    """Return the bag table, CSV in UTF-8 with all texts in quotes; `digests` are those of each bag, by file."""
     columns: dict[str, Any] = {"id": bags.ids, "size": bags.sizes, "label": bags.labels}
     columns |= {name: getattr(bags, field) for field, name in _TEXTS.items()}
     columns |= {} if bags.outcome is None else bags.outcome.columns()
     if bags.covariates is not None:
         pairs = zip(bags.covariates.names, bags.covariates.columns)
         columns |= {f"{_COVARIATE}{name}": column for name, column in pairs}
-    columns |= {"digest": digests or None, "coords_digest": None if bags.coords is None else coords_digests or None}
+    columns |= {_digest_column(name): values for name, values in (digests or {}).items()}
     frame = pd.DataFrame({name: column for name, column in columns.items() if column is not None})
     text: str = frame.to_csv(index=False, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     return text.encode()
 
 
-def labels_bytes(bags: Bags) -> bytes | None:
-    """Return the file of the labels of instances; None if all are unknown."""
-    labels = labels_of(bags)
-    if labels is None:
-        return None
-    buffer = io.BytesIO()
-    np.save(buffer, np.nan_to_num(labels, nan=-1).astype(np.int8))
-    return buffer.getvalue()
-
-
-def _read_table(path: Path, facts: Description) -> dict[str, Any]:
-    """Read the bag table as parameters of `Bags`, and the digests of coordinates, if any."""
+def _read_table(path: Path, facts: Description) -> tuple[dict[str, Any], dict[str, NDArray[np.uint8]]]:
+    """Read the bag table as parameters of `Bags`, and the digests of each bag, by file."""
     frame = pd.read_csv(io.BytesIO(_verified(path, facts.table)), dtype=object, keep_default_na=False)
     fields: dict[str, Any] = {
         field: frame[name].to_numpy(dtype=object if name in _LONG_TEXTS else np.str_)
@@ -189,15 +194,16 @@ def _read_table(path: Path, facts: Description) -> dict[str, Any]:
         fields["outcome"] = TargetLabels.of_columns(*facts.outcome, table)
     elif "label" in frame:
         fields["labels"] = frame["label"].to_numpy(np.str_).astype(np.int64)
-    for name in ("digest", "coords_digest"):
-        if name in frame:
-            fields[f"{name}s"] = np.frombuffer(bytes.fromhex("".join(frame[name])), np.uint8).reshape(-1, 32)
+    digests = dict[str, NDArray[np.uint8]]()
+    for name in facts.rows:
+        content = bytes.fromhex("".join(frame[_digest_column(name)]))
+        digests[name] = np.frombuffer(content, np.uint8).reshape(-1, 32)
     if facts.covariates:
         texts = {name: frame[f"{_COVARIATE}{name}"].to_numpy(np.str_) for name in facts.covariates}
         numeric = {name for name, kind in facts.covariates.items() if kind == "number"}
         columns = tuple(_numbers(text) if name in numeric else name_array(text) for name, text in texts.items())
         fields["covariates"] = Covariates(tuple(texts), columns)
-    return fields
+    return fields, digests
 
 
 def _verified(path: Path, digest: str) -> bytes:
@@ -274,17 +280,17 @@ def verify_store(
     >>> verify_store(path)
     [('1', 'instances.npy')]
     """
-    bags, coords_digests = _open(path_of(path, "a store"), "pread")
+    bags, digests = _open(path_of(path, "a store"), "pread")
+    arrays = row_arrays(bags)
 
     def damage(number: int) -> list[tuple[str, str]]:
-        start, size = int(bags.starts[number]), int(bags.sizes[number])
-        damaged_bags = []
-        for (rows, digest), digests in zip(begun_hashes(bags), (bags.digests, coords_digests)):
-            if isinstance(rows, Rows) and digests is not None:
-                hash_rows(rows, start, size, digest)
-                if digest.digest() != digests[number].tobytes():
-                    damaged_bags.append((str(bags.ids[number]), rows.paths[0].name))
-        return damaged_bags
+        damaged = []
+        for name, known in digests.items():
+            digest = begun_hash(bags, name)
+            hash_rows(arrays[name], int(bags.starts[number]), int(bags.sizes[number]), digest)
+            if digest.digest() != known[number].tobytes():
+                damaged.append((str(bags.ids[number]), ROWS[name]))
+        return damaged
 
     damaged: list[tuple[str, str]] = []
     for number, part in read_ahead(range(len(bags)), damage, workers=jobs):
@@ -294,18 +300,15 @@ def verify_store(
     return damaged
 
 
-def _open(path: Path, reads: ReadsName) -> tuple[Bags, NDArray[np.uint8] | None]:
-    """Return the bags of a store, and the digests of their coordinates."""
+def _open(path: Path, reads: ReadsName) -> tuple[Bags, dict[str, NDArray[np.uint8]]]:
+    """Return the bags of a store, and the digests of their rows, by file."""
     if not path.is_dir():
         raise DataNotFoundError(f"Expected the folder of a store, got none (in {path}); {nearby(path)}")
     facts = read_description(path)
     with sound("a store", path, advice=_ADVICE):
-        instances = facts.instances.open(path / INSTANCES, reads)
-        coords = None if facts.coords is None else facts.coords.open(path / COORDS, reads)
-        fields = _read_table(path / TABLE, facts)
-        digests = fields.pop("coords_digests", None)
-        if facts.labels is not None:
-            labels = np.load(io.BytesIO(_verified(path / LABELS, facts.labels)), allow_pickle=False)
-            fields["instance_labels"] = np.where(labels < 0, np.nan, labels).astype(np.float32)
+        arrays: dict[str, Any] = {name: rows.open(path / ROWS[name], reads) for name, rows in facts.rows.items()}
+        fields, digests = _read_table(path / TABLE, facts)
+        if "instance_labels" in arrays:
+            arrays["instance_labels"] = arrays["instance_labels"][:]
         fields |= {name: getattr(facts, name) for name in ("feature_names", "cut", "classes", "left_out")}
-        return Bags(instances, coords=coords, source=str(path), **fields), digests
+        return Bags(**arrays, digests=digests["instances"], source=str(path), **fields), digests

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from midam.data.bags import Bags
 from midam.data.column_codes import refuse_columns
-from midam.data.digests import bag_digests, begun_hashes, hash_rows
+from midam.data.digests import bag_digests, hash_rows
 from midam.data.on_disk import Rows, bytes_of, on_disk, read_ahead
 from midam.data.store import format as form
 from midam.data.validate import refuse_not_finite, row_chunks
@@ -102,11 +102,10 @@ def _hidden_paths(place: Path) -> tuple[Path, Path]:
 
 
 class WrittenBag(NamedTuple):
-    """A bag whose rows are in the files of the store, with the digests of its content and coordinates."""
+    """A bag whose rows are in the files of the store, with their digest in each."""
 
     number: int
-    digest: str
-    coords_digest: str | None
+    digests: list[str]
 
 
 Done = dict[int, WrittenBag]  # bags that are written, by position
@@ -115,9 +114,8 @@ OnBag = Callable[[int], None]
 
 def _write(bags: Bags, part: Path, journal: Journal, done: Done, *, jobs: int, on_bag: OnBag) -> None:
     """Fill the hidden folder; the description comes last."""
-    arrays = {form.INSTANCES: bags.instances, form.COORDS: bags.coords}
-    facts = {name: form.RowFacts.of(rows, bags.num_instances) for name, rows in arrays.items() if rows is not None}
-    files = [_RowFile(part / name, fact) for name, fact in facts.items()]
+    arrays = form.row_arrays(bags)
+    files = [_RowFile(part, name, rows, bags.num_instances) for name, rows in arrays.items()]
     with ExitStack() as opened:
         for file in files:
             opened.callback(file.close)
@@ -128,12 +126,9 @@ def _write(bags: Bags, part: Path, journal: Journal, done: Done, *, jobs: int, o
         for file in files:
             file.sync()
     written = [done[number] for number in range(len(bags))]
-    table = form.table_bytes(bags, [bag.digest for bag in written], [bag.coords_digest for bag in written])
+    table = form.table_bytes(bags, {name: [bag.digests[at] for bag in written] for at, name in enumerate(arrays)})
     write_bytes(part / form.TABLE, table)
-    labels = form.labels_bytes(bags)
-    if labels is not None:
-        write_bytes(part / form.LABELS, labels)
-    write_text(part / form.DESCRIPTION, form.Description.of(bags, table, labels).to_json())
+    write_text(part / form.DESCRIPTION, form.Description.of(bags, table).to_json())
 
 
 def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile"], done: Done) -> None:
@@ -168,9 +163,9 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
 class _RowFile:
     """A file of rows, which several threads may fill; it stays open until `close`."""
 
-    def __init__(self, path: Path, facts: form.RowFacts) -> None:
-        self.path, self.facts = path, facts
-        self._lock = threading.Lock()
+    def __init__(self, folder: Path, name: str, rows: NDArray[Any] | Rows, count: int) -> None:
+        self.name, self.rows, self.path = name, rows, folder / form.ROWS[name]
+        self.facts, self._lock = form.RowFacts.of(rows, count), threading.Lock()
 
     def is_whole(self) -> bool:
         """Return whether the file is there, with all its bytes reserved."""
@@ -187,8 +182,11 @@ class _RowFile:
 
     def make(self) -> None:
         """Reserve the space, so that a full disk shows at once, and write the header."""
-        allocate(self.file, self.facts.bytes)
-        self.file.write(self.facts.header)
+        try:
+            allocate(self.file, self.facts.bytes)
+            self.file.write(self.facts.header)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def write(self, rows: NDArray[Any], first: int) -> None:
         """Write rows from row `first` on."""
@@ -241,18 +239,19 @@ def _write_rows(
 def _write_bag(bags: Bags, number: int, first: int, files: Sequence[_RowFile], stop: threading.Event) -> WrittenBag:
     """Copy one bag to its place."""
     source = bags.source if bags.sources is None else str(bags.sources[number])
-    start, parts = int(bags.starts[number]), begun_hashes(bags)
-    for file, (rows, digest) in zip(files, parts, strict=True):
+    start, digests = int(bags.starts[number]), list[str]()
+    for file in files:
+        rows, digest = file.rows, form.begun_hash(bags, file.name)
         for low, high in row_chunks(rows, bags.starts[[number]], bags.sizes[[number]]):
             if stop.is_set():
                 raise RunStoppedError("stopped")
             chunk = np.ascontiguousarray(rows[low:high], dtype=rows.dtype.newbyteorder("<"))
-            if rows is bags.instances:
+            if file.name == "instances":
                 refuse_not_finite(chunk, slice(low - start, None), f"{source}, bag {bags.ids[number]}")
             digest.update(chunk.data)
             file.write(chunk, first + low - start)
-    digests = [digest.hexdigest() for _, digest in parts]
-    return WrittenBag(number, digests[0], None if bags.coords is None else digests[1])
+        digests.append(digest.hexdigest())
+    return WrittenBag(number, digests)
 
 
 @contextmanager
@@ -279,8 +278,11 @@ def plan_digest(bags: Bags) -> str:
     files, rows = _files(bags), bags.instances
     origin = getattr(rows, "origin", ())  # digests of the source, which is faster
     stamps = {path: stamp(path) for path in dict.fromkeys(files)}  # coordinates mostly share the instances' files
-    content = [stamps[path] for path in files] if files else [origin or bag_digests(bags), _digest(bags.coords)]
-    known = form.Description.of(bags, form.table_bytes(bags), form.labels_bytes(bags)).to_json()
+    content: list[Any] = (
+        [stamps[path] for path in files] if files else [origin or bag_digests(bags), _digest(bags.coords)]
+    )
+    content.append(_digest(bags.instance_labels))
+    known = form.Description.of(bags, form.table_bytes(bags)).to_json()
     plan = [known, rows.dtype.str, bags.starts.tolist(), rows.plan if isinstance(rows, Rows) else "", content]
     return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
 
