@@ -7,8 +7,9 @@ rows of `midam.registry.READERS`, which is searched from last to first: an added
 import inspect
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, ParamSpec
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from midam.settings.group import plain_type
 
 __all__ = ["BagReader", "bag_reader", "bag_readers", "read_bags"]
 
-P = ParamSpec("P")
+T = TypeVar("T")
 
 # Options that a run does not carry over to other data.
 _GIVEN_HERE = ("labels", "slides", "positive", "split_file", "fold")
@@ -87,25 +88,20 @@ def bag_readers() -> Iterator[BagReader]:
             yield reader()
 
 
-def takes_request(make: Callable[P, Request]) -> Callable[[Callable[..., Bags]], Callable[P, Bags]]:
-    """Give a function the parameters of a request, for `help` and the documentation; return the same function.
+def takes_request(read: T) -> T:
+    """Give `read_bags` the parameters of a request, for `help` and the documentation; return the same function.
 
     Without a wrapper there is no frame in between, so that warnings point to the line of the caller.
     """
-    signature = inspect.signature(make)
-    named = [part for name, part in signature.parameters.items() if name not in _INSIDE]
-    parameters = [part.replace(annotation=plain_type(part.annotation)) for part in named]
-    signature = signature.replace(parameters=parameters, return_annotation=Bags)
-
-    def decorate(read: Callable[..., Bags]) -> Callable[P, Bags]:
-        read.__signature__ = signature  # type: ignore[attr-defined]
-        return read
-
-    return decorate
+    signature = inspect.signature(Request)
+    parts = [part for name, part in signature.parameters.items() if name not in _INSIDE]
+    parts = [part.replace(annotation=plain_type(part.annotation)) for part in parts]
+    vars(read)["__signature__"] = signature.replace(parameters=parts, return_annotation=Bags)
+    return read
 
 
-@takes_request(Request)
-def read_bags(*data: Any, **options: Any) -> Bags:
+@takes_request
+def read_bags(path_or_name: str | Path, **options: Any) -> Bags:
     """Read bags from a store, a file, a manifest or a folder of files, or a set of digits by name.
 
     Parameters
@@ -193,7 +189,7 @@ def read_bags(*data: Any, **options: Any) -> Bags:
     >>> len(read_bags("digits"))
     360
     """
-    request = Request(*data, **options)
+    request = Request(path_or_name, **options)
     reader = bag_reader(request)
     if reader is None:
         raise _unknown(request)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from midam.data import covariates as forms
 from midam.data.covariates import Column, first_code, number_of
 from midam.data.sources import table_columns as tables
-from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, COVARIATES, Request
 from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
@@ -113,11 +112,15 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str
     reading = f"read with {given(impute=True)} and " if "bag_column" in columns else ""
     gaps = f"drop it, or {reading}train with {given(impute='median')}"
     parts = () if request.groups in table.columns else tables.group_parts(request.groups)
-    named = [("split", request.split), ("instance_label", request.instance_label)]
-    named += [("groups", part) for part in parts]
-    named += [(name, column) for name in ("coords", "ignore") for column in getattr(request, name)]
+    named = [("split", request.split), *(("groups", part) for part in parts), *_roles(request)]
     tables.require_columns(table.columns, named, where)
     return table_arrays(Table(where, table, unit="row", first=1, gaps=gaps), request)
+
+
+def _roles(request: Request) -> list[tuple[str, str]]:
+    """Return the columns that are neither features nor facts about bags, each after the parameter that names it."""
+    truth = [] if request.instance_label is None else [("instance_label", request.instance_label)]
+    return truth + [(role, name) for role in ("coords", "ignore") for name in getattr(request, role)]
 
 
 def table_arrays(table: Table, request: Request) -> dict[str, Any]:
@@ -125,28 +128,20 @@ def table_arrays(table: Table, request: Request) -> dict[str, Any]:
 
     Without `require_labels`, every column but the bag's may be absent.
     """
-    of_labels = label_columns(table.frame.columns, request)
-    named = [*(getattr(request, name) for name in COLUMNS), *tables.group_parts(request.groups)]
-    named += [*request.coords, *request.covariate_columns, *of_labels]
-    used = table.frame.columns if request.features is None else [*request.features, *named]
+    worded, bag = worded_columns(table.frame.columns, request), request.bag_column
+    used = table.frame.columns if request.features is None else [*request.features, *worded, *request.coords]
     check_fields(table.frame, [name for name in used if name not in request.ignore], table.where)
-    table.frame = tables.without_words(table.frame, worded_columns(table.frame.columns, request), request)
-    table.frame = tables.with_groups(table.frame, request)
-    bag, coords, ignored, truth = request.bag_column, list(request.coords), list(request.ignore), request.instance_label
-    if not request.require_labels:
-        existing = set(table.frame.columns)
-        truth = truth if truth in existing else None
-        coords, ignored = ([name for name in names if name in existing] for names in (coords, ignored))
-    others = [("bag_column", bag), ("instance_label", truth)]
-    others += [*(("coords", name) for name in coords), *(("ignore", name) for name in ignored)]
-    columns = tables.columns_of(table.frame, request, *others, split_by_name=False)
+    table.frame = tables.with_groups(tables.without_words(table.frame, worded, request), request)
+    others = [(role, name) for role, name in _roles(request) if request.require_labels or name in table.frame]
+    truth = next((name for role, name in others if role == "instance_label"), None)
+    coords, ignored = ([name for role, name in others if role == wanted] for wanted in ("coords", "ignore"))
+    columns = tables.columns_of(table.frame, request, ("bag_column", bag), *others, split_by_name=False)
     table.name_values([bag, columns.group, columns.split], [*columns.label, *request.covariate_columns])
     table.find_bags(bag)
     fields = table.of_bags(columns, request)
-    special = {bag, columns.group, request.split, *tables.group_parts(columns.group), *of_labels}
-    special |= {*request.covariate_columns, *coords, *ignored}
+    special = {*worded, *coords, *ignored}
     instance_labels = None if truth is None else _instance_labels(table, truth, special)
-    special |= {truth}
+    special |= {str(truth)}
     present = [str(name) for name in table.frame.columns if name not in special]
     if not present:
         raise BagDataError(f"Expected at least one feature column, got none (in {table.where}); add numeric ones.")

@@ -321,8 +321,7 @@ def read_instances(file: TableFile, request: Request) -> "pd.DataFrame":
     if request.features is None or file.separator != ",":
         first = _read(file, rows=_FIRST_ROWS, **_AS_TEXT)
     if request.features is None:
-        words = set(worded_columns(frame.columns, request)) - set(request.covariate_columns)
-        _warn_of_codes(frame, first, {*as_text, *words, *request.ignore}, file.path)
+        _warn_of_codes(frame, first, {*worded, *request.ignore} - {*request.covariate_columns}, file.path)
     return frame if file.separator == "," else _with_points(frame, first, as_text, file.path)
 
 
