@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from midam.data.validate import usable
+from midam.data.validate import check_length, usable
 from midam.errors import BagDataError, plural
 from midam.names import name_of
 
@@ -97,11 +97,7 @@ class TargetLabels:
 
     def check(self, ids: NDArray[np.str_], source: str) -> None:
         """Refuse values that do not fit the target; the `BagDataError` names the first bag at fault."""
-        if self.values.ndim != 2 or len(self.values) != len(ids):
-            raise BagDataError(
-                f"Expected one outcome for each of the {len(ids)} bags, got shape {self.values.shape} (in {source}); "
-                "give as many as bags."
-            )
+        check_length(self.values[:, 0], len(ids), "outcome", source)
         if len(set(self.names)) < len(self.names):
             raise BagDataError(f"Expected unique names, got {', '.join(self.names)} (in {source}); rename them.")
         width = {"survival": 2, "multilabel": len(self.names)}.get(self.target, 1)

@@ -14,6 +14,8 @@ from midam.errors import BagDataError, CheckpointError, OneClassError, given, li
 from midam.names import EXACT, MISSING, is_missing, name_of, names_of, text_of
 
 SPLITS = ("train", "val", "test")
+SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+SPLIT_NAMES["testing"] = "test"
 ClassName = str | int | float | bool
 TwoNames = tuple[ClassName, ClassName]  # of the labels 0 and 1
 LARGEST = np.iinfo(np.int64).max  # largest whole number
@@ -260,13 +262,15 @@ def weight_array(values: ArrayLike, source: str) -> NDArray[np.float64]:
     return weights
 
 
-def split_array(values: ArrayLike, ids: NDArray[np.str_], source: str) -> NDArray[np.str_]:
-    """Return splits as str [n]; refuse names other than train, val and test."""
-    splits = name_array(values, source)
-    for wrong in np.flatnonzero(~np.isin(splits, SPLITS))[:1]:
-        got = f"{str(splits.flat[wrong])!r} (in {source}, bag {ids[wrong] if wrong < len(ids) else wrong})"
+def split_array(values: ArrayLike, ids: Sequence[str] | NDArray[np.str_], source: str) -> NDArray[np.str_]:
+    """Return splits as "train", "val" and "test" [n]; refuse other names than those of `SPLIT_NAMES`, in any case."""
+    names = name_array(values, source)
+    distinct, places = np.unique(names, return_inverse=True)
+    known = [SPLIT_NAMES.get(name.casefold(), "") for name in distinct.tolist()]
+    for wrong in np.flatnonzero(np.array([*known, ""])[places] == "")[:1]:
+        got = f"{str(names.flat[wrong])!r} (in {source}, bag {ids[wrong] if wrong < len(ids) else wrong})"
         raise BagDataError(f"Expected a split of {', '.join(SPLITS)}, got {got}; rename the split.")
-    return splits
+    return np.array([*known, "train"])[places].reshape(names.shape)
 
 
 def count_instances(numbers: NDArray[np.int64], expected: int, ids: ArrayLike | None, source: str) -> NDArray[np.int64]:

@@ -15,9 +15,10 @@ from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.labels import code_labels, label_columns, labels_or_none, plain_pair
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
-from midam.data.sources.table_columns import SPLIT_NAMES, require_columns
+from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.target_labels import CODED, TargetLabels
+from midam.data.validate import SPLIT_NAMES
 from midam.errors import BagDataError, ConfigError
 from midam.names import name_of
 

@@ -18,7 +18,7 @@ from midam.data.sources import table_columns as tables
 from midam.data.sources.request import COLUMNS, COVARIATES, Request
 from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import check_fields, renamed, worded_columns
-from midam.data.validate import feature_order, usable
+from midam.data.validate import SPLIT_NAMES, feature_order, usable
 from midam.data.validate import wanted as expected_of
 from midam.errors import BagDataError, ConfigError, Note, given, is_id_like, listed, with_article
 from midam.lazy_imports import pandas as pd
@@ -225,7 +225,7 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
             facts, text = given(covariates=of_bags), given(categories=of_bags)
             other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
         names = {name.lower() for name in table.frame[column].dropna().astype(str).unique()}
-        if apart and names and names <= tables.SPLIT_NAMES.keys():
+        if apart and names and names <= SPLIT_NAMES.keys():
             other = f"name it with {given(split=column)}"
         table.faults += table.fault(rows, column, f"numbers in column {column}", f"{other}{leave}")
     narrow = all(str(dtype) in ("float32", "float16") for dtype in table.frame[sound].dtypes)
@@ -348,7 +348,7 @@ def _kind(
         return "number"
     bags = np.unique(firsts)
     constant = len(bags) < len(firsts) and bool((of_row == of_row[firsts]).all())
-    if constant and (known <= tables.SPLIT_NAMES.keys() or _tells(name, of_row[bags], labels or ())):
+    if constant and (known <= SPLIT_NAMES.keys() or _tells(name, of_row[bags], labels or ())):
         return ""
     rows, least = (of_row[bags], _BAGS) if constant and len(bags) > FEW else (of_row, ROWS)
     often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)

@@ -25,8 +25,8 @@ from midam.data.sources.file_names import NameIndex, check_options
 from midam.data.sources.formats.npy import read_archive, refuse_near
 from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
 from midam.data.sources.frames import TABLE_OPTIONS, table_arrays
-from midam.data.sources.label_table import read_labels
-from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, label_columns, labels_or_none
+from midam.data.sources.label_table import owners, read_labels
+from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, labels_or_none
 from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
 from midam.data.sources.table_columns import Table
 from midam.data.sources.table_files import INSTANCES, NAMES, header_of, read_instances, read_names, sheet_of, table_file
@@ -210,9 +210,6 @@ class ArchiveReader(BagReader):
         present = set(labeled) <= arrays.keys()
         labels = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
         fields: dict[str, Any] = {name: arrays.get(key) for name, key in _OF_BAGS.items()}
-        if fields["splits"] is not None:
-            names = name_array(fields["splits"], str(path)).ravel().tolist()
-            fields["splits"] = np.array([tables.SPLIT_NAMES.get(name.lower(), name) for name in names], dtype=np.str_)
         return Bags.from_arrays(
             arrays["X"].astype(arrays["X"].dtype.newbyteorder("="), copy=False),
             arrays["bag"],
@@ -285,9 +282,7 @@ class ManifestReader(BagReader):
         frame = read_names(path, request, raw="path")
         frame = tables.with_groups(frame, request)
         columns = tables.columns_of(frame, request, ("bag_column", bag), ("", "path"))
-        patient = tables.find_column(frame, tables.GROUP_COLUMNS)
-        if columns.group is None and patient not in (bag, *label_columns(frame.columns, request), columns.split):
-            columns = columns._replace(group=patient)
+        columns = columns._replace(group=owners(frame, columns, bag)[1])
         table = Table(str(path), frame)
         table.faults += table.gaps_in((bag, "path", columns.group, columns.split), request)
         table.refuse()
@@ -359,9 +354,9 @@ def rows_of(source: str, ids: Collection[str], settings: DataSettings) -> dict[s
         table.name_values([request.bag_column], [])
         table.find_bags(request.bag_column)
     times, rows_by_bag = _times(table.frame), dict[str, dict[str, list[Any]]]()
-    order, ends = np.argsort(table.codes, kind="stable"), np.cumsum(np.bincount(table.codes, minlength=len(table.ids)))
+    rows_of_bag = pd.Series(table.codes).groupby(table.codes).indices
     for code in np.flatnonzero(np.isin(table.ids, list(ids))).tolist():
-        rows = order[0 if code == 0 else ends[code - 1] : ends[code]].tolist()
+        rows = list(rows_of_bag[code])
         dated = {} if times is None else {"time": [times[row] for row in rows]}
         rows_by_bag[str(table.ids[code])] = {table.unit: [table.number(row) for row in rows], **dated}
     return rows_by_bag

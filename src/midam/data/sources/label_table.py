@@ -17,7 +17,7 @@ from midam.data.sources.file_names import NameIndex
 from midam.data.sources.labels import gap_advice, label_columns, word_of
 from midam.data.sources.patients import FILE, by_patient
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import Table
+from midam.data.sources.table_columns import BagColumns, Table
 from midam.data.sources.table_files import read_names
 from midam.data.validate import TwoNames
 from midam.errors import BagDataError, Note, given, listed
@@ -116,7 +116,7 @@ def _labeled(
     if columns.label:
         frame = _without_unlabeled(frame, columns.label, column, request)
     frame = _matched(frame, files, column, request)
-    patient, group = _owners(frame, columns.group, column)
+    patient, group = owners(frame, columns, column)
     columns = columns._replace(group=group)
     words = {word_of(value).casefold() for name in columns.label for value in frame[name]}
     fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
@@ -152,13 +152,17 @@ def _without_unlabeled(frame: "pd.DataFrame", label: Sequence[str], column: str,
     return frame[~empty]
 
 
-def _owners(frame: "pd.DataFrame", group: str | None, column: str) -> tuple[str | None, str | None]:
-    """Return the columns of the patients and of the groups; if there is only one, it serves as both."""
-    patient = tables.find_column(frame, tables.PATIENT_COLUMNS)
+def owners(frame: "pd.DataFrame", columns: BagColumns, bag: str) -> tuple[str | None, str | None]:
+    """Return the columns of the patients and of the groups; if there is only one, it serves as both.
+
+    They are no labels or splits, and the groups are not those of the `bag` or file itself.
+    """
+    group, free = columns.group, frame.drop(columns=[*columns.label, *filter(None, [columns.split])])
+    patient = tables.find_column(free, tables.PATIENT_COLUMNS)
     if patient in tables.group_parts(group):  # the same number at two sites means two patients
         patient = group
-    groups = group or tables.find_column(frame, tuple(name for name in tables.GROUP_COLUMNS if name != column))
-    groups = None if groups == column else groups
+    groups = group or tables.find_column(free.drop(columns=bag, errors="ignore"), tables.GROUP_COLUMNS)
+    groups = None if groups == bag else groups
     if patient is None or (group is not None and frame[patient].isna().any()):
         patient = groups
     return patient, groups

@@ -12,9 +12,9 @@ from midam.data.sources.file_names import NameIndex
 from midam.data.sources.formats.open_file import require_file
 from midam.data.sources.patients import barcodes
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import find_column, find_file_column, group_parts, split_names, with_groups
+from midam.data.sources.table_columns import find_column, find_file_column, group_parts, with_groups
 from midam.data.sources.table_files import read_names
-from midam.data.validate import SPLITS
+from midam.data.validate import SPLITS, split_array
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
 from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
@@ -53,7 +53,7 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
         column = _split_column(lowered, folds, fold, where)
         frame = frame.dropna(subset=[column])
         name_column = _name_column(frame, names, patients, column, where)
-        pairs = list(zip(frame[name_column], split_names(frame[column].to_numpy(dtype=np.str_), where).tolist()))
+        pairs = list(zip(frame[name_column], split_array(frame[column].tolist(), (), where).tolist()))
     by_patient = patients is not None and patients.count(n for n, _ in pairs) > names.count(n for n, _ in pairs)
     named, keys = (patients, groups) if by_patient else (names, ids)
     lost = NameIndex(lost_bags(request.left_out))

@@ -18,7 +18,7 @@ from midam.data.covariates import Covariates
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.labels import code_labels, gap_advice, label_columns, labels_or_none, named_words, word_of
 from midam.data.sources.request import Request
-from midam.data.validate import site_array
+from midam.data.validate import SPLIT_NAMES, site_array, split_array
 from midam.errors import BagDataError, ConfigError, Note, given, listed, with_article
 from midam.lazy_imports import pandas as pd
 from midam.names import alike, is_missing, name_of, names_of
@@ -36,8 +36,6 @@ _OF_GROUP = re.compile(
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
 _OF_ROW = re.compile(r"(instance|unnamed|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
-SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
-SPLIT_NAMES["testing"] = "test"
 _SHOWN = 10
 
 
@@ -192,15 +190,6 @@ def find_file_column(
     return chosen
 
 
-def split_names(values: NDArray[np.str_], where: str) -> NDArray[np.str_]:
-    """Return the splits under their canonical names."""
-    unknown = sorted({value for value in values.tolist() if value.lower() not in SPLIT_NAMES})
-    if unknown:
-        got = listed([*map(repr, unknown)], most=3)
-        raise BagDataError(f"Expected a split of train, val, test, got {got} (in {where}); rename the split.")
-    return np.array([SPLIT_NAMES[value.lower()] for value in values.tolist()], dtype=np.str_)
-
-
 class BagColumns(NamedTuple):
     """Columns of a table that hold the labels, the group and the split of a bag, as far as it has any."""
 
@@ -335,8 +324,8 @@ class Table:
                 warnings.warn(f"{text}, so that no patient is in two splits", stacklevel=4)
         try:
             outcome = labels_or_none(request, lambda: code_labels(values, request, ids=ids)) if label else None
-            groups, splits = (None if name is None else frame[name].to_numpy(dtype=np.str_) for name in (group, split))
-            splits = None if splits is None else split_names(splits, request.where)
+            groups = None if group is None else frame[group].to_numpy(dtype=np.str_)
+            splits = None if split is None else split_array(frame[split].tolist(), ids, request.where)
             return {"outcome": outcome, "groups": groups, "splits": splits, **read_covariates(frame, request)}
         except BagDataError as error:
             self.add_error(error)
