@@ -171,7 +171,7 @@ def test_a_value_that_was_never_missing_in_training_is_said():
         ([5.0, 5.0, 5.0], "only 5.0"),
         (["a", "a", "a"], "only a"),
         ([None] * 3, "none"),
-        (["a", "b", "b"], "each of its categories fewer"),
+        (["a", "b", "b"], "each category fewer"),
     ],
 )
 def test_a_constant_covariate_is_named_and_left_out(values, what):

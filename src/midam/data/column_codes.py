@@ -238,8 +238,8 @@ class CovariateCoder(Coder):
     def fit(cls, train: Covariates, *, source: str = "memory") -> Self:
         """Learn codes from training bags; leave out constant covariates with a warning, refuse covariates of ids."""
         table = Table.of_covariates(train, None, source)
-        codes = [_covariate_code(column, x, table) for column, x in zip(table.columns, table.values)]
-        return cls(tuple(code for code in codes if code is not None))
+        codes = [_code(column, x, table) for column, x in zip(table.columns, table.values)]
+        return cls(tuple(code for code in codes if code.features))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -351,48 +351,40 @@ def note_of_filled(bags: Bags, method: str, *, fitted_on: str = "the training ba
         warnings.warn(text, Note, stacklevel=4)
 
 
-def _code(column: Column, x: NDArray[Any], table: Table, settings: DataSettings) -> Code:
-    """Return the code of a column of instances, from its values [m] in training; without features, it is left out."""
+def _code(column: Column, x: NDArray[Any], table: Table, settings: DataSettings | None = None) -> Code:
+    """Return the code of a column from its values [m] in training; without features, it is left out.
+
+    Columns of instances have `settings`, covariates have none: their numbers are standardized.
+    """
+    gaps = x < 0 if column.kind == "category" else np.isnan(x)
+    known = np.unique(x[~gaps])
+    if settings is None and len(known) < 2 and (gaps.all() or not gaps.any()):
+        only = column.words[0] if column.words and len(known) else next(iter(known), None)
+        return _left_out(column, "none" if only is None else f"only {only}", table)
     if column.kind == "category":
-        code = _category_code(column, x, table)
-        got = "no value" if (x < 0).all() else f"each category fewer than {LEAST} times"
-        kept = code.categories or (code.missing and not (x < 0).all())
-        return code if kept else _left_out(column, got, table)
-    gaps = np.isnan(x)
+        if settings is None:
+            _check_categories(column, int((~gaps).sum()), table)
+        code, got = _category_code(column, x, table), f"each category fewer than {LEAST} times"
+        kept = code.categories or (code.missing and not gaps.all())
+        return code if kept else _left_out(column, "no value" if gaps.all() else got, table)
+    if settings is None:
+        scale = float(x[~gaps].std())
+        # Rounding may leave a deviation even if all known values are equal.
+        scale = scale if len(known) > 1 and scale > 0 else 1.0
+        return Code(column.name, missing=bool(gaps.any()), center=float(x[~gaps].mean()), scale=scale)
     missing = settings.indicators and bool(gaps.any()) and not gaps.all()
     if column.kind == "number":
         return Code(column.name, missing=missing)
     if gaps.all():
         return _left_out(column, "no value", table)
-    rows = np.arange(len(x))
-    values_of = {part: _time(part, x, rows, table.owner) for part in settings.time_features}
+    values_of = {part: _time(part, x, np.arange(len(x)), table.owner) for part in settings.time_features}
     days = np.floor(x[~gaps]).astype("datetime64[D]")
     if (days == days.astype("datetime64[M]")).all():
         values_of.pop("weekday", None)  # months and quarters are written as their first day
     times = tuple(part for part, values in values_of.items() if np.nanmin(values) < np.nanmax(values))
-    if not times:
-        return _left_out(column, "the same time", table)
-    return Code(column.name, "time", times=times, missing=missing)
-
-
-def _covariate_code(column: Column, x: NDArray[Any], table: Table) -> Code | None:
-    """Return the code of a covariate of training bags [N]; None if it is left out."""
-    gaps = np.isnan(x) if column.kind == "number" else x < 0
-    known, counts = np.unique(x[~gaps], return_counts=True)
-    if len(known) < 2 and (gaps.all() or not gaps.any()):
-        only = column.words[0] if column.words and len(known) else next(iter(known), None)
-        _left_out(column, "none" if only is None else f"only {only}", table)
-        return None
-    if column.kind == "number":
-        scale = float(x[~gaps].std())
-        # Rounding may leave a deviation even if all known values are equal.
-        scale = scale if len(known) > 1 and scale > 0 else 1.0
-        return Code(column.name, missing=bool(gaps.any()), center=float(x[~gaps].mean()), scale=scale)
-    _check_categories(column, int(counts.sum()), table)
-    code = _category_code(column, x, table)
-    if not code.features:
-        _left_out(column, f"each of its categories fewer than {LEAST} times", table)
-    return code if code.features else None
+    return (
+        Code(column.name, "time", times=times, missing=missing) if times else _left_out(column, "the same time", table)
+    )
 
 
 def _check_categories(column: Column, count: int, table: Table) -> None:

@@ -97,10 +97,12 @@ class Request(DataSettings):
         arrays = {name: value.tolist() for name, value in options.items() if hasattr(value, "tolist")}
         super().__init__(**options | arrays)
 
-    @field_validator("classes", "features")
+    @field_validator("classes", "features", "site_column")
     @classmethod
-    def _named(cls, value: tuple[ClassName, ...] | None) -> tuple[ClassName, ...] | None:
-        return value and tuple(name_of(name) if isinstance(name, str) else name for name in value)
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(name_of(name) if isinstance(name, str) else name for name in value)
+        return value and name_of(value)
 
     @property
     def left_out(self) -> list[LeftOut]:
