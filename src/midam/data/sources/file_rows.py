@@ -269,10 +269,11 @@ def files_of(bags: Bags, index: int) -> list[BagFile]:
     known = len(described) == len(paths)
     attributes: list[Mapping[str, Any]] = list(described.values()) if known else [{}] * len(paths)
     names = list(described) if known else distinct_names(paths)
-    ends = _ends(bags, index, attributes)
-    if ends is None:
+    size = int(bags.sizes[index])
+    ends = [0, *accumulate(int(entry.get(ROWS, size)) for entry in attributes)]  # a single file states none
+    if ends[-1] != size:
         return []
-    rows = [range(begin, end) for begin, end in pairwise([0, *ends])]
+    rows = [range(begin, end) for begin, end in pairwise(ends)]
     return [BagFile(*facts) for facts in zip(names, paths, rows, attributes, strict=True)]
 
 
@@ -295,18 +296,3 @@ def instance_columns(bags: Bags, index: int) -> dict[str, list[Any]]:
             rows = [(entries, row) for one, entries in zip(files, by_slice) for row in one.rows]
             columns[name] = [entries.get(int(places[row, 0])) for entries, row in rows]
     return columns
-
-
-def _ends(bags: Bags, index: int, attributes: Sequence[Mapping[str, Any]]) -> list[int] | None:
-    """Return the end position of each file's instances in a bag; None if it is unknown."""
-    size, count = int(bags.sizes[index]), len(attributes)
-    if count < 2:
-        return [size] if count else None
-    if isinstance(bags.instances, FileRows):
-        offsets = bags.instances.files.offsets - bags.starts[index]
-        ends = offsets[(offsets > 0) & (offsets <= size)].tolist()
-    elif all(ROWS in entry for entry in attributes):
-        ends = list(accumulate(int(entry[ROWS]) for entry in attributes))
-    else:
-        return None
-    return ends if len(ends) == count and ends[-1] == size else None

@@ -312,9 +312,9 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
     shown = ", ".join(names[key] for key in known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
     got = f"in {origin}, got {shown} (in {where})"
     positive = None if request.positive is None else word_of(request.positive)
-    pair = None if request.classes is None or len(request.classes) != 2 else (request.classes[0], request.classes[1])
-    classes = None if pair is None else (word_of(pair[0]), word_of(pair[1]))
-    if positive is None and pair is not None and classes is not None:
+    pair = tuple(request.classes or ())
+    classes = tuple(map(word_of, pair)) if len(pair) == 2 else ()
+    if positive is None and classes:
         class_codes = {name.casefold(): code for code, name in enumerate(classes)}
         if set(known) <= class_codes.keys():
             return class_codes, pair
@@ -334,7 +334,7 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
     codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
     words = {code: names[key] for key, code in codes.items()}
     if len(codes) < len(known) or len(words) < len(known):
-        wanted = "" if classes is None else f", or {' and '.join(classes)} as in training,"
+        wanted = f", or {' and '.join(classes)} as in training," if classes else ""
         such = given(positive=names[max(known, key=lambda key: (_PLAIN.get(key, 0.5), key))])
         raise BagDataError(
             f"Expected labels 0 and 1{wanted} in {origin}, got {shown} (in {place}); say which value is positive, such "
