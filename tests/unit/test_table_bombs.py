@@ -98,7 +98,7 @@ def little(monkeypatch):
 def test_a_bomb_is_refused_before_it_is_expanded(tmp_path, name, little, capsys):
     BOMBS[name](tmp_path / name)
     assert (tmp_path / name).stat().st_size < 2 * 10**5
-    what = "as many bytes as the header says" if name == "header.npz" else "fits into the 19.1 MiB of free memory"
+    what = "as the header says" if name == "header.npz" else "fits into the 19.1 MiB of free memory"
     with pytest.raises(BagDataError, match=what):
         read_bags(tmp_path / name, ignore=["path"] if name == "rows.parquet" else [])
     assert main(["data", "describe", str(tmp_path / name)]) == 2
@@ -158,7 +158,7 @@ def test_an_array_with_more_bytes_than_its_header_says_is_read_no_further(tmp_pa
             np.save(content, array)
             archive.writestr(f"{key}.npy", content.getvalue() + (bytes(2**27) if key == "X" else b""))
     tracemalloc.start()
-    with pytest.raises(BagDataError, match=r"as many bytes as the header says, 16 for shape \[2, 1\], got 17"):
+    with pytest.raises(BagDataError, match=r"Expected 16 bytes for shape \[2, 1\], as the header says, got 1342"):
         read_bags(tmp_path / "t.npz")
     assert tracemalloc.get_traced_memory()[1] < 2**25
     tracemalloc.stop()
