@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_283,
+    lines=27_943,
     files=224,
     function=60,
     circles=0,
@@ -105,18 +105,18 @@ PARTS = {
     "": 1191,
     "cli": 1462,
     "compare": 1134,
-    "data": 6510,
+    "data": 6174,
     "evaluate": 1911,
     "explain": 1601,
     "export": 458,
     "functional": 467,
-    "imaging": 1998,
+    "imaging": 1997,
     "methods": 1562,
     "nn": 1893,
     "report": 2081,
     "runs": 2144,
     "settings": 543,
-    "sklearn": 925,
+    "sklearn": 922,
     "targets": 848,
     "train": 1555,
 }
