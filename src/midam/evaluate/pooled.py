@@ -191,7 +191,8 @@ class PooledBags:
         self._set_column(column)
 
     def _set_column(self, column: int | None) -> None:
-        self._column, self._scorers = column, scorers_of(column_of(self._model, column))
+        chosen = column_of(self._model, column)
+        self._column, self._apart, self._scorers = column, chosen is not self._model, scorers_of(chosen)
         shifts = (x if x is None or column is None or x.ndim == 1 else x[:, column] for x in self._shifts)
         poolings = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self._scorers)
         self.members = [*map(Member, poolings, shifts)]
@@ -210,8 +211,9 @@ class PooledBags:
             yield part, *self._of(member, part)
 
     def _of(self, member: int, part: slice) -> Pairs:
-        (z, v), pooling = self._pairs[member], self.members[member].pooling
-        z, v = pooling.own(z[part], v[part]) if isinstance(pooling, ColumnPooling) else (z[part], v[part])
+        (z, v), pooling = (x[part] for x in self._pairs[member]), self.members[member].pooling
+        if self._apart and isinstance(pooling, ColumnPooling):  # else they are those of the column alone
+            z, v = pooling.own(z, v)
         return z.double(), v.double()
 
     def keep(self, kept: NDArray[np.bool_]) -> Self:
