@@ -85,7 +85,13 @@ def test_every_reader_takes_dates(tmp_path, suffix):
     assert bags.covariates.values() == {"seen": NUMBERS}
 
 
-def test_words_that_are_no_dates_stay_categories():
+def test_numbers_that_may_be_dates_are_noted_and_words_stay_categories():
+    with pytest.warns(Note, match="is read as a plain number, but 20230101 may be a date: write dates as 2023-01-01"):
+        assert Covariates.of({"seen": [20230101, 20230102, 20230131]}).kinds == ("number",)
+    for digits in (10**4, 10**6):  # with hours and minutes, and seconds
+        with pytest.warns(Note, match="202301010+ may be a date: write dates as 2023-01-01 to count days"):
+            Covariates.of({"seen": [20230101 * digits, 20230102 * digits + 59, 20230131 * digits]})
+    assert Covariates.of({"dose": [20230199, 20230102, 20230131]}).kinds == ("number",)
     assert Covariates.of({"version": ["1.2.3", "a", "b"]}).kinds == ("category",)
 
 

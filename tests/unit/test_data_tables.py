@@ -488,6 +488,9 @@ def test_points_of_thousands_beside_decimal_commas_are_refused(tmp_path):
     path.write_text("bag;label;count;x\n" + "".join(row.replace("1.234", "1.5") for row in rows))
     with pytest.warns(Note, match="commas in column x"):
         assert read_bags(path).instances[0].tolist() == [1.5, 0.5]
+    path.write_text("bag;label;count;x\n" + "".join(row.replace("0,5", "") for row in rows))
+    with pytest.warns(UserWarning, match=r"1\.234 in count, perhaps thousands .*such as 1234"):
+        read_bags(path)
     for decimal in ("0.5", "0.123"):
         values = ("1.234", "2", decimal)
         path.write_text("bag;label;x\n" + "".join(f"b{b};{b % 2};{x}\n" for b in range(4) for x in values))

@@ -614,9 +614,20 @@ def test_times_of_several_zones_are_absolute_between_instances():
         ),
         ("icd", [250, 401, 410], "numbers in icd are read as amounts"),
         ("icd", [250.1, 401.0, 410.9], "numbers in icd are read as amounts"),
+        (
+            "date",
+            [20230105, 20230228, 20221231],
+            "date is read as .* 20221231 may be a time: write times as 2022-12-31",
+        ),
+        (
+            "timestamp",
+            [1672531200, 1672617600, 1672704000],
+            "1672531200 may be a time: write times as 2023-01-01 00:00:00",
+        ),
+        ("paid_date", [1672531200000, 1672617600000, 1672704000000], "write times as 2023-01-01 00:00:00"),
     ],
 )
-def test_whole_numbers_that_may_be_codes_are_warned_of(tmp_path, name, values, message):
+def test_whole_numbers_that_may_be_codes_or_times_are_warned_of(tmp_path, name, values, message):
     frame = table().assign(**{name: np.resize(values, 120)})
     with pytest.warns(UserWarning, match=message):
         read_bags(written(frame, tmp_path / "t.csv"))
@@ -626,6 +637,8 @@ def test_whole_numbers_that_may_be_codes_are_warned_of(tmp_path, name, values, m
 
 _CODES = {
     "such as 0117, which begins with 0": ["0117", "117", "250"],
+    r"such as 250\.10? and 250\.10?": ["250.10", "250.1", "401.9"],
+    "such as (1E5|100000) and (1E5|100000)": ["1E5", "100000", "7"],
 }
 
 
@@ -684,9 +697,9 @@ def test_advice_on_a_category_that_reveals_the_label_names_its_column(tmp_path, 
         assert re.search(r"--ignore\s+[\w,]*\bicd\s", shown.out + shown.err)
 
 
+@pytest.mark.parametrize("words", [["0117", "117", "250"], ["250.10", "250.1", "401.9"], ["1E5", "100000", "7"]])
 @pytest.mark.parametrize("form", ["labels.csv", "labels.xlsx", "manifest.csv", "t.parquet", "t.xlsx"])
-def test_codes_among_covariates_are_said_in_every_table(tmp_path, form):
-    words = ["0117", "117", "250"]
+def test_codes_among_covariates_are_said_in_every_table(tmp_path, words, form):
     bags = pd.DataFrame({"bag": [f"b{i}" for i in range(40)], "label": np.arange(40) % 2, "icd": np.resize(words, 40)})
     if form.startswith("t."):
         frame = bags.loc[np.repeat(np.arange(40), 3)].assign(x=np.arange(120.0) ** 0.5)

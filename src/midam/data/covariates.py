@@ -19,6 +19,8 @@ Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _CODE = re.compile(r"0\d+(\.\d*)?")  # 0117 is a code rather than a number
+_FEWEST = 3  # from so many numbers on that all look like 20230131, they are taken for dates
+_MOST_CODES, _ROWS_OF_CODE = 100, 5  # of few values, often repeated
 _FEW = 20  # with at most so many different values, numbers may be categories
 
 
@@ -149,9 +151,22 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) and "_" not in text else None  # Python reads 1_000 as a number
 
 
-def first_code(words: Sequence[str]) -> str | None:
-    """Return the first word that begins with 0 as codes do, such as 0117, which a number would be equal to 117."""
-    return next((word for word in words if _CODE.fullmatch(word)), None)
+def example_of_codes(words: Sequence[str]) -> str:
+    """Return what shows that numbers may be codes: a word that begins with 0, or two of few words that are one number.
+
+    It is a phrase, "such as 250.1 and 250.10"; "" if there is neither.
+    """
+    begins = next((word for word in words if _CODE.fullmatch(word)), None)
+    if begins is not None:
+        return f"such as {begins}, which begins with 0"
+    distinct, seen = dict.fromkeys(words), dict[float | None, str]()
+    if len(distinct) > _MOST_CODES or _ROWS_OF_CODE * len(distinct) > len(words):
+        return ""
+    for word in sorted(distinct, key=lambda word: number_of(word) or 0.0):
+        other = seen.setdefault(number_of(word), word)
+        if other != word and number_of(word) is not None:
+            return f"such as {other} and {word}"
+    return ""
 
 
 def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArray[Any]:
@@ -165,6 +180,7 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
     if array.dtype.kind in "biuf" and not (large or worded):
         numbers = array.astype(np.float64)
         _check_usable(name, numbers, source)
+        _note_of_packed_dates(numbers, name, source)
         return numbers
     flat = as_array(values, object).ravel().tolist()
     words = [category_of(value, f"{source}, covariate {name}") for value in flat]
@@ -175,8 +191,9 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
         _check_usable(name, np.array([parsed[word] for word in nonempty], dtype=np.float64), source)
     if not texts and not any(word.isdecimal() and int(word) >= EXACT for word in parsed):
         numbers = np.array([parsed.get(word) for word in words], dtype=np.float64)
-        if code := first_code(nonempty):
-            text = f"numbers in the covariate {name} may be codes, such as {code}, which begins with 0: if so"
+        _note_of_packed_dates(numbers, name, source)
+        if alike := example_of_codes(nonempty):
+            text = f"numbers in the covariate {name} may be codes, {alike}: if so"
             _note(f"{text}, train with {given(categories=[name])}", source)
         return numbers.reshape(array.shape)
     if texts and not worded:  # other columns hold categories, or whole numbers that float64 cannot distinguish: names
@@ -287,6 +304,24 @@ def days_since(times: NDArray[np.datetime64]) -> NDArray[np.float64]:
     """Return times as days since 1970-01-01; NaT becomes NaN."""
     seconds = times.astype("datetime64[ms]")
     return np.where(np.isnat(seconds), np.nan, seconds.astype(np.int64) / (1000 * _DAY))
+
+
+def _note_of_packed_dates(numbers: NDArray[np.float64], name: str, source: str) -> None:
+    """Note that numbers look like dates such as 20230131 or 20230131235959, and are read as plain numbers."""
+    if dates := packed_dates(numbers):
+        text = f"the covariate {name} is read as a plain number, but {dates[0]} may be a date"
+        _note(f"{text}: write dates as {dates[1]} to count days", source)
+
+
+def packed_dates(numbers: NDArray[np.float64]) -> tuple[str, str] | None:
+    """Return the first number and its date as text if all are dates such as 20230131 or 20230131235959."""
+    distinct = np.unique(numbers[~np.isnan(numbers)])
+    dates = distinct // (1 if not len(distinct) or distinct[0] < 1e8 else 10_000 if distinct[0] < 1e12 else 1_000_000)
+    if len(distinct) < _FEWEST or (distinct != distinct // 1).any() or not 19000101 <= dates[0] <= dates[-1] < 21010101:
+        return None
+    texts = [f"{number:.0f}" for number in distinct]
+    words = [f"{text[:4]}-{text[4:6]}-{text[6:8]}" for text in texts]
+    return (texts[0], words[0]) if all(_days(word) is not None for word in words) else None
 
 
 def _days(word: str) -> float | None:

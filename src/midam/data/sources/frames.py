@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data import covariates as forms
-from midam.data.covariates import Column, first_code, number_of
+from midam.data.covariates import Column, example_of_codes, number_of
 from midam.data.sources import table_columns as tables
 from midam.data.sources.request import COLUMNS, COVARIATES, Request
 from midam.data.sources.table_columns import Table
@@ -30,6 +30,8 @@ _AMOUNT = re.compile(rf"[-+(]?\s*[$\u00a3\u20ac\u00a5]?\s*[-+]?{_DIGITS}\s*([%$\
 _BAGS = 3  # of each category on average, if each bag has one
 _TRUE, _FALSE = {"true", "yes", "t", "y"}, {"false", "no", "f", "n"}
 FEW = 8  # bags: with no more of them, a column may look like ids by chance
+_OF_TIME = re.compile(r".*(time|date|stamp|unix|epoch).*|(.*[^a-z])?ts([^a-z].*)?")
+_SECONDS, _SPAN = 9e8, 1.3e9  # unix seconds from 1998 to 2039
 _CODES = 3  # from so many different whole numbers on, they may be codes
 # Parameters of a table of instances, and of them those that apply to a DataFrame.
 TABLE_OPTIONS = (*COLUMNS, *COVARIATES, "instance_label", "coords", "ignore", "positive", "target", "grades")
@@ -216,11 +218,9 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
     for column, rows in wrong.items():
         other = f"name it with {given(groups=column)}" if tables.is_group_like(column) else "correct it"
         if column in texts:
-            distinct = table.frame[column].dropna().astype(str).str.strip().str.upper().unique().tolist()
-            coded = tables.is_code_like(column) or first_code(distinct) is not None
-            count = 0 if coded else sum(_AMOUNT.fullmatch(word) is not None for word in distinct)
-            other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
-            other = other if 2 * count > len(distinct) else f"name it with {given(categories=texts)}"
+            other = f"name it with {given(categories=texts)}"
+            if not tables.is_code_like(column) and _holds_amounts(table.frame[column]):
+                other = "write plain numbers, such as 1000.5 and 0.05 for 5%, and not as text"
         if column in of_bags:
             facts, text = given(covariates=of_bags), given(categories=of_bags)
             other = f"name facts about a bag with {facts}, or text that does not reveal the label with {text}"
@@ -230,6 +230,13 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
         table.faults += table.fault(rows, column, f"numbers in column {column}", f"{other}{leave}")
     narrow = all(str(dtype) in ("float32", "float16") for dtype in table.frame[sound].dtypes)
     array: NDArray[Any] = table.frame[sound].to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
+    level = (array[:1] == array).all(axis=0) if apart else []
+    for column in (column for column, equal in zip(sound, level) if equal and kinds[column].kind in "iu"):
+        if table.frame[column].nunique() > 1:
+            low, high = table.frame[column].min(), table.frame[column].max()
+            wanted, first = "whole numbers that stay distinct in float64", np.arange(len(table.frame)) == 0
+            advice = "subtract their common offset first"
+            table.faults += table.fault(first, column, wanted, advice, got=f"{low} to {high}")
     gap = np.isnan(array)
     for wrong_values, usual in ((gap & (not missing), table.gaps), (~gap & ~usable(array), "drop or correct it")):
         for row, place in np.argwhere(wrong_values)[:1].tolist():
@@ -252,16 +259,35 @@ def _report_kinds(
         warnings.warn(text, Note, stacklevel=6)
     coded = [column.name for column in columns or () if column.kind != "number"]
     codes, taken = [], {*coded, *notes}
-    for name in features:
-        if name not in taken and (tables.is_code_like(name) or is_id_like(name)):
-            values = table.frame[name].dropna()
-            distinct = np.unique(values.to_numpy(dtype=np.float64))
-            repeated = ROWS * len(distinct) <= len(values) and (distinct == np.floor(distinct)).all()
-            if len(distinct) >= _CODES and (tables.is_code_like(name) or repeated):
-                codes.append(name)
+    most = table.frame[[*features]].max(numeric_only=True)
+    large = {*most.index[most.to_numpy(dtype=np.float64, na_value=0) >= 19000101]}
+    for name in (name for name in features if name not in taken):
+        named = tables.is_code_like(name) or is_id_like(name)
+        if not (named or name in large):
+            continue
+        values = table.frame[name].dropna()
+        distinct = np.unique(values.to_numpy(dtype=np.float64))
+        whole = bool((distinct == np.floor(distinct)).all())
+        if whole and len(distinct) >= _CODES and (instead := _times_in(name, distinct)):
+            text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
+            warnings.warn(f"{text}: write times as {instead} (in {table.where})", stacklevel=6)
+        elif len(distinct) >= _CODES and (
+            tables.is_code_like(name) or (named and whole and ROWS * len(distinct) <= len(values))
+        ):
+            codes.append(name)
     if codes:
         text = f"numbers in {listed(codes)} are read as amounts: if they are codes"
         warnings.warn(f"{text}, give {given(categories=codes)} (in {table.where})", stacklevel=6)
+
+
+def _times_in(name: str, distinct: NDArray[np.float64]) -> str | None:
+    """Return how to write times that all these whole numbers seem to be: 20230131, or seconds since 1970."""
+    if dates := forms.packed_dates(distinct):
+        return dates[1]
+    scale = max((scale for scale in (1.0, 1e3, 1e6, 1e9) if _SECONDS * scale <= distinct[0]), default=0.0)
+    if not scale or distinct[-1] > (_SECONDS + _SPAN) * scale or not _OF_TIME.fullmatch(name.lower()):
+        return None
+    return f"{np.datetime64(int(distinct[0] / scale), 's')}".replace("T", " ")
 
 
 def _read_kinds(
@@ -354,6 +380,12 @@ def _kind(
     often = labels is None or int((rows < len(words) - 1).sum()) >= least * len(known)
     numbers = [word for word in known if number_of(word) is not None or _AMOUNT.fullmatch(word.upper())]
     return "category" if often and len(known) <= MOST and 2 * len(numbers) < len(known) else ""
+
+
+def _holds_amounts(values: "pd.Series[Any]") -> bool:
+    """Return whether most texts of a column are amounts such as 5%, $5.00 and 1,000, and none codes such as 0117."""
+    words = values.dropna().astype(str).str.strip().str.upper().tolist()
+    return not example_of_codes(words) and 2 * sum(bool(_AMOUNT.fullmatch(w)) for w in {*words}) > len({*words})
 
 
 def _tells(name: str, values: NDArray[np.int64], labels: Sequence[NDArray[np.float64]]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 from xml.parsers import expat
 
-from midam.data.covariates import first_code
+from midam.data.covariates import example_of_codes
 from midam.data.on_disk import ON_DISK, fits, require_free
 from midam.data.sources.formats.open_file import check_growth, need, require_file, sound
 from midam.data.sources.labels import label_columns
@@ -326,13 +326,16 @@ def read_instances(file: TableFile, request: Request) -> "pd.DataFrame":
 
 
 def _warn_of_codes(frame: "pd.DataFrame", first: "pd.DataFrame", known: Collection[str], path: Path) -> None:
-    """Warn about numbers of which the first rows show that they may be codes: 0117 begins with 0."""
-    names = [name for name in frame.columns if name not in {*known, *FILE_COLUMNS} and not is_group_like(name)]
-    words = {name: first[name].dropna().astype(str).str.strip() for name in names if frame[name].dtype.kind in "if"}
-    if codes := {name: code for name, values in words.items() if (code := first_code(values.tolist()))}:
-        text = (
-            f"numbers in {listed(list(codes))} may be codes, such as {next(iter(codes.values()))}, which begins with 0"
-        )
+    """Warn about texts in the first rows that may be codes, but become one number: 0117 and 117, 250.10 and 250.1."""
+    numeric = {str(name) for name, kind in frame.dtypes.items() if kind.kind in "if"} - {*known, *FILE_COLUMNS}
+    numeric = {name for name in numeric if not is_group_like(name)}
+    codes = dict[str, str]()
+    for name, values in zip(first.columns, first.to_numpy(dtype=object).T):  # a column of a frame takes 0.1 ms
+        words = [value.strip() for value in values if isinstance(value, str)] if name in numeric else []
+        if example := example_of_codes(words):
+            codes[str(name)] = example
+    if codes:
+        text = f"numbers in {listed(list(codes))} may be codes, {next(iter(codes.values()))}"
         warnings.warn(f"{text}: if so, give {given(categories=list(codes))} (in {path})", stacklevel=4)
 
 
@@ -459,21 +462,30 @@ def _with_points(frame: "pd.DataFrame", first: "pd.DataFrame", texts: Collection
             if words.str.fullmatch(_DECIMAL).all() and words.str.contains(",").any():
                 columns.append(name)
                 frame[name] = pd.to_numeric(frame[name].astype(str).str.replace(",", "."), errors="coerce")
+    if grouped := dict(_grouped(first[numbers], alone=bool(columns))):
+        number = next(iter(grouped.values()))
+        text = f"{number} in {listed(list(grouped))}, perhaps thousands (in {path})"
+        advice = f"write all numbers alike, such as {number.replace('.', '')}"
+        if columns:
+            raise BagDataError(f"Expected one decimal sign in a file, got 1,5 in some columns and {text}; {advice}.")
+        warnings.warn(f"the point is read as a decimal sign, but others have none, in {text}: {advice}", stacklevel=4)
     if columns:
-        _refuse_thousands(first[numbers], path)
         text = f"column {columns[0]}" + (f" and {len(columns) - 1} more" if len(columns) > 1 else "")
         warnings.warn(f"commas in {text} are read as decimal points: 1,5 is 1.5 (in {path})", Note, stacklevel=4)
     return frame
 
 
-def _refuse_thousands(first: "pd.DataFrame", path: Path) -> None:
-    """Refuse numbers such as 1.234 in a file with decimal commas, unless others of the column have decimal points."""
+def _grouped(first: "pd.DataFrame", *, alone: bool) -> Iterator[tuple[str, str]]:
+    """Yield columns where the point may separate thousands, with a number such as 1.234.
+
+    All others are such numbers or whole ones below 1000, of which there must be one unless the former may be `alone`. A
+    number such as 0.123 in a column shows that its points are decimal signs.
+    """
     for name in first.columns:
         words = first[name].dropna().astype(str).str.strip()
-        grouped = words[words.str.fullmatch(r"-?[1-9]\d{0,2}(\.\d{3})+")]
-        if len(grouped) and words.str.fullmatch(r"-?([1-9]\d{0,2}(\.\d{3})*|0)").all():
-            got = f"1,5 in some columns and {grouped.iloc[0]} in {name} (in {path})"
-            raise BagDataError(f"Expected one decimal sign in a file, got {got}; write all numbers alike.")
+        small, grouped = (words.str.fullmatch(form) for form in (r"-?\d{1,3}", r"-?[1-9]\d{0,2}(\.\d{3})+"))
+        if grouped.any() and words.str.fullmatch(r"-?([1-9]\d{0,2}(\.\d{3})*|0)").all() and (alone or small.any()):
+            yield name, str(words[grouped].iloc[0])
 
 
 def _require_memory(needed: int, content: str, path: Path) -> None:
