@@ -83,7 +83,7 @@ def test_metrics_hold_a_row_an_epoch(run):
     assert all(0 <= float(row["val_auroc"]) <= 1 and np.isfinite(float(row["loss"])) for row in found)
 
 
-@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
     seen = []
     folder = RunFolder(tmp_path / "run")
@@ -139,7 +139,7 @@ def test_the_summary_agrees_with_the_predictions(run):
     assert set(summary["environment"]) == {"python", "torch", "numpy", "scipy", "scikit-learn", "system"}
 
 
-@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 def test_the_scores_of_a_run_of_members_are_the_mean_of_single_runs(tmp_path, capsys):
     command = ["fit", "digits", "--epochs", "1", "--num-instances", "2", "--no-baseline"]
     scores = {}

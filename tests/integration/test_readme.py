@@ -127,7 +127,7 @@ def test_the_example_of_the_quick_start_runs(whole: bool, capsys: pytest.Capture
     assert "Interval(low=" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 def test_a_run_is_loaded_as_the_quick_start_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "digits", "--epochs", "1", "--members", "1", "--out", "runs/demo"]) == 0

@@ -16,7 +16,7 @@ from midam.cli import main
 from midam.compare import repeated_folds, run_comparison
 from midam.data.sources import read_bags
 
-pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")]
+pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")]
 
 
 @pytest.fixture(scope="module")

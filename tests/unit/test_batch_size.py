@@ -118,7 +118,7 @@ def test_a_comparison_chooses_by_the_training_bags_of_a_fold_alone(tmp_path, mon
     assert again.summary.equals(found.summary)
 
 
-@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 def test_the_classifier_takes_it():
     bags = witness_bags(40, largest=9)
     fitted = MIDAMClassifier(num_instances="auto", epochs=1, members=1).fit(bags)

@@ -74,13 +74,13 @@ def test_probabilities_keep_the_order(sample):
 @pytest.mark.parametrize("scores", [-np.arange(8.0), np.full(8, 3.3), np.full(8, 0.1)])
 def test_useless_scores_give_the_prevalence_and_a_warning(scores):
     labels = np.repeat([0, 1], [6, 2])
-    with pytest.warns(UserWarning, match="share of positive validation bags"):
+    with pytest.warns(UserWarning, match="share of positive held-out bags"):
         calibrator = PlattCalibrator.fit(scores, labels)
     np.testing.assert_allclose(calibrator.predict([-100.0, 0.0, 1e6]), 0.25, rtol=1e-9)
 
 
 def test_scores_that_are_all_one_give_one_warning():
-    with pytest.warns(UserWarning, match="share of positive validation bags") as caught:
+    with pytest.warns(UserWarning, match="share of positive held-out bags") as caught:
         PlattCalibrator.fit(np.full(20, 0.5), np.repeat([0, 1], 10))
     assert len(caught) == 1
 

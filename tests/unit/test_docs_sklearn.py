@@ -19,7 +19,7 @@ FEWER = {
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 def test_the_examples_run(whole, capsys):
     names: dict[str, object] = {}
     text = PAGE.read_text(encoding="utf-8")

@@ -512,6 +512,19 @@ def test_a_stopped_call_goes_on_with_the_same_bytes(images):
     assert content(images / "part.store") == content(images / "whole.store")
 
 
+def test_a_store_of_vectors_is_whole_when_it_gets_its_name(images, monkeypatch):
+    held = []
+    rename = Path.rename
+
+    def renamed(path, target):
+        held.append(sorted(each.name for each in path.iterdir()))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    midam.embed_bags(read(), TINY, "new.store")
+    assert held == [sorted(path.name for path in (images / "new.store").iterdir())]
+
+
 def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images, capsys):
     for data, out in (("f.store", "store.csv"), ("images", "raw.csv")):
         assert main(["predict", "run", data, "--out", out]) == 0

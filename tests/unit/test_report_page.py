@@ -35,7 +35,7 @@ from midam.runs.result import Result
 from midam.settings import Settings
 from midam.targets import target_named
 
-_IGNORED = ("ignore:Expected scores that rank validation bags", "ignore:covariates. age")
+_IGNORED = ("ignore:Expected scores that rank held-out bags", "ignore:covariates. age")
 pytestmark = [pytest.mark.drawn, pytest.mark.filterwarnings(*_IGNORED)]
 
 

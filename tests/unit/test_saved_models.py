@@ -29,7 +29,7 @@ def fitted(*, seed: int = 0) -> midam.MIDAMClassifier:
     return midam.MIDAMClassifier(epochs=1, members=1, seed=seed).fit(Bags.from_dataframe(frame_of()))
 
 
-@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 def test_an_estimator_is_saved_over_one_that_was_saved(tmp_path: Path) -> None:
     fitted().save(tmp_path / "model")
     with pytest.raises(RunExistsError, match="pass overwrite=True"):
@@ -90,7 +90,7 @@ def test_complex_tensors_are_refused(tmp_path: Path) -> None:
         midam.read_bags(tmp_path, require_labels=False)
 
 
-@pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+@pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -32,7 +32,7 @@ from midam.sklearn.labels import with_classes
 from studies.sets import catalog
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
-pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 
 
 SETTINGS = {"members": 1, "optimizer": "adam", "lr": 0.005, "num_instances": 8}

@@ -28,7 +28,7 @@ from midam.sklearn import MIDAMRanker
 from midam.sklearn.inputs import bags_of, per_bag, warn_of_groups_for_bags
 
 # A few epochs on few bags may rank the held-out bags worse than chance; that is not what is tested here.
-pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank validation bags")
+pytestmark = pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
 
 NAMES = ["area", "edge", "tone"]
 N, PER_BAG = 36, 4

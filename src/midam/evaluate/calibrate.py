@@ -174,7 +174,7 @@ class PlattCalibrator(OnLogit):
 
     The targets are Platt's ``(P + 1) / (P + 2)`` and ``1 / (N + 2)`` instead of 1 and 0, so that the slope stays finite
     if the validation bags are separable. If the scores do not rank the validation bags better than chance, the
-    calibrator returns the share of positive validation bags, and warns.
+    calibrator returns the share of positive held-out bags, and warns.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class PlattCalibrator(OnLogit):
         slope, intercept = _line(x, targets) if np.ptp(x) > 0 else (0.0, 0.0)
         # An exact slope of zero is fitted only up to rounding.
         if slope <= 1e-8:
-            warn_of_chance("rank validation bags", "each probability is the share of positive validation bags.")
+            warn_of_chance("rank held-out bags", "each probability is the share of positive held-out bags.")
             slope, intercept = 0.0, float(scipy.special.logit(positives / (positives + negatives)))
         return cls(**known, slope=slope, intercept=intercept)
 
@@ -217,7 +217,7 @@ class PlattCalibrator(OnLogit):
 
     @property
     def ranks(self) -> bool:
-        """Whether scores rank validation bags better than chance; if not, probability and class mean nothing."""
+        """Whether scores rank held-out bags better than chance; if not, probability and class mean nothing."""
         return self.slope > 0
 
 

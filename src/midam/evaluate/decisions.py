@@ -99,7 +99,7 @@ class GradeCuts(Cuts):
         if (quadratic_kappa(y, fitted.predict(s), count) or 0.0) > 0:
             return fitted
         median = np.quantile(y, 0.5, method="lower")
-        warn_of_chance("rank validation bags", f"each bag gets grade {median}, the median of the validation bags.")
+        warn_of_chance("rank held-out bags", f"each bag gets grade {median}, the median of the held-out bags.")
         # No score lies beyond these cuts.
         return cls(cuts=np.where(np.arange(1, count) <= median, -(2.0**63), 2.0**63).tolist())
 
@@ -182,7 +182,7 @@ class TemperatureCalibrator(OnLogit):
         slope, offsets = float(solution.x[0]), solution.x[1:] - solution.x[1:].mean()
         if slope <= 1e-6:
             slope = 0.0
-            warn_of_chance("separate classes", "each probability is a share of the validation bags.")
+            warn_of_chance("separate classes", "each probability is a share of the held-out bags.")
         return cls(**known, slope=slope, offsets=offsets.tolist())
 
     def predict(self, scores: ArrayLike) -> Scores:
@@ -232,8 +232,8 @@ class LabelCalibrator(Fitted):
         called = names or tuple(map(str, range(len(columns))))
         flat = [name for name, fitted in zip(called, columns, strict=True) if fitted and not fitted.ranks]
         if flat:
-            consequence = "their probabilities are shares of the validation bags."
-            warn_of_chance("rank validation bags by each label", consequence, columns=f" for {', '.join(flat)}")
+            consequence = "their probabilities are shares of the held-out bags."
+            warn_of_chance("rank held-out bags by each label", consequence, columns=f" for {', '.join(flat)}")
         if not any(columns):
             raise OneClassError("Expected bags of both kinds of some label, got none; fit on other bags.")
         return cls(columns=columns)

@@ -24,7 +24,6 @@ from midam.data.sources.file_rows import FileRows, source_paths
 from midam.data.store import is_store, open_store, write_store
 from midam.data.store.write import plan_digest, stamp
 from midam.errors import BagDataError, CheckpointError, ConfigError, Note, RunStoppedError, plural
-from midam.files import write_text
 from midam.imaging.network import Network, assembled, intensities, passed, standardized
 from midam.imaging.networks import load_network
 from midam.imaging.pixels import check_pixels, pixel_facts
@@ -299,8 +298,7 @@ def cached_store(
 def _write(bags: Bags, out: Path, **options: Any) -> Path:
     """Write vectors into a store, with the keys of the bags."""
     keys = _bag_keys(bags)  # before the files are read: a file that changes meanwhile gets another key
-    write_text(write_store(bags, out, **options) / _KEYS, json.dumps(keys))
-    return out
+    return write_store(bags, out, texts={_KEYS: json.dumps(keys)}, **options)
 
 
 def _bag_keys(bags: Bags) -> list[str]:

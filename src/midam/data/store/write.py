@@ -9,11 +9,12 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,14 @@ _LARGE = 1 << 16  # bytes of a bag in memory from which several threads gain
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
-def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[[int], None] | None = None) -> Path:
+def write_store(
+    bags: Bags,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    on_bag: Callable[[int], None] | None = None,
+    texts: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
     """Write bags into a store, a folder that `midam.data.open_store` opens at once; return `out`.
 
     Each bag is read once, in chunks. The files grow in a hidden folder next to `out`, which is renamed when it is
@@ -50,6 +58,8 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
         Threads, each of which reads, hashes and writes bags.
     on_bag : callable, optional
         Called with the position of each bag that is written, those of an earlier call first.
+    texts : mapping of str to str
+        Texts of further files in the folder, by their names.
 
     Raises
     ------
@@ -74,6 +84,8 @@ def write_store(bags: Bags, out: str | Path, *, jobs: int = 1, on_bag: Callable[
         require_free(place)
         with Journal(journal_path, busy=StoreError(busy)) as journal:
             _write(bags, part, journal, done, jobs=jobs, on_bag=on_bag or (lambda _: None))
+            for name, text in texts.items():
+                write_text(part / name, text)
             if place.exists():
                 place.rmdir()  # an empty folder, which not every system lets a rename replace
             part.rename(place)
