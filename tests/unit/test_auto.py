@@ -330,7 +330,10 @@ def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
     monkeypatch.setattr("midam.methods.auto.candidates._MOST_DRAWS", usual["_MOST_DRAWS"])
     config = make_candidate("midam", (5,)).config.replace(epochs=100)
     assert [limited(config, count).training.epochs for count in (10, 480, 960, 10**6)] == [100, 100, 50, 1]
-    assert [make_candidate("midam", shape, 10).config.training.epochs for shape in ((5,), (3, 32, 32))] == [50, 100]
+    most = [
+        make_candidate("midam", shape, count).epochs[-1] for shape, count in (((5,), 480), ((5,), 490), ((1, 8, 8), 9))
+    ]
+    assert most == [50, 98, 100]
     bags = make_bags(30)
     assert len(inner_trials(bags, np.arange(30), seed=0)) == 5
     monkeypatch.setattr("midam.methods.inner_folds.MANY", 29)

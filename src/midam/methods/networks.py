@@ -43,8 +43,8 @@ class EmbeddingNetworks(ModelBaseline):
     """`embedding-networks`: a mean of networks of two layers that score a mean of the vectors of a bag's instances.
 
     In every second network the vectors have equal weights, in the others those of an attention layer (Ilse et al.
-    2018). Each step draws up to 128 bags and 16 instances of each for the cross-entropy. Networks of all trials are
-    trained side by side: a layer is one batched product.
+    2018). Each step draws up to 128 bags and 16 instances of each for the cross-entropy. Networks of trials of about
+    one size are trained side by side: a layer is one batched product.
     """
 
     uses_torch = True
@@ -129,8 +129,7 @@ def _trained(bags: Bags, trials: Sequence[Trial], members: int) -> Iterator[list
         )
     rows = min(_BATCH, len(bags)) * min(_DRAWN, int(bags.sizes.max()))
     together = max(1, _AT_A_TIME // (rows * _WIDTHS[0] * members))
-    for _, some in groupby(trials, key=lambda trial: round(math.log2(len(trial.train)))):  # of about one size
-        part = list(some)
+    for part in [list(some) for _, some in groupby(trials, key=lambda trial: round(math.log2(len(trial.train))))]:
         for low in range(0, len(part), together):
             yield from _train_side(bags, part[low : low + together], members)
 

@@ -38,11 +38,12 @@ _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the numb
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A method by name: settings for training, or a baseline that is fitted in one step."""
+    """A method by name: settings for training, at `most` for a share of its epochs, or a baseline in one step."""
 
     name: str
     config: ResolvedSettings | None = None
     baseline: ModelBaseline | None = None
+    most: float = 1.0
 
     def held_out(
         self, bags: Bags, trials: Sequence[Trial], *, prepare: Prepare | None = None
@@ -80,7 +81,7 @@ class Candidate:
     @property
     def epochs(self) -> list[int]:
         """Numbers of epochs to choose from, ascending: those of the settings, and a half, fifth, ... of them."""
-        return sorted({max(1, round(share * self._settings.training.epochs)) for share in _SHARES})
+        return sorted({max(1, round(min(share, self.most) * self._settings.training.epochs)) for share in _SHARES})
 
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
         """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers."""
@@ -119,7 +120,8 @@ def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -
     Raises a `ConfigError` for a method that cannot be a model.
     """
     if name == DEFAULT or is_shorthand(name):
-        epochs = 100 if are_pixels(instance_shape) else 50  # of vectors, folds rank no better after 100
-        settings = Settings.from_flat({"epochs": epochs} if name == DEFAULT else dict(method_settings(name)))
-        return Candidate(name, config=limited(settings.resolve(instance_shape), count))
+        config = Settings.from_flat({} if name == DEFAULT else dict(method_settings(name))).resolve(instance_shape)
+        # Few vectors: after half of the epochs, where the learning rate falls, the scores hardly change.
+        whole = name != DEFAULT or are_pixels(instance_shape) or count * config.training.epochs > _MOST_DRAWS
+        return Candidate(name, config=limited(config, count), most=1.0 if whole else 0.5)
     return Candidate(name, baseline=make_method(name))
