@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_013,
+    lines=28_020,
     files=224,
     function=60,
     circles=0,
@@ -105,13 +105,13 @@ PARTS = {
     "": 1191,
     "cli": 1462,
     "compare": 1134,
-    "data": 6244,
+    "data": 6250,
     "evaluate": 1913,
     "explain": 1601,
     "export": 458,
     "functional": 467,
     "imaging": 1997,
-    "methods": 1562,
+    "methods": 1563,
     "nn": 1893,
     "report": 2081,
     "runs": 2144,

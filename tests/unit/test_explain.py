@@ -213,7 +213,7 @@ def test_patches_that_are_pictures_have_their_own_size_and_others_no_place():
         ({"sources": ["a.h5"]}, "the files hold no x and y"),
         ({"sources": ["a.h5"], "coords": np.arange(6)[:, None]}, "the files hold no x and y"),
         ({"coords": grid(3, 2, 1.5)}, "coordinates are not whole numbers, and their unit is unknown"),
-        ({"coords": grid(3, 2, 8), "sources": ["a.h5; b.h5"]}, "the file of each instance is unknown"),
+        ({"coords": grid(3, 2, 8), "sources": ["a.h5\nb.h5"]}, "the file of each instance is unknown"),
     ):
         with pytest.warns(UserWarning, match=f"no map and no GeoJSON: {reason}"):
             assert patches_of(make_bags(sizes=n, **known), 0) == []

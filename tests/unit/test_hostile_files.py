@@ -413,11 +413,13 @@ def restated(store, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: said["instances"].update(dtype=">f8"),
-        lambda said: said["instances"].update(dtype="|O"),
-        lambda said: said["instances"].update(shape=["a"]),
-        lambda said: said["instances"].update(shape=[-2, 5]),
-        lambda said: said.update(instances=None),
+        lambda said: said["rows"]["instances"].update(dtype=">f8"),
+        lambda said: said["rows"]["instances"].update(dtype="|O"),
+        lambda said: said["rows"]["instances"].update(shape=["a"]),
+        lambda said: said["rows"]["instances"].update(shape=[-2, 5]),
+        lambda said: said["rows"].update(instances=None),
+        lambda said: said["rows"].pop("instances"),
+        lambda said: said["rows"].update(others=said["rows"]["instances"]),
         lambda said: said.update(table=[]),
         lambda said: said.update(feature_names=3),
         lambda said: said.pop("source"),

@@ -483,7 +483,7 @@ _FORMS: dict[str, Callable[[Any, Bags], Any]] = {
     "splits": lambda splits, bags: validate.split_array(splits, bags.ids, bags.source),
     "weights": lambda weights, bags: validate.weight_array(weights, bags.source),
     "instance_labels": lambda labels, bags: validate.instance_label_array(labels, len(bags.instances), bags.source),
-    "digests": lambda digests, bags: np.asarray(digests),  # noqa: ARG005
+    "digests": lambda digests, bags: validate.digest_array(digests, bags.source),
     "feature_names": lambda names, bags: tuple(names_of(names, bags.source)),
     "columns": lambda columns, bags: tuple(columns),  # noqa: ARG005
     "sources": lambda texts, bags: validate.text_array(texts),  # noqa: ARG005

@@ -444,3 +444,12 @@ def row_chunks(
     for first, last in zip(starts[opens].tolist(), ends[closes].tolist(), strict=True):
         for begin in range(first, last, step):
             yield begin, min(begin + step, last)
+
+
+def digest_array(values: ArrayLike, source: str) -> NDArray[np.uint8]:
+    """Return SHA-256 digests, uint8 [N, 32]."""
+    digests = np.asarray(values)
+    if digests.dtype != np.uint8 or digests.shape[1:] != (32,):
+        got = f"{digests.dtype} {list(digests.shape)} (in {source})"
+        raise BagDataError(f"Expected digests as bytes [N, 32], got {got}; leave them out.")
+    return digests

@@ -165,7 +165,8 @@ def _train_side(bags: Bags, trials: Sequence[Trial], members: int) -> list[list[
         loss = ((losses * shares[numbers]).sum(dim=1) / shares[numbers].sum(dim=1).clamp(min=1e-12)).sum()
         torch.autograd.backward(loss)  # which lays a gradient out as its parameter is, as fused steps take for granted
         optimizer.step()
-        optimizer.zero_grad()
+        for values in side.stacked.values():  # zero_grad would import the compiler
+            values.grad = None
     side.fill(every)
     return networks
 
