@@ -479,6 +479,21 @@ def test_a_table_beyond_the_memory_of_the_process_is_not_damaged(error):
     assert "correct the file" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
+def test_lines_of_comments_before_the_header_are_skipped_and_counted(tmp_path, name):
+    lines = ["#Patient\tSex\tValue", "#STRING\tSTRING\tNUMBER", "#the id\tof a\tperson", "#1\t1\t1", "bag\tlabel\ta"]
+    lines += [f"b{row // 2}\t{row // 2 % 2}\t{row}" for row in range(8)]
+    text = "\n".join(lines) if name == "t.tsv" else "\n".join(lines).replace("\t", ",")
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    assert read_bags(path).feature_names == ("a",)
+    assert list(read_names(path).columns) == ["bag", "label", "a"]
+    path.write_bytes(path.read_bytes() if name.endswith("gz") else text.replace("7", "x").encode())
+    if not name.endswith("gz"):
+        with pytest.raises(BagDataError, match="line 13, column a"):
+            read_bags(path)
+
+
 def test_points_of_thousands_beside_decimal_commas_are_refused(tmp_path):
     path = tmp_path / "t.csv"
     rows = [f"b{b};{b % 2};{count};0,5{b}\n" for b in range(4) for count in ("1.234", "12.001", "999")]
@@ -533,7 +548,7 @@ def test_marks_of_missing_values_are_named_in_stores_covariates_and_new_data(tmp
         assert mark in said
 
 
-@pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n"])
+@pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n", "# one\n# two\n"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_lines_of_instances_count_quoted_line_breaks(start, end, tmp_path):
     text = start + 'bag,label,note,x\na,1,"two\nlines",1\na,1,one,2\n\nb,0,"three\n\nlines",3\nb,0,one,4\n'
@@ -551,7 +566,7 @@ def test_the_lines_of_instances_repeat_no_warning_of_the_bags(tmp_path):
     assert rows_of(str(tmp_path / "t.csv"), ["a"], DataSettings()) == {"a": {"line": [2, 4, 6]}}
 
 
-@pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n"])
+@pytest.mark.parametrize("start", ["", "\ufeff", "sep=,\n", "# one\n# two\n"])
 @pytest.mark.parametrize("field", ["two\nlines", "x" * 200_000 + "\n"], ids=["short", "beyond the limit of csv"])
 def test_messages_about_rows_count_quoted_line_breaks(start, field, tmp_path):
     path = tmp_path / "t.csv"

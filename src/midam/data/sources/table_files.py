@@ -57,7 +57,8 @@ class TextTable:
     """A CSV or TSV, packed or not; messages call its rows `unit`, and the one below the header has the number `first`.
 
     A TSV has tabs. The separator of a CSV is that of a first line ``sep=;``, as Excel writes it, or the most frequent
-    of ",", ";" and tab in the header outside of quotes; in a tie, the comma.
+    of ",", ";" and tab in the header outside of quotes; in a tie, the comma. Several lines above the header that begin
+    with # are skipped, as cBioPortal writes them.
     """
 
     unit, first = "line", 2
@@ -65,9 +66,12 @@ class TextTable:
     def __init__(self, path: Path) -> None:
         self.path, self._packed, self._skipped = path, file_suffix(path).endswith(".gz"), 0
         with sound_text("a table of text", path), self._open() as file:
-            line = file.readline(_CHUNK)
-        declared, plain = _DECLARED.fullmatch(line), re.sub(r'"[^"]*"', "", line)
-        self._skipped = 0 if declared is None else 1
+            lines = [file.readline(_CHUNK)]
+            while lines[-1].startswith("#"):
+                lines.append(file.readline(_CHUNK))
+        comments = len(lines) - 1 if len(lines) > 2 else 0  # a single one may be the header, such as #bag,label
+        declared, plain = _DECLARED.fullmatch(lines[0]), re.sub(r'"[^"]*"', "", lines[comments])
+        self._skipped = comments if declared is None else 1
         self.separator = max(",;\t", key=plain.count) if declared is None else declared[1]
         if ".tsv" in file_suffix(path):
             self.separator = "\t"
