@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from midam.data.digests import bag_digests, facts_of
 from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import SPLITS
+from midam.data.validate import SPLITS, ClassName
 from midam.errors import BagDataError
 from midam.names import names_of, warn_of_alike
 
@@ -26,6 +26,29 @@ if TYPE_CHECKING:
 _BY_BAG = ("labels", "groups", "sites", "splits", "sources", "attributes", "weights", "digests")
 _SELECTED = ("starts", "sizes", "ids", "outcome", "covariates", *_BY_BAG)
 _LAYOUT = {"instances", "starts", "sizes", "ids", "coords", "feature_names", "columns"}
+
+
+class BagFields(TypedDict, total=False):
+    """What `Bags` may hold besides their instances; the docstring of `Bags` describes each."""
+
+    ids: ArrayLike | None
+    labels: ArrayLike | None
+    classes: Sequence[ClassName] | None
+    outcome: TargetLabels | None
+    covariates: Covariates | Mapping[str, ArrayLike] | None
+    groups: ArrayLike | None
+    sites: ArrayLike | None
+    splits: ArrayLike | None
+    weights: ArrayLike | None
+    coords: Any
+    instance_labels: ArrayLike | None
+    digests: ArrayLike | None
+    feature_names: Sequence[str] | None
+    columns: Sequence[Column] | None
+    sources: ArrayLike | None
+    attributes: ArrayLike | None
+    cut: Mapping[str, Any] | None
+    left_out: Sequence[LeftOut]
 
 
 class Bags:
@@ -106,7 +129,7 @@ class Bags:
         sizes: ArrayLike,
         starts: ArrayLike | None = None,
         source: str = "memory",
-        **fields: Any,
+        **fields: Unpack[BagFields],
     ) -> None:
         refuse_others(fields, _FORMS, "Bags")
         vars(self).update(dict.fromkeys(_FORMS), left_out=(), source=source)
@@ -144,7 +167,7 @@ class Bags:
         *,
         source: str = "memory",
         missing: bool = False,
-        **fields: Any,
+        **fields: Unpack[BagFields],
     ) -> Self:
         """Make bags from instances `X` [M, ...], bag numbers `bag` [M] from 0 to N - 1, and labels `y` [N].
 
