@@ -27,8 +27,14 @@ FILES = {"config.yaml", "model.pt", "predictions.csv", "report.html", "summary.j
 AUTO = pytest.param("auto", marks=pytest.mark.long)  # fits all the others, several times
 # A run is alike for all methods: one of each kind of model has its run tested, all have their scores tested.
 every = pytest.mark.parametrize("method", [AUTO, "bag-statistics-extratrees", "mean-map-svm", "rgb-logistic"])
+SLOW = ("witness-search", "patch-statistics-extratrees")
 alone = pytest.mark.parametrize(
-    "method", [name for name in BASELINES.where(lambda method: method.lacks is None) if name != "auto"]
+    "method",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in SLOW else [])
+        for name in BASELINES.where(lambda method: method.lacks is None)
+        if name != "auto"
+    ],
 )
 
 

@@ -47,7 +47,7 @@ def test_inputs_made_by_hand(bench, name, craft):
     check(bench, name, rng=Random(0), craft=craft)
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(sorted(set(samples()) - COMMANDS)), seed=st.integers(0, 2**32 - 1))
 def test_damaged_inputs(bench, name, seed):
     check(bench, name, rng=Random(seed))  # Hypothesis would note each of the thousands of draws of a damage

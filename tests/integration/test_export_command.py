@@ -66,7 +66,6 @@ CASES = {
     **{name: {"members": 2, **FAST} for name in ("weighted", "rescaled", "imputed")},
     "mixed": {},  # of attention and the maximum
 }
-SHORT = ("mixed",)
 ONNX = ("mixed", "embedding-attention", "a column a branch", "imputed", "ranks", "image")
 DTYPES = ("<f8", "<f4", "<f2", "<i8", ">f4", "u1")
 
@@ -150,9 +149,8 @@ def exported(tmp_path_factory, request, own_encoder, mixed_export):
 
 
 @pytest.mark.parametrize("form", ["torch", "onnx"])
-@pytest.mark.parametrize(
-    "case", [case if case in SHORT else pytest.param(case, marks=pytest.mark.long) for case in CASES]
-)
+@pytest.mark.long  # `tests/unit/test_export.py` tests one of each kind
+@pytest.mark.parametrize("case", CASES)
 def test_an_export_scores_as_the_run(exported, case, form):
     if form == "onnx" and case not in ONNX:
         pytest.skip("only traced for torch")

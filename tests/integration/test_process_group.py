@@ -110,7 +110,8 @@ def test_a_lost_process_ends_the_others_and_the_run_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("devices", "busy"), [(2, 0), pytest.param(3, 1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("devices", "busy"), [(2, 0), (3, 1)])
 def test_groups_end_in_every_way_without_an_abort(tmp_path, devices, busy):
     found = end_often(tmp_path, len(WAYS), seed=1, devices=devices, busy=busy)
     assert found.ways.total() == len(WAYS)

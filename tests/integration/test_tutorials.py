@@ -20,6 +20,7 @@ FEWER = {
     "sequences": {"range(100)": "range(60)", "range(40)": "range(20)", "3200": "960"},
     "the loop of midam fit": {},
 }
+SLOW = ("images", "scans", "sequences")
 SECTIONS = {
     name: text for page in sorted(DOCS.glob("*.md")) for name, text in walk_throughs(page.read_text(encoding="utf-8"))
 }
@@ -34,7 +35,11 @@ def test_there_is_one_for_each_kind_of_user():
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.drawn if name == "a table" else []) for name in SECTIONS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.drawn] if name == "a table" else [pytest.mark.long] * (name in SLOW))
+        for name in SECTIONS
+    ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of few bags
 def test_a_walk_through_runs(name, whole, tmp_path, monkeypatch):

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 # What Python has on Linux alone, or on POSIX alone.
@@ -77,6 +79,7 @@ def run(script, folder):
     return subprocess.run([sys.executable, path], cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_a_store_is_written_read_and_trained_on_without_what_one_system_alone_has(tmp_path):
     done = run(BARE + TRAIN, tmp_path)
     assert done.returncode == 0, done.stderr

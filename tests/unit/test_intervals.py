@@ -335,6 +335,7 @@ def test_one_positive_bag_says_little_of_a_difference():
     assert low < -0.4 < 0.4 < high
 
 
+@pytest.mark.long
 def test_paired_coverage_with_groups():
     # 20 groups of 3 correlated bags; intervals that know no groups cover about .8 here.
     sims, held, blind = 500, 0, 0

@@ -550,7 +550,7 @@ def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
     assert len(twin.fit(train, y).history_) == 2
 
 
-@pytest.mark.parametrize("method", ["auto", "bag-statistics-logistic"])
+@pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.long), "bag-statistics-logistic"])
 def test_a_method_that_is_fitted_in_one_step_is_a_classifier_too(method, data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("midam.methods.statistics_models._TREES", 5)
     monkeypatch.setattr("midam.methods.baselines._KERNEL_C", np.ones(1))

@@ -166,7 +166,11 @@ def x_rays(folder):
 
 # A patient stands for his bags; the map of an embedded one takes a second.
 @pytest.mark.parametrize(
-    ("encoder", "who", "explained"), [("efficientnet-lite0", "x3", ["x3"]), ("fine-tuned", "of 3", ["x3", "x7"])]
+    ("encoder", "who", "explained"),
+    [
+        ("efficientnet-lite0", "x3", ["x3"]),
+        pytest.param("fine-tuned", "of 3", ["x3", "x7"], marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_network_that_resizes_takes_x_rays_of_several_sizes(tmp_path, capsys, encoder, who, explained):
