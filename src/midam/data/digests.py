@@ -11,8 +11,8 @@ from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import row_chunks
 
 _AT_ONCE = 1 << 16  # instances that are hashed together
-_MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 _LARGE = 2.0**20  # numbers, such as times in seconds, of which float32 keeps no more than eighths
+_MIX = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 
 
 Content = Any  # `midam.data.bags.Bags`, whose module imports this one
@@ -34,17 +34,22 @@ def bag_digests(bags: Content) -> list[str]:
     return bag_digests(bags)
 
 
-def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a 64-bit hash of each instance, mixed at the end as in SplitMix64, since hashes are added."""
-    x: NDArray[Any] = np.asarray(instances, dtype=np.float32)
-    if not np.can_cast(instances.dtype, np.float32):
-        exact = ((np.abs(x) >= _LARGE) | (instances == np.round(instances))).all(axis=1)
-        x = np.where(exact[:, None], instances, x)
-    hashes = np.zeros(len(x), dtype=np.uint64)
-    x = np.asfortranarray(x, dtype=np.float64) + 0.0  # which has one zero
-    for column in x.view(np.uint64).T:
+def _joined(hashes: NDArray[np.uint64], x: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """Return hashes [M], each joined with the numbers of a row of x [M, D]."""
+    for column in x.view(np.uint32).T:
         hashes = (hashes ^ column) * _MIX[0]
         hashes ^= hashes >> np.uint64(32)
+    return hashes
+
+
+def _hashes(instances: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a 64-bit hash of each instance, mixed at the end as in SplitMix64, since hashes are added."""
+    x = np.asfortranarray(instances, dtype=np.float32) + np.float32(0)  # which has one zero
+    hashes = _joined(np.zeros(len(x), dtype=np.uint64), x)
+    if not np.can_cast(instances.dtype, np.float32):
+        lost, exact = instances - x, (np.abs(x) >= _LARGE) | (instances == np.round(instances))
+        rows = np.flatnonzero(lost.any(axis=1) & exact.all(axis=1))
+        hashes[rows] = _joined(hashes[rows], lost[rows].astype(np.float32))
     for shift, factor in ((30, _MIX[1]), (27, _MIX[2])):
         hashes = (hashes ^ (hashes >> np.uint64(shift))) * factor
     return np.asarray(hashes ^ (hashes >> np.uint64(31)))
@@ -76,16 +81,24 @@ def set_digests(bags: Content) -> list[str]:
 
 def facts_of(bags: Content, content: list[Any]) -> dict[str, Any]:
     """Return what tells bags from others, for JSON; `content` stands for their instances."""
-    outcome, names = bags.outcome, ("ids", "sizes", "labels", "groups", "splits", "sites", "weights")
-    facts = {name: None if (column := getattr(bags, name)) is None else column.tolist() for name in names}
-    return facts | {
+    facts: dict[str, Any] = {
+        "ids": bags.ids.tolist(),
+        "sizes": bags.sizes.tolist(),
+        "labels": None if bags.labels is None else bags.labels.tolist(),
         "dtype": bags.instances.dtype.str,
         "shape": [bags.num_instances, *bags.instance_shape],
         "bags": content,
-        "outcome": None if outcome is None else [outcome.target, outcome.names, outcome.values.tolist()],
-        "covariates": None if bags.covariates is None else bags.covariates.values(),
-        "columns": bags.columns,
     }
+    if bags.outcome is not None:
+        facts["outcome"] = [bags.outcome.target, bags.outcome.names, bags.outcome.values.tolist()]
+    if bags.covariates is not None:
+        facts["covariates"] = bags.covariates.values()
+    if bags.columns is not None:
+        facts["columns"] = bags.columns
+    for name in ("groups", "splits", "sites", "weights"):
+        if (column := getattr(bags, name)) is not None:
+            facts[name] = column.tolist()
+    return facts
 
 
 def content_hash(dtype: "np.dtype[Any]", instance_shape: tuple[int, ...]) -> "hashlib._Hash":
