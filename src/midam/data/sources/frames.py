@@ -262,18 +262,18 @@ def _report_kinds(
     most = table.frame[[*features]].max(numeric_only=True)
     large = {*most.index[most.to_numpy(dtype=np.float64, na_value=0) >= 19000101]}
     for name in (name for name in features if name not in taken):
-        named = tables.is_code_like(name) or is_id_like(name)
-        if not (named or name in large):
+        is_code, is_id = tables.is_code_like(name), is_id_like(name)
+        if not (is_code or is_id or name in large):
             continue
         values = table.frame[name].dropna()
         distinct = np.unique(values.to_numpy(dtype=np.float64))
         whole = bool((distinct == np.floor(distinct)).all())
-        if whole and len(distinct) >= _CODES and (instead := _times_in(name, distinct)):
+        if len(distinct) < _CODES:
+            continue
+        if whole and (instead := _times_in(name, distinct)):
             text = f"column {name} is read as a plain number, but {distinct[0]:.0f} may be a time"
             warnings.warn(f"{text}: write times as {instead} (in {table.where})", stacklevel=6)
-        elif len(distinct) >= _CODES and (
-            tables.is_code_like(name) or (named and whole and ROWS * len(distinct) <= len(values))
-        ):
+        elif is_code or (is_id and whole and ROWS * len(distinct) <= len(values)):
             codes.append(name)
     if codes:
         text = f"numbers in {listed(codes)} are read as amounts: if they are codes"
