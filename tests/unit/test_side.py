@@ -6,10 +6,11 @@ import torch
 from tests.trainings import witness_bags
 from tests.unit.test_trials import make_config, make_trials
 
-from midam.errors import DivergedError
+from midam.errors import DivergedError, StaleStateError
 from midam.evaluate.predict import predict
 from midam.methods.auto.candidates import Candidate
 from midam.train.side import SideBySide, Trial, fit_side, shape_of, train_trial, trains_side
+from midam.train.state_check import StateError
 from midam.train.trainer import Trainer
 
 AFTER = [1, 4, 12]  # in the first epochs the rate of the state falls
@@ -62,12 +63,21 @@ def test_members_side_by_side_are_those_of_a_fit_with_the_state_of_their_bags():
     config = resolved(bags, members=3)
     alone, side = Trainer(config, bags).fit(epochs=9), fit_side(Trainer(config, bags), epochs=9)
     assert side.epoch == alone.epoch == 9
-    assert not side.states  # the state is checked after all epochs
     np.testing.assert_allclose(predict(side.reported, bags), predict(alone.reported, bags), rtol=0, atol=1e-5)
     for one, other in zip(side.members, alone.members, strict=True):
         torch.testing.assert_close(one.estimator.bag_state, other.estimator.bag_state, rtol=1e-4, atol=1e-4)
-    alone, side = Trainer(config, bags).fit(), fit_side(Trainer(config, bags))
+    for trainer in (alone, side):
+        trainer.check_states()
     assert [x.whole for x in side.states] == pytest.approx([x.whole for x in alone.states], abs=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"pooling": "gated-attention"}], ids=["side by side", "alone"])
+def test_a_model_of_fewer_epochs_is_refused_if_what_it_remembers_is_out_of_date(settings, monkeypatch):
+    bags = witness_bags(30)
+    wrong = StateError(bags=30, tracked=1.0, whole=0.5, l=9.0, r=0.0, enough=True)
+    monkeypatch.setattr("midam.train.trainer.state_error", lambda _: wrong)
+    with pytest.raises(StaleStateError, match="out of date"):
+        Candidate("midam", config=resolved(bags, **settings)).fit(bags, seed=0, epochs=2)
 
 
 def test_a_training_that_diverges_leaves_the_others_alone():

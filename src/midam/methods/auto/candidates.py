@@ -88,11 +88,14 @@ class Candidate:
         if self.baseline is not None:
             return self.baseline.scorers(bags, seed=seed)
         trainer, side = Trainer(self._settings.replace(seed=seed), bags), trains_side(self._settings, bags)
-        return scorers_of((fit_side(trainer, epochs=epochs) if side else trainer.fit(epochs=epochs)).reported)
+        trainer = fit_side(trainer, epochs=epochs) if side else trainer.fit(epochs=epochs)
+        if not trainer.states:  # as after fewer epochs than those of the settings
+            trainer.check_states()
+        return scorers_of(trainer.reported)
 
     def digest(self, bags: Bags, *, seed: int) -> str:
         """Return the digest of what held-out scores depend on: bags, seed, settings and version of the library."""
-        config = None if self.config is None else self.config.flat()
+        config = self.config and self.config.flat()
         inputs = json.dumps([__version__, bags.fingerprint(), seed, self.name, config], sort_keys=True)
         return hashlib.sha256(inputs.encode()).hexdigest()
 

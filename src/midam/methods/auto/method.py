@@ -111,12 +111,9 @@ def _fit_chosen(
     result: SearchResult, candidates: Sequence[Candidate], bags: Bags, callbacks: Callbacks, *, seed: int
 ) -> tuple[BagEnsemble, list[dict[str, Any]], list[str]]:
     """Return the model of the chosen candidates, its parts, and a line about each that is left out."""
-    members: list[BagScorer] = []
-    weights: list[float] = []
-    parts: list[dict[str, Any]] = []
+    members, weights, parts, faults = list[BagScorer](), list[float](), list[dict[str, Any]](), list[str]()
     by_name = {candidate.name: candidate for candidate in candidates}
     rows = {row.method: row for row in result.tried}
-    faults: list[str] = []
     for number, (name, line) in enumerate(zip(result.taken, result.mixture.lines)):
         candidate = by_name[name]
         callbacks.on_candidate(f"{candidate.name}, on all training bags", number, len(result.taken))
