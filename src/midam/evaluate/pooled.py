@@ -192,7 +192,7 @@ class PooledBags:
 
     def _set_column(self, column: int | None) -> None:
         chosen = column_of(self._model, column)
-        self._column, self._apart, self._scorers = column, chosen is not self._model, scorers_of(chosen)
+        self._apart, self._scorers = chosen is not self._model, scorers_of(chosen)
         shifts = (x if x is None or column is None or x.ndim == 1 else x[:, column] for x in self._shifts)
         poolings = (copy.deepcopy(scorer.pooling).cpu().double().eval() for scorer in self._scorers)
         self.members = [*map(Member, poolings, shifts)]
@@ -405,7 +405,7 @@ class PooledBags:
         other = self._of_rows(rows, torch.repeat_interleave(torch.arange(len(parts)), sizes), sizes)
         first = torch.tensor([bags[0] for bags in parts])
         other._shifts = [x if x is None else x[first] for x in self._shifts]
-        other._set_column(self._column)
+        other.members = [Member(one.pooling, None if one.shift is None else one.shift[first]) for one in self.members]
         return other
 
     @_without_graph()
