@@ -56,7 +56,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:.*few bags.*:UserWarning")
-@pytest.mark.parametrize("page", ["compare", "evaluation", "explain", "formats", "own-loop"])
+@pytest.mark.parametrize(
+    "page", [pytest.param("compare", marks=pytest.mark.long), "evaluation", "explain", "formats", "own-loop"]
+)
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
     examples = blocks("python", without_walk_throughs((DOCS / f"{page}.md").read_text("utf-8")))

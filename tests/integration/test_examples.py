@@ -54,6 +54,7 @@ def auroc(printed: str) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # the loop of `docs/own-loop.md` is run by a shorter test
 def test_plain_torch(tmp_path):
     assert auroc(run_warm("torch_loop.py", cwd=tmp_path)) > 0.9
 

@@ -112,10 +112,11 @@ def trained(folder):
     frame[features[1]] += 1.7e9  # as a time in seconds, far from 0 in float32
     frame.to_csv(data, index=False)
     how = ["--epochs", "1", "--members", "1", "--num-instances", "2", "--scaling", "linear", "--impute", "median"]
+    how += ["--no-baseline", "--folds", "0"]
     assert main(["fit", str(data), "--out", run, *how]) == 0
     assert main(["predict", run, str(data), "--out", str(folder / "scores.csv")]) == 0
     assert main(["export", run, "--out", str(folder / "model"), "--format", "safetensors,torch"]) == 0
-    bags = {bag: part[features].to_numpy() for bag, part in frame.groupby("bag", sort=False)}
+    bags = {bag: part[features].to_numpy() for bag, part in list(frame.groupby("bag", sort=False))[::5]}
     np.savez(folder / "model" / "bags.npz", **bags)
     return folder / "model"
 
@@ -144,7 +145,8 @@ def exported(tmp_path_factory, request, own_encoder, mixed_export):
         np.savez(root / case / "bags.npz", **some)
     (root / "command").mkdir()
     alone("torch", [*(root / case for case in runs), trained(root / "command")])
-    alone("onnx", [root / case for case in runs if case in ONNX])
+    if onnx := [root / case for case in runs if case in ONNX]:
+        alone("onnx", onnx)
     return runs, root
 
 
@@ -182,7 +184,7 @@ def test_a_command_writes_what_scores_as_predict(exported):
     found = json.loads((folder / "model" / "torch.json").read_text())
     with (folder / "scores.csv").open(newline="", encoding="utf-8") as file:
         wanted = {row["bag"]: row for row in csv.DictReader(file)}
-    assert found.keys() == wanted.keys()
+    assert found.keys() == {*list(wanted)[::5]}
     for bag, (_, row, _) in found.items():
         assert row["score"] == pytest.approx(float(wanted[bag]["score"]), abs=2e-6)
         assert row["probability"] == pytest.approx(float(wanted[bag]["probability"]), abs=2e-5)

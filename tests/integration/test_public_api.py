@@ -68,11 +68,11 @@ def test_a_name_that_is_none_is_no_attribute():
 
 
 def loaded_by(*stages: str, then: Sequence[Sequence[str]] = ()) -> list[set[str]]:
-    """Top-level names of the modules that a new program has loaded at the end of each stage.
+    """Modules and their parts, as `scipy` and `scipy.stats`, that a new program has loaded at the end of each stage.
 
     `then` are stages of forks of it, which have loaded what it has.
     """
-    show = "\nimport sys; print('loaded', *{name.partition('.')[0] for name in sys.modules}, flush=True)\n"
+    show = "\nimport sys; print('loaded', *{'.'.join(name.split('.')[:2]) for name in sys.modules}, flush=True)\n"
     code = "".join(stage + show for stage in stages)
     for branch in then:
         rest = "".join(stage + show for stage in branch)
@@ -111,14 +111,15 @@ def test_pure_functions_load_torch_alone_an_estimator_nothing_that_shows_and_sco
     )
     commands = (
         f"from midam.cli import main\nassert main({['predict', run, path, '--out', out]}) == 0",
+        "from tests import quick; quick.install(); quick.draw(False)",
         f"assert main({[*words, str(tmp_path / 'again')]}) == 0",
-        f"from tests import quick; quick.install(); assert main({['fit', path, '--out', str(tmp_path / 'auto')]}) == 0",
+        f"assert main({['fit', path, *words[-3:], str(tmp_path / 'auto')]}) == 0",
     )
-    pure, estimator, _, predicting, fitting, choosing = loaded_by(
+    pure, estimator, _, predicting, _, fitting, choosing = loaded_by(
         "import midam.functional, midam.functional.logmean, midam.functional.objectives", then=[interface, commands]
     )
     assert not pure & HEAVY
     assert "torch" in pure
     assert not estimator & {"matplotlib", "rich", "jinja2", "lightning_fabric", "lightning", "PIL", "h5py"}
-    assert not predicting & {"lightning_fabric", "matplotlib", "sklearn"}
+    assert not predicting & {"lightning_fabric", "matplotlib", "sklearn", "scipy.stats"}
     assert not (fitting | choosing) & {"lightning_fabric", "sympy"}  # which torch._dynamo would bring along

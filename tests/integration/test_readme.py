@@ -111,11 +111,11 @@ def test_links_lead_to_files() -> None:
     assert [target for target in targets if not (ROOT / target).is_file()] == []
 
 
-@whole
-def test_the_example_of_the_quick_start_runs(whole: bool, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.long
+def test_the_example_of_the_quick_start_runs(capsys: pytest.CaptureFixture[str]) -> None:
     example, _ = blocks("python", QUICKSTART)
     names: dict[str, Any] = {}
-    exec(example if whole else shortened(example), names)
+    exec(example, names)
     test = names["test"]
     assert isinstance(test, Bags)
     assert auroc(test.require_labels(), np.asarray(names["scores"])) > 0.8

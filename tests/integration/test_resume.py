@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests import quick
 from tests.integration.commands import Moment, finish, fitted, rows, start, stop, table
 
 from midam.cli import main
@@ -46,8 +45,7 @@ def whole_runs(tmp_path_factory):
     def of(method: str) -> Path:
         if method not in made:
             made[method] = tmp_path_factory.mktemp("whole") / "run"
-            with quick.drawing():
-                assert main(fit(method, made[method])) == 0
+            assert main(fit(method, made[method])) == 0
         return made[method]
 
     return of
@@ -103,7 +101,7 @@ def test_a_killed_run_resumes_to_the_same_bits(method, whole_runs, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_interrupted_run_says_how_to_go_on_and_resumes_to_the_same_bits(number, whole_runs, tmp_path):
     run, log = tmp_path / "a run", tmp_path / "log"
     process = start(*fit("vrsp", run), log=log, wait_at=Moment(run / "metrics.csv", 3, delay=0.05))
@@ -212,7 +210,8 @@ def test_a_run_whose_data_were_moved_says_how_to_go_on(table_run, tmp_path, caps
 
 def test_a_run_from_before_a_setting_goes_on_with_its_default(tmp_path, capsys):
     data, run = table(tmp_path / "bags.csv"), tmp_path / "run"
-    assert main(["fit", str(data), "--epochs", "2", "--out", str(run)]) == 0
+    few = ["--epochs", "2", "--members", "1", "--no-baseline", "--folds", "0"]
+    assert main(["fit", str(data), *few, "--out", str(run)]) == 0
     for path in (run / "checkpoints" / "last.pt", run / "model.pt"):
         content = load_checkpoint(path)
         for name in ("anneal", "val_every", "workers"):

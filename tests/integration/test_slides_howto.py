@@ -120,10 +120,8 @@ def check(root, slides):
     assert json.loads((root / "runs" / "slides" / "summary.json").read_text())["out_of_fold"]["bags"] == len(slides)
 
 
-# One layout each time; the others are read in tests/unit/test_sources_nested.py, and walked in the long tests.
-@pytest.mark.parametrize(
-    "layout", [one if one == "trident" else pytest.param(one, marks=pytest.mark.long) for one in LAYOUTS]
-)
+@pytest.mark.long  # each is read in tests/unit/test_sources_nested.py
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_from_feature_files_to_scores(tmp_path, monkeypatch, layout):
     slides = list(digit_slides())
     options = write(tmp_path / "features", slides, layout)

@@ -427,6 +427,7 @@ def test_a_folder_is_held_by_one_comparison_at_a_time(tmp_path):
     assert len(run_comparison(bags, names, folds, out=tmp_path / "out").trials) == 4
 
 
+@pytest.mark.long  # starts processes
 def test_a_baseline_of_a_plug_in_is_known_to_the_workers(tmp_path, monkeypatch):
     (tmp_path / "elsewhere.py").write_text(
         "import numpy as np\n"

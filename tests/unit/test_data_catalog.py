@@ -134,7 +134,7 @@ def served(folder):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))  # it looks twice a second for the end
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -414,7 +414,7 @@ def test_decompress_restores_any_bytes(data):
     assert decompress(compress(data)) == data
 
 
-@pytest.mark.parametrize(("max_bits", "clear_after"), [(16, None), (12, None), (10, None), (16, 4000), (12, 30_000)])
+@pytest.mark.parametrize(("max_bits", "clear_after"), [(16, None), (10, None), (16, 4000), (12, 30_000)])
 def test_decompress_through_all_widths_and_clears(tmp_path, max_bits, clear_after):
     rng = np.random.default_rng(0)
     data = bytes(rng.integers(0, 40, 200_000, dtype=np.uint8)) + b"a" * 5000 + bytes(range(256))

@@ -88,6 +88,7 @@ def test_a_store_is_written_read_and_trained_on_without_what_one_system_alone_ha
     assert not list(tmp_path.glob(".*.part"))
 
 
+@pytest.mark.long  # `test_public_api.py` looks at a prediction and an estimator
 def test_midam_data_loads_no_package_before_it_is_used(tmp_path):
     done = run(LAZY.replace("SRC", repr(str(SRC))), tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The page about scikit-learn runs from top to bottom, by the long tests as it stands."""
+"""The page about scikit-learn runs from top to bottom."""
 
 from pathlib import Path
 
@@ -8,25 +8,11 @@ from tests.pages import blocks
 PAGE = Path(__file__).parents[2] / "docs" / "scikit-learn.md"
 
 
-# Fewer members and epochs, and two pairs of settings in a search over four.
-FEWER = {
-    "epochs=20": "epochs=20, members=1",
-    "epochs=5": "epochs=1, members=1",
-    "epochs=3)": "epochs=3, members=1)",
-    "epochs=3, members=1)\nsearch": "epochs=1, members=1)\nsearch",
-    '"num_instances": [4, 8], "pooling": ["attention", "mean"]': '"num_instances": [4], "pooling": ["mean"]',
-}
-
-
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Expected scores that rank held-out bags")
-def test_the_examples_run(whole, capsys):
+def test_the_examples_run(capsys):
     names: dict[str, object] = {}
-    text = PAGE.read_text(encoding="utf-8")
-    for usual, fewer in () if whole else FEWER.items():
-        assert usual in text
-        text = text.replace(usual, fewer)
-    for block in blocks("python", text):
+    for block in blocks("python", PAGE.read_text(encoding="utf-8")):
         exec(block, names)
     shown = capsys.readouterr().out.splitlines()
     assert float(shown[0]) > 0.8

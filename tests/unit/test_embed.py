@@ -909,6 +909,7 @@ def test_a_network_that_a_run_names_is_not_imported(images, monkeypatch):
     sys.modules.pop("strange_eyes", None)
 
 
+@pytest.mark.long  # the import takes seconds
 def test_a_model_of_transformers_from_its_folder(images, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed: hf: is not tested")

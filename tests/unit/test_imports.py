@@ -2,8 +2,6 @@
 
 import ast
 import importlib.util
-import subprocess
-import sys
 
 import pytest
 from tests import quick
@@ -70,12 +68,3 @@ def test_a_circle_is_found_whole():
 def test_the_modules_that_tests_make_quick_exist():
     """A module that was renamed would be slow again, and nothing else would say so."""
     assert [name for name in quick._CHANGES if importlib.util.find_spec(name) is None] == []
-
-
-def test_a_prediction_does_not_import_what_takes_long_and_only_training_needs():
-    script = "import sys, midam.cli.predict, midam.runs.apply\n"
-    script += (
-        "print([name for name in ('sklearn', 'scipy.stats', 'matplotlib', 'lightning_fabric') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -25,6 +25,7 @@ def test_the_trials_alone_give_the_numbers_of_the_pages(monkeypatch, capsys):
     assert out.count("\nok ") + out.startswith("ok ") == sum(not claim.needs for claim in recount.CLAIMS)
 
 
+@pytest.mark.long
 def test_a_changed_digit_of_the_findings_is_found(copied, monkeypatch, capsys):
     monkeypatch.delenv("MIDAM_DATA", raising=False)
     page = copied / "docs" / "findings.md"

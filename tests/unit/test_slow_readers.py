@@ -19,7 +19,7 @@ def test_the_time_of_waiting_for_a_slow_reader_is_kept(tmp_path, monkeypatch):
         return fetch(self, positions)
 
     monkeypatch.setattr(InstanceReader, "_fetch", slow)
-    settings = Settings(epochs=3, members=1, num_instances=4, resident=False, baseline=False, workers=0)
+    settings = Settings(epochs=1, members=1, num_instances=4, resident=False, baseline=False, workers=0, folds=0)
     summary = fit.fit_run("digits", settings, RunFolder(tmp_path / "run"))
     seconds = summary["seconds"]
     assert 0.2 * seconds["training"] < seconds["waiting"] < seconds["training"]
@@ -30,11 +30,11 @@ def test_the_time_of_waiting_for_a_slow_reader_is_kept(tmp_path, monkeypatch):
 
 
 def test_sessions_wait_together(tmp_path, monkeypatch):
-    settings = Settings(epochs=3, members=1, num_instances=4, resident=False, baseline=False)
+    settings = Settings(epochs=2, members=1, num_instances=4, resident=False, baseline=False, folds=0)
     folder = RunFolder(tmp_path / "run")
 
     def stop(row, trainer):
-        if row["epoch"] == 2:
+        if row["epoch"] == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(RunStoppedError):

@@ -28,6 +28,7 @@ def test_no_way_costs_more_than_it_says(split):
         assert 0.9 * way.times <= cost / (3000 * 256) <= way.times, way.name
 
 
+@pytest.mark.long
 def test_ways_that_label_instances_find_an_easy_witness(split):
     """A witness that no negative instance resembles; the labels must find it without being told."""
     instances = split.bags.instances.copy()

@@ -37,6 +37,7 @@ def test_training_and_test_bags_share_no_image_and_one_nine_makes_a_bag_positive
     np.testing.assert_array_equal(again.instances[2400 * 20 :], bags.instances)
 
 
+@pytest.mark.long
 def test_the_study_goes_on_where_it_was_stopped(tmp_path) -> None:
     assert find_study("screening").store == "screening"
     options = StudyOptions(smaller=True, out=tmp_path / "out", cache=tmp_path / "cache")

@@ -104,6 +104,7 @@ def test_customers_hide_one_to_three_rows_in_few_bags():
     assert labels.mean() == pytest.approx(0.12, abs=0.05)
 
 
+@pytest.mark.long
 def test_labels_of_instances_find_the_nines_and_are_not_needed_by_the_others():
     split = Digits(20, 0.2, train=60, score=40).load(0, None)
     found = reference_aurocs(split, 0)
