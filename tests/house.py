@@ -141,10 +141,10 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
             yield from ("." * node.level + f"{node.module or ''}.{alias.name}" for alias in node.names)
 
 
-def wrong_imports(source: str, part: str) -> list[str]:
-    """Return the imports in `source` that a file of `part` may not have."""
+def wrong_imports(tree: ast.AST, part: str) -> list[str]:
+    """Return the imports in a syntax tree that a file of `part` may not have."""
     wrong = []
-    for name in imported_names(ast.parse(source)):
+    for name in imported_names(tree):
         package, _, rest = name.partition(".")
         target = rest.split(".")[0]
         if package == "midam":
@@ -265,7 +265,7 @@ def measure(root: Path = SRC) -> House:
         code = code_lines(source, tree)
         part = part_of(path) if path.parent != root else ""
         parts[part] = (parts.get(part, (0, 0))[0] + 1, parts.get(part, (0, 0))[1] + len(code))
-        wrong += [f"{module}: {name}" for name in wrong_imports(source, part_of(path))]
+        wrong += [f"{module}: {name}" for name in wrong_imports(tree, part_of(path))]
         vague[module] = vague_names(tree)
         imports[module] = {_file_of(name, modules) for name in imported_names(tree)} - {"", module}
         for node in ast.walk(tree):

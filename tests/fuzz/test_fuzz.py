@@ -14,10 +14,15 @@ from tests.fuzz.samples import samples
 # Most of the others train a run first.
 COMMANDS = {name for name, sample in samples().items() if sample.how["do"] not in ("bags", "store", "settings")}
 
+# Another input comes to the same reader.
+ALIKE = {"npz of bags npz_bomb", "ome-tiff tiff_bomb", "slide strips tiff_bomb"}
+
 
 def is_long(name: str, craft: Craft) -> bool:
-    """Whether an input waits for the long tests: of a command, or a table of many columns or megabytes."""
-    return name in COMMANDS or craft.__name__ in ("table_large_field", "table_wide")
+    """Whether an input waits for the long tests: of a command, alike, or a table of many columns or megabytes."""
+    return (
+        name in COMMANDS or f"{name} {craft.__name__}" in ALIKE or craft.__name__ in ("table_large_field", "table_wide")
+    )
 
 
 BY_HAND = [

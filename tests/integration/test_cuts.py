@@ -29,6 +29,9 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+FEW = ["--members", "1", "--folds", "0", "--num-positive", "3", "--num-negative", "3", "--no-baseline"]
+
+
 def import_store(name, *options):
     assert main(["data", "import", "images", "--labels", "labels.csv", *options, "--out", name]) == 0
 
@@ -37,7 +40,7 @@ def import_store(name, *options):
 def test_a_run_on_a_store_cuts_files_as_the_store_was_cut(here, capsys):
     import_store("cut.store", *CUT)
     assert read_bags("cut.store").cut == ImageOptions(patch_size=16, stride=8).cut("patches")
-    few = ["--epochs", "2", "--members", "1", "--folds", "0", "--num-positive", "3", "--num-negative", "3"]
+    few = [*FEW, "--epochs", "2"]
     assert main(["fit", "cut.store", *few, "--out", "run"]) == 0
     assert load_run(here / "run").data["cut"]["stride"] == 8
     for data in ("cut.store", "images"):
@@ -55,7 +58,7 @@ def test_a_run_on_a_store_cuts_files_as_the_store_was_cut(here, capsys):
 
 @pytest.mark.filterwarnings("ignore:.*validation.*", "ignore:Expected at least", "ignore:.*mlp.*")
 def test_a_run_is_applied_from_another_folder(here, monkeypatch):
-    few = ["--epochs", "1", "--members", "1", "--folds", "0", "--num-positive", "3", "--num-negative", "3"]
+    few = [*FEW, "--epochs", "1"]
     assert main(["fit", "images", "--labels", "labels.csv", *CUT, *few, "--out", "run"]) == 0
     (here / "elsewhere").mkdir()
     (here / "images").rename(here / "elsewhere" / "images")

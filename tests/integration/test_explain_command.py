@@ -17,7 +17,7 @@ from midam.cli import main
 
 h5py = pytest.importorskip("h5py")
 
-ONE_MODEL = ["--epochs", "1", "--members", "1", "--folds", "0"]
+ONE_MODEL = ["--epochs", "1", "--members", "1", "--folds", "0", "--no-baseline"]
 
 
 @pytest.fixture(scope="module")

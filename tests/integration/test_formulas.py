@@ -12,7 +12,7 @@ from midam.names import name_of, plain_cell, safe_cell
 from midam.reading import file_digest, read_table
 
 _NAMES = ["=cmd|'/C calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "'=quoted", "=1", "-5", "plain"]
-_FIT = ["--epochs", "1", "--members", "1", "--groups", "group", "--positive", "=yes"]
+_FIT = ["--epochs", "1", "--members", "1", "--no-baseline", "--groups", "group", "--positive", "=yes"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def place(tmp_path_factory):
     assert main(["explain", run, data, "--top", "2", "--out", str(folder / "why"), "--bags", _NAMES[0], "=1"]) == 0
     assert main(["export", run, "--out", str(folder / "export"), "--format", "safetensors"]) == 0
     some = ["--methods", "mean-map-svm,bag-statistics-logistic", "--cv", "1x2", "--jobs", "1"]
-    assert main(["compare", data, *some, *_FIT[4:], "--out", str(folder / "compare")]) == 0
+    assert main(["compare", data, *some, *_FIT[5:], "--out", str(folder / "compare")]) == 0
     return folder
 
 

@@ -57,7 +57,7 @@ def test_a_slice_without_bags_is_refused(text, made, tmp_path, capsys):
 def test_files_of_instances_of_a_slice_are_those_of_one_pass(made, tmp_path):
     h5py = pytest.importorskip("h5py")
     many, run = made
-    assert predict(run, many, "--out", tmp_path / "w.csv", "--instances", tmp_path / "one") == 0
+    assert predict(run, many, "--out", tmp_path / "w.csv", "--bags", "20:60", "--instances", tmp_path / "one") == 0
     assert predict(run, many, "--out", tmp_path / "s.csv", "--bags", "40:45", "--instances", tmp_path / "part") == 0
     names = sorted(path.name for path in (tmp_path / "part").iterdir())
     assert len(names) == 5

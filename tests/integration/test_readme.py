@@ -51,7 +51,7 @@ whole = pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest
 
 def shortened(example: str) -> str:
     assert example.count("epochs=50") == 1
-    return example.replace("epochs=50", "epochs=20")
+    return example.replace("epochs=50", "epochs=12")
 
 
 @whole

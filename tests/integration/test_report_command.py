@@ -60,7 +60,7 @@ def test_the_pages_are_there(made, capsys):
 
 
 def test_a_page_can_be_made_again(made, capsys):
-    for folder in ("run", "compared", "multiclass", "survival"):
+    for folder in ("run", "compared", "survival"):
         before = (made / folder / "report.html").read_bytes()
         assert main(["report", str(made / folder), "--out", str(made / folder / "again.html")]) == 0
         assert capsys.readouterr().out == f"report: {made / folder / 'again.html'}\n"
@@ -68,14 +68,15 @@ def test_a_page_can_be_made_again(made, capsys):
         (made / folder / "again.html").unlink()
 
 
+@pytest.mark.drawn(False)
 def test_evaluate_leaves_a_page(made, tmp_path, capsys):
     assert main(["evaluate", str(made / "run"), str(made / "other.csv"), "--out", str(tmp_path / "e.json")]) == 0
     assert (tmp_path / "report-other.html").exists()
     assert f"report: {tmp_path / 'report-other.html'}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["evaluate", "report"])
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.drawn(False)
+@pytest.mark.parametrize(("command", "there"), [("evaluate", False), ("report", True)])
 def test_a_link_in_a_run_is_replaced_by_the_page_not_followed(made, tmp_path, command, there):
     run, outside = tmp_path / "run", tmp_path / "outside"
     shutil.copytree(made / "run", run)
@@ -90,6 +91,7 @@ def test_a_link_in_a_run_is_replaced_by_the_page_not_followed(made, tmp_path, co
     assert not there or outside.read_text() == "kept"
 
 
+@pytest.mark.drawn(False)
 def test_a_page_that_cannot_be_written_costs_no_figures(made, tmp_path, capsys):
     (tmp_path / "report-other.html").mkdir()
     assert main(["evaluate", str(made / "run"), str(made / "other.csv"), "--out", str(tmp_path / "e.json")]) == 0
@@ -158,7 +160,7 @@ def test_a_browser_reads_it(made, browser, kind, screen):
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_a_table_that_goes_on_shows_it_at_its_edge(made, browser, scheme):
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     page = context.new_page()

@@ -31,17 +31,15 @@ CONFIG = (ROOT / "mkdocs.yml").read_text("utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_the_commands_of_the_home_page_run(whole, tmp_path, monkeypatch, capsys):
-    """The long tests run them as they stand, the others with one member and fewer epochs."""
+@pytest.mark.long
+def test_the_commands_of_the_home_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     install, commands = (block.splitlines() for block in blocks("sh", HOME))
     assert install == ["pip install ."]
     words = [line.partition("#")[0].split() for line in commands]
     assert [name for name, *_ in words] == ["midam"] * 3
-    fewer = ["--members", "1", "--epochs", "20"]
     for _, command, *arguments in words:
-        assert main([command, *arguments, *([] if whole or command != "fit" else fewer)]) == 0
+        assert main([command, *arguments]) == 0
     assert re.search(r"^test AUROC 0\.9\d\d \(95% CI ", capsys.readouterr().out, flags=re.MULTILINE)
     assert len((tmp_path / "scores.csv").read_text().splitlines()) > 100
 

@@ -2,12 +2,13 @@
 
 import csv
 import json
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 
 import h5py
 import numpy as np
 import pytest
 import torch
-from tests.integration.commands import finish, start
 
 from midam.cli import main
 from midam.runs.loaded import load_run
@@ -34,7 +35,7 @@ def study(tmp_path_factory):
 
 
 def quick():
-    return ["--epochs", "2", "--members", "1", "--num-positive", "4", "--num-negative", "4"]
+    return ["--epochs", "2", "--members", "1", "--num-positive", "4", "--num-negative", "4", "--no-baseline"]
 
 
 def write_slides(root, *, seed, first, number):
@@ -54,9 +55,8 @@ def write_slides(root, *, seed, first, number):
 
 
 def run(root, *words):
-    log = root / "log.txt"
-    log.unlink(missing_ok=True)
-    return finish(start(*map(str, words), log=log)), log.read_text()
+    with redirect_stdout(text := StringIO()), redirect_stderr(text):
+        return main([*map(str, words)]), text.getvalue()
 
 
 def test_a_folder_is_trained_on_in_place(study):

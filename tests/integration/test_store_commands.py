@@ -129,7 +129,7 @@ def test_a_store_trains_like_the_data_that_it_was_made_of(here, capsys):
     assert captured.out.splitlines()[1] == "next: midam fit store"
     assert captured.err.splitlines()[-1] == "importing 360/360 bags"
     for data in ("digits", "store"):
-        assert main(["fit", data, "--epochs", "2", "--members", "1", "--out", f"run-{data}"]) == 0
+        assert main(["fit", data, "--epochs", "2", "--members", "1", "--no-baseline", "--out", f"run-{data}"]) == 0
     one, other = ((here / f"run-{data}" / "predictions.csv").read_bytes() for data in ("digits", "store"))
     assert one == other
     capsys.readouterr()

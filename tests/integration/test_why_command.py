@@ -152,7 +152,7 @@ def test_pictures_are_shown(tmp_path, capsys):
         "--encoder",
         "resnet20",
     ]
-    words += ["--epochs", "2", "--members", "1", "--no-baseline", "--out", str(tmp_path / "run")]
+    words += ["--epochs", "2", "--members", "1", "--no-baseline", "--folds", "0", "--out", str(tmp_path / "run")]
     assert main(["fit", str(folder), *words]) == 0
     assert main(["predict", str(tmp_path / "run"), str(folder), "--why", "all", "--out", str(tmp_path / "s.csv")]) == 0
     rows = rows_of(tmp_path / "s.why.csv")

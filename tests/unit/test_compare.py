@@ -200,7 +200,7 @@ def test_baselines_beat_chance_and_repeat(name):
 
 
 @pytest.mark.libauc
-@pytest.mark.parametrize("name", ["libauc-midam-att", "libauc-midam-smx"])
+@pytest.mark.parametrize("name", ["libauc-midam-att", pytest.param("libauc-midam-smx", marks=pytest.mark.long)])
 def test_libauc_learns(name, capsys):
     assert libauc_folder() is not None
     bags = witness_bags(60, shift=6.0)

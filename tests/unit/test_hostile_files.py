@@ -354,7 +354,7 @@ def test_numbers_too_large_are_named_where_they_stand(tmp_path, number):
 
 
 def test_the_names_of_many_columns_are_compared_in_linear_time(tmp_path):
-    names = [f"f{i}" for i in range(300_000)]  # each with each took hours
+    names = [f"f{i}" for i in range(100_000)]  # each with each took hours
     (tmp_path / "t.csv").write_text(",".join(["bag", "label", *names, "f7"]) + "\n")
     with pytest.raises(BagDataError, match="unique names of columns, got 'f7' twice"):
         read_bags(tmp_path / "t.csv")

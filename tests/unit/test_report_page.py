@@ -182,6 +182,7 @@ def test_covariates_alone_rank_the_bags_of_a_fold_by_the_other_folds(crossed):
     assert Reader(run / "report.html").numbers["covariates.alone.auroc"] == pytest.approx(expected)
 
 
+@pytest.mark.drawn(False)
 def test_an_evaluation_of_the_bags_of_a_cross_validated_run_is_no_test(crossed, tmp_path):
     run, data = crossed
     loaded = load_run(run)
@@ -230,6 +231,7 @@ def test_the_same_run_has_the_same_page_wherever_it_lies(made, tmp_path):
     assert str(run) not in (run / "report.html").read_text()
 
 
+@pytest.mark.drawn(False)
 def test_an_evaluation_is_about_the_new_bags(made, tmp_path):
     run, _, other = made
     loaded = load_run(run)
@@ -244,6 +246,7 @@ def test_an_evaluation_is_about_the_new_bags(made, tmp_path):
     assert evaluation_path(run, str(other)) == run / "report-other.html"
 
 
+@pytest.mark.drawn(False)
 def test_relatives_of_training_bags_are_told(made, tmp_path):
     run, data, _ = made
     frame = pd.read_csv(data)
@@ -396,6 +399,7 @@ def test_methods_that_were_taken_unseen_have_no_figures():
     assert "inner folds but one" not in section
 
 
+@pytest.mark.drawn(False)
 def test_what_a_run_has_tried_stands_on_its_page(made, tmp_path):
     run, _, _ = made
     moved = tmp_path / "moved"

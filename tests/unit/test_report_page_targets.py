@@ -230,6 +230,7 @@ def test_a_curve_of_survival_falls_at_each_event(made):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.drawn(False)
 def test_an_evaluation_is_about_the_new_bags(made, target, tmp_path):
     other = write_npz(tmp_path / "other.npz", target, count=40, seed=5)
     run = load_run(made / target)

@@ -23,7 +23,7 @@ def resolved(bags, **settings):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.long),
         {"anneal": 0.5, "state_rate": 0.5, "objective_weight": "pairwise"},
         {"hidden": [5, 3], "num_positive": 2, "optimizer": "adam"},
     ],

@@ -397,7 +397,9 @@ def test_a_store_remembers_what_its_import_left_out(folder, capsys):
 
 
 @pytest.mark.filterwarnings("ignore:Expected scores that rank")
-@pytest.mark.parametrize("kind", ["nii.gz", "npy", "dicom", "volume"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(x, marks=pytest.mark.long) for x in ("nii.gz", "npy")), "dicom", "volume"]
+)
 def test_a_run_scores_scans_of_other_sizes(folder, kind):
     def write(name, shape, seed):
         if kind == "dicom":
