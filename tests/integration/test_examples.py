@@ -60,18 +60,19 @@ def test_plain_torch(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("torchrun", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long  # `test_modules_processes.py` compares two processes with one
+@pytest.mark.parametrize("torchrun", [False, True])
 def test_two_processes_with_a_checkpoint(torchrun, tmp_path):
     assert "continues" not in run_warm("torch_ddp.py", "--epochs", "1", cwd=tmp_path)
     if torchrun:
         start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")  # finds a free port
-        both = run("torch_ddp.py", "--epochs", "4", start=start, cwd=tmp_path)
+        both = run("torch_ddp.py", "--epochs", "5", start=start, cwd=tmp_path)
     else:
-        both = run_warm("torch_ddp.py", "--epochs", "4", cwd=tmp_path, count=2)
+        both = run_warm("torch_ddp.py", "--epochs", "5", cwd=tmp_path, count=2)
     assert both.count("of 2 continues after epoch 1") == 2
     assert auroc(both) > 0.8
     state = torch.load(tmp_path / "run.pt", weights_only=True)
-    assert state["pool"]["bag_state"][:, 0].sum() == 4 * 13 * 16  # of all bags, whichever process has seen them
+    assert state["pool"]["bag_state"][:, 0].sum() == 5 * 13 * 16  # of all bags, whichever process has seen them
 
 
 def needs(package: str) -> None:

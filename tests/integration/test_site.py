@@ -299,7 +299,7 @@ def test_pages_fit_the_screen_and_load_nothing_from_elsewhere_and_no_option_is_c
     assert not [url for url in loaded if not url.startswith(("file:", "data:", "blob:"))]
 
 
-@shown
+@pytest.mark.long  # its look changes rarely
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium")
 def test_a_table_that_goes_on_shows_it_at_its_edge(site):
     with sync_playwright() as driver:

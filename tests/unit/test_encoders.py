@@ -635,7 +635,8 @@ def test_a_run_with_a_network_of_the_user_is_saved_loaded_and_missed(own, tmp_pa
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")  # on Python 3.13.0 alone
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])  # starts g++
+@pytest.mark.long  # the compiler of torch takes seconds to import, and inductor starts g++
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_step_agrees_and_compiles_once(backend, monkeypatch) -> None:
     import torch._dynamo
 
