@@ -16,6 +16,7 @@ from midam.cli import main
 
 
 @pytest.mark.slow
+@pytest.mark.long  # `test_resume.py` interrupts runs too, but not at a terminal
 def test_ctrl_c_leaves_no_bar(tmp_path):
     data, run = table(tmp_path / "bags.csv"), tmp_path / "run"
     environment = os.environ | {"PYTHONPATH": str(Path(midam.__file__).parents[1]), "COLUMNS": "60", "TERM": "xterm"}

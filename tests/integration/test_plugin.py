@@ -134,6 +134,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(surfaces):
     assert "did you mean 'linear-softmax'" in surfaces[2]
 
 
+@pytest.mark.long  # `test_plugins.py` names plug-ins in one process
 def test_a_plug_in_does_without_an_installation(bags, tmp_path):
     words = ["fit", str(bags), *options(NAMES), "--plugin", "midam_example", "--reader", "jsonl", "--out", "run"]
     assert run([words], path=EXAMPLE / "src", cwd=tmp_path)[0] == [0]

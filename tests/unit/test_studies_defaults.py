@@ -83,6 +83,7 @@ def test_auto_in_the_study_is_auto(monkeypatch):
     np.testing.assert_allclose([row.weight for row in found.tried], weights, rtol=0, atol=1e-3)
 
 
+@pytest.mark.long
 def test_instances_with_noise_of_no_size_train_as_the_default(monkeypatch):
     bags = synthetic_sets()["shift"]
     monkeypatch.setitem(defaults_trials.AROUND, "none", defaults_trials.CANDIDATES[CHOSEN] | {"noise": 0.0})

@@ -199,6 +199,7 @@ def test_flop_of_the_encoder_by_hand():
     assert forward_flop((3, 32, 32)) == 2 * (first * 1024 + second * 256 + third * 64)
 
 
+@pytest.mark.long
 def test_the_search_takes_the_best_rate_and_then_the_best_margin(sets):
     recipe = Recipe(("dam-mb-att",), (), epochs=2, instances=2, lrs=(0.1, 1e-6), search=0.5, bags=2)
     lr, margin, tried = search(make_jobs("breast", sets["breast"], recipe)[0])
@@ -294,6 +295,7 @@ def test_trials_that_diverged_are_left_out_of_both_methods(sets):
     assert results.compare("colon", "dam-mb-att").trials == 5
 
 
+@pytest.mark.long
 def test_a_trial_is_the_same_in_another_process(sets):
     recipe = dataclasses.replace(SMALLER.recipes["breast"], methods=("midam-printed-att", STACKED[0]), baselines=())
     for job in make_jobs("breast", sets["breast"], recipe):

@@ -57,6 +57,7 @@ def test_the_prior_of_a_kind_does_not_see_it(one_set):
     assert prior_without("k", kinds, weights)[VECTORS[1]] == 0.01
 
 
+@pytest.mark.long
 def test_better_of_two_by_test_bags_for_libraries_without_inner_folds(one_set):
     usual = list(rows(one_set, {}, {}))
     first, second = LIBRARIES["LibAUC"]
