@@ -86,7 +86,7 @@ def test_each_target_is_trained_applied_and_tested(tmp_path, target, capsys):
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("target", ["multiclass", "survival"])
+@pytest.mark.parametrize("target", [pytest.param("multiclass", marks=pytest.mark.long), "survival"])
 def test_a_stopped_training_goes_on_bit_for_bit(tmp_path, target, monkeypatch, capsys):
     data = bags_table(tmp_path / "bags.csv", target)
     command = ["fit", str(data), *options(target), *_COMMON]

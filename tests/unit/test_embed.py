@@ -121,7 +121,7 @@ def embed(out, *words, encoder=TINY):
 
 
 def fit(store, run):
-    words = ["--epochs", "2", "--members", "1", "--no-baseline", "--allow-leakage"]
+    words = ["--epochs", "2", "--members", "1", "--no-baseline", "--allow-leakage", "--folds", "0"]
     return main(["fit", store, "--out", run, *words])
 
 
@@ -797,7 +797,7 @@ _SCANS = {
 }
 
 
-@pytest.mark.parametrize("way", _SCANS)
+@pytest.mark.parametrize("way", [pytest.param(x, marks=pytest.mark.long) if x == "auto" else x for x in _SCANS])
 @pytest.mark.usefixtures("scans")
 def test_slices_of_scans_are_embedded_by_default(way, monkeypatch, capsys):
     words, embedded = _SCANS[way], way in ("default", "auto")

@@ -90,7 +90,7 @@ def test_fit_trains_a_network_on_and_scores_raw_images(tmp_path, monkeypatch, ca
         rows.append(f"i{number:02d}.png,{number % 2}")
     (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
     words = ["--encoder", "fine-tuned", "--freeze", "network.layers.?,network.layers.1[0-6]", "--epochs", "1"]
-    words += ["--members", "1", "--no-baseline", "--out", "run"]
+    words += ["--members", "1", "--no-baseline", "--folds", "0", "--out", "run"]
     assert main(["fit", "images", "--labels", "labels.csv", *words]) == 0
     assert "patches of 96 x 96 pixels" in capsys.readouterr().err
     assert main(["predict", "run", "images", "--out", "p.csv"]) == 0

@@ -169,7 +169,7 @@ def test_the_best_epoch_on_request(data):
     assert np.array_equal(until.decision_function(test), classifier.decision_function(test))
 
 
-@pytest.mark.parametrize("select", ["last", "best"])
+@pytest.mark.parametrize("select", [pytest.param("last", marks=pytest.mark.long), "best"])
 def test_several_members_are_averaged_calibrated_and_pickled_as_one(select, data):
     train, test = data
     settings = {"members": 3, "select": select, "dropout": 0.2, "optimizer": "adam", "lr": 0.05}
@@ -347,7 +347,7 @@ def _two_kinds_of_positives(count):
     return [random.normal([shift[name], 0.0], 1.0, (5, 2)) for name in kind], kind
 
 
-LONG = pytest.param("auto", marks=pytest.mark.long)
+LONG, LOGISTIC = (pytest.param(name, marks=pytest.mark.long) for name in ("auto", "bag-statistics-logistic"))
 
 
 @pytest.mark.parametrize("method", ["midam", "bce", "bag-statistics-logistic", "mean-map-svm", LONG])
@@ -363,7 +363,7 @@ def test_weights_of_bags_decide_which_bags_rank_high(method):
     assert means["high"] > means["low"] + 0.05
 
 
-@pytest.mark.parametrize("method", ["midam", "bag-statistics-extratrees", "bag-statistics-logistic"])
+@pytest.mark.parametrize("method", ["midam", "bag-statistics-extratrees", LOGISTIC])
 def test_equal_weights_of_bags_change_nothing_and_a_weight_of_0_leaves_a_bag_out(data, method):
     train, test = data
     train, settings = train.subset(range(60)), {"epochs": 2, **SETTINGS} if method == "midam" else {}
