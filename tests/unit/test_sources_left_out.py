@@ -13,12 +13,13 @@ import pytest
 import torch
 import zarr
 from PIL import Image
+from tests.unit.test_sources_dicom_kinds import flat
 from tests.unit.test_sources_volumes import body, save_nifti, save_series
 
 from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.sources.request import ImageOptions
-from midam.errors import BagDataError
+from midam.errors import BagDataError, Note
 from midam.runs.apply import read_for
 from midam.runs.fit import fit_run
 from midam.runs.folder import RunFolder
@@ -237,6 +238,31 @@ def test_scans_and_images_that_cannot_be_used_are_refused_or_skipped(folder, kin
         read_bags(folder, **how)
     with pytest.warns(UserWarning, match=r"1 of 4 files are left out: d"):
         assert read_bags(folder, **how, missing="skip").ids.tolist() == ["a", "b", "c"]
+
+
+def test_x_rays_of_a_folder_one_of_which_is_damaged_are_bags_by_file(folder):
+    for name in "abcd":
+        flat(folder, [(6, 6)])
+        (folder / "v0.dcm").rename(folder / f"{name}.dcm")
+    (folder / "d.dcm").write_bytes((folder / "d.dcm").read_bytes()[:300])
+    how = {"labels": table(folder)}
+    with pytest.raises(BagDataError, match=r"d\.dcm.*missing='skip'"):
+        read_bags(folder, **how)
+    with pytest.warns(Note, match="without a position"), pytest.warns(UserWarning, match=r"1 of 4 files .*: d\.dcm"):
+        assert read_bags(folder, **how, missing="skip").ids.tolist() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize("studies", [1, 2])
+def test_an_empty_slice_leaves_out_its_series_alone(folder, number, studies):
+    for seed, name in enumerate(("a", "b/t1", "b/t2")[: 1 + studies]):
+        save_series(folder / name, body((6, 6, 6), seed), StudyInstanceUID=f"1.2.{seed}")
+    sorted((folder / "b" / "t1").iterdir())[number].write_bytes(b"")
+    with pytest.raises(BagDataError, match=r"with content, got an empty one \(in .*b.t1.00.\.dcm.*missing='skip'"):
+        read_bags(folder, require_labels=False)
+    with pytest.warns(UserWarning, match=rf"1 of {1 + studies} files are left out: (b|t1): Expected a file with"):
+        bags = read_bags(folder, require_labels=False, missing="skip")
+    assert bags.ids.tolist() == ["a", "b/t2"][:studies]
 
 
 @pytest.mark.parametrize("other", ["gray", "16 bits"])

@@ -97,7 +97,7 @@ def read_series(paths: Sequence[Path], axis: int | None, *, wanted: str | None =
     else:
         block = _one_block(frames, where)
         volume = _volume(block, axis, where, aside + len(frames) - len(block))
-    return replace(volume, doubt=_patients(frames) or volume.doubt)
+    return replace(volume, doubt=_patients(frames) or (_empty_files(paths) if paths[1:] else "") or volume.doubt)
 
 
 def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
@@ -189,6 +189,13 @@ def _patients(frames: Sequence[Frame]) -> str:
     """Return the doubt about images of several patients; "" if they are of one."""
     patients = sorted({frame.text(HEADER[0]) for frame in frames} - {""})
     return f"it holds images of {len(patients)} patients, by {HEADER[0]}: {listed(patients)}" if patients[1:] else ""
+
+
+def _empty_files(paths: Sequence[Path]) -> str:
+    """Return the doubt about empty files in the folders of images; "" if there is none."""
+    files = [file for home in sorted({path.parent for path in paths}) for file in sorted(home.iterdir())]
+    names = [file.name for file in files if file.name[0] != "." and file.is_file() and not file.stat().st_size]
+    return f"empty files lie next to its images, as after a broken copy: {listed(names)}" if names else ""
 
 
 def _tilt(frames: Sequence[Frame], normal: NDArray[np.float64]) -> float:

@@ -3,15 +3,16 @@
 import heapq
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.formats.open_file import need, sound
+from midam.data.sources.formats.open_file import need, refuse_empty, sound
 from midam.errors import BagDataError, given, install, listed, plural
 
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
@@ -61,6 +62,7 @@ class Frame:
 def read_file(path: Path, *, tags: Sequence[str] | None = None) -> Any:
     """Read a DICOM file with its pixels, not yet decoded; or only the attributes `tags`."""
     pydicom = need("pydicom", "DICOM", path, extra="medical")
+    refuse_empty(path)
     with sound("a whole DICOM file", path, advice="copy the series again"):
         file = pydicom.dcmread(path, stop_before_pixels=tags is not None, specific_tags=tags)
     # A report or a plan, which is no slice, is in a series too.
@@ -321,8 +323,8 @@ def is_one_bag(folders: Sequence[Path]) -> bool:
     """
     if len(folders) == 1:
         return True
-    inside = [_files(folder) for folder in folders]
-    scans = _scans(_grouped(_headers(files[0] for files in inside), inside))
+    sound = [(header, files) for files in map(_files, folders) for header in islice(_sound_headers(files), 1)]
+    scans = _scans(_grouped(*zip(*sound))) if sound else []
     studies = [scan.study for scan in scans]
     return len(scans) == 1 or len(set(studies)) == 1 or (len(set(studies)) < len(studies) and not scans[0].flat)
 
@@ -333,7 +335,7 @@ def files_alone(folder: Path, *, named: Collection[str] = ()) -> list[Path]:
     Images of one study are separate only if a table has `named` one of them.
     """
     paths = [path for path in _first_files(folder) if is_dicom(path)]
-    headers = _headers(paths)
+    headers = [*_sound_headers(paths)]
     if not all("Rows" in header and (is_flat(header) or count_of(header) > 1) for header in headers):
         return []
     apart = len({_text(header, "StudyInstanceUID") for header in headers}) > 1
@@ -365,15 +367,11 @@ def one_scan(headers: Sequence[Any], paths: Sequence[Path], wanted: str | None, 
         if chosen and all(scan.scout for scan in chosen):
             got = f"only {plural(len(chosen), 'localizer')} (in {folder})"
             raise BagDataError(f"Expected a scan, got {got}; copy the scan too, or leave the folder out.")
-    if chosen and all(scan.flat and scan.modality not in PLACED for scan in chosen):
-        kept = {path for scan in chosen for path in scan.paths}
-        chosen_paths = [path for path in paths if path in kept]
-    elif len(chosen) == 1:
-        chosen_paths = list(chosen[0].paths)
-    else:
+    if not chosen or (chosen[1:] and any(not scan.flat or scan.modality in PLACED for scan in chosen)):
         raise _several(series, chosen, wanted, folder)
+    kept = {path for scan in chosen for path in scan.paths}
     aside = 0 if wanted is not None else sum(scan.images for scan in series) - sum(scan.images for scan in chosen)
-    return chosen_paths, aside
+    return [path for path in paths if path in kept], aside
 
 
 def _scans(series: Sequence[Series]) -> list[Series]:
@@ -399,6 +397,13 @@ def _files(folder: Path) -> list[Path]:
 def _headers(paths: Iterable[Path]) -> list[Any]:
     """Read the headers of files, with the attributes that separate series."""
     return [read_file(path, tags=[*_TAGS, *_KIND, _GROUPS]) for path in paths]
+
+
+def _sound_headers(paths: Iterable[Path]) -> Iterator[Any]:
+    """Yield the headers of files without the damaged ones, which are refused where their scan is read."""
+    for path in paths:
+        with suppress(BagDataError):
+            yield from _headers([path])
 
 
 def _grouped(headers: Sequence[Any], paths: Sequence[Sequence[Path]]) -> list[Series]:

@@ -108,14 +108,12 @@ class EmbeddedRows(Rows):
         return images
 
     def _block(self, position: int) -> tuple[int, int, int]:
-        """Return first and last instance of the block of a position, and its cells in a row."""
+        """Return first and last instance of the block of a position, and its cells in a row, or 1."""
         part = int(np.searchsorted(self._bounds, position, side="right"))
         begin, end = int(self._bounds[part - 1]), int(self._bounds[part])
-        columns = self._columns(begin, end) if self._cells else 0
-        if self._cells:
-            step = max(_CELLS // columns, 1) * columns
-        else:
-            step = max(_NUMBERS // int(3 * np.prod(self._recipe["size"] or self._raw.shape[-2:])), 1)
+        columns = self._columns(begin, end) if self._cells else 1
+        numbers = int(3 * np.prod(self._recipe["size"] or self._raw.shape[-2:]))
+        step = max(_CELLS // columns if self._cells else _NUMBERS // numbers, 1) * columns
         low = begin + (position - begin) // step * step
         return low, min(low + step, end), columns
 
@@ -133,7 +131,7 @@ class EmbeddedRows(Rows):
         if block[0] == low:
             return block[1]
         images = np.asarray(self._images[low:high])
-        y = self._passed(assembled(images, columns) if columns else images, low, cells=self._cells)
+        y = self._passed(assembled(images, columns) if self._cells else images, low, cells=self._cells)
         vectors = (y.flatten(2)[0].T if self._cells else y).float().cpu().numpy()
         if vectors.shape != (high - low, self.shape[1]):
             got = f"{list(vectors.shape)} (of {self._recipe['network']}); use another network"

@@ -138,10 +138,9 @@ _OF_PIXELS = ("encoder_args", "encoder_weights", "freeze", "norm", "checkpointin
 
 def data_kind(data: str) -> Kind:
     """Return the kind of a folder by its first file; "" for other or unreadable data."""
-    if not Path(data).is_dir() or is_store(data):
-        return ""
     with suppress(MidamError), warnings.catch_warnings(action="ignore"):  # reading the data reports the error
-        return _file_kind(find_files(data)[0])
+        if Path(data).is_dir() and not is_store(data):
+            return _file_kind(find_files(data)[0])
     return ""
 
 
@@ -163,9 +162,8 @@ def usual_network(data: str, settings: Settings) -> tuple[str, str]:
     Both are "" if a setting of an encoder on pixels is given, and the network is "" if the data are not embedded.
     """
     defaults = Settings().flat()
-    if any(settings.flat()[name] != defaults[name] for name in ("encoder", *_OF_PIXELS)):
-        return "", ""
-    if settings.cut.volume or data_kind(data) not in _EMBEDDED:
+    chosen = any(settings.flat()[name] != defaults[name] for name in ("encoder", *_OF_PIXELS))
+    if chosen or settings.cut.volume or data_kind(data) not in _EMBEDDED:
         return "", ""
     if any(getattr(settings.cut, name) != defaults[name] for name in PATCHES):
         return "", "patches are learned from random weights; without settings of patches, a pretrained network is used"

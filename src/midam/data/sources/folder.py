@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +74,10 @@ def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
     """Return the DICOM files of folders in which each file is a bag; none if tables name the folders."""
     if named & {name_of(path.name) for path in paths}:
         return []
-    files, reader = list[Path](), parts_reader()
-    for path in paths:
-        alone = reader.files_alone(path, named=named) if reader.has_parts(path) else []
-        if not alone:
-            return []
-        files += alone
-    return files
+    reader = parts_reader()
+    alone = (reader.files_alone(path, named=named) if reader.has_parts(path) else [] for path in paths)
+    files = [*takewhile(bool, alone)]  # after a folder of slices, no other is looked into
+    return [*chain(*files)] if len(files) == len(paths) else []
 
 
 def _named_below(paths: Sequence[Path], folder: Path, names: set[str]) -> list[Path]:
@@ -101,8 +99,6 @@ def _without_table(request: Request, paths: Sequence[Path], names: Sequence[str]
         raise _no_table(request, "table of covariates")
     check_options(request, paths)
     bags = assemble(paths, names, request, table={"outcome": coded})
-    if coded is not None:
-        return bags
     if bags.attributes is None and request.covariate_columns:
         raise _no_table(request, "table of covariates")
     if not with_attributes or bags.attributes is None:
@@ -173,8 +169,7 @@ def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tu
         count = [sum(index.certain(name) is not None for name in named) for index in indexes]
         return ways[max(range(len(ways)), key=lambda way: (count[way], exact[way]))]
     whole = request.images.series is not None
-    scans = [[path] if whole or reader.is_one_bag(homes) else homes for path, homes in leaves.items()]
-    level = [home for of_patient in scans for home in of_patient]
+    level = [*chain(*([path] if whole or reader.is_one_bag(homes) else homes for path, homes in leaves.items()))]
     return level, next(iter(_scan_names(level, folder)))
 
 

@@ -126,10 +126,8 @@ def sift_files(paths: Sequence[Path], request: Request) -> tuple[dict[int, FileF
     def look(path: Path) -> FileFacts | BagDataError:
         try:
             return probe(path, request.images, reader=request.reader, values=skip)
-        except BagDataError as error:
-            return error
-        except DataNotFoundError as error:  # a broken link
-            return BagDataError(str(error))
+        except (BagDataError, DataNotFoundError) as error:  # the second is a broken link
+            return error if isinstance(error, BagDataError) else BagDataError(str(error))
 
     for number, (_, probed) in enumerate(read_ahead(paths, look, workers=_PROBES)):
         if isinstance(probed, BagDataError):
