@@ -435,9 +435,9 @@ def test_a_store_of_scans_keeps_the_window_and_reads_inverted_files_alike(tmp_pa
     save_series(tmp_path / "others/b", stored, PatientID="b")
     predicted("run", "others", "others.csv")
     said = capsys.readouterr().err
-    assert "modality of scans CT, MR, in the training of run CT: their scores may be wrong" in said
-    assert "plane of scans axial, coronal, in the training of run axial:" in said
-    assert "units of scans no RescaleSlope, in the training of run HU:" in said
+    assert "modality of the files CT, MR, in the training of run CT: their scores may be wrong" in said
+    assert "plane of the files axial, coronal, in the training of run axial:" in said
+    assert "units of the files no RescaleSlope, in the training of run HU:" in said
     assert main(["predict", "run", "scans", "--window", "0,100", "--out", "p.csv"]) == 2
     assert "window" in capsys.readouterr().err
 

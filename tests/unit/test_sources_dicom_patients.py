@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.unit.test_embed import Tiny
 from tests.unit.test_sources_dicom import SHAPE, series, table
-from tests.unit.test_sources_dicom_kinds import flat
+from tests.unit.test_sources_dicom_kinds import change, flat
 from tests.unit.test_sources_volumes import body, save_series
 
 from midam.cli import main
@@ -123,13 +123,13 @@ def test_scans_of_several_modalities_planes_and_units_are_said(tmp_path):
     ]
     for number, tags in enumerate(kinds):
         save_series(tmp_path / "d" / f"s{number}", body(SHAPE, number), PatientID=f"p{number}", **tags)
-    with pytest.warns(UserWarning, match="scans of several") as said:
+    with pytest.warns(UserWarning, match="files of several") as said:
         read_bags(tmp_path / "d", require_labels=False)
     texts = [str(warning.message).partition(":")[0] for warning in said]
     assert texts == [
-        "scans of several modalities (3 CT, 1 PT)",
-        "scans of several planes (3 axial, 1 sagittal)",
-        "scans of several units (2 HU, 1 no RescaleSlope, 1 BQML)",
+        "files of several modalities (3 CT, 1 PT)",
+        "files of several planes (3 axial, 1 sagittal)",
+        "files of several units (2 HU, 1 no RescaleSlope, 1 BQML)",
     ]
     for number in (2, 3):
         shutil.rmtree(tmp_path / "d" / f"s{number}")
@@ -139,6 +139,21 @@ def test_scans_of_several_modalities_planes_and_units_are_said(tmp_path):
 def test_images_of_several_patients_in_a_bag_are_in_doubt(tmp_path):
     folder = series(tmp_path / "s", PatientID=[*"AAABBB"])
     assert probe(folder).attributes["file"]["doubt"] == "it holds images of 2 patients, by PatientID: A, B"
+
+
+@pytest.mark.parametrize("study", [True, False])
+def test_an_empty_file_next_to_images_is_in_doubt(tmp_path, study):
+    place = {"ImagePositionPatient": None, "ImageOrientationPatient": None, "Modality": "MG"} if study else {}
+    folder = series(tmp_path / "s")
+    for number, file in enumerate(sorted(folder.iterdir())):
+        if place:
+            change(file, **place)
+        file.rename(folder / f"IM{number}")
+    assert "doubt" not in probe(folder).attributes["file"]
+    (folder / ".hidden").touch()
+    (folder / "IM9").touch()
+    doubt = "empty files lie next to its images, as after a broken copy: IM9"
+    assert probe(folder).attributes["file"]["doubt"] == doubt
 
 
 def test_a_tilted_gantry_is_said(tmp_path):

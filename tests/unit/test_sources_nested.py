@@ -6,7 +6,13 @@ import pytest
 from PIL import Image
 
 from midam.data.sources import read_bags
+from midam.data.store import write_store
 from midam.errors import BagDataError
+from midam.runs.apply import read_for
+from midam.runs.fit import fit_run
+from midam.runs.folder import RunFolder
+from midam.runs.loaded import load_run
+from midam.settings import Settings
 
 
 def features(path, names=("s1", "s2"), *, suffix=".h5"):
@@ -53,6 +59,49 @@ def test_several_extractors_or_scales_are_named(tmp_path):
     trident(tmp_path / "b", "uni_v1", scale="10x_256px_0px_overlap")
     with pytest.raises(BagDataError, match=r"10x_\S+/features_uni_v1, 20x_\S+/features_uni_v1"):
         ids(tmp_path / "b")
+
+
+KINDS = {
+    "encoder": (lambda file: file["features"].attrs, ["uni_v1", "phikon"], "networks"),
+    "target_magnification": (lambda file: file["coords"].attrs, [20, 10], "magnifications"),
+    "extractor": (lambda file: file.attrs, ["ctranspath", "phikon"], "networks"),
+    "tile_size_um": (lambda file: file.attrs, [256.0, 512.0], "tile sizes"),
+}
+
+
+def stating(folder, name, value, numbers):
+    """Feature files s0, s1, ... that state how they were made."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        with h5py.File(folder / f"s{number}.h5", "w") as file:
+            x = np.random.default_rng(number).normal(size=(3, 4)) + number % 2
+            file["features"], file["coords"] = x, np.arange(6).reshape(3, 2)
+            KINDS[name][0](file)[name] = value
+    return folder
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_features_of_several_networks_or_magnifications_are_said(tmp_path, name):
+    _, (one, other), several = KINDS[name]
+    ids(stating(tmp_path / "f", name, one, range(3)))
+    stating(tmp_path / "f", name, other, [3])
+    with pytest.warns(UserWarning, match=rf"files of several {several} \(3 {one}, 1 {other}\): a model may learn"):
+        ids(tmp_path / "f")
+
+
+@pytest.mark.filterwarnings("ignore:Expected scores that rank")
+def test_features_of_another_network_than_a_runs_are_said(tmp_path):
+    old, new = (stating(tmp_path / at, "encoder", at, range(12)) for at in ("uni_v1", "phikon"))
+    table = tmp_path / "labels.csv"
+    table.write_text("slide,label\n" + "".join(f"s{number},{number % 2}\n" for number in range(12)))
+    small = {"epochs": 1, "members": 1, "num_positive": 1, "num_negative": 1, "baseline": False}
+    fit_run(str(old), Settings(labels=str(table), **small), RunFolder(tmp_path / "run"))
+    run = load_run(tmp_path / "run")
+    for data in (new, write_store(read_bags(new, labels=table), tmp_path / "store")):
+        message = r"encoder of the files phikon, in the training of .*run uni_v1: their scores may be wrong; use files"
+        with pytest.warns(UserWarning, match=message):
+            read_for(run, str(data))
+    read_for(run, str(old))
 
 
 @pytest.mark.parametrize("made", [True, False])

@@ -13,7 +13,7 @@ from rich.console import Console
 from midam.data.bags import Bags
 from midam.data.missing import align_features, warn_of_marks
 from midam.data.sources.labels import known_names
-from midam.data.sources.patients import scan_kinds
+from midam.data.sources.patients import file_kinds
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
@@ -90,10 +90,10 @@ def read_for(
         options["images"] = RunOptions(**settings.cut.model_dump(), matrix=matrix)
     bags = read_data(data, settings, **options)
     warn_of_marks(bags)
-    for name, scanned in scan_kinds(bags).items():
+    for name, scanned in file_kinds(bags).items():
         if (trained := run.data.get("scans", {}).get(name)) and not {*scanned} <= {*trained}:
-            text = f"{name} of scans {listed(sorted(scanned))}, in the training of {run.source} {listed(trained)}"
-            warnings.warn(f"{text}: their scores may be wrong; convert the scans (in {data})", stacklevel=2)
+            text = f"{name} of the files {listed(sorted(scanned))}, in the training of {run.source} {listed(trained)}"
+            warnings.warn(f"{text}: their scores may be wrong; use files like those (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
     if bags.labels is not None and bags.classes is None and classes is not None:

@@ -17,7 +17,7 @@ from midam.data.digests import bag_digests, set_digests
 from midam.data.left_out import left_out_words
 from midam.data.missing import warn_of_marks
 from midam.data.sources import read_bags
-from midam.data.sources.patients import scan_kinds
+from midam.data.sources.patients import file_kinds
 from midam.data.sources.request import ImageOptions, RunOptions, SizesError
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import read_names
@@ -221,7 +221,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
     if len(bags.instance_shape) > 1:
         data |= pixel_facts(bags) | {"spans": [pixel_span(bags, quantile=at) for at in (0.0, 1.0)]}
-    data["scans"] = {name: sorted(kinds) for name, kinds in scan_kinds(bags).items()}
+    data["scans"] = {name: sorted(kinds) for name, kinds in file_kinds(bags).items()}
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {

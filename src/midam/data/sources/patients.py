@@ -15,14 +15,24 @@ from midam.errors import BagDataError, Note, given, listed, plural
 from midam.lazy_imports import pandas as pd
 
 _STUDY = "StudyInstanceUID"
-_KINDS = {"modality": "modalities", "plane": "planes", "units": "units"}  # attributes of files of scans
+# Attributes of files of scans, and of feature files by TRIDENT and STAMP: the part that states them, and their plural.
+_KINDS = {
+    **{"modality": ("file", "modalities"), "plane": ("file", "planes"), "units": ("file", "units")},
+    **{"encoder": ("features", "networks"), "extractor": ("file", "networks"), "tile_size_um": ("file", "tile sizes")},
+    "target_magnification": ("coords", "magnifications"),
+}
 # Of a PatientID that names nobody, in lower case without signs: words of tools that remove names, or only zeros.
 _NOBODY = re.compile("|anon(ym(ous|i[sz]ed)?)?|deidentified|unknown|none|null|na|patient|test|removed|redacted|0+|x+")
 
 
-def scan_kinds(bags: Bags) -> dict[str, Counter[str]]:
-    """Count the bags of scans of each modality, plane and unit, as far as their files state them."""
-    return {name: Counter(value.split(" (")[0] for value in header_values(bags, name) if value) for name in _KINDS}
+def file_kinds(bags: Bags) -> dict[str, Counter[str]]:
+    """Count the bags of each modality, plane and unit, or network and magnification, as far as their files state them.
+
+    The magnification of pixels is in `Bags.cut`.
+    """
+    parts = {name: part for name, (part, _) in _KINDS.items() if part == "file" or bags.cut is None}
+    values = {name: header_values(bags, name, part=part) for name, part in parts.items()}
+    return {name: Counter(value.split(" (")[0] for value in of_bags if value) for name, of_bags in values.items()}
 
 
 def patients_together(bags: Bags, request: Request) -> Bags:
@@ -30,13 +40,13 @@ def patients_together(bags: Bags, request: Request) -> Bags:
 
     Bags without groups are grouped by the patients of their DICOM headers or, if some patients have several bags, of
     their TCGA barcodes. Groups of other origin that separate the bags of a patient cause a warning, and so do scans of
-    several modalities, planes or units.
+    several modalities, planes or units, and features of several networks or magnifications.
     """
-    for name, kinds in scan_kinds(bags).items():
+    for name, kinds in file_kinds(bags).items():
         if len(kinds) > 1:
             counts = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-            text = f"scans of several {_KINDS[name]} ({counts}): a model may learn these"
-            warnings.warn(f"{text}; keep one, or convert them (in {bags.source})", stacklevel=4)
+            text = f"files of several {_KINDS[name][1]} ({counts}): a model may learn these"
+            warnings.warn(f"{text}; keep one, or make all alike (in {bags.source})", stacklevel=4)
     patients, unknown = header_patients(bags)
     asked = request.header_groups() if bags.groups is None or bags.groups.tolist() == patients else ()
     if asked and (request.require_labels or all("" not in header_values(bags, name) for name in asked)):
@@ -64,13 +74,13 @@ def patients_together(bags: Bags, request: Request) -> Bags:
     return bags if patients is None else bags.replace(groups=patients)
 
 
-def header_values(bags: Bags, name: str) -> list[str]:
-    """Return an attribute of the DICOM headers of each bag; "" if they do not state it."""
+def header_values(bags: Bags, name: str, *, part: str = "file") -> list[str]:
+    """Return an attribute of the files, or of a part of the files, of each bag; "" if they do not state it."""
     values = []
     for number in range(len(bags)):
         known = bags.attributes is not None and f'"{name}"' in str(bags.attributes[number])
         files = bags.described(number).values() if known else ()
-        values.append(" + ".join(sorted({str(file.get("file", {}).get(name, "")) for file in files} - {""})))
+        values.append(" + ".join(sorted({str(file.get(part, {}).get(name, "")) for file in files} - {""})))
     return values
 
 
