@@ -214,7 +214,7 @@ def test_two_columns_that_name_different_files_are_refused(tmp_path, table):
     ("text", "names"), [("x/c.svs,1\ny/c.svs,1", ("x/c.svs", "y/c.svs")), ("C,1\nc,1", ("C", "c"))]
 )
 def test_two_names_of_one_file_are_refused(folder, table, text, names):
-    message = f"one id in a file, got {names[0]} and {names[1]} .*line 3, column id, file c"
+    message = f"one name of a file, got {names[0]} and {names[1]} .*line 3, column id, file c"
     with pytest.warns(UserWarning, match="4 of 5 files have no label"), pytest.raises(BagDataError, match=message):
         read_bags(folder, labels=table(f"id,label\n{text}\n"))
     with pytest.warns(UserWarning, match="4 of 5 files have no label"):

@@ -347,14 +347,15 @@ class Table:
             for name in names:
                 if name is not None and name not in known:
                     faults.extend([] if gaps else self.gaps_in([name], request))
-                    known[name] = self._one_each(name, faults, columns)
+                    expected = f"one {'name of' if name in others[:1] else f'{name} in'} a {self._owner}"
+                    known[name] = self._one_each(name, expected, faults, columns)
         for faults, change in ((of_labels, {"label": ()}), (of_groups, {"group": None})):
             if ignored and faults:  # without labels, the groups stay, which keep patients whole
                 labels_or_none(request, partial(self.refuse, faults))
                 columns = columns._replace(**change)
         return self.frame.iloc[self.first].assign(**known), columns
 
-    def _one_each(self, column: str, faults: list[str], columns: BagColumns) -> "pd.Series[Any]":
+    def _one_each(self, column: str, expected: str, faults: list[str], columns: BagColumns) -> "pd.Series[Any]":
         """Return the first known value of each bag in a column; add a fault for several values in a bag."""
         codes, distinct = pd.factorize(self.frame[column])
         is_split = column == columns.split
@@ -369,8 +370,8 @@ class Table:
         firsts = first[self.codes]
         wrong = (codes >= 0) & (places != places[firsts])
         for row in np.flatnonzero(wrong)[:1].tolist():
-            got, one = " and ".join(str(self.frame[column].iloc[place]) for place in (firsts[row], row)), self._owner
-            faults += self.fault(wrong, column, f"one {column} in a {one}", f"correct the column {column}", got=got)
+            got = " and ".join(str(self.frame[column].iloc[place]) for place in (firsts[row], row))
+            faults += self.fault(wrong, column, expected, f"correct the column {column}", got=got)
         return self.frame[column].iloc[first].set_axis(self.frame.index[self.first])
 
     def number(self, row: int) -> int:
