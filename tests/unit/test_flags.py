@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from midam.cli.app import main
+from midam.cli.app import main, message_text
 from midam.errors import given
 from midam.report.words import as_flags
 
@@ -27,6 +27,25 @@ NAMES = ["groups", "ignore", "split", "split_file", "missing", "volume", "positi
 )
 def test_parameters_become_flags(message, expected):
     assert as_flags(message, NAMES) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Expected X, got 2x2 (in a.png); choose a smaller `patch_size`.", "choose a smaller --patch-size IN."),
+        ("Expected A with `axis`, got B; leave out `axis`.", "Expected A with --axis, got B; leave out --axis IN."),
+        (
+            f"Expected:\n- X, got Y; lower `tissue`, or leave such files out with {given(missing='skip')}.\n- Z; do W.",
+            "- X, got Y; lower --tissue IN, or leave such files out with --missing skip.\n- Z; do W.",
+        ),
+        (f"read at level 0: give {given(magnification=20)} for all", "give --magnification 20 IN for all"),
+        ("name it with `groups`, or as `labels`; see `exact`", "name it with --groups, or as --labels; see `exact`"),
+    ],
+)
+def test_advice_on_a_setting_that_a_run_fixes_is_to_train_again(message, expected):
+    text = message_text(message, command="predict")
+    assert expected.replace("IN", "in a new training") in text
+    assert "new training" not in message_text(message, command="fit")
 
 
 def test_what_a_run_shows_has_options_as_they_are_typed(tmp_path, capsys):

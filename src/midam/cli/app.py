@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -86,7 +87,8 @@ def _main_as_json(words: list[str]) -> int:
 
 
 def _main(words: list[str], *, as_json: bool = False) -> int:
-    with program(message_text) as console:
+    shown = partial(message_text, command="".join(words[:1]))
+    with program(shown) as console:
         try:
             if as_json:
                 _keep_stdout(words)
@@ -97,12 +99,10 @@ def _main(words: list[str], *, as_json: bool = False) -> int:
             note_result(error=str(stop) or "stopped")
             return 130
         except (RankLostError, TrialsLostError) as error:
-            return _failed(message_text(error), 3)
+            return _failed(shown(error), 3)
         except (MidamError, MemoryError) as error:
-            full = (
-                f"Expected enough memory, got less: {first_line(error)}; end other programs, or use a larger machine."
-            )
-            return _failed(message_text(error if isinstance(error, MidamError) else full), 2)
+            full = f"Expected enough memory, got less: {first_line(error)}; end other programs, or add memory."
+            return _failed(shown(error if isinstance(error, MidamError) else full), 2)
         except OSError as error:
             where = f" (in {error.filename})" if error.filename else ""
             text = f"Expected a file that can be read or written, got: {error.strerror or error}{where}"
@@ -166,11 +166,19 @@ def _module(command: str) -> ModuleType:
     return import_module(f"midam.cli.{command}")
 
 
-def message_text(message: object) -> str:
-    """Return a message as one line, or a line for each fault of a list, with parameters as flags."""
+def message_text(message: object, *, command: str = "") -> str:
+    """Return a message as one line, or a line for each fault of a list, with parameters as flags.
+
+    Advice to change a setting that a run fixes is advice to train again, for a command on a run.
+    """
     text = re.sub(r"\s*\n(?!- )\s*", " ", str(message).strip())
     if "`" not in text:
         return text
+    from midam.cli.predict import TABLES
     from midam.report.words import as_flags
+    from midam.settings import Settings
 
+    if command in ("predict", "evaluate", "explain", "check", "report"):
+        fixed = rf"`(?:{'|'.join({*Settings.names()} - {*TABLES})})\b[^`]*`"
+        text = re.sub(r"(?m)[;:] [^;:\n]*$", lambda advice: re.sub(fixed, r"\g<0> in a new training", advice[0]), text)
     return as_flags(text)

@@ -46,8 +46,7 @@ def run(options: Options, console: Console) -> int:
     if result["part"] == "train":
         messages.print("most of these bags trained or validated the run: give others for a fair answer")
     if out is not None:
-        part = assumption_part(result)
-        title = f"{Path(options.run).name} on {Path(options.data).name}"
+        part, title = assumption_part(result), f"{Path(options.run).name} on {Path(options.data).name}"
         page = render("page.html", title=title, kicker="Check", sections=[Section("check", TITLE, part.blocks)])
         write_text(out, page, typed=True)
         say(f"page: {out}")

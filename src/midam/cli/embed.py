@@ -89,8 +89,7 @@ def _cut_for_training(options: Options, settings: Settings, console: Console) ->
     patch = fitting_patch(options.data, settings.cut, load_network(name), trained=True)
     options.values["patch_size"] = patch
     if patch != settings.cut.patch_size:
-        side = f"{patch} x {patch}"
-        console.print(f"patches of {side} pixels, the least that {name} takes; --patch-size sets another")
+        console.print(f"patches of {patch} x {patch} pixels, the least that {name} takes; --patch-size sets another")
 
 
 def _usual_network(options: Options, settings: Settings) -> tuple[str, str]:

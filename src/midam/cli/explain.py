@@ -59,9 +59,7 @@ def run(options: Options, console: Console) -> int:
             index = explaining.extreme_bags(trained, bags, among, label=chosen.label, on_bags=progress.update_all)
         candidates = plural(len(among), "test bag" if test else "bag") + (" of the run" if test else "")
         say(f"the highest and the lowest scored of the {candidates}; name others with --bags")
-    folder = (
-        Path(options.out) if options.out else explaining.own_folder(Path(options.run), trained, bags, index, chosen)
-    )
+    folder = Path(options.out or explaining.own_folder(Path(options.run), trained, bags, index, chosen))
     settings = settings_for(trained, options.data, **options.values).data
     origins = rows_of(options.data, bags.ids[index].tolist(), settings)
     with BagProgress("explaining", bags.sizes[index], console=console) as progress:

@@ -73,9 +73,8 @@ def run(options: Options, console: Console) -> int:
     from midam.runs.loaded import load_run
     from midam.runs.results import predictions_parts
 
-    trained, typed = load_run(options.run), options.out is not None
-    usual = Path(options.run) / f"predict-{Path(options.data).resolve().stem}" / "predictions.csv"
-    out = Path(options.out) if typed else usual
+    trained, typed = load_run(options.run), bool(options.out)
+    out = Path(options.out or f"{options.run}/predict-{Path(options.data).resolve().stem}/predictions.csv")
     if not typed:  # only in a folder that the user named are links followed
         require_plain_folder(Path(options.run), writes=True)
     calls, stream, part = _calls(options, trained, out), is_stream(out), range(0)
