@@ -67,6 +67,17 @@ def test_several_series_of_a_patient_are_refused_with_the_list_and_the_way_out(t
     assert "patient/series" in text
 
 
+@pytest.mark.parametrize(("numbers", "advised"), [((3, 4), "3"), ((5, 5), None)])
+def test_the_advised_name_chooses_one_of_series_of_one_description(tmp_path, numbers, advised):
+    for seed, number in enumerate(numbers):
+        series(tmp_path / "p" / str(seed), seed, number, "T1")
+    uid = pydicom.dcmread(next((tmp_path / "p" / "0").iterdir())).SeriesInstanceUID
+    with pytest.raises(BagDataError, match=f"such as by `series='{advised or uid}'`, or name patient/series"):
+        probe(tmp_path / "p")
+    opened = open_file(tmp_path / "p", ImageOptions(series=advised or uid))
+    np.testing.assert_array_equal(opened.features[:6][:, 0], body(SHAPE, 0))
+
+
 def test_what_is_wrong_with_several_patients_alike_is_told_once(tree, tmp_path):
     for patient in ("p4", "p5"):
         for number, name in enumerate(("T1", "T2")):

@@ -293,10 +293,9 @@ def _first_files(folder: Path) -> list[Path]:
 
 def is_dicom(path: Path) -> bool:
     """Return whether a file is DICOM, by its suffix or first bytes; a DICOMDIR file is not a slice."""
-    if path.suffix.lower() == ".dcm":
-        return True
-    if path.name.upper() == _DIRECTORY:
-        return False
+    contents = path.name.upper() == _DIRECTORY
+    if contents or path.suffix.lower() == ".dcm":
+        return not contents
     with path.open("rb") as file:
         return file.read(_MAGIC + 4)[_MAGIC:] == b"DICM"
 
@@ -383,11 +382,12 @@ def _scans(series: Sequence[Series]) -> list[Series]:
 
 
 def _several(series: Sequence[Series], chosen: Sequence[Series], wanted: str | None, folder: Path) -> BagDataError:
-    expected = "one series" if wanted is None else f"one series {wanted!r}"
-    got = f"{len(chosen) or 'none'}" + (f" of {len(series)}" if wanted is not None else "")
-    text = f"{got}: {listed(chosen or series, most=_LISTED, sep='; ') or 'no images'} (in {folder})"
-    example = given(series=next((scan.description or scan.protocol for scan in chosen or series), "") or "T1")
-    return BagDataError(f"Expected {expected}, got {text}; choose one, such as by {example}, or name patient/series.")
+    scans, (name, total) = chosen or series, ("", "") if wanted is None else (f" {wanted!r}", f" of {len(series)}")
+    text = f"{len(chosen) or 'none'}{total}: {listed(scans, most=_LISTED, sep='; ') or 'no images'} (in {folder})"
+    calls = (call for scan in scans for call in (scan.description, scan.protocol, scan.number, scan.uid) if call)
+    alone = (call for call in calls if sum(scan.is_called(call, exactly=True) for scan in series) == 1)
+    advice = f"choose one, such as by {given(series=next(alone, 'T1'))}, or name patient/series"
+    return BagDataError(f"Expected one series{name}, got {text}; {advice}.")
 
 
 def _files(folder: Path) -> list[Path]:
