@@ -13,7 +13,8 @@ cross-validation over the real sets is at most 0.005.
 
 **Trials.** Noise: 60 bags of 30 patients, all instances of a patient moved by the same random vector, 10 patients
 positive. Signal: 60 and 120 bags of three kinds at two strengths; 1000 new bags judge. Real sets: those of the catalog
-with at most 500 bags; the outer folds are those of the single pass. Nothing is tuned.
+with at most 500 bags; the outer folds are those of the single pass. Nothing is tuned. Four seeds of each signal gave a
+median slope of 1.254 in 22 trials of 60 bags, which cannot be told from the bound; so there are twelve.
 """
 
 import warnings
@@ -77,7 +78,7 @@ class Design:
         return made + [(REAL, name, 0, 0.0, 0) for name in self.sets]
 
 
-FULL = Design(200, (60, 120), (0.6, 1.0), 4, SETS)
+FULL = Design(200, (60, 120), (0.6, 1.0), 12, SETS)
 QUICK = Design(12, (60,), (1.0,), 2, SETS[:1])
 SMALLER = Design(1, (40,), (1.0,), 1, ())
 
