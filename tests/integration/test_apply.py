@@ -239,7 +239,7 @@ def test_a_patient_that_was_a_bag_and_is_a_group_now_is_warned_of(made):
     trained = load_run(run)
     bags = read_bags(data)
     slides = Bags.from_list(
-        [bags[i] + 0.25 for i in range(40) for _ in range(2)],
+        [bags[i] + shift for i in range(40) for shift in (0.25, 0.5)],
         np.repeat(bags.labels, 2),
         ids=[f"slide{i}" for i in range(80)],
         groups=np.repeat(bags.ids, 2),

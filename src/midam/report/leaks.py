@@ -38,14 +38,13 @@ def leaks(
 ) -> list[str]:
     """Return at most three lines on features, bag sizes and duplicate bags that reveal the label.
 
-    Single features, covariates and bag sizes are checked in the `training` bags [N], duplicates among all bags, but
-    only if the bags have digests. `gaps` and `columns` are as in `feature_warnings`.
+    Single features, covariates and bag sizes are checked in the `training` bags [N], duplicates among all bags. `gaps`
+    and `columns` are as in `feature_warnings`.
     """
     train = bags.subset(training).replace(groups=None)
     sizes = size_warnings(train) if len(train) <= _MANY_BAGS else ()
-    copies = duplicate_warnings(bags) if bags.digests is not None else ()
     single = feature_warnings(train, None if gaps is None else gaps[training], columns)
-    return ["; ".join(lines) for part in (single, sizes, copies) if (lines := list(part))]
+    return ["; ".join(lines) for part in (single, sizes, duplicate_warnings(bags)) if (lines := list(part))]
 
 
 def size_warnings(bags: Bags) -> Iterator[str]:

@@ -24,6 +24,7 @@ from midam.evaluate.metrics import check_metric
 from midam.evaluate.predict import covariate_kinds, encoded, prepared
 from midam.imaging.embedding import RECIPE, check_recipe, embed_like
 from midam.imaging.pixels import check_pixels
+from midam.report.leaks import duplicate_warnings
 from midam.report.terminal import BagProgress
 from midam.runs.data import noting, read_data
 from midam.runs.folder import SPLITS
@@ -161,8 +162,7 @@ def _as_embedded(
 def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None:
     """Refuse a table without the label column, and unlabeled bags if they must be `labeled`."""
     table, column = Path(settings.data.labels or data), settings.data.label_column
-    header = header_of(table, sheet=settings.data.sheet) if table.is_file() else []
-    if header:
+    if header := header_of(table, sheet=settings.data.sheet):  # none of a folder
         require_columns(header, [("label_column", column)], str(table))
     if labeled:
         raise BagDataError(
@@ -203,8 +203,8 @@ def evaluate_bags(
     """Return metrics of a run on labeled bags, separately for each split of the run and for new bags.
 
     A bag of the run is recognized by its content, not by its id or file, and is reported under its split, so that no
-    training bag counts as a test bag. Every other bag is reported under "new". A warning counts new bags that share an
-    id or a group (patient) with bags of the run.
+    training bag counts as a test bag. Every other bag is reported under "new". Warnings count new bags that share an
+    id or a group (patient) with bags of the run, and bags with the content of another.
 
     Parameters
     ----------
@@ -234,17 +234,17 @@ def evaluate_bags(
     parts = np.array([split or "new" for split in run.known_splits(bags)])
     with noting() as notes:
         _warn_of_relatives(run, bags, np.flatnonzero(parts == "new"))
+        if copies := "; ".join(duplicate_warnings(bags)):
+            warnings.warn(f"{copies}; each of them is counted (in {bags.source})", stacklevel=2)
         run.warn_of_lost_groups(bags)
         scores, _ = predict_run(run, bags, on_bags=on_bags)
-    result = summarize_parts(
-        bags, run.target, parts, scores, names=("new", *SPLITS), decision=run.decision, metrics=metrics
-    )
+    target, decision, chunk = run.target, run.decision, run.settings.run.chunk_size
+    result = summarize_parts(bags, target, parts, scores, names=("new", *SPLITS), decision=decision, metrics=metrics)
     labeled = labeled_bags(bags, parts, tuple(result))
-    result |= {"headline": next(iter(result)), **run.target.description}
-    options: dict[str, Any] = {"decision": run.decision, "chunk_size": run.settings.run.chunk_size}
-    if instances := summarize_instances(run.model, bags, run.target, labeled, scores, **options):
-        result["instances"] = instances
-    return Evaluation(result, parts, scores, notes, run.decision)
+    result |= {"headline": next(iter(result)), **target.description}
+    if facts := summarize_instances(run.model, bags, target, labeled, scores, decision=decision, chunk_size=chunk):
+        result["instances"] = facts
+    return Evaluation(result, parts, scores, notes, decision)
 
 
 def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> None:
