@@ -208,7 +208,13 @@ def test_labels_are_matched_by_the_names_of_bags(stack):
     table = pd.DataFrame({"scan": order, "y": y[order]})
     shuffled = numbered.replace(ids=order)
     assert np.array_equal(per_bag(table.groupby("scan")["y"].first(), shuffled, "label"), y[order])
-    assert np.array_equal(per_bag(table["y"], shuffled, "label"), y[order])
+    by_name = table.set_index("scan")["y"].sort_index()
+    by_name.index = pd.RangeIndex(N, name="scan")  # as pandas sorts 2, 1, 0
+    frame = pd.concat({number: pd.DataFrame(X[number]) for number in order})
+    for given in (shuffled, frame):
+        assert np.array_equal(per_bag(by_name, given, "label"), y[order])
+        with pytest.raises(BagDataError, match="index of positions or of names, got 0 to 35"):
+            per_bag(table["y"], given, "label")
     # Numbers of patients are names, even if one of them could be a position.
     three = bags.subset(range(3)).replace(ids=["30", "1", "20"])
     for index in (["1", "20", "30"], [1, 20, 30]):

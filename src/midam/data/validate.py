@@ -49,14 +49,14 @@ def in_bag_order(values: Any, ids: Collection[str], kind: str, *, strict: bool =
     """Return a Series or DataFrame whose index names the bags in the order of their `ids`, and others as they are.
 
     Numbers in an index may be positions, if none names a bag. They are positions where the ids are those of 0 to N - 1
-    in this order, and, for a RangeIndex and for rows, whose `ids` are no array, in any order. Texts that name no bag
-    are refused if `strict`, and else ignored, as scikit-learn does. Messages call a value a `kind`.
+    in this order, and, for rows, whose `ids` are no array, in any order. Texts that name no bag are refused if
+    `strict`, and else ignored, as scikit-learn does. Messages call a value a `kind`.
     """
     if not hasattr(values, "iloc") or values.index.nlevels > 1:
         return values
     named, positions, numbers = {*ids}, [*range(len(ids))], [*map(str, range(len(ids)))]
     shared, texts = named.intersection(map(name_of, values.index)), any(isinstance(x, str) for x in values.index)
-    plain = [*ids] == numbers or not isinstance(ids, np.ndarray) or type(values.index).__name__ == "RangeIndex"
+    plain = [*ids] == numbers or not isinstance(ids, np.ndarray)
     counted = plain and named == {*numbers} and not (texts and shared == named)
     counted = counted or ([*values.index] == positions and shared != named)
     if counted or not (shared or (strict and texts)):
@@ -65,11 +65,18 @@ def in_bag_order(values: Any, ids: Collection[str], kind: str, *, strict: bool =
 
 
 def in_order(values: Any, bags: Collection[str], kind: str) -> Any:
-    """Return a Series, as an array, or a DataFrame in the order of the names `bags`, which its index must hold."""
-    values = values.set_axis(values.index.map(name_of))
+    """Return a Series, as an array, or a DataFrame in the order of the names `bags`, which its index must hold.
+
+    An index that pandas made, 0 to N - 1 without a name, is refused: these may be positions.
+    """
+    index, values = values.index, values.set_axis(values.index.map(name_of))
     if len(values) != len(bags) or not values.index.isin(bags).all() or not values.index.is_unique:
         got = "a Series whose index does not match; give it the names of the bags as index, or pass an array"
         raise BagDataError(f"Expected a {kind} for each of the {len(bags)} bags, got {got}.")
+    made = type(index).__name__ == "RangeIndex" and index.name is None and [*index] == [*range(len(index))]
+    if made and [*values.index] != [*bags]:
+        got = f"0 to {len(bags) - 1}, which bags have as names in another order; pass an array, or name the index"
+        raise BagDataError(f"Expected a Series of {kind}s with an index of positions or of names, got {got}.")
     return values.loc[bags] if values.ndim == 2 else values.loc[bags].to_numpy()
 
 
@@ -163,7 +170,8 @@ def name_array(values: ArrayLike, source: str = "memory") -> NDArray[np.str_]:
         names_of([name for name in values if "\0" in str(name)] if isinstance(values, list | tuple) else (), source)
         if not is_unicode(array):
             raise BagDataError(f"Expected names in valid Unicode, got other characters (in {source}); rename them.")
-        if _plain(array):
+        text = "".join(array.tolist())  # printable ASCII without blanks around it already has the form of `name_of`
+        if text.isascii() and text.isprintable() and (np.char.strip(array) == array).all():
             return array
     if array.dtype.kind in "biu":  # such numbers already have the form of `name_of`
         return array.astype(np.str_)
@@ -177,12 +185,6 @@ def is_unicode(names: NDArray[np.str_]) -> bool:
         return True
     letters = np.ascontiguousarray(names, dtype=names.dtype.newbyteorder("=")).view(np.uint32)
     return not bool(((letters > _LAST_CHARACTER) | ((letters >= 0xD800) & (letters <= 0xDFFF))).any())
-
-
-def _plain(names: NDArray[np.str_]) -> bool:
-    """Return whether names have the form of `name_of` already: printable ASCII without blanks around them."""
-    text = "".join(names.tolist())
-    return text.isascii() and text.isprintable() and bool((np.char.strip(names) == names).all())
 
 
 def text_array(values: ArrayLike) -> NDArray[np.object_]:
