@@ -36,6 +36,8 @@ def make_bags(covariates=VALUES, **known):
         ([1.5, np.nan, 2.0], "number", [1.5, None, 2.0]),
         (["63", " 71.5 ", ""], "number", [63.0, 71.5, None]),
         ([True, False, True], "number", [1.0, 0.0, 1.0]),
+        ([True, None, False], "number", [1.0, None, 0.0]),  # as a column of CSV with a gap
+        (["TRUE", "False", ""], "number", [1.0, 0.0, None]),  # as a label table
         ([None, "NA", "?"], "number", [None, None, None]),
         (["f", "M", "M "], "category", ["f", "M", "M"]),
         (["f", None, float("nan")], "category", ["f", None, None]),
@@ -59,7 +61,9 @@ def test_numbers_and_categories_are_told_apart_by_their_values(values, kind, exp
     ("values", "message"),
     [
         ([*map(str, range(30)), "abc"], "Expected numbers in the covariate 'c', got 'abc'"),
-        (["63,5", "71,25", "50"], "got '63,5' .*; write a point"),
+        (["63,5", "71,25", "50"], "got '63,5' .*; write plain numbers, such as 1000"),
+        (["1,000", "2,500", "500"], "got '1,000' .*; write plain numbers, such as 1000"),
+        (["1,000,000", "2,500", "500"], "got '1,000,000' .*; write plain numbers, such as 1000"),
         ([1.0, np.inf, 2.0], "finite numbers in the covariate 'c'"),
     ],
 )

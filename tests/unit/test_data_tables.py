@@ -259,6 +259,16 @@ def test_semicolons_and_decimal_commas(tmp_path):
     with pytest.warns(Note, match=r"commas in column x are read as decimal points: 1,5 is 1\.5"):
         bags = read_bags(path)
     np.testing.assert_array_equal(bags.instances, [[1.5, 2], [-0.25, 3], [0.2, 4], [3, 5]])
+    for target, columns in (("continuous", "label"), ("survival", "time;event")):  # labels too
+        rest = ";1" * columns.count(";")
+        path.write_text(f"bag;{columns};x\na;0,5{rest};1\nb;30{rest};2\n")
+        with pytest.warns(Note, match="commas in column .* are read as decimal points"):
+            assert read_bags(path, target=target).outcome.values[:, 0].tolist() == [0.5, 30.0]
+        path.write_text(f"bag;{columns};x\na;1.500{rest};1\nb;30{rest};2\n")
+        with pytest.warns(
+            UserWarning, match=r"decimal sign, but others have none, in 1\.500 in (label|time), perhaps th"
+        ):
+            read_bags(path, target=target)
     path.write_text("bag;label;x\na;1;1.5\nb;0;2,5\n")
     with pytest.raises(BagDataError, match=r"numbers in column x, got '2,5' .*line 3"):
         read_bags(path)

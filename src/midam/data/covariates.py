@@ -17,8 +17,10 @@ from midam.names import EXACT, is_missing, merge_words, name_of, names_of
 
 Kind = Literal["number", "category"]
 _MISSING = frozenset({"?", "<na>", "n/a", "na", "nan", "nat", "null"})  # besides those of `is_missing`
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_COMMAS = re.compile(r"[+-]?\d*(,\d+)+")  # of decimals, or between thousands
+TRUTHS = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
 _CODE = re.compile(r"0\d+(\.\d*)?")  # 0117 is a code rather than a number
+_ADVICE = "correct it, or leave the field empty where the value is not known"
 _FEWEST = 3  # from so many numbers on that all look like 20230131, they are taken for dates
 _MOST_CODES, _ROWS_OF_CODE = 100, 5  # of few values, often repeated
 _FEW = 20  # with at most so many different values, numbers may be categories
@@ -28,9 +30,9 @@ _FEW = 20  # with at most so many different values, numbers may be categories
 class Covariates:
     """Raw columns of N bags, as they were read; a coder that is fitted on training bags encodes them.
 
-    A column of numbers alone holds numbers; dates such as 2023-01-31, 2023-01, 2023-W05 and 2023-Q1 become days since
-    1970-01-01, and times of day such as 14:05 hours; any other column holds categories. An empty field, None, NaN and
-    the words NA, N/A, None, null and ? count as missing.
+    A column of numbers alone holds numbers; true and false become 1 and 0, dates such as 2023-01-31, 2023-01, 2023-W05
+    and 2023-Q1 days since 1970-01-01, and times of day such as 14:05 hours; any other column holds categories. An empty
+    field, None, NaN and the words NA, N/A, None, null and ? count as missing.
 
     Attributes
     ----------
@@ -92,7 +94,8 @@ class Covariates:
 
     def values(self) -> dict[str, list[Any]]:
         """Return the values by name, ready for JSON: numbers, strings, None if they are missing."""
-        return {name: _values(column) for name, column in zip(self.names, self.columns)}
+        columns = zip(self.names, self.columns)
+        return {name: np.where(missing_of(x), np.array(None), x.astype(object)).tolist() for name, x in columns}
 
     def check(self, ids: NDArray[np.str_], source: str) -> None:
         """Refuse covariates without columns, with duplicate names, or without one value for each bag."""
@@ -185,7 +188,8 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
     flat = as_array(values, object).ravel().tolist()
     words = [category_of(value, f"{source}, covariate {name}") for value in flat]
     nonempty = [word for word in words if word]
-    parsed = {word: number_of(word) for word in nonempty}
+    truths = {word.casefold() for word in nonempty} <= TRUTHS.keys()
+    parsed = {word: TRUTHS[word.casefold()] if truths else number_of(word) for word in nonempty}
     texts = nonempty if worded else [word for word, number in parsed.items() if number is None]
     if not texts:
         _check_usable(name, np.array([parsed[word] for word in nonempty], dtype=np.float64), source)
@@ -211,22 +215,17 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
 def _check_usable(name: str, numbers: NDArray[np.float64], source: str) -> None:
     """Refuse infinite numbers, and numbers too large for models."""
     for got in numbers[~usable(numbers) & ~np.isnan(numbers)][:1]:
-        advice = "correct it, or leave the field empty where the value is not known"
-        raise BagDataError(f"Expected {wanted(got)} in the covariate {name!r}, got {got:g} (in {source}); {advice}.")
+        raise BagDataError(f"Expected {wanted(got)} in the covariate {name!r}, got {got:g} (in {source}); {_ADVICE}.")
 
 
 def _refuse_nearly_numbers(name: str, parsed: Mapping[str, float | None], texts: Sequence[str], source: str) -> None:
-    """Refuse a column of numbers with a typing error or decimal commas: it would pass for categories."""
-    commas = [word for word in texts if _DECIMAL_COMMA.fullmatch(word)]
+    """Refuse a column of numbers with a typing error or commas: it would pass for categories."""
+    commas = [word for word in texts if _COMMAS.fullmatch(word)]
     slip = len(parsed) > _FEW and 2 * len(texts) < len(parsed)
     if slip or len(commas) == len(texts):
-        advice = "write a point" if commas else "correct it, or leave the field empty where the value is not known"
+        advice = "write plain numbers, such as 1000.5" if commas else _ADVICE
         text = f"Expected numbers in the covariate {name!r}, got {(commas or texts)[0]!r} (in {source}); {advice}"
         raise BagDataError(f"{text}; if these are categories, train with {given(categories=[name])}.")
-
-
-def _values(column: NDArray[Any]) -> list[Any]:
-    return [None if gap else value for value, gap in zip(column.tolist(), missing_of(column).tolist())]
 
 
 def _summary(name: str, column: NDArray[Any]) -> str:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.covariates import number_of
+from midam.data.covariates import TRUTHS, number_of
 from midam.data.sources.request import Request
 from midam.data.target_labels import CODED, TargetLabels
 from midam.data.validate import usable, wanted
@@ -48,7 +48,6 @@ _PLAIN = {**dict.fromkeys(NEGATIVE, 0), **dict.fromkeys(POSITIVE, 1)}
 SURVIVAL = ("time", "event")
 _LABEL, _OF_SEVERAL = "label", "label_"
 _WHOLE = re.compile(r"^\+?(-?\d+)(\.0*)?(e[+-]?0+)?$", re.IGNORECASE)
-_TRUTHS = {"0": 0.0, "1": 1.0, "false": 0.0, "true": 1.0}
 _SHOWN = 8
 _FEW = 20  # so few numbers, or classes that do not all differ, are never taken for ids
 _OTHERS = " Or choose another `target`: multiclass, ordinal or continuous."
@@ -115,7 +114,8 @@ def code_labels(
     elif target in ("binary", *CODED):
         labels = _classes(target, *parts)
     else:
-        labels = _quantity(target, *parts)
+        numbers = parts[0].numbers("correct it, or name the grades, the lowest first, with `grades`")
+        labels = TargetLabels.of(target, numbers, names=[parts[0].name])
     if request.target == "auto" and target in ("multilabel", "survival"):
         text = f"columns {' and '.join(names)}" if len(names) < 3 else f"{len(names)} columns"
         warnings.warn(f"labels of the {text} (in {request.where}): the target is {target}", Note, stacklevel=5)
@@ -218,17 +218,12 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
     return target
 
 
-def _quantity(target: str, column: LabelColumn) -> TargetLabels:
-    numbers = column.numbers("correct it, or name the grades, the lowest first, with `grades`")
-    return TargetLabels.of(target, numbers, names=[column.name])
-
-
 def _classes(target: str, column: LabelColumn) -> TargetLabels:
     """Return the labels of a column of classes or grades, whose names are known or those of the column."""
     words, request = column.words(), column.request
     if target == "binary":
         spelled = merge_words(words, f"labels in {column.origin}", source=request.where)
-        odd = next((row for row, word in enumerate(words) if word.casefold() not in {*_TRUTHS, *_PLAIN}), None)
+        odd = next((row for row, word in enumerate(words) if word.casefold() not in {*TRUTHS, *_PLAIN}), None)
         place = request.where if odd is None or not column.ids else f"{request.where}, bag {column.ids[odd]}"
         codes, names = _rule(spelled, request, column.origin, place)
         return TargetLabels(target, np.array([[codes[word.casefold()]] for word in words], dtype=np.float64), names)
@@ -273,13 +268,13 @@ def _several(columns: Sequence[LabelColumn], request: Request) -> TargetLabels:
     values = np.full((len(columns[0].values), len(names)), np.nan)
     for place, column in enumerate(columns):
         words = ["" if is_missing(value) else word_of(value) for value in column.values]
-        wrong = {word for word in words if word and word.casefold() not in _TRUTHS}
+        wrong = {word for word in words if word and word.casefold() not in TRUTHS}
         if wrong:
             raise BagDataError(
                 f"Expected 0, 1 or nothing in {column.origin}, one of {len(names)} labels, got {min(wrong)} (in "
                 f"{request.where}); recode the column, or name another one with `label_column`."
             )
-        values[:, place] = [_TRUTHS.get(word.casefold(), np.nan) for word in words]
+        values[:, place] = [TRUTHS.get(word.casefold(), np.nan) for word in words]
     known = names if request.classes is None else [*map(str, request.classes)]
     if sorted(known) != sorted(names):
         raise BagDataError(
@@ -325,7 +320,7 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
         raise BagDataError(f"Expected the positive value {positive!r} {got}; name one of these as `positive`.")
     if set(known) <= {"0", "1"} and key in (None, "1"):
         return {"0": 0, "1": 1}, ("0", "1")
-    if set(known) <= _TRUTHS.keys() and len({_TRUTHS[word] for word in known}) < len(known):
+    if set(known) <= TRUTHS.keys() and len({TRUTHS[word] for word in known}) < len(known):
         raise BagDataError(f"Expected labels 0 and 1 {got}; write True as 1 and False as 0.")
     if key is not None:
         others = [names[other] for other in known if other != key]

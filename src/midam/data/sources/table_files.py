@@ -312,8 +312,9 @@ def read_instances(file: TableFile, request: Request) -> "pd.DataFrame":
     ids = {request.bag_column, *group_parts(request.groups)}
     header = _header(file)
     worded = worded_columns(header.values(), request)
-    as_text = {*(getattr(request, name) for name in COLUMNS), *ids, *request.category_columns}
-    as_text.update(label_columns(header.values(), request)[1:])  # the event; the first may be a time
+    labels = label_columns(header.values(), request)
+    as_text = {*(getattr(request, name) for name in COLUMNS), *labels, *ids, *request.category_columns}
+    as_text.difference_update(labels[: request.target == "continuous" or len(labels) > 1])  # a number or a time
     gaps = {column: [""] if name in worded else _EMPTY for column, name in header.items()}
     texts = {column: str for column, name in header.items() if name in as_text}
     named = [column for column, name in header.items() if name in ids]

@@ -200,9 +200,9 @@ def _read_table(path: Path, facts: Description) -> tuple[dict[str, Any], dict[st
         digests[name] = np.frombuffer(content, np.uint8).reshape(-1, 32)
     if facts.covariates:
         texts = {name: frame[f"{_COVARIATE}{name}"].to_numpy(np.str_) for name in facts.covariates}
-        numeric = {name for name, kind in facts.covariates.items() if kind == "number"}
-        columns = tuple(_numbers(text) if name in numeric else name_array(text) for name, text in texts.items())
-        fields["covariates"] = Covariates(tuple(texts), columns)
+        numbers = {name: np.where(x == "", "nan", x) for name, x in texts.items() if facts.covariates[name] == "number"}
+        columns = (numbers[n].astype(np.float64) if n in numbers else name_array(texts[n]) for n in texts)
+        fields["covariates"] = Covariates(tuple(texts), tuple(columns))
     return fields, digests
 
 
@@ -212,11 +212,6 @@ def _verified(path: Path, digest: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != digest:
         raise BagDataError(f"Expected {path.name} as it was written, got another or none (in {path}); {_ADVICE}.")
     return content
-
-
-def _numbers(texts: NDArray[np.str_]) -> NDArray[np.float64]:
-    """Return the numbers of a column, to the last bit, as numpy reads them; an empty field is NaN."""
-    return np.where(texts == "", "nan", texts).astype(np.float64)
 
 
 def _checksum(content: dict[str, Any]) -> str:
