@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_050,
+    lines=28_049,
     files=224,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1191,
     "cli": 1462,
     "compare": 1134,
-    "data": 6281,
+    "data": 6280,
     "evaluate": 1913,
     "explain": 1601,
     "export": 458,

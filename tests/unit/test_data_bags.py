@@ -192,7 +192,9 @@ def test_bad_instances_are_named(arrays, message):
     ("numbers", "labels", "message"),
     [
         ([0, 0, 2], None, "at least one instance.*bag 1"),
-        ([0, 0, 1], [0, 1, 1], "at least one instance.*bag 2"),
+        ([0, 0, 2], [0, 1, 1], "at least one instance.*bag 1"),
+        ([0, 0, 1], [0, 1, 1], "labels of bags, got one for each instance"),
+        ([0, 0, 1], [0, 1, 1, 0], "at least one instance.*bag 2"),
         ([0, 10**15, 1], None, "at least one instance.*bag 2"),
         ([0, -1, 1], None, "from 0, got -1"),
         ([0, 1], None, "one bag number for each instance"),

@@ -190,6 +190,8 @@ class Bags:
         outcome = fields.get("outcome")
         values = outcome.values if y is None and outcome is not None else y
         expected = 0 if values is None else len(np.atleast_1d(np.asarray(values)))
+        if expected == len(numbers) > numbers.max(initial=-1) + 1:
+            raise BagDataError(f"Expected labels of bags, got one for each instance (in {source}); give one a bag.")
         sizes = validate.count_instances(numbers, expected, fields.get("ids"), source)
         arrays = {name: fields.get(name) for name in ("coords", "instance_labels")}
         parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
@@ -479,11 +481,6 @@ def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:
     return np.cumsum(bags.sizes) - bags.sizes if starts is None else validate.int_array(starts, "starts", bags.source)
 
 
-def _outcome(outcome: TargetLabels, bags: Bags) -> TargetLabels:
-    outcome.check(bags.ids, bags.source)
-    return outcome
-
-
 def _covariates(covariates: Covariates | Mapping[str, ArrayLike], bags: Bags) -> Covariates:
     if not isinstance(covariates, Covariates):
         columns = {name: validate.in_bag_order(values, bags.ids, name) for name, values in covariates.items()}
@@ -499,7 +496,7 @@ _FORMS: dict[str, Callable[[Any, Bags], Any]] = {
     "ids": lambda ids, bags: validate.id_array(np.arange(len(bags)) if ids is None else ids, bags.source),
     "classes": lambda names, bags: validate.class_names(names, bags.source),
     "labels": lambda labels, bags: validate.label_array(labels, bags.ids, bags.source, classes=bags.classes),
-    "outcome": _outcome,
+    "outcome": lambda outcome, bags: outcome.check(bags.ids, bags.source) or outcome,
     "covariates": _covariates,
     "groups": lambda groups, bags: validate.group_array(groups, bags.ids, bags.source),
     "sites": lambda sites, bags: validate.site_array(sites, bags.source),
