@@ -174,7 +174,7 @@ def test_own_bags_are_told_apart_by_split(made, tmp_path, capsys):
     data, run = made
     assert main(["evaluate", str(run), str(data), "--out", str(tmp_path / "e.json")]) == 0
     result, summary = json.loads((tmp_path / "e.json").read_text()), json.loads((run / "summary.json").read_text())
-    assert result.pop("headline") == "test"
+    assert (result.pop("headline"), result.pop("notes")) == ("test", [])
     assert result == {name: summary[name] for name in ("test", "val", "train")}
     assert capsys.readouterr().out.splitlines()[-1].startswith("test bags: AUROC")
 
@@ -214,7 +214,7 @@ def test_new_bags_are_new(made, tmp_path, capsys):
     frame[frame["bag"] > "xb20"].to_csv(tmp_path / "n.csv", index=False)
     assert main(["evaluate", str(run), str(tmp_path / "n.csv"), "--out", str(tmp_path / "e.json")]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
-    assert set(result) == {"new", "headline"}
+    assert set(result) == {"new", "headline", "notes"}
     assert result["headline"] == "new"
     assert result["new"]["bags"] == 19
     captured = capsys.readouterr()

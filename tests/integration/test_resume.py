@@ -125,7 +125,7 @@ def test_an_unfinished_run_can_be_applied(tmp_path, capsys):
     assert first.endswith(",,"), "an unfinished run is not calibrated"
     assert main(["evaluate", str(run), "digits", "--out", str(tmp_path / "e.json")]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
-    assert set(result) == {"test", "val", "train", "headline", "instances"}
+    assert set(result) == {"test", "val", "train", "headline", "instances", "notes"}
     assert result["headline"] == "test"
 
 

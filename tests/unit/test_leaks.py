@@ -213,8 +213,10 @@ def test_fit_says_what_it_finds_in_three_lines_at_most(tmp_path, capsys):
     assert "the bag size predicts the label" in found[1]
     assert "duplicate bags: 6 bags have the content of another" in found[2]
     copies = "warning: duplicate bags: 6 bags have the content of another, such as"
-    assert main(["evaluate", str(tmp_path / "run"), data]) == 0
-    assert copies in capsys.readouterr().err
+    assert main(["--json", "evaluate", str(tmp_path / "run"), data]) == 0
+    said = capsys.readouterr()
+    assert copies in said.err
+    assert [note for note in json.loads(said.out)["notes"] if note.startswith("duplicate bags: 6 bags")]
     methods = ["--methods", "bag-statistics-logistic,mean-map-svm", "--cv", "1x2", "--jobs", "1"]
     assert main(["compare", data, *methods, "--out", str(tmp_path / "c")]) == 0
     assert copies in capsys.readouterr().err

@@ -48,18 +48,19 @@ def run(options: Options, console: Console) -> int:
     bags, evaluation, notes = evaluated(options, console, metrics=each)
     try:
         tell_left_out(bags, page, stdout_console())
-        typed = None if out is None else page  # a link is followed only at a path that the user gave
-        write_evaluation_report(root, bags, evaluation, data=options.data, out=typed, notes=notes)
+        # A link is followed only at a path that the user gave.
+        write_evaluation_report(root, bags, evaluation, data=options.data, out=out and page, notes=notes)
     except OSError as error:
         # The run folder may be read-only; the metrics are still printed.
         warnings.warn(f"no report was written: {error.strerror} (in {page}); choose --out", stacklevel=2)
     else:
         note_result(report=page)
         say(f"report: {page}{earlier}")
-    note_result(**evaluation.result)
+    result = {**evaluation.result, "notes": [*notes, *evaluation.notes]}
+    note_result(**result)
     print_evaluation(stdout_console(), {**evaluation.result, **thresholds_of(evaluation.decision)})
     if out is not None:  # last, because it may fail
-        write_json(out, evaluation.result, typed=True)
+        write_json(out, result, typed=True)
     return 0
 
 
