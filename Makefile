@@ -40,7 +40,7 @@ define begin_install
 endef
 
 # torch comes first, by its exact version, so that a CPU wheel on pip's search path is taken; with it what builds midam, and
-# a pip that chooses the other packages in a third of the time of the one that Python 3.11 brings.
+# a pip that chooses the other packages in less than half of the time of the one that Python 3.11 brings.
 define install_midam
 	@echo "Installing midam$(1) into $(VENV) (once; a few minutes with a cold cache)"
 	@$(INSTALL) -c constraints.txt "$$(grep '^torch==' constraints.txt)" pip hatchling editables
