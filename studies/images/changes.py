@@ -13,7 +13,7 @@ from midam.registry import ENCODERS
 from studies.differences import over_sets, paired
 from studies.engine import Store
 from studies.images.curves import ImageArm, find_curves
-from studies.images.defaults import METHOD, SETS
+from studies.images.defaults import SETS
 from studies.images.defaults import recipes as shared_recipes
 from studies.images.design import Recipe, choose_design
 from studies.images.sets import load_set
@@ -23,6 +23,7 @@ from studies.regime.small_conv import SMALL_CONV
 from studies.registry import as_study
 
 NAME = "image-changes"
+METHOD = "midam-att"
 USUAL = "ResNet20, tracked state"
 # Adam's rates, fixed before the first run: the library's rate, and ten times this for small or frozen networks.
 _RATE, _FASTER = 0.0003, 0.003
