@@ -92,7 +92,7 @@ def read_for(
     bags = read_data(data, settings, **options)
     warn_of_marks(bags)
     for name, scanned in file_kinds(bags).items():
-        if (trained := run.data.get("scans", {}).get(name)) and not {*scanned} <= {*trained}:
+        if (trained := run.data.get("file_kinds", {}).get(name)) and not {*scanned} <= {*trained}:
             text = f"{name} of the files {listed(sorted(scanned))}, in the training of {run.source} {listed(trained)}"
             warnings.warn(f"{text}: their scores may be wrong; use files like those (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):

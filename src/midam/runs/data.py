@@ -221,7 +221,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     data |= {"fingerprint": bags.fingerprint(), "instance_shape": list(bags.instance_shape)}
     if len(bags.instance_shape) > 1:
         data |= pixel_facts(bags) | {"spans": [pixel_span(bags, quantile=at) for at in (0.0, 1.0)]}
-    data["scans"] = {name: sorted(kinds) for name, kinds in file_kinds(bags).items()}
+    data["file_kinds"] = {name: sorted(kinds) for name, kinds in file_kinds(bags).items()}
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {

@@ -84,7 +84,10 @@ class Candidate:
         return sorted({max(1, round(min(share, self.most) * self._settings.training.epochs)) for share in _SHARES})
 
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
-        """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers."""
+        """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers.
+
+        Raise a `DivergedError` if a training diverges, or has climbed at a state that its bags no longer have.
+        """
         if self.baseline is not None:
             return self.baseline.scorers(bags, seed=seed)
         trainer, side = Trainer(self._settings.replace(seed=seed), bags), trains_side(self._settings, bags)
