@@ -14,6 +14,7 @@ from midam.compare.plan import single_threaded
 from midam.compare.workers import Group
 from midam.data.bags import Bags
 from midam.data.splits import stratified_folds
+from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.functional.poolings import bounded_logit
 from midam.methods.auto.candidates import Candidate, limited, make_candidate
@@ -177,8 +178,8 @@ def nested_scores(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Tri
     """Return scores [M, n] of the inner trials of each part, then of its last trial, which uses their choice."""
     trials = [trial for part in parts for trial in part]
     if candidate.baseline is not None:
-        scores = candidate.held_out(bags, trials)
-        return [[next(scores).tolist() for _ in part] for part in parts]
+        scores = candidate.held_out(bags, [trial for part in parts for trial in part[:-1]])
+        return [[*(next(scores).tolist() for _ in part[:-1]), _fitted(candidate, bags, part[-1])] for part in parts]
     paths, labels = candidate.paths(bags, trials), bags.require_labels()
     outer = [part[-1] for part in parts]
     members = [list(candidate.paths(bags, outer, member=member)) for member in range(1, members_of(candidate))]
@@ -189,6 +190,12 @@ def nested_scores(candidate: Candidate, bags: Bags, parts: Sequence[Sequence[Tri
         test = np.stack([own[at] for own in (last, *(member[number] for member in members))])
         rows.append([*([own[at].tolist()] for own in inner), test.tolist()])
     return rows
+
+
+def _fitted(candidate: Candidate, bags: Bags, trial: Trial) -> list[list[float]]:
+    """Return the scores [M, n] of the M scorers that the candidate has in a model."""
+    held = bags.subset(trial.score)
+    return [predict(each, held).tolist() for each in candidate.fit(bags.subset(trial.train), seed=trial.seed)]
 
 
 def outer_folds(bags: Bags, repeat: int) -> list[Trial]:
