@@ -56,9 +56,9 @@ def recipes(options: StudyOptions) -> dict[str, Recipe]:
         return dict.fromkeys(SETS, Recipe((METHOD,), (), 1, 4, folds=1, bags=2, score_every=1, **fixed))
     if size == "small":
         return {
-            "breast": Recipe((METHOD,), (), 15, 16, folds=3, score_every=15, **fixed),
-            "colon": Recipe((METHOD,), (), 12, 4, folds=2, score_every=12, **fixed),
-            "adrenal": Recipe((METHOD,), (), 8, 4, folds=2, score_every=8, **fixed),
+            "breast": Recipe((METHOD,), (), 15, 16, folds=2, score_every=15, **fixed),
+            "colon": Recipe((METHOD,), (), 12, 4, folds=1, score_every=12, **fixed),
+            "adrenal": Recipe((METHOD,), (), 8, 4, folds=1, score_every=8, **fixed),
         }
     return {
         "breast": Recipe((METHOD,), (), 60, 16, score_every=60, **fixed),
