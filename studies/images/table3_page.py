@@ -226,7 +226,7 @@ def _settings(design: Design) -> list[str]:
     head = ["set", "repeats x folds", "bags a batch, B", "epochs", "gamma0", "chosen on validation bags"]
     fixed = [
         "Where nothing is chosen, optimizer and learning rate of the AUC rows of a set are what validation bags of the "
-        "other two sets chose ([image-defaults](image-defaults.md)).",
+        "other two sets chose, with the estimator of the paper.",
         "",
     ]
     run = {method for recipe in design.recipes.values() for method in recipe.methods}

@@ -29,7 +29,6 @@ from studies.images import (
 )
 from studies.images.cost import Cost, forward_flop, job_cost
 from studies.images.design import (
-    CHOSEN,
     COLOR_BASELINES,
     METHODS,
     SMALLER,
@@ -308,17 +307,13 @@ def test_a_trial_is_the_same_in_another_process(sets):
 def test_optimizer_and_rate_of_a_set_are_chosen_by_the_other_sets(tmp_path, few):
     defaults.study(options(tmp_path), {name: found.bags for name, found in few.items()})
     text = page(tmp_path, "image-defaults")
-    rates, states = text.split("## gamma0")
-    assert set(re.findall(r"^\| (sgd|adam) [\d.]+ \|", rates, flags=re.MULTILINE)) == {"sgd", "adam"}
     names = {defaults.name_of(*candidate) for candidate in defaults.CANDIDATES}
-    for part, candidates in ((rates, names), (states, {f"{rate:g}" for rate in defaults.STATE_RATES})):
-        chosen = dict(re.findall(r"^\| (breast|colon|adrenal) \| (.*) \|$", part, flags=re.MULTILINE))
-        assert chosen.keys() == few.keys()
-        assert set(chosen.values()) <= candidates
-    assert "| DAM (MB-att) | 0." in states or "| DAM (MB-att) | 1." in states
+    assert set(re.findall(r"^\| ((?:sgd|adam) [\d.]+) \|", text, flags=re.MULTILINE)) == names
+    chosen = dict(re.findall(r"^\| (breast|colon|adrenal) \| (.*) \|$", text, flags=re.MULTILINE))
+    assert chosen.keys() == few.keys()
+    assert set(chosen.values()) <= names
     rows = [json.loads(line) for line in (tmp_path / "cache" / "image-curves.jsonl").read_text().splitlines()]
-    # The first gamma0 is that of the first stage: trained once.
-    assert sum("wall" not in row for row in rows) == len(few) * (len(names) + len(defaults.STATE_RATES))
+    assert sum("wall" not in row for row in rows) == len(few) * len(names)
 
 
 @pytest.mark.filterwarnings("ignore:freeze=")  # random weights are what is asked about
@@ -336,10 +331,8 @@ def test_each_change_for_images_is_trained_alone(tmp_path, few):
     assert len({str(own) for own in settings.values()}) == len(changes.CHANGES)
 
 
-def test_the_studies_take_what_the_page_says_was_chosen():
+def test_the_default_for_images_is_what_the_page_says_was_chosen():
     text = (Path(__file__).parents[2] / "records" / "image-defaults.md").read_text()
-    rows = re.findall(r"^\| (breast|colon|adrenal) \| (\w+) ([\d.]+) \|$", text, flags=re.MULTILINE)
-    assert {name: (way, float(lr)) for name, way, lr in rows} == CHOSEN
     way, lr = re.findall(r"Choice of all sets: \*\*(\w+) ([\d.]+)\*\*", text)[0]
     chosen = Settings().resolve((3, 32, 32)).training
     assert (chosen.optimizer, chosen.lr) == (way, float(lr))
