@@ -4,6 +4,7 @@ import csv
 import gzip
 import inspect
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -593,6 +594,20 @@ def test_messages_about_a_manifest_count_quoted_line_breaks(tmp_path):
     (tmp_path / "m.csv").write_text('bag,note,path,label\na,"two\nlines",a.npy,1\nb,,b.npy,\n')
     with pytest.raises(BagDataError, match=r"a label in each row, got none .*line 4"):
         read_bags(tmp_path / "m.csv")
+
+
+@pytest.mark.parametrize("last", ["b", "c"])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_field_that_only_begins_with_a_quote_takes_no_lines_with_it(last, end, tmp_path):
+    lines = ["bag,label,x,note", *(f"{bag},{label},1,ok" for bag, label in zip("abcd", (1, 0, 1, 0)))]
+    path, place = tmp_path / "t.csv", "abcd".index(last) + 1
+    lines[1], lines[place] = (lines[number][:-2] + '"left" lobe' for number in (1, place))
+    path.write_text("\n".join(lines) + end)
+    assert len(read_bags(path, ignore=["note"])) == 4  # no line break is in quotes
+    path.write_text("\n".join(lines).replace('"left"', '"left') + end)
+    for read in (partial(read_bags, path, ignore=["note"]), partial(read_names, path)):
+        with pytest.raises(BagDataError, match=rf"quotes around whole fields, got text after one .*line {place + 1}"):
+            read()
 
 
 @pytest.mark.parametrize("values", [[1, 30, 2, 1], [1.5, None, 2.0, 1.5]])

@@ -27,14 +27,14 @@ from midam.data.sources.formats.open_file import FEATURE_NAMES, require_file
 from midam.data.sources.frames import TABLE_OPTIONS, table_arrays
 from midam.data.sources.label_table import owners, read_labels
 from midam.data.sources.labels import SURVIVAL, as_asked, code_labels, labels_or_none
-from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request
+from midam.data.sources.request import COLUMNS, COVARIATES, LABELS, SPLITS, Request, file_suffix
 from midam.data.sources.table_columns import Table
-from midam.data.sources.table_files import INSTANCES, NAMES, header_of, read_instances, read_names, sheet_of, table_file
+from midam.data.sources.table_files import EXCEL, INSTANCES, NAMES, header_of, read_instances, read_names, table_file
 from midam.data.store import format as form
 from midam.data.store import is_store, open_store
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import check_feature_names, name_array
-from midam.errors import BagDataError, DataNotFoundError, Note, given, listed, plural
+from midam.errors import BagDataError, ConfigError, DataNotFoundError, Note, given, listed, plural
 from midam.lazy_imports import pandas as pd
 from midam.names import on_disk
 from midam.settings.data import DataSettings
@@ -335,7 +335,9 @@ class TableReader(BagReader):
 
 def _open_table(request: Request) -> Table:
     require_file(request.path)
-    file = table_file(request.path, sheet_of(request, request.path))
+    if request.sheet is not None and request.require_labels and file_suffix(request.path) != EXCEL:
+        raise ConfigError(f"Expected no `sheet` with {request.path.name}, got {request.sheet!r}; leave it out.")
+    file = table_file(request.path, request.sheet)
     gaps = f"drop it, or train with {given(impute='median')}"
     return Table(str(file.path), read_instances(file, request), unit=file.unit, first=file.first, gaps=gaps)
 

@@ -7,8 +7,8 @@ import re
 import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 from xml.parsers import expat
@@ -20,7 +20,7 @@ from midam.data.sources.labels import label_columns
 from midam.data.sources.request import COLUMNS, Request, file_suffix
 from midam.data.sources.table_columns import FILE_COLUMNS, group_parts, is_group_like, names_in, without_words
 from midam.data.validate import check_feature_names
-from midam.errors import BagDataError, ConfigError, Note, given, listed, nearest, with_place
+from midam.errors import BagDataError, Note, given, listed, nearest, with_place
 from midam.lazy_imports import pandas as pd
 from midam.names import EXACT, MISSING, name_of, names_of, on_disk, text_of
 
@@ -72,9 +72,8 @@ class TextTable:
         comments = len(lines) - 1 if len(lines) > 2 else 0  # a single one may be the header, such as #bag,label
         declared, plain = _DECLARED.fullmatch(lines[0]), re.sub(r'"[^"]*"', "", lines[comments])
         self._skipped = comments if declared is None else 1
-        self.separator = max(",;\t", key=plain.count) if declared is None else declared[1]
-        if ".tsv" in file_suffix(path):
-            self.separator = "\t"
+        usual = max(",;\t", key=plain.count) if declared is None else declared[1]
+        self.separator = "\t" if ".tsv" in file_suffix(path) else usual
 
     def _open_bytes(self) -> IO[bytes]:
         return cast(IO[bytes], gzip.open(self.path)) if self._packed else self.path.open("rb")
@@ -120,14 +119,24 @@ class TextTable:
         return frame if rows is not None else self._with_lines(frame)
 
     def _with_lines(self, frame: "pd.DataFrame") -> "pd.DataFrame":
-        """Return the table with an index that counts line breaks in quotes, unless `csv` cannot read the table."""
-        with self._open_bytes() as file:
-            breaks = sum(chunk.count(b"\n") for chunk in iter(partial(file.read, _CHUNK), b""))
+        """Return the table with an index that counts line breaks in quotes, unless `csv` cannot read the table.
+
+        If there are such line breaks, text after a closing quote is refused: of a field that only begins with a quote,
+        and of all lines up to the next one, pandas makes one field.
+        """
         lines = list[int]()
-        if breaks > len(frame) + self._skipped + 1:
-            with self._open() as text, suppress(csv.Error), _long_fields():
-                records = csv.reader(text, delimiter=self.separator)
-                lines = [self._skipped + records.line_num - 1 for _ in records][: len(frame)]
+        with self._open() as file:
+            count = sum(1 for _ in file)
+        if count > len(frame) + 1:
+            with self._open() as file, _long_fields():
+                records = csv.reader(file, delimiter=self.separator, strict=True)
+                try:
+                    lines = [self._skipped + records.line_num - 1 for _ in records][: len(frame)]
+                except csv.Error as error:
+                    if "expected after" in str(error):
+                        got = f"text after one (in {self.path}, line {self._skipped + records.line_num})"
+                        advice = "write a quote inside of a field twice, or lines are lost"
+                        raise BagDataError(f"Expected quotes around whole fields, got {got}; {advice}.") from error
         return frame.set_axis(lines, axis=0) if lines and len(lines) == len(frame) else frame
 
 
@@ -286,15 +295,6 @@ def header_of(path: Path, *, sheet: str | None = None) -> list[str]:
         return []
 
 
-def sheet_of(request: Request, path: Path) -> str | None:
-    """Return the sheet that a request names; refuse it for a table without sheets."""
-    if request.sheet is not None and file_suffix(path) != EXCEL:
-        if request.require_labels:
-            raise ConfigError(f"Expected no `sheet` with {path.name}, got {request.sheet!r}; leave it out.")
-        return None
-    return request.sheet
-
-
 def worded_columns(present: Iterable[object], request: Request) -> tuple[str, ...]:
     """Return the columns of words among those `present`: labels, bags, groups, splits, covariates and sites."""
     columns = [getattr(request, name) for name in COLUMNS if getattr(request, name) is not None]
@@ -354,10 +354,8 @@ def read_names(path: str | Path, request: Request | None = None, *, raw: str | N
     require_file(path, "a table")
     if file_suffix(path) not in NAMES:
         raise BagDataError(f"Expected a table ({', '.join(NAMES)}), got another suffix (in {path}); save it as CSV.")
-    sheet = sheet_of(request, path) if request is not None and file_suffix(path) == EXCEL else None
     asked = () if request is None else (request.bag_column, *group_parts(request.groups))
-
-    file = table_file(path, sheet)
+    file = table_file(path, None if request is None else request.sheet)
     header = {column: name for column, name in _header(file, nameless=True).items() if name != raw}
     usual = [name for name in header.values() if name.lower() in FILE_COLUMNS or is_group_like(name)]
     frame = _read(file, [column for column, name in header.items() if name in (*asked, *usual)], **_AS_TEXT)
