@@ -171,7 +171,7 @@ def test_a_mask_is_that_of_one_image(tmp_path):
     bags = read_bags(tmp_path / "images", positive="tumor", images={"patch_size": SIDE})
     assert label_by_masks(bags, tmp_path / "masks").instance_labels.tolist() == [0, 1]
     (tmp_path / "masks/tumor/0.png").rename(tmp_path / "masks/0.png")
-    with pytest.raises(BagDataError, match="one mask for each image, got one of normal/0 and tumor/0"):
+    with pytest.raises(BagDataError, match="a mask for each image, got one of normal/0 and tumor/0"):
         label_by_masks(bags, tmp_path / "masks")
 
 

@@ -98,7 +98,7 @@ def test_a_label_volume_labels_the_slices_of_a_series_of_any_plane(tmp_path, dir
 
 
 def test_a_table_names_slices_as_explain_does(scans):
-    (scans / "boxes.csv").write_text("bag,slice_index,x,y,w,h\na,3,4,4,2,2\na,4,4,4,2,2\n")
+    (scans / "boxes.csv").write_text("bag,slice_index,x,y,w,h,class\na,3,4,4,2,2,0\na,4,4,4,2,2,7\n")
     bags = label_by_masks(read(scans), scans / "boxes.csv")
     assert labels_of(bags, "a") == [0, 0, 1, 1, 0, 0, 0]
     assert np.isnan(labels_of(bags, "b")).all()
@@ -131,7 +131,9 @@ def test_spans_mark_rows_of_a_table(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Expected a CSV"),
+        ("", "Expected a file with content"),
+        ("bag,instance,label\na,1,1\na,2,0\n", "Expected marked instances, got label 0"),
+        ("bag;instance;instance_label\na;1;True\na;2;False\n", "Expected marked instances, got instance_label 0"),
         ("bag,x\na,1\n", "Expected the column bag, and instance"),
         ("bag,instance\nz,1\n", "Expected bags such as a, got 'z'"),
         ("bag,instance\na,1\na,7\n", r"Expected an instance of bag a \(5 instances\), got .*line 3"),

@@ -7,10 +7,10 @@ if the file states the width of level 0. An annotation is a GeoJSON of polygons 
 A label volume is a NIfTI file with the slices of a scan, named like its file or the bag: a slice is positive if it
 holds a voxel above 0. A mask may also be named BAG/FILE; it belongs to one bag.
 
-A table (CSV) has a row for each marked instance, with the column ``bag`` and columns that name the instance as the CSV
-of `midam explain` does: ``instance`` (its number), ``instance_number``, ``slice_index``, ``slice_file`` and more. With
-``first`` and ``last``, a row marks all instances with these numbers and between. Other columns, such as the sides of a
-box, are ignored.
+A table (CSV, TSV or Excel) has a row for each marked instance, with the column ``bag`` and columns that name the
+instance as the CSV of `midam explain` does: ``instance`` (its number), ``instance_number``, ``slice_index``,
+``slice_file`` and more. With ``first`` and ``last``, a row marks all instances with these numbers and between. A column
+of labels that holds 0 is refused; others, such as the sides of a box, are ignored.
 """
 
 import warnings
@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.sources.file_names import file_name
 from midam.data.sources.file_rows import SLICE_COLUMNS, SLICES, BagFile, files_of, instance_columns
-from midam.errors import BagDataError, Note, first_line, listed, path_of, plural
+from midam.data.sources.table_columns import is_label_like
+from midam.data.sources.table_files import read_names
+from midam.errors import BagDataError, Note, listed, path_of, plural
 from midam.explain.patches import Patches, patches_of
 from midam.imaging.images import covered, read_pixels
 from midam.imaging.volumes import PLANES, read_volume
@@ -92,9 +94,7 @@ def label_by_masks(bags: Bags, folder: str | Path, *, share: float = 0.1) -> Bag
 def _claim(image_of: dict[Path, str], path: Path, image: str) -> None:
     """Note the image or bag that a mask belongs to; refuse it if it is also named like another one."""
     if (other := image_of.setdefault(path, image)) != image:
-        raise BagDataError(
-            f"Expected one mask for each image, got one of {other} and {image} (in {path}); use BAG/FILE."
-        )
+        raise BagDataError(f"Expected a mask for each image, got one of {other} and {image} (in {path}); use BAG/FILE.")
 
 
 def _marked(patches: Patches, path: Path) -> NDArray[np.float64]:
@@ -193,15 +193,16 @@ def _of_volume(path: Path, file: BagFile, numbers: NDArray[np.int64]) -> NDArray
 
 def _mark_by_table(bags: Bags, path: Path, labels: NDArray[np.float32]) -> None:
     """Write the labels of the instances of bags that have a row in a table: those of no row are 0."""
-    try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except ValueError as error:
-        raise BagDataError(f"Expected a CSV (UTF-8), got {first_line(error)} (in {path}); save it again.") from None
+    frame = read_names(path).fillna("")
     names = [name for name in frame.columns if name in ("instance", "file", *SLICE_COLUMNS)]
     spans = {*_SPAN} <= {*frame.columns}
     if "bag" not in frame.columns or not (names or spans):
         wanted = "instance, instance_number, slice_index, slice_file, or first and last"
         raise BagDataError(f"Expected the column bag, and {wanted}, got {listed([*frame.columns])} (in {path}).")
+    for name in (name for name in frame.columns if name == "instance_label" or is_label_like(name)):
+        words = {*frame[name].str.casefold().str.removesuffix(".0")}
+        if words & {"0", "false"} and words <= {"", "0", "1", "false", "true"}:
+            raise BagDataError(f"Expected marked instances, got {name} 0 (in {path}); drop such rows, or the column.")
     rows = dict(list(frame.groupby("bag")))
     others = sorted({*map(str, rows)} - {*bags.ids.tolist()})
     if len(others) == len(rows):
@@ -220,8 +221,7 @@ def _of_rows(bags: Bags, index: int, rows: "pd.DataFrame", path: Path) -> NDArra
     size = int(bags.sizes[index])
     numbers, marked = np.arange(size), np.zeros(size, bool)
     known: dict[str, Any] = {**instance_columns(bags, index), "instance": numbers.tolist()}
-    columns = (name for name in rows.columns if name not in _SPAN)
-    texts = {name: np.array([*map(str, known.get(name, [""] * size))]) for name in columns}
+    texts = {name: np.array([*map(str, known.get(name, [""] * size))]) for name in rows.columns if name not in _SPAN}
     for line, row in rows.iterrows():
         one = np.all([column == row[name].strip() for name, column in texts.items()], axis=0)
         if _SPAN[0] in row:
