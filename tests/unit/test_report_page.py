@@ -306,6 +306,16 @@ def test_tables_that_do_not_fit_are_refused(made, tmp_path):
     assert SubgroupTable(data, ["label"]).levels(ids, None)["label"].tolist() == ["0", "1"]
 
 
+def test_subgroups_of_patients_with_the_numbers_of_bags_are_those_of_patients(tmp_path):
+    (tmp_path / "t.csv").write_text("patient_id,sex\n1,f\n2,m\n3,m\n")
+    ids = np.array(["1", "2", "3"])
+    table = SubgroupTable(tmp_path / "t.csv", ["sex"])
+    assert table.levels(ids, ids[::-1])["sex"].tolist() == ["m", "m", "f"]
+    assert table.levels(ids, None)["sex"].tolist() == ["f", "m", "m"]
+    (tmp_path / "t.csv").write_text("visits,bag,sex\n3,1,f\n2,2,m\n1,3,m\n")
+    assert table.levels(ids, ids[::-1])["sex"].tolist() == ["f", "m", "m"]
+
+
 def test_an_unfinished_run_has_no_page(made, tmp_path):
     run, _, _ = made
     (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())

@@ -51,6 +51,24 @@ def test_a_column_fold_of_numbers_names_the_fold_that_tests_each_row(data):
         read_bags(data / "t.csv", groups="patient", split_file=data / "fold.csv", fold=0)
 
 
+@pytest.mark.parametrize("column", ["patient", "owner", "Case ID"])
+@pytest.mark.parametrize("count", [10, 20])
+def test_patients_with_the_numbers_of_bags_are_patients_by_their_column(column, count, tmp_path):
+    bag = np.arange(1, 21)
+    table = pd.DataFrame({"bag": bag, "label": bag % 2, "a": 1.0 * bag, "owner": count - (bag - 1) * count // 20})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    number = np.arange(1, count + 1)
+    splits = pd.DataFrame({column: number, "split": np.where(number <= count // 2, "train", "test")})
+    splits.to_csv(tmp_path / "s.csv", index=False)
+    options = {"groups": "owner", "split_file": tmp_path / "s.csv"}
+    assert read_bags(tmp_path / "t.csv", **options).splits.tolist() == ["test"] * 10 + ["train"] * 10
+    # Of bags, the column of the bags in the data names them, whatever other numbers the table holds.
+    number = np.arange(1, 21)
+    splits = pd.DataFrame({"s": 21 - number, column: number, "bag": number, "split": ["train"] * 10 + ["test"] * 10})
+    splits.to_csv(tmp_path / "s.csv", index=False)
+    assert read_bags(tmp_path / "t.csv", **options).splits.tolist() == ["train"] * 10 + ["test"] * 10
+
+
 def test_a_comparison_on_folds_leaves_out_what_was_left_out(data):
     bags = read_bags(data / "t.csv", groups="patient")
     part = bags.subset(np.arange(1, 40)).replace(left_out=[LeftOut("b0", "b0.h5", "no instances")])

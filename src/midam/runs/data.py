@@ -19,7 +19,7 @@ from midam.data.missing import warn_of_marks
 from midam.data.sources import read_bags
 from midam.data.sources.patients import file_kinds
 from midam.data.sources.request import ImageOptions, RunOptions, SizesError
-from midam.data.sources.table_columns import require_columns
+from midam.data.sources.table_columns import FILE_COLUMNS, GROUP_COLUMNS, find_column, require_columns
 from midam.data.sources.table_files import read_names
 from midam.data.splits import check_disjoint
 from midam.errors import BagDataError, Note
@@ -321,12 +321,14 @@ class SubgroupTable:
         others = [*frame.columns.difference(columns, sort=False)] if key_column is None else [key_column]
         pairs = [(key, names) for names in (ids, groups) if names is not None for key in others]
         counts = [np.isin(names, frame[key].dropna().to_numpy(dtype=np.str_)).sum() for key, names in pairs]
+        usual = [find_column(frame[[key]], FILE_COLUMNS if names is ids else GROUP_COLUMNS) for key, names in pairs]
         if not any(counts):
             raise BagDataError(
                 f"Expected a column that names bags such as {ids[0]}, or their groups, got none (in {where}); add it, "
                 "or name it with `bag_column`."
             )
-        key, names = pairs[int(np.argmax(counts))]
+        # Bags and patients may have the same numbers: then the name of the column decides.
+        key, names = pairs[max(range(len(pairs)), key=lambda at: (counts[at], usual[at] is not None))]
         matched = frame[frame[key].isin(names)]
         for name in columns:
             _refuse_conflicts(matched, key, name, where)
@@ -342,6 +344,5 @@ def _refuse_conflicts(frame: "pd.DataFrame", key: str, column: str, where: str) 
     counts = frame.groupby(key, sort=False)[column].nunique()
     for name in counts.index[counts > 1][:1]:
         values = frame.loc[frame[key] == name, column].dropna().unique()
-        raise BagDataError(
-            f"Expected one {column} for {name}, got {values[0]} and {values[1]} (in {where}); correct the table."
-        )
+        got = f"{values[0]} and {values[1]} (in {where}); correct the table."
+        raise BagDataError(f"Expected one {column} for {name}, got {got}")

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.left_out import lost_bags
+from midam.data.sources import table_columns as tables
 from midam.data.sources.file_names import NameIndex
 from midam.data.sources.formats.open_file import require_file
 from midam.data.sources.patients import barcodes
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import find_column, find_file_column, group_parts, with_groups
 from midam.data.sources.table_files import read_names
 from midam.data.validate import SPLITS, split_array
 from midam.errors import BagDataError, ConfigError, DataNotFoundError, given, listed
@@ -30,13 +30,12 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     the column `groups` of the request. Unknown names are refused, or skipped if the request skips missing files; names
     of bags that were left out are skipped.
     """
-    fold, group, ids = request.fold, request.groups, bags.ids.tolist()
+    fold, group, bag, ids = request.fold, request.groups, request.bag_column, bags.ids.tolist()
     path = _table_of(on_disk(str(request.split_file)), fold)
-    where = str(path)
-    frame = with_groups(_by_fold(read_names(path)), request.changed(named=where, require_labels=False))
+    where, name_column = str(path), ""
+    frame = tables.with_groups(_by_fold(read_names(path)), request.changed(named=where, require_labels=False))
     if group in frame.columns:  # a part alone does not name a group
-        parts = [name for name in group_parts(group) if name in frame and name != group]
-        frame = frame.drop(columns=parts)
+        frame = frame.drop(columns=[name for name in tables.group_parts(group) if name in frame and name != group])
     lowered = {str(name).lower(): str(name) for name in frame.columns}
     folds = sorted(int(name[5:]) for name in lowered if re.fullmatch(r"fold_\d+", name))
     groups = barcodes(ids) if bags.groups is None else bags.groups.tolist()
@@ -52,29 +51,34 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     else:
         column = _split_column(lowered, folds, fold, where)
         frame = frame.dropna(subset=[column])
-        name_column = _name_column(frame, names, patients, column, where)
+        values = [frame[name].dropna() for name in frame.columns if name != column]
+        most = max([names, *filter(None, [patients])], key=lambda index: max(map(index.count, values), default=0))
+        of_bags = bag if bag in frame and names.count(frame[bag].dropna()) else None
+        name_column = tables.find_file_column(frame, most, of_bags, avoid=(column,), where=where)
         pairs = list(zip(frame[name_column], split_array(frame[column].tolist(), (), where).tolist()))
-    by_patient = patients is not None and patients.count(n for n, _ in pairs) > names.count(n for n, _ in pairs)
-    named, keys = (patients, groups) if by_patient else (names, ids)
+    named, keys, known = names, ids, names.count(n for n, _ in pairs)
+    # Bags and patients may have the same numbers: then the name of the column decides.
+    of_patients = name_column in (group, tables.find_column(frame, tables.GROUP_COLUMNS))
+    if groups is not None and patients is not None and patients.count(n for n, _ in pairs) + of_patients > known:
+        named, keys = patients, groups
     lost = NameIndex(lost_bags(request.left_out))
-    pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or (named or names).certain(pair[0]) is not None]
-    splits = _spread(pairs, named or names, skip_missing=request.missing == "skip", where=where)
-    return np.array([splits.get(str(key), "") for key in keys or ids], dtype="<U5")
+    pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or named.certain(pair[0]) is not None]
+    splits = _spread(pairs, named, skip_missing=request.missing == "skip", where=where)
+    return np.array([splits.get(str(key), "") for key in keys], dtype="<U5")
 
 
 def fold_numbers(path: str | Path) -> list[int]:
     """Return the numbers of the folds in a split table, or in a folder of them; empty for a table of one split."""
     path = on_disk(path)
     if path.is_dir():
-        numbers = (_numbered(file) for file in path.glob("splits_*.csv"))
-        return sorted({int(number) for number in numbers if number is not None})
+        return sorted({int(number) for file in path.glob("splits_*.csv") if (number := _numbered(file)) is not None})
     names = (str(name).lower() for name in _by_fold(read_names(path)).columns)
     return sorted(int(name[5:]) for name in names if re.fullmatch(r"fold_\d+", name))
 
 
 def _by_fold(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Return the table with a column for each fold instead of a column of numbers `fold`, whose rows are test sets."""
-    column = find_column(frame, ["fold"])
+    column = tables.find_column(frame, ["fold"])
     known = [] if column is None else frame[column].dropna().unique().tolist()
     if column is None or not known or not all(re.fullmatch(r"\d+(\.0+)?", number) for number in known):
         return frame
@@ -136,14 +140,6 @@ def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, w
             f"{where}); rename them."
         )
     return lowered["split"]
-
-
-def _name_column(frame: "pd.DataFrame", bags: NameIndex, patients: NameIndex | None, column: str, where: str) -> str:
-    """Return the column of the names: of bags, or of patients if more of these are found."""
-    values = [frame[name].dropna() for name in frame.columns if name != column]
-    named = [bags] if patients is None else [bags, patients]
-    most = max(named, key=lambda index: max(map(index.count, values), default=0))
-    return find_file_column(frame, most, None, avoid=column, where=where)
 
 
 def _spread(pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: bool, where: str) -> dict[str, str]:
