@@ -15,9 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from midam import Bags, MIDAMClassifier, MIDAMRanker, MIDAMSurvival
+from midam.data import write_store
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, CheckpointError, ConfigError
-from midam.runs.apply import evaluate_bags
+from midam.runs.apply import evaluate_bags, read_for
 from midam.runs.loaded import load_run, predict_run
 from midam.sklearn.labels import times_of
 
@@ -387,6 +388,43 @@ def test_a_saved_estimator_is_a_run_and_comes_back(case, request, tmp_path):
     other = MIDAMRanker if case == "survival" else MIDAMSurvival
     with pytest.raises(CheckpointError, match=f"got {fitted.target_} .*; load it with {type(fitted).__name__}"):
         other.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("positive", "names"), [(0, (0, 1)), (False, (False, True)), ("b", ("b", "m")), (None, (0, 1))], ids=str
+)
+def test_a_run_keeps_its_classes_on_bags_that_hold_them_in_another_order(positive, names, tmp_path):
+    label, y = np.arange(N) % 2, np.array(names)[np.arange(N) % 2]
+    bags = Bags.from_list(drawn(np.stack([6.0 * label] * 3, axis=1)), feature_names=list("xyz"))
+    fitted = MIDAMClassifier(method="bag-statistics-logistic", positive=positive).fit(bags, y)
+    fitted.save(tmp_path / "run")
+    twin, run = MIDAMClassifier.load(tmp_path / "run"), load_run(tmp_path / "run")
+    assert np.array_equal(twin.predict(bags), y)
+    assert twin.positive_ == fitted.positive_ == (names[1] if positive is None else positive)
+    plain = bags.replace(instances=bags.instances + 0.01, ids=[f"new-{i}" for i in range(N)], labels=label)
+    plain = plain.replace(classes=None if names == (0, 1) else names)
+    turned = plain.replace(labels=1 - label, classes=names[::-1])
+    write_store(plain, tmp_path / "plain.store")
+    write_store(turned, tmp_path / "turned.store")
+    frame = pd.DataFrame(np.concatenate([turned[i] for i in range(N)]), columns=list("xyz"))
+    frame = frame.assign(bag=np.repeat(turned.ids, turned.sizes), label=np.repeat(y, turned.sizes))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    data = [read_for(run, str(tmp_path / name), labeled=True) for name in ("plain.store", "turned.store", "t.csv")]
+    for new in (plain, turned, *data):
+        assert evaluate_bags(run, new).result["new"]["auroc"] == 1.0, new.source
+    assert [new.labels.tolist() for new in data] == [(y == fitted.positive_).astype(int).tolist()] * 3
+
+
+def test_a_run_keeps_its_classes_on_bags_with_some_of_them(several):
+    run = several.to_run()
+    outcome = TargetLabels.of("multiclass", np.searchsorted(["lung", "skin"], CLASSES) % 2, names=["lung", "skin"])
+    bags = Bags.from_list([bag + 0.01 for bag in OF_CLASSES], outcome=outcome, ids=[f"new-{i}" for i in range(N)])
+    bags = bags.subset(CLASSES != "bone")
+    other = TargetLabels.of("multiclass", bags.outcome.values, names=["eye", "skin"])
+    with pytest.raises(BagDataError, match=r"one of the classes bone, lung, skin as in training .*got eye"):
+        evaluate_bags(run, bags.replace(outcome=other))
+    found = evaluate_bags(run, bags).result["new"]["accuracy"]
+    assert found == np.mean(several.predict([bags[i] for i in range(len(bags))]) == CLASSES[CLASSES != "bone"])
 
 
 def test_loaded_classes_are_what_they_were_in_y(tmp_path):

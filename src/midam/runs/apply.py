@@ -12,12 +12,10 @@ from rich.console import Console
 
 from midam.data.bags import Bags
 from midam.data.missing import align_features, warn_of_marks
-from midam.data.sources.labels import known_names
 from midam.data.sources.patients import file_kinds
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
-from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, listed
 from midam.evaluate.decisions import Decision
 from midam.evaluate.metrics import check_metric
@@ -78,13 +76,11 @@ def read_for(
     """
     cut: dict[str, Any] | None = run.data.get("cut")
     settings = settings_for(run, data, **reading)
-    classes, names, outcome = map(run.data.get, ("classes", "feature_names", "outcome"))
+    names = run.data.get("feature_names")
     options: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
-    options |= {"classes": None if classes is None else tuple(classes)}
+    options |= {"classes": run.target.names or None}
     options |= {"features": list(kinds) or names, "kinds": kinds | covariate_kinds(run.model)}
-    if outcome is not None:
-        options["classes"] = known_names(TargetLabels.of(outcome["target"], [], names=outcome["names"]))
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
         # Without a size in the settings, slices or volumes get the size of the run.
         matrix = tuple(cut.get("shape", run.data["instance_shape"])[1:])
@@ -97,9 +93,7 @@ def read_for(
             warnings.warn(f"{text}: their scores may be wrong; use files like those (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
-    if bags.labels is not None and bags.classes is None and classes is not None:
-        bags = bags.replace(classes=classes)
-    bags = align_features(encoded(run.model, bags), names, reference=run.source)
+    bags = align_features(encoded(run.model, run.recoded(bags)), names, reference=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     only = range(len(bags)) if chosen is None else chosen(bags)
@@ -107,10 +101,9 @@ def read_for(
         bags = _as_embedded(run, cut, bags, console or Console(quiet=True), only, keep=vectors)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
-        raise BagDataError(
-            f"Expected instances of shape {list(expected)}, on which {run.source} was trained, got "
-            f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run."
-        )
+        wanted = f"instances of shape {list(expected)}, on which {run.source} was trained"
+        got = f"{list(bags.instance_shape)} (in {data}); use the features of {run.data['source']}, or another run"
+        raise BagDataError(f"Expected {wanted}, got {got}.")
     if "pixels" in run.data:
         check_pixels(bags, run.data, run=run.source)
     bags = prepared(run.model, bags)
@@ -165,10 +158,8 @@ def _check_label_column(data: str, settings: Settings, *, labeled: bool) -> None
     if header := header_of(table, sheet=settings.data.sheet):  # none of a folder
         require_columns(header, [("label_column", column)], str(table))
     if labeled:
-        raise BagDataError(
-            f"Expected labeled bags, got bags without labels (in {data}); name their column with `label_column`, or a "
-            "table of them with `labels`."
-        )
+        advice = "name their column with `label_column`, or a table of them with `labels`."
+        raise BagDataError(f"Expected labeled bags, got bags without labels (in {data}); {advice}")
 
 
 def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None:
@@ -178,10 +169,9 @@ def _check_cut(expected: dict[str, Any], cut: dict[str, Any], data: str) -> None
         numbers = isinstance(stored, float) and isinstance(got, float | int)
         alike = math.isclose(stored, got, rel_tol=_SAME_SCALE) if numbers else stored == got
         if not alike and not (name == "magnification" and stored is None):
-            raise BagDataError(
-                f"Expected images that were cut with `{name}` {stored} as in training, got {got} (in {data}); name the "
-                "files themselves, or import them with that cut."
-            )
+            wanted = f"Expected images that were cut with `{name}` {stored} as in training"
+            advice = "name the files themselves, or import them with that cut"
+            raise BagDataError(f"{wanted}, got {got} (in {data}); {advice}.")
 
 
 class Evaluation(NamedTuple):
@@ -227,7 +217,7 @@ def evaluate_bags(
     BagDataError
         If the bags have no labels.
     """
-    run.target.values(bags)
+    run.target.values(bags := run.recoded(bags))
     bags = prepared(run.model, bags)
     for name in metrics:
         check_metric(name, run.target.given, target=run.target.name)

@@ -46,13 +46,11 @@ def check_run(run: LoadedRun, bags: Bags, *, most: int = MOST) -> dict[str, Any]
             f"Expected a run of two classes, got the target {run.target.name!r} (in {run.source}): only of two classes "
             "one is positive because of what its bags hold; train a run on one class against the others."
         )
-    bags = prepared(run.model, bags)
+    bags = prepared(run.model, run.recoded(bags))
     run.warn_of_lost_groups(bags)
     if bags.labels is None and run.threshold is None:
-        raise ConfigError(
-            f"Expected labeled bags for a run without a threshold, got none (in {bags.source}); name their column with "
-            "`label_column`, or a table of them with `labels`."
-        )
+        advice = "name their column with `label_column`, or a table of them with `labels`."
+        raise ConfigError(f"Expected labeled bags for a run without a threshold, got none (in {bags.source}); {advice}")
     positive = np.asarray(bags.labels) == 1
     if bags.labels is None:
         positive = predict(run.model, bags, chunk_size=run.settings.run.chunk_size) >= np.float64(run.threshold or 0.0)

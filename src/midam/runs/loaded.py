@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.column_codes import ColumnCoder
 from midam.data.digests import bag_digests, set_digests
+from midam.data.sources.request import Request
 from midam.errors import CheckpointError, given, path_of
 from midam.evaluate.calibrate import BinaryDecision, PlattCalibrator
 from midam.evaluate.decisions import Decision
@@ -116,6 +117,20 @@ class LoadedRun:
     def threshold(self) -> float | None:
         """Operating point on the score of two classes; None for other targets, or without a decision."""
         return self.decision.threshold if isinstance(self.decision, BinaryDecision) else None
+
+    def recoded(self, bags: Bags) -> Bags:
+        """Return bags with the classes, grades or labels of the run, in its order, if they have labels of its target.
+
+        A store, or bags from Python, may have the same names in another order, or only some of them.
+        """
+        target, names = "binary" if bags.outcome is None else bags.outcome.target, self.target.names
+        if target != self.target.name:
+            return bags
+        from midam.data.sources.inputs import with_asked_labels
+
+        bags = with_asked_labels(bags, Request(bags.source, target=target, classes=names or ("0", "1")))
+        named = bags.labels is None or bags.classes is not None
+        return bags if named else bags.replace(classes=names or None)
 
     def known_splits(self, bags: Bags) -> list[str | None]:
         """Return the split of each bag of the run, which its content names in any order; None for a new bag."""

@@ -91,7 +91,7 @@ def with_classes(bags: Bags, y: Any, *, positive: object, estimator: object) -> 
     second, words = bool(chosen == classes[1]), [*map(str, classes.tolist())]
     if positive is None and of_bags is None and words[1].casefold() in NEGATIVE and plain_pair(words):
         warn(f"{words[1]!r}, the second class, is positive: positive={words[0]!r} swaps them", stacklevel=5)
-    names = None if classes.tolist() == [0, 1] else (classes[int(not second)], classes[int(second)])
+    names = None if second and classes.tolist() == [0, 1] else (classes[int(not second)], classes[int(second)])
     labels = (given == chosen).astype(np.int64)
     return Labeled(bags.replace(labels=labels, classes=names, outcome=None), classes, classes[int(second)])
 

@@ -55,7 +55,7 @@ class StoreReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Open the store."""
-        return _as_asked(_stored_covariates(_open_store(request), request), request)
+        return with_asked_labels(_stored_covariates(_open_store(request), request), request)
 
 
 class RelabeledStoreReader(StoreReader):
@@ -138,10 +138,10 @@ class DigitsReader(BagReader):
 
     def read(self, request: Request) -> Bags:
         """Make the set."""
-        return _as_asked(DIGITS[request.path_or_name](), request)
+        return with_asked_labels(DIGITS[request.path_or_name](), request)
 
 
-def _as_asked(bags: Bags, request: Request) -> Bags:
+def with_asked_labels(bags: Bags, request: Request) -> Bags:
     """Return bags that have their own labels, with the classes or labels of the request in its order.
 
     Bags of another target than the request names, or of other classes, are refused, or lose their labels.

@@ -153,6 +153,12 @@ def word_of(value: object) -> str:
     return _WHOLE.sub(r"\1", name_of(value))
 
 
+def _form(name: object) -> str | float:
+    """Return a class in the form that all its spellings share: False is 0 and True 1, in any case."""
+    word = word_of(name).casefold()
+    return TRUTHS.get(word, word)
+
+
 def plain_pair(words: Iterable[str]) -> bool:
     """Return whether two words are a plain pair, one of a negative and one of a positive class."""
     return {_PLAIN.get(word.casefold()) for word in words} == {0, 1}
@@ -188,15 +194,16 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
 def as_asked(outcome: TargetLabels, request: Request, ids: Sequence[str]) -> TargetLabels:
     """Return the outcome of bags that have one, with the classes or labels of the request in its order.
 
-    Refuse another target than the request names, and other classes.
+    Refuse another target than the request names, and other classes; but of two, other names keep their meaning.
     """
-    target = outcome.target
+    target, known = outcome.target, set(map(_form, request.classes or ()))
     if request.target not in ("auto", target):
-        raise BagDataError(
-            f"Expected labels of the target {request.target!r}, got {target!r} (in {request.where}), which defines its "
-            "own labels; leave `target` out, or choose other data."
+        got = (
+            f"got {target!r} (in {request.where}), which defines its own labels; leave `target` out, or take other data"
         )
-    if request.classes is None or request.target == "auto" or target not in (*CODED, "multilabel"):
+        raise BagDataError(f"Expected labels of the target {request.target!r}, {got}.")
+    named = request.classes is not None and request.target != "auto" and target in (*CODED, "multilabel")
+    if not (known.issuperset(map(_form, outcome.names)) if target == "binary" else named):
         return outcome
     return code_labels(outcome.columns(), request, ids=ids)
 
@@ -206,8 +213,7 @@ def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
     if target == "auto" and len(names) == 1:
         return "binary" if is_binary(columns[names[0]], request) else "multiclass"
     if target == "auto":
-        is_survival = tuple(name.casefold() for name in names) == SURVIVAL
-        return "survival" if is_survival else "multilabel"
+        return "survival" if tuple(name.casefold() for name in names) == SURVIVAL else "multilabel"
     count = {"survival": 2, "multilabel": None}.get(target, 1)
     if count is not None and len(names) != count:
         example = f"such as {given(label_column='time,event' if count == 2 else 'label')}"
@@ -310,9 +316,9 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
     pair = tuple(request.classes or ())
     classes = tuple(map(word_of, pair)) if len(pair) == 2 else ()
     if positive is None and classes:
-        class_codes = {name.casefold(): code for code, name in enumerate(classes)}
-        if set(known) <= class_codes.keys():
-            return class_codes, pair
+        class_codes, forms = {_form(name): code for code, name in enumerate(classes)}, list(map(_form, known))
+        if {*forms} <= class_codes.keys() and len({*forms}) == len(known):
+            return {key: class_codes[form] for key, form in zip(known, forms)}, pair
         if classes[0] == f"not {classes[1]}" and classes[1].casefold() in known:
             positive = classes[1]
     key = None if positive is None else positive.casefold()
@@ -342,8 +348,3 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
         text = f"{words[1]} is positive (1) and {words[0]} negative (0) in {origin} (in {where})"
         warnings.warn(f"{text}; {given(positive=words[0])} swaps them", Note, stacklevel=7)
     return codes, (words[0], words[1])
-
-
-def known_names(outcome: TargetLabels) -> tuple[Any, ...] | None:
-    """Return the names of classes, grades or labels with which more bags of this kind are read; None without."""
-    return outcome.names if outcome.target in (*CODED, "multilabel") else None
