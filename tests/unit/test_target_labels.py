@@ -145,6 +145,27 @@ def test_archives_and_stores_keep_the_outcome(tmp_path, outcome):
         np.testing.assert_array_equal(found.values, outcome.values)
 
 
+def test_an_archive_with_all_labels_gives_those_of_its_target(tmp_path):
+    arrays = {
+        "X": np.ones((4, 1)),
+        "bag": np.arange(4),
+        "y": [0, 1, 1, 0],
+        "time": [1.5, 2, 3, 4],
+        "event": [1, 0, 1, 1],
+    }
+    np.savez(tmp_path / "d.npz", **arrays)
+    assert read_bags(tmp_path / "d.npz").labels.tolist() == [0, 1, 1, 0]
+    assert read_bags(tmp_path / "d.npz", target="survival").outcome.values.tolist() == [
+        [1.5, 1],
+        [2, 0],
+        [3, 1],
+        [4, 1],
+    ]
+    np.savez(tmp_path / "d.npz", **{key: np.asarray(value)[:0] for key, value in arrays.items()})
+    with pytest.raises(BagDataError, match="at least one bag, got none"):
+        read_bags(tmp_path / "d.npz")
+
+
 def test_label_tables_and_manifests_say_it_too(tmp_path):
     for name in IDS:
         np.save(tmp_path / f"{name}.npy", np.ones((2, 3), dtype=np.float32))

@@ -197,7 +197,7 @@ class ArchiveReader(BagReader):
         arrays, others = read_archive(path, (*KEYS, *request.covariate_columns))
         tables.require_columns([*arrays, *others], request.named_covariates, str(path))
         refuse_near(others, arrays, KEYS, path, **_SAME)
-        survival = "y" not in arrays and {"time", "event"} <= arrays.keys()
+        survival = {"time", "event"} <= arrays.keys() and ("y" not in arrays or request.target == "survival")
         labeled = SURVIVAL if survival else ("y",)
         required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
         for key in required:

@@ -232,7 +232,7 @@ def _classes(target: str, column: LabelColumn) -> TargetLabels:
         odd = next((row for row, word in enumerate(words) if word.casefold() not in {*TRUTHS, *_PLAIN}), None)
         place = request.where if odd is None or not column.ids else f"{request.where}, bag {column.ids[odd]}"
         codes, names = _rule(spelled, request, column.origin, place)
-        return TargetLabels(target, np.array([[codes[word.casefold()]] for word in words], dtype=np.float64), names)
+        return TargetLabels(target, np.array([codes[word.casefold()] for word in words], np.float64)[:, None], names)
     kinds = "grades" if target == "ordinal" else "classes"
     known = request.classes if request.classes is not None else request.grades or None
     names = _names(words, kinds, column) if known is None else tuple(map(word_of, known))
