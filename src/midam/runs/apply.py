@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +93,10 @@ def read_for(
             warnings.warn(f"{text}: their scores may be wrong; use files like those (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
-    bags = align_features(encoded(run.model, run.recoded(bags)), names, reference=run.source)
+    # The value that is named as positive for these bags is what the run calls positive.
+    asked = bags.labels is not None and settings.data.positive is not None
+    bags = bags.replace(classes=run.target.names or None) if asked else run.recoded(bags)
+    bags = align_features(encoded(run.model, bags), names, reference=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     only = range(len(bags)) if chosen is None else chosen(bags)
@@ -241,16 +244,11 @@ def _warn_of_relatives(run: LoadedRun, bags: Bags, new: NDArray[np.int64]) -> No
     same_id = sum(str(bags.ids[i]) in run.splits for i in new)
     # A patient can be one bag in these data and a group of bags in the run's data, or the reverse.
     trained = {*run.groups, *(bag for bag, split in run.splits.items() if split != "test")}
-    same_group = sum(bool(_names(bags, i, known=run.splits) & trained) for i in new)
+    in_group = False if bags.groups is None else np.isin(bags.groups[new], [*trained])
+    same_group = int((np.isin(bags.ids[new], [*(trained - run.splits.keys())]) | in_group).sum())
     of_id = "have the ids of bags of the run, with other instances: if they are the same patients,"
     of_group = "belong to groups that the run was trained or validated on, or are such groups:"
     for count, relation in ((same_id, of_id), (same_group, of_group)):
         if count:
             message = f"{count} of {len(new)} new bags (in {bags.source}) {relation} the results below are no test"
             warnings.warn(message, stacklevel=3)
-
-
-def _names(bags: Bags, index: int, *, known: Collection[str]) -> set[str]:
-    """Return the group of a bag, and its id unless a `known` bag has the same id."""
-    names = set() if bags.groups is None else {str(bags.groups[index])}
-    return names | ({str(bags.ids[index])} - set(known))
