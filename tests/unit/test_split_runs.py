@@ -67,6 +67,11 @@ def test_patients_with_the_numbers_of_bags_are_patients_by_their_column(column, 
     splits = pd.DataFrame({"s": 21 - number, column: number, "bag": number, "split": ["train"] * 10 + ["test"] * 10})
     splits.to_csv(tmp_path / "s.csv", index=False)
     assert read_bags(tmp_path / "t.csv", **options).splits.tolist() == ["train"] * 10 + ["test"] * 10
+    # They are no patients, even if a program took the zeros from the names.
+    table.assign(bag=[f"{name:03}" for name in bag]).to_csv(tmp_path / "t.csv", index=False)
+    splits[["bag", "split"]].to_csv(tmp_path / "s.csv", index=False)
+    with pytest.raises(BagDataError, match=r"Expected names of bags of .*got 20 unknown: 1, 2, 3"):
+        read_bags(tmp_path / "t.csv", **options)
 
 
 def test_a_comparison_on_folds_leaves_out_what_was_left_out(data):

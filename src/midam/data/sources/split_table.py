@@ -59,8 +59,8 @@ def read_splits(bags: Bags, request: Request) -> NDArray[np.str_]:
     named, keys, known = names, ids, names.count(n for n, _ in pairs)
     # Bags and patients may have the same numbers: then the name of the column decides.
     of_patients = name_column in (group, tables.find_column(frame, tables.GROUP_COLUMNS))
-    if groups is not None and patients is not None and patients.count(n for n, _ in pairs) + of_patients > known:
-        named, keys = patients, groups
+    if patients is not None and name_column != bag and patients.count(n for n, _ in pairs) + of_patients > known:
+        named, keys = patients, groups or ids
     lost = NameIndex(lost_bags(request.left_out))
     pairs = [pair for pair in pairs if lost.certain(pair[0]) is None or named.certain(pair[0]) is not None]
     splits = _spread(pairs, named, skip_missing=request.missing == "skip", where=where)
