@@ -155,10 +155,13 @@ def times_of(y: Any) -> Any:
 
 
 def in_form(y: Any) -> Any:
-    """Return labels y [N] with texts normalized like names, or truth values, as an array; other y as it is."""
+    """Return labels y [N] with texts normalized like names, or objects that are numbers or truth values, as an array.
+
+    Other y stay as they are.
+    """
     given = np.asarray(y).ravel()
-    if given.dtype.kind == "O" and all(isinstance(value, bool) for value in given.tolist()):
-        return given.astype(np.bool_)
+    if given.dtype.kind == "O" and all(isinstance(value, int | float | np.number) for value in given.tolist()):
+        return np.array(given.tolist())
     if not any(isinstance(value, str) for value in given.tolist()):
         return y
     named = [name_of(value) if isinstance(value, str) else value for value in given.tolist()]
