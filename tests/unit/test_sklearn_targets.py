@@ -413,6 +413,10 @@ def test_a_run_keeps_its_classes_on_bags_that_hold_them_in_another_order(positiv
     for new in (plain, turned, *data):
         assert evaluate_bags(run, new).result["new"]["auroc"] == 1.0, new.source
     assert [new.labels.tolist() for new in data] == [(y == fitted.positive_).astype(int).tolist()] * 3
+    part = plain.replace(labels=(y == fitted.positive_).astype(int), classes=("other", fitted.positive_))
+    assert evaluate_bags(run, part).result["new"]["auroc"] == 1.0
+    with pytest.raises(BagDataError, match=r"as in training, .*say which value is positive"):
+        evaluate_bags(run, part.replace(classes=(fitted.positive_, "other")))
     # Another positive value for data alone says which of its labels is the run's positive class.
     other = read_for(run, str(tmp_path / "t.csv"), labeled=True, positive=str(names[1 - names.index(fitted.positive_)]))
     assert evaluate_bags(run, other).result["new"]["auroc"] == 0.0

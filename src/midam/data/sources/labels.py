@@ -155,8 +155,7 @@ def word_of(value: object) -> str:
 
 def _form(name: object) -> str | float:
     """Return a class in the form that all its spellings share: False is 0 and True 1, in any case."""
-    word = word_of(name).casefold()
-    return TRUTHS.get(word, word)
+    return TRUTHS.get(word := word_of(name).casefold(), word)
 
 
 def plain_pair(words: Iterable[str]) -> bool:
@@ -194,16 +193,18 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
 def as_asked(outcome: TargetLabels, request: Request, ids: Sequence[str]) -> TargetLabels:
     """Return the outcome of bags that have one, with the classes or labels of the request in its order.
 
-    Refuse another target than the request names, and other classes; but of two, other names keep their meaning.
+    Refuse another target than the request names, and other classes; but two others keep their meaning, unless one of
+    them is the other class of the request.
     """
-    target, known = outcome.target, set(map(_form, request.classes or ()))
+    target = outcome.target
+    crossed = any(a == b for a, b in zip(map(_form, outcome.names[::-1]), map(_form, request.classes or ())))
     if request.target not in ("auto", target):
         got = (
             f"got {target!r} (in {request.where}), which defines its own labels; leave `target` out, or take other data"
         )
         raise BagDataError(f"Expected labels of the target {request.target!r}, {got}.")
     named = request.classes is not None and request.target != "auto" and target in (*CODED, "multilabel")
-    if not (known.issuperset(map(_form, outcome.names)) if target == "binary" else named):
+    if not (crossed if target == "binary" else named):
         return outcome
     return code_labels(outcome.columns(), request, ids=ids)
 
