@@ -357,6 +357,21 @@ def test_files_that_are_no_known_image_are_told_of(folder):
     assert len(bags) == 6
 
 
+@pytest.mark.parametrize("form", ["PNG", "GIF", "TIFF"])
+def test_an_animation_is_not_read_as_its_first_frame(tmp_path, form):
+    frames = [Image.fromarray(noise(seed=seed)).convert("P") for seed in range(3)]
+    frames[0].save(tmp_path / "a.png", format=form, save_all=True, append_images=frames[1:])
+    with pytest.raises(BagDataError, match="3 pages or frames"):
+        probe(tmp_path / "a.png", EIGHT)
+
+
+def test_the_previews_in_a_photograph_are_no_further_images(tmp_path):
+    frames = [Image.fromarray(noise(seed=seed)) for seed in range(2)]
+    frames[0].save(tmp_path / "a.jpg", format="MPO", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "b.jpg")
+    assert np.array_equal(read_pixels(tmp_path / "a.jpg"), read_pixels(tmp_path / "b.jpg"))
+
+
 def test_what_is_no_single_image_is_refused(tmp_path, monkeypatch):
     pages = [Image.fromarray(noise(seed=seed)) for seed in range(3)]
     pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])

@@ -102,9 +102,9 @@ def read_pixels(path: Path, *, ground: str = "white") -> NDArray[Any]:
 
 
 def _require_image(opened: Any, path: Path) -> None:
-    if path.suffix.lower() in (".tif", ".tiff") and getattr(opened, "n_frames", 1) > 1:
-        got = f"{opened.n_frames} pages that form no pyramid (in {path})"
-        raise BagDataError(f"Expected one image in a file, got {got}; write a file for each page, or a volume as .npy.")
+    if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:  # the others of a JPEG are its previews
+        got = f"{opened.n_frames} pages or frames that form no pyramid (in {path})"
+        raise BagDataError(f"Expected one image in a file, got {got}; write a file for each, or a volume as .npy.")
     if _is_cut(opened):
         got = f"16 or a sign, or gray with more channels, which would be lost (in {path})"
         raise BagDataError(f"Expected 8 bits of each color, got {got}; convert it to 8 bits, or to plain gray.")
