@@ -21,6 +21,7 @@ from midam.evaluate.calibrate import one_scale
 from midam.evaluate.proportions import auroc_estimate, operating_points
 from midam.evaluate.ranking import auroc
 from midam.report.page.checks import subgroups
+from midam.report.page.comparison import MethodsStudy, comparison_page
 from midam.report.page.render import render
 from midam.report.page.run_page import report_page
 from midam.report.page.study import ScoredBags, Study
@@ -375,6 +376,8 @@ def test_a_column_that_is_named_group_is_shown(tmp_path):
     assert levels["group"].tolist() == ["a", "b"] * 3
 
 
+MEANS = (("a", 0.8), ("b", 0.9), ("c", 0.3 * 3))  # which differ by an error of rounding
+ENDS = ("auroc_low", "auroc_high", "difference", "difference_low", "difference_high")
 TRIED = [
     {"method": "trees", "auroc": 0.8125, "seconds": 12.5, "weight": 0.75, "note": None},
     {"method": "midam", "auroc": 0.6, "seconds": 30.0, "weight": 0.25, "note": None},
@@ -475,6 +478,14 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     assert scores.groupby(["method", "repeat"])["bag"].nunique().eq(len(bags)).all()
     assert list(scores.columns) == ["bag", "method", "repeat", "fold", "score", "label", "group"]
     assert Path(tmp_path / "out/report.html").stat().st_size < 300_000
+
+
+def test_methods_that_share_the_highest_mean_are_all_named():
+    rows = [{"method": name, "auroc": mean, "folds": 2, "seconds": 1.0, "auprc": 0.9} for name, mean in MEANS]
+    rows = [{**row, **dict.fromkeys(ENDS, np.nan)} for row in rows]
+    scores = pd.DataFrame(columns=["method", "repeat", "fold", "label"])
+    page = comparison_page(MethodsStudy("bags", rows, scores, "No interval.", [], [], []))
+    assert "Of 3 methods, <strong>b, c</strong> share the highest mean AUROC: " in page
 
 
 def test_control_characters_of_names_are_made_visible_in_pages():

@@ -67,17 +67,18 @@ def comparison_page(study: MethodsStudy) -> str:
 
 
 def _answer(study: MethodsStudy) -> list[Any]:
-    """Return the method with the highest mean, and those whose paired interval excludes 0."""
+    """Return the methods with the highest mean, and those whose paired interval excludes 0."""
     first, metric = study.names[0], study.metric
-    best = max(study.methods, key=lambda row: np.nan_to_num(row[metric], nan=-1.0))
-    lead = Markup("Of {} methods, <strong>{}</strong> has the highest mean {}: {}.").format(
-        len(study.methods), best["method"], METRIC_NAMES[metric], cell(_estimate(best, metric))
+    means = np.nan_to_num([row[metric] for row in study.methods], nan=-1.0)
+    best = np.flatnonzero(np.isclose(means, means.max(), rtol=0, atol=1e-12)).tolist()
+    names, have = ", ".join(study.names[at] for at in best), "share" if best[1:] else "has"
+    lead = Markup("Of {} methods, <strong>{}</strong> {} the highest mean {}: {}.").format(
+        len(means), names, have, METRIC_NAMES[metric], cell(_estimate(study.methods[best[0]], metric))
     )
-    gaps = {row["method"]: _estimate(row, "difference") for row in study.methods[1:]}
     apart = [
-        f"{name} ({'above' if gap.value > 0 else 'below'})"
-        for name, gap in gaps.items()
-        if gap and np.isfinite(gap.low) and gap.low * gap.high > 0
+        f"{row['method']} ({'above' if gap.value > 0 else 'below'})"
+        for row in study.methods[1:]
+        if (gap := _estimate(row, "difference")) and np.isfinite(gap.low) and gap.low * gap.high > 0
     ]
     if not apart:
         return [lead, f"No paired interval separates a method from {first}, the reference."]
@@ -135,9 +136,8 @@ def _folds(study: MethodsStudy) -> Part:
     repeats, sizes, of_them = tested["repeat"].nunique(), _range(folds.size()), ""
     if study.metric == "auroc":
         of_them = f", {_range(folds['label'].agg(lambda labels: labels.astype(int).sum()))} of them positive"
-    return Part(
-        "Folds", [f"{plural(repeats, 'repeat')} of {len(folds) // repeats} folds; each tests {sizes} bags{of_them}."]
-    )
+    text = f"{plural(repeats, 'repeat')} of {len(folds) // repeats} folds; each tests {sizes} bags{of_them}."
+    return Part("Folds", [text])
 
 
 def _range(values: "pd.Series[int]") -> str:
