@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.bags import Bags, warn_of_alike_names
+from midam.data.bags import Bags, warn_of_doubts
 from midam.data.sources.file_rows import FileRows, Parts
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.probe import FileFacts, facts_of, unlike
@@ -60,7 +60,7 @@ def from_torchmil(dataset: TorchmilDataset, *, source: str = "torchmil") -> Bags
         instance_labels=items.instance_labels,
         source=source,
     )
-    warn_of_alike_names(bags)
+    warn_of_doubts(bags)
     return bags
 
 

@@ -1,5 +1,6 @@
 import copy
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from midam.data.bags import Bags, both_classes
 from midam.data.covariates import Covariates
+from midam.data.sources import read_bags
 from midam.data.target_labels import TargetLabels
 from midam.errors import BagDataError, ConfigError, OneClassError
 
@@ -439,3 +441,19 @@ def test_sites_follow_the_bags_and_count_in_their_fingerprint():
     assert bags.fingerprint() != plain.fingerprint() == bags.replace(sites=None).fingerprint()
     with pytest.raises(BagDataError, match="site"):
         plain.replace(sites=["A"])
+
+
+@pytest.mark.parametrize("shape", [(32, 24, 3), (32, 24, 1), (1, 24, 3)])
+def test_images_with_their_channels_last_are_named(shape, tmp_path):
+    images = [np.arange(2 * np.prod(shape)).reshape(2, *shape) % (99 + i) for i in range(4)]
+    with pytest.warns(UserWarning, match=rf"{re.escape(str(shape))} look like images with their channels last"):
+        Bags.from_list(images, [0, 1] * 2)
+    for i, image in enumerate(images):
+        np.save(tmp_path / f"{i}.npy", image[:, 0] if shape[0] == 1 else image)
+    with pytest.warns(UserWarning, match=r"move the axis with numpy\.moveaxis"):
+        read_bags(tmp_path, require_labels=False)
+
+
+@pytest.mark.parametrize("shape", [(3, 24, 32), (1, 4, 4), (16, 7, 4), (32, 24), (1, 8, 24, 3)])
+def test_no_other_instances_are_taken_for_images_with_channels_last(shape):
+    Bags.from_list([np.zeros((2, *shape), np.uint8) + i for i in range(4)], [0, 1] * 2)

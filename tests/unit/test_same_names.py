@@ -17,7 +17,7 @@ from tests.pairs import each
 import midam
 from midam.cli import main
 from midam.data import Bags, open_store, write_store
-from midam.data.bags import warn_of_alike_names
+from midam.data.bags import warn_of_doubts
 from midam.data.column_codes import ColumnCoder
 from midam.data.sources import read_bags
 from midam.data.target_labels import TargetLabels
@@ -295,7 +295,7 @@ def test_names_that_differ_only_in_case_are_warned_of_once(tmp_path, kind):
     if kind == "classes":
         how = {"classes": ("P1", "p1")}
     named = Bags(np.ones((8, 2)), sizes=[1] * 8, sites=names)
-    make = {"sites": lambda: warn_of_alike_names(named)}.get(kind, lambda: Bags.from_list(rows, [0, 1] * 4, **how))
+    make = {"sites": lambda: warn_of_doubts(named)}.get(kind, lambda: Bags.from_list(rows, [0, 1] * 4, **how))
     with pytest.warns(UserWarning, match=rf"{kind} P1 and p1 \(in memory\)") as shown:
         make()
     assert len(shown) == 1

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
+from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -194,17 +195,16 @@ class Bags:
             raise BagDataError(f"Expected labels of bags, got one for each instance (in {source}); give one a bag.")
         sizes = validate.count_instances(numbers, expected, fields.get("ids"), source)
         arrays = {name: fields.get(name) for name in ("coords", "instance_labels")}
-        parts = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
+        parts: dict[str, Any] = {name: np.asanyarray(part) for name, part in arrays.items() if part is not None}
         if np.any(np.diff(numbers) < 0):
             order = np.argsort(numbers, kind="stable")
             X = X[order]
             # The constructor refuses parts of another length.
             parts = {name: part[order] if len(part) == len(order) else part for name, part in parts.items()}
-        labels: dict[str, Any] = {} if y is None else {"labels": y}
-        bags = cls(X, sizes=sizes, source=source, **{**fields, **labels, **parts})
+        bags = cls(X, sizes=sizes, source=source, **{**fields, **parts, **({} if y is None else {"labels": y})})
         bags.check(missing=missing)
         if source == "memory":  # the readers of files warn themselves
-            warn_of_alike_names(bags)
+            warn_of_doubts(bags)
         return bags
 
     @classmethod
@@ -276,7 +276,7 @@ class Bags:
         refuse_others(options, FRAME_OPTIONS, "Bags.from_dataframe")
         named = {"bag_column": bag_column, "label_column": label_column, "impute": impute}
         bags = cls.from_arrays(**frame_arrays(frame, source, **named, **options))
-        warn_of_alike_names(bags)
+        warn_of_doubts(bags)
         return bags
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -412,8 +412,7 @@ class Bags:
 
     def rows(self) -> NDArray[np.int64]:
         """Return the flat positions of the instances of these bags, one bag after the other."""
-        before = np.cumsum(self.sizes) - self.sizes
-        return np.repeat(self.starts - before, self.sizes) + np.arange(self.num_instances)
+        return np.repeat(self.starts + self.sizes - np.cumsum(self.sizes), self.sizes) + np.arange(self.num_instances)
 
     def places(self, index: int) -> NDArray[Any] | None:
         """Return the coordinates [n_i, C] of the instances of one bag; None for bags without coordinates."""
@@ -465,16 +464,14 @@ class Bags:
                 bag = order[np.searchsorted(starts, first + row, side="right") - 1]
                 at, where = first + row - int(self.starts[bag]), f"{self.source}, bag {self.ids[bag]}"
                 rows = chunk[row : row + 1]
-                rows = np.where(np.isnan(rows), 0, rows) if missing else rows
-                validate.refuse_not_finite(rows, slice(at, None), where)
+                validate.refuse_not_finite(np.where(missing & np.isnan(rows), 0, rows), slice(at, None), where)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of the content and of what is known of each bag, such as its label, group and split.
 
         Bags with the same values have the same fingerprint, in memory or on disk.
         """
-        known = json.dumps(facts_of(self, bag_digests(self)))
-        return hashlib.sha256(known.encode()).hexdigest()
+        return hashlib.sha256(json.dumps(facts_of(self, bag_digests(self))).encode()).hexdigest()
 
 
 def _starts(starts: ArrayLike | None, bags: Bags) -> NDArray[np.int64]:
@@ -526,12 +523,16 @@ def refuse_others(fields: Collection[str], known: Collection[str], caller: str) 
         raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}")
 
 
-def warn_of_alike_names(bags: Bags) -> None:
-    """Warn once about ids, groups, sites and classes that are nearly the same."""
+def warn_of_doubts(bags: Bags) -> None:
+    """Warn once about ids, groups, sites and classes that are nearly the same, and about images with channels last."""
     classes = [name for name in bags.classes or () if isinstance(name, str)]
     kinds = {"bags": bags.ids.tolist(), "classes": classes if bags.outcome is None else bags.outcome.names}
     kinds |= {name: column.tolist() for name in ("groups", "sites") if (column := getattr(bags, name)) is not None}
     warn_of_alike(kinds, source=bags.source)
+    shape = bags.instance_shape
+    if len(shape) == 3 and shape[1] >= 8 and shape[2] in (1, 3, 4):
+        text = f"instances of shape {shape} look like images with their channels last (in {bags.source})"
+        warn(f"{text}: they are read as [channels, rows, columns]; move the axis with numpy.moveaxis", stacklevel=4)
 
 
 def both_classes(bags: Bags) -> None:

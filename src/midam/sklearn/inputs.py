@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from midam.data import validate
-from midam.data.bags import Bags, both_classes, warn_of_alike_names
+from midam.data.bags import Bags, both_classes, warn_of_doubts
 from midam.data.missing import align_features
 from midam.data.sources.frames import frame_arrays
 from midam.data.sources.table_columns import plain_numbers
@@ -184,7 +184,7 @@ def _bags_of_frame(
     if levels == 2:
         arrays = frame_arrays(frame, "a DataFrame", impute=missing, features=names, kinds=kinds)
         bags = Bags.from_arrays(**arrays)
-        warn_of_alike_names(bags)
+        warn_of_doubts(bags)
         return bags
     if "m" in {kind.kind for kind in frame.dtypes}:
         frame = frame.apply(plain_numbers)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.utils.validation import check_is_fitted
 
-from midam.data.bags import Bags, warn_of_alike_names
+from midam.data.bags import Bags, warn_of_doubts
 from midam.errors import CheckpointError, ConfigError, Note, RunExistsError
 from midam.evaluate.decisions import Decision
 from midam.evaluate.pooled import InstanceScores, instance_scores
@@ -208,7 +208,7 @@ class TrainedEstimator(SettingsEstimator):
         counted = np.ones(len(bags), dtype=np.bool_)
         if groups is not None:
             bags = bags.replace(groups=groups)
-            warn_of_alike_names(bags)
+            warn_of_doubts(bags)
             warn_of_groups_for_bags(bags)
         if weights is not None:
             bags = with_weights(bags, weights := per_bag(weights, X, "weight"))

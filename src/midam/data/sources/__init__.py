@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from midam.data.bags import Bags, warn_of_alike_names
+from midam.data.bags import Bags, warn_of_doubts
 from midam.data.digits import DIGITS
 from midam.data.left_out import LeftOut
 from midam.data.sources.file_names import Reader, known_suffixes
@@ -198,7 +198,7 @@ def read_bags(path_or_name: str | Path, **options: Any) -> Bags:
     _check_applies(reader, request)
     bags = reader.read(request.completed())
     bags = patients_together(bags, request)
-    warn_of_alike_names(bags)
+    warn_of_doubts(bags)
     bags = split_bags(bags, request)
     lost = [*bags.left_out, *request.left_out]  # a store knows what its import left out
     return bags.replace(left_out=lost) if request.left_out else bags

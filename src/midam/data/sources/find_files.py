@@ -110,9 +110,8 @@ def warn_of_left_alone(folder: Path, taken: Sequence[Path], *, named_by_table: b
 
 def _nothing(folder: Path) -> BagDataError:
     """Return the error about a folder without files."""
-    inside = listed([path.name for path in sorted(folder.iterdir())])
-    known, got = ", ".join(file_names.known_suffixes()), f"{inside or 'an empty folder'} (in {folder})"
-    text = f"Expected feature files, images, slides or volumes ({known}), got {got}"
+    got = f"{listed([path.name for path in sorted(folder.iterdir())]) or 'an empty folder'} (in {folder})"
+    text = f"Expected feature files, images, slides or volumes ({', '.join(file_names.known_suffixes())}), got {got}"
     return BagDataError(f"{text}; name the folder that holds them, or a manifest with the columns bag, path, label.")
 
 
