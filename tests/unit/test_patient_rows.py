@@ -116,7 +116,7 @@ def test_barcodes_of_patients_match_files_by_their_beginning(tmp_path):
         {"case_id": [name[:12] for name in names], "label": [0, 1] * 2, "fold_0": ["train", "test"] * 2}
     )
     table.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.warns(Note, match="column case_id holds 4 of the TCGA barcodes that the files begin with, for 4 b"):
+    with pytest.warns(Note, match="column case_id holds 4 of the TCGA or BIDS names that files begin with, for 4 b"):
         bags = read_bags(folder, labels=tmp_path / "t.csv")
     assert bags.groups.tolist() == [name[:12] for name in names]
     assert bags.labels.tolist() == [0, 1, 0, 1]
@@ -157,11 +157,28 @@ def test_slides_of_a_tcga_patient_are_one_group(tmp_path, kind):
     table.to_csv(tmp_path / "t.csv", index=False)
     if kind == "store":
         data = write_store(Bags.from_dataframe(table), tmp_path / "store")
-    with pytest.warns(Note, match="2 patients with several bags, by the TCGA barcodes .* the patients are the groups"):
+    with pytest.warns(
+        Note, match="2 patients with several bags, by the TCGA or BIDS names .* the patients are the groups"
+    ):
         assert read_bags(data, **how).groups.tolist() == [name[:12] for name in names]
     with warnings.catch_warnings():
         warnings.simplefilter("error", Note)
         assert read_bags(data, **how, require_labels=False).groups is None
+
+
+@pytest.mark.parametrize("table", ["files", "participants"])
+def test_files_of_a_bids_subject_are_one_group(tmp_path, table):
+    """A table of files names no subjects, and the splits would part their sessions."""
+    sessions = 2 if table == "files" else 1
+    names = [f"sub-{subject}_ses-{number}_T1w" for subject in ("01", "A2") for number in range(sessions)]
+    (folder := tmp_path / "f").mkdir()
+    for name in names:
+        np.save(folder / f"{name}.npy", np.ones((2, 2)))
+    rows = {"file": names} if table == "files" else {"participant_id": ["sub-01", "sub-A2"]}
+    pd.DataFrame({**rows, "label": np.repeat([0, 1], sessions)}).to_csv(tmp_path / "t.tsv", sep="\t", index=False)
+    with pytest.warns(Note, match="TCGA or BIDS names that"):
+        bags = read_bags(folder, labels=tmp_path / "t.tsv")
+    assert bags.groups.tolist() == np.repeat(["sub-01", "sub-A2"], sessions).tolist()
 
 
 def test_columns_that_name_the_group_together_do_so_in_tables_of_splits_and_of_a_store(tmp_path):

@@ -45,7 +45,7 @@ def read_labels(
 ) -> Labeled:
     """Read the labels and metadata of files from the label table of a request, by their names without suffix.
 
-    A row may be a patient, for bags with known `groups` or files named by TCGA barcodes, see `by_patient`. The `usual`
+    A row may be a patient, for bags with known `groups` or files named by TCGA or BIDS, see `by_patient`. The `usual`
     classes apply if the table has no others. Files without a row, and rows without a label, are left out with a
     warning, and so are rows without a file if the request skips missing ones. Two names of one file, two values for one
     file, and doubtful labels are refused. If the request names no column of groups, a column named group or a column of

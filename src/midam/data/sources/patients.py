@@ -1,4 +1,4 @@
-"""Patients as groups of bags, by DICOM headers and TCGA barcodes; label tables with a row for each patient."""
+"""Patients as groups of bags, by DICOM headers and names of TCGA and BIDS; label tables with a row for each patient."""
 
 import re
 import warnings
@@ -39,8 +39,8 @@ def patients_together(bags: Bags, request: Request) -> Bags:
     """Group bags by the attributes of DICOM headers that a request names as groups.
 
     Bags without groups are grouped by the patients of their DICOM headers or, if some patients have several bags, of
-    their TCGA barcodes. Groups of other origin that separate the bags of a patient cause a warning, and so do scans of
-    several modalities, planes or units, and features of several networks or magnifications.
+    their names, as TCGA and BIDS form them. Groups of other origin that separate the bags of a patient cause a warning,
+    and so do scans of several modalities, planes or units, and features of several networks or magnifications.
     """
     for name, kinds in file_kinds(bags).items():
         if len(kinds) > 1:
@@ -57,7 +57,7 @@ def patients_together(bags: Bags, request: Request) -> Bags:
     if bags.groups is not None:
         _warn_of_separated(bags, patients)
         return bags
-    origin = "by the TCGA barcodes that their names begin with"
+    origin = "by the TCGA or BIDS names that theirs begin with"
     if patients is not None:
         origin = "by the PatientID of their DICOM headers"
     elif request.require_labels:
@@ -110,7 +110,7 @@ def group_origin(bags: Bags) -> str:
     name = next((name for name in HEADER if header_values(bags, name) == groups), None)
     if name is not None:
         return f"{name} of the DICOM headers"
-    return "TCGA barcodes of the names" if barcodes(bags.ids.tolist()) == groups else "a column of the data"
+    return "TCGA or BIDS names" if barcodes(bags.ids.tolist()) == groups else "a column of the data"
 
 
 def _by_header(bags: Bags, names: Sequence[str]) -> list[str]:
@@ -137,7 +137,7 @@ def _warn_of_separated(bags: Bags, patients: Sequence[str] | None) -> None:
 
 
 FILE = "file name"  # column of the names, if the table has none
-_BARCODE = re.compile(r"TCGA-\w{2}-\w{4}(?:-[^.]*)?", re.IGNORECASE)
+_BARCODE = re.compile(r"TCGA-\w{2}-\w{4}(?:-[^.]*)?|(sub-[a-z\d]+)(?=_)", re.IGNORECASE)  # of TCGA, or of BIDS
 _VIAL = re.compile(r"(?<=^TCGA-\w\w-\w{4})(-\d\d)[A-Z]$")
 _PATIENT, _SLIDE = 3, 6  # parts of the barcode of a patient and of a slide: TCGA-XX-YYYY and TCGA-XX-YYYY-01Z-00-DX1
 _SHOWN = 5
@@ -147,16 +147,18 @@ _SAMPLE = 3  # position of the sample in the barcode: 01 is a tumor, 11 normal t
 def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None:
     """Return the TCGA barcode of the patient, or a longer one, at the start of each name; None if none has one.
 
-    A name without a barcode, such as that of a slide from elsewhere, stays as it is.
+    The subject of BIDS is the barcode of its files. A name without one, as of a slide from elsewhere, stays as it is.
 
     Examples
     --------
     >>> barcodes(["TCGA-A1-A0SB-01Z-00-DX1.0f6c", "TCGA-A1-A0SC-01Z-00-DX1"])
     ['TCGA-A1-A0SB', 'TCGA-A1-A0SC']
+    >>> barcodes(["sub-01_ses-1_T1w", "sub-01_ses-2_T1w"])
+    ['sub-01', 'sub-01']
     """
     matches = [_BARCODE.match(name.rpartition("/")[2]) for name in names]
     pairs = zip(names, matches)
-    patients = ["-".join(match[0].split("-")[:parts]).upper() if match else name for name, match in pairs]
+    patients = [(m[1] or "-".join(m[0].split("-")[:parts]).upper()) if m else name for name, m in pairs]
     return patients if any(matches) else None
 
 
@@ -171,7 +173,7 @@ def by_patient(
 ) -> "pd.DataFrame | None":
     """Return rows of the files `names` [N], in a column `FILE`, from a table of patients; None for another table.
 
-    The patients are the `groups` [N], or the beginnings of TCGA barcodes. `named` is the column that names files, if
+    The patients are the `groups` [N], or the `barcodes` of the names. `named` is the column that names files, if
     there is one; the column of the patients is one of `columns`. By barcodes, patients with several files that are not
     one bag are refused, with a list.
     """
@@ -203,7 +205,7 @@ def by_patient(
     spread = spread.assign(**{FILE: np.array([*(file for _, file in rows), *(None for _ in lost)], dtype=object)})
     if find_column(spread, PATIENT_COLUMNS) is None:
         spread = spread.assign(patient=spread[column])
-    source = "the groups of the bags" if groups is not None else "the TCGA barcodes that the files begin with"
+    source = "the groups of the bags" if groups is not None else "the TCGA or BIDS names that files begin with"
     text = f"a row of the table is a patient: its column {column} holds {len(set(places) - {None})} of {source}"
     warnings.warn(f"{text}, for {len({file for _, file in rows})} bags (in {request.where})", Note, stacklevel=5)
     return spread
