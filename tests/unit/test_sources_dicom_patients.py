@@ -136,6 +136,19 @@ def test_scans_of_several_modalities_planes_and_units_are_said(tmp_path):
     read_bags(tmp_path / "d", require_labels=False)
 
 
+@pytest.mark.filterwarnings("ignore:.* images without a position")
+@pytest.mark.parametrize("scale", [{}, {"RescaleSlope": 1, "RescaleIntercept": 0}])
+def test_x_rays_of_several_depths_are_said(tmp_path, scale):
+    """Nothing maps their numbers to one scale: the depth of a device would tell the class."""
+    for number, bits in enumerate((12, 12, 8)):
+        tags = {"BitsStored": bits, "HighBit": bits - 1, "PatientID": f"p{number}", **scale}
+        flat(tmp_path / f"s{number}", [(8, 6)], study=f"1.2.{number}", **tags)
+    with pytest.warns(UserWarning, match=r"files of several units \(2 12 bits, 1 8 bits\): a model may learn these"):
+        read_bags(tmp_path, require_labels=False)
+    shutil.rmtree(tmp_path / "s2")
+    read_bags(tmp_path, require_labels=False)
+
+
 def test_images_of_several_patients_in_a_bag_are_in_doubt(tmp_path):
     folder = series(tmp_path / "s", PatientID=[*"AAABBB"])
     assert probe(folder).attributes["file"]["doubt"] == "it holds images of 2 patients, by PatientID: A, B"

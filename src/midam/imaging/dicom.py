@@ -165,13 +165,15 @@ def _slices_along(
 
 
 def _display(frame: Frame) -> dict[str, Any]:
-    """Return the modality, the units of a CT or PET, and the display window [low, high] that a CT's first slice states.
+    """Return the modality, the units, and the display window [low, high] that a CT's first slice states.
 
-    A CT without RescaleSlope holds stored numbers, which may not be HU.
+    A CT without RescaleSlope holds stored numbers, which may not be HU. The units of gray X-rays that are not rescaled
+    are those of their bits.
     """
     modality, ct = frame.text("Modality"), frame.text("Modality") == "CT"
+    stored = is_flat(frame.file) and not is_color(frame) and scale_of(frame) in (None, (1.0, 0.0))
     of_ct = frame.text("RescaleType") or ("no RescaleSlope" if scale_of(frame) is None else "HU") if ct else ""
-    units = of_ct or frame.text("Units")
+    units = of_ct or frame.text("Units") or (f"{frame.number('BitsStored'):.0f} bits" if stored else "")
     attributes: dict[str, Any] = {name: text for name, text in (("modality", modality), ("units", units)) if text}
     center, width = frame.numbers("WindowCenter"), frame.numbers("WindowWidth")
     if ct and len(center) and len(width) and width[0] > 0:

@@ -113,5 +113,4 @@ def _places(slide: Pyramid, options: ImageOptions, scale: float, path: Path) -> 
     if not share:
         return places
     picture = slide.thumbnail(_THUMBNAIL).transpose(2, 0, 1)
-    zoom = picture.shape[2] / width
-    return on_tissue(places, picture, side=side, share=share, zoom=zoom, path=path)
+    return on_tissue(places, picture, side=side, share=share, zoom=picture.shape[2] / width, path=path)
