@@ -616,3 +616,42 @@ def test_columns_of_files_that_are_no_features_are_named(tmp_path, table):
     assert len(warned) == 1
     with warnings.catch_warnings(action="error"):
         read_bags(tmp_path / "csv", labels=labels, features=bags.feature_names)
+
+
+@pytest.mark.filterwarnings("ignore:labels of the columns time and event")
+@pytest.mark.parametrize("form", ["labels", "manifest", "survival"])
+def test_folders_that_may_be_patients_are_named(tmp_path, form):
+    """A table of files names no patients, and the splits would part their images."""
+    names = [f"p{patient}/{number}" for patient in range(3) for number in range(2)]
+    for name in names:
+        (path := tmp_path / "d" / f"{name}.npy").parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.ones((2, 2)))
+    label = (
+        {"time": [3, 3, 5, 5, 4, 4], "event": [1, 1, 0, 0, 1, 1]}
+        if form == "survival"
+        else {"label": [0, 0, 1, 1, 0, 0]}
+    )
+    rows = {"bag": names, "path": [f"d/{name}.npy" for name in names]} if form == "manifest" else {"file": names}
+    table = pd.DataFrame({**rows, **label})
+    data, given = (tmp_path / "t.csv", {}) if form == "manifest" else (tmp_path / "d", {"labels": tmp_path / "t.csv"})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="if the 3 folders of the files, such as p0, are patients, name them in a col"):
+        read_bags(data, **given)
+    table.assign(patient=[name[:2] for name in names]).to_csv(tmp_path / "t.csv", index=False)
+    assert read_bags(data, **given).groups.tolist() == [name[:2] for name in names]
+    if form == "labels":  # folders with both labels are no patients
+        table.assign(label=[0, 1] * 3).to_csv(tmp_path / "t.csv", index=False)
+        assert read_bags(data, **given).groups is None
+
+
+def test_folders_that_may_be_splits_are_named(tmp_path):
+    names = ["train/a", "train/b", "Test/c", "Test/d"]
+    for name in names:
+        (path := tmp_path / "d" / f"{name}.npy").parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.ones((2, 2)))
+    table = pd.DataFrame({"file": names, "label": [0, 1] * 2})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="the folders Test, train are not used as splits: give the table a column"):
+        read_bags(tmp_path / "d", labels=tmp_path / "t.csv")
+    table.assign(split=[name.split("/")[0] for name in names]).to_csv(tmp_path / "t.csv", index=False)
+    assert read_bags(tmp_path / "d", labels=tmp_path / "t.csv").splits.tolist() == ["train"] * 2 + ["test"] * 2

@@ -372,8 +372,7 @@ class Bags:
         facts, outcome = vars(self), changes.get("outcome")
         if outcome is not None and outcome.target == "binary":
             names = None if outcome.names == ("0", "1") else outcome.names
-            labels = outcome.values[:, 0].astype(np.int64)
-            changes = {**changes, "labels": labels, "classes": names, "outcome": None}
+            changes = {**changes, "labels": outcome.values[:, 0].astype(np.int64), "classes": names, "outcome": None}
         elif outcome is not None:
             changes = {**changes, "classes": None}
         if not {"sizes", "ids"}.isdisjoint(changes):  # all other fields depend on them

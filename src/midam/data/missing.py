@@ -82,8 +82,7 @@ def impute(bags: Bags, values: NDArray[Any]) -> Bags:
     rows = bags.instances
     if not isinstance(rows, np.ndarray) or not _may_miss(bags) or not np.isnan(rows).any():
         return bags
-    filled = np.where(np.isnan(rows), np.asarray(values, dtype=rows.dtype), rows)
-    return bags.replace(instances=filled, digests=None)
+    return bags.replace(instances=np.where(np.isnan(rows), np.asarray(values, dtype=rows.dtype), rows), digests=None)
 
 
 def _may_miss(bags: Bags) -> bool:

@@ -319,8 +319,7 @@ def free_memory(device: "torch.device | None" = None) -> int:
     if device is not None and device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    granted = [left for left in (_available(), _granted()) if left is not None]
-    return min(granted, default=physical_memory())
+    return min((left for left in (_available(), _granted()) if left is not None), default=physical_memory())
 
 
 def require_memory(needed: int, *, device: "torch.device", source: str) -> None:

@@ -74,8 +74,7 @@ def uniform_slots(
     lasts = np.maximum(size - counts + np.arange(num_instances)[:, None], 0)
     candidates = rng.integers(0, lasts, endpoint=True)
     for number, (last, candidate) in enumerate(zip(lasts, candidates)):
-        repeated = (slots[:, :number] == candidate[:, None]).any(axis=1)
-        slot = np.where(repeated, last, candidate)
+        slot = np.where((slots[:, :number] == candidate[:, None]).any(axis=1), last, candidate)
         slots[:, number] = np.where(number < counts, slot, slots[:, number]) if short else slot
     slots.sort(axis=1)
     mask = np.arange(num_instances) < counts[:, None]

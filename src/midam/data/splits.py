@@ -195,8 +195,7 @@ def _fill(
     for group in order:
         if parts[group] < 0:
             missing = shares[:, None] - filled
-            change = ((missing - weights[group]) ** 2 - missing**2).sum(axis=1)
-            parts[group] = change.argmin()
+            parts[group] = ((missing - weights[group]) ** 2 - missing**2).sum(axis=1).argmin()
             filled[parts[group]] += weights[group]
     return parts
 

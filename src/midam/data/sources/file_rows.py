@@ -154,8 +154,7 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
         first, doubt = doubts[0]
         warnings.warn(f"{len(doubts)} {all_of} files are doubtful, the first {first}: {doubt}", stacklevel=4)
     if aside:
-        count = sum(number for _, number in aside)
-        text = f"{count} images that are not slices, such as localizers, are left out"
+        text = f"{sum(number for _, number in aside)} images that are not slices, such as localizers, are left out"
         warnings.warn(f"{text} of {len(aside)} {all_of} scans, the first {aside[0][0]}", Note, stacklevel=4)
     if flat:
         kinds = listed(sorted({str(kind) for _, kind in flat}))

@@ -146,8 +146,7 @@ def _classes_of_folders(request: Request, paths: Sequence[Path]) -> TargetLabels
     if not (by_target or by_positive or by_classes or plain):
         return None
     asked = request if by_target else request.changed(target="binary")
-    origin = "the folders of the files"
-    return labels_or_none(request, lambda: code_labels({"folder": folders}, asked, origin=origin))
+    return labels_or_none(request, lambda: code_labels({"folder": folders}, asked, origin="the folders of the files"))
 
 
 def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tuple[list[Path], list[str]]:

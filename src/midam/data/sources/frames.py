@@ -413,8 +413,7 @@ def _times(
 ) -> NDArray[np.float64] | None:
     """Return a column of times as days since 1970-01-01, in UTC if they state an offset; None for another column."""
     if pd.api.types.is_datetime64_any_dtype(values):
-        utc = pd.to_datetime(values, utc=True).dt.tz_localize(None)
-        return forms.days_since(utc.to_numpy(dtype="datetime64[ms]"))
+        return forms.days_since(pd.to_datetime(values, utc=True).dt.tz_localize(None).to_numpy(dtype="datetime64[ms]"))
     days = forms.days_of(words, name, where, kind="column") if words else None
     return None if days is None else days[of_row]
 

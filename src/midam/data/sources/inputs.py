@@ -86,8 +86,7 @@ class RelabeledStoreReader(StoreReader):
         files = NameIndex(bags.ids.tolist(), source=request.path_or_name)
         labeled = read_labels(request, files, groups=groups, usual=bags.classes)
         stored = None if request.header_groups(columns) else bags.subset(labeled.files).groups
-        whole = _whole_groups(stored, labeled.table["groups"], request)
-        return labeled.of(bags).replace(groups=whole)
+        return labeled.of(bags).replace(groups=_whole_groups(stored, labeled.table["groups"], request))
 
 
 def _whole_groups(

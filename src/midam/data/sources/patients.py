@@ -9,8 +9,10 @@ import numpy as np
 
 from midam.data.bags import Bags
 from midam.data.sources.file_names import NameIndex
+from midam.data.sources.file_rows import source_paths
 from midam.data.sources.request import HEADER, Request
 from midam.data.sources.table_columns import PATIENT_COLUMNS, find_column, is_group_like
+from midam.data.validate import SPLIT_NAMES
 from midam.errors import BagDataError, Note, given, listed, plural
 from midam.lazy_imports import pandas as pd
 
@@ -74,6 +76,22 @@ def patients_together(bags: Bags, request: Request) -> Bags:
     return bags if patients is None else bags.replace(groups=patients)
 
 
+def warn_of_folders(bags: Bags, request: Request) -> None:
+    """Warn about folders of files that seem to be splits or patients, if bags with a table of labels have none."""
+    of_table = request.labels is not None or request.path.is_file()  # else the folders may be the classes
+    if bags.sources is None or not (of_table and request.require_labels):
+        return
+    homes = [source_paths(bags, number)[0].parent.name for number in range(len(bags))]
+    names, labels = sorted({*homes}), bags.labels if bags.outcome is None else bags.outcome.values[:, 0]
+    pairs = {*zip(homes, [] if labels is None else labels.tolist())}
+    if bags.splits is None and names[1:] and {*map(str.casefold, names)} <= SPLIT_NAMES.keys():
+        text = f"the folders {listed(names)} are not used as splits: give the table a column named split"
+        warnings.warn(f"{text} (in {bags.source})", stacklevel=4)
+    elif bags.groups is None and 2 < len(names) < len(bags) and len(pairs) == len(names):
+        text = f"if the {len(names)} folders of the files, such as {names[0]}, are patients, name them in a column"
+        warnings.warn(f"{text} `patient`, so that no patient is in two splits (in {bags.source})", stacklevel=4)
+
+
 def header_values(bags: Bags, name: str, *, part: str = "file") -> list[str]:
     """Return an attribute of the files, or of a part of the files, of each bag; "" if they do not state it."""
     values = []
@@ -97,8 +115,7 @@ def header_patients(bags: Bags) -> tuple[list[str] | None, int]:
     named = named if len({*named} - {""}) > 1 else [""] * len(bags)
     studies, ids = named if all(named) else header_values(bags, _STUDY), bags.ids.tolist()
     patients = [name or study or bag for name, study, bag in zip(named, studies, ids)]
-    informative = any(named) or 1 < len(set(patients)) < len(bags)
-    return (patients if informative else None), named.count("")
+    return (patients if any(named) or 1 < len(set(patients)) < len(bags) else None), named.count("")
 
 
 def group_origin(bags: Bags) -> str:
@@ -157,8 +174,7 @@ def barcodes(names: Sequence[str], *, parts: int = _PATIENT) -> list[str] | None
     ['sub-01', 'sub-01']
     """
     matches = [_BARCODE.match(name.rpartition("/")[2]) for name in names]
-    pairs = zip(names, matches)
-    patients = [(m[1] or "-".join(m[0].split("-")[:parts]).upper()) if m else name for name, m in pairs]
+    patients = [(m[1] or "-".join(m[0].split("-")[:parts]).upper()) if m else name for name, m in zip(names, matches)]
     return patients if any(matches) else None
 
 

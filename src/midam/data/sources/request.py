@@ -161,5 +161,4 @@ class Request(DataSettings):
 
 def file_suffix(path: Path) -> str:
     """Return the suffix of a file in lower case; both parts for packed files: ``.nii.gz``, ``.csv.gz``, ``.tsv.gz``."""
-    name = path.name.lower()
-    return next((packed for packed in _PACKED if name.endswith(packed)), path.suffix.lower())
+    return next((packed for packed in _PACKED if path.name.lower().endswith(packed)), path.suffix.lower())

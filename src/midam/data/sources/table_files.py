@@ -317,8 +317,7 @@ def read_instances(file: TableFile, request: Request) -> "pd.DataFrame":
     as_text.difference_update(labels[: request.target == "continuous" or len(labels) > 1])  # a number or a time
     gaps = {column: [""] if name in worded else _EMPTY for column, name in header.items()}
     texts = {column: str for column, name in header.items() if name in as_text}
-    named = [column for column, name in header.items() if name in ids]
-    frame = _read(file, named, dtype=texts, na_values=gaps)
+    frame = _read(file, [column for column, name in header.items() if name in ids], dtype=texts, na_values=gaps)
     if isinstance(file, ParquetTable):
         return frame
     if frame.iloc[:, :1].isna().any(axis=None):

@@ -160,8 +160,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
     remove_own(part)
     journal.keep(0)
     try:
-        needed = sum(file.facts.bytes for file in files)
-        require_space(part, needed, "instances and coordinates", error=StoreError)
+        require_space(part, sum(file.facts.bytes for file in files), "instances and coordinates", error=StoreError)
         part.mkdir()
         for file in files:
             file.make()

@@ -193,8 +193,7 @@ class TensorReader(FileReader):
             except pickle.UnpicklingError as error:
                 got = f"other Python objects, which are not loaded, or damage (in {path}); save the features again"
                 raise BagDataError(f"Expected only tensors and plain containers, got {got}.") from error
-        tensors = content if isinstance(content, dict) else {"features": content}
-        features, coords, names = pick_arrays(tensors, path)
+        features, coords, names = pick_arrays(content if isinstance(content, dict) else {"features": content}, path)
         parts = [features] if coords is None else [features, coords]
         for tensor in parts:
             is_tensor = isinstance(tensor, torch.Tensor)
