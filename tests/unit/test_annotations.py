@@ -102,6 +102,18 @@ def test_what_is_transparent_in_a_mask_is_not_marked(images):
         assert labels_of(bags, name).tolist() == [1, 0, 0, 0, 0, 0], name
 
 
+@pytest.mark.parametrize("colors", [[255, 255, 255, 0, 0, 0], [90, 90, 90, 255, 0, 0]], ids=["black", "red"])
+@pytest.mark.parametrize("suffix", ["png", "tif"])
+def test_the_numbers_of_an_indexed_mask_count_and_not_their_colors(images, colors, suffix):
+    numbers = np.zeros((2 * SIDE, 3 * SIDE), np.uint8)
+    numbers[:SIDE, :SIDE] = 1
+    mask = Image.fromarray(numbers).convert("P")
+    mask.putpalette(colors)
+    mask.save(images / f"masks/positive0.{suffix}")
+    bags = label_by_masks(read(images), images / "masks")
+    assert labels_of(bags, "positive0").tolist() == [1, 0, 0, 0, 0, 0]
+
+
 def ring(left, top, right, low):
     return [[left, top], [right, top], [right, low], [left, low], [left, top]]
 

@@ -104,7 +104,7 @@ def _marked(patches: Patches, path: Path) -> NDArray[np.float64]:
         scale = min(1.0, _FINE / sides.min())
         mask = _raster(path, patches, scale)
     else:
-        mask = np.asarray((read_pixels(path, ground="black") > 0).any(axis=0))
+        mask = np.asarray((read_pixels(path, mask=True) > 0).any(axis=0))
         scale = _scale_of(patches, mask.shape, path)
     return covered(mask, patches.corners * scale + _TINY, sides * scale)
 

@@ -24,8 +24,7 @@ _FORMAT, _SIGNED = 339, 2  # the tag of the kind of numbers in a TIFF, and that 
 _TOPS = (255, 1023, 4095, 16383, 65535)  # of 8 to 16 bits
 # Modes of Pillow.
 _GRAY = ("1", "L", "LA", "La")
-_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
-_WIDE = (*_DEEP, "F")
+_WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
 _MOST = 30  # of 255: a higher threshold would split a picture that is all tissue by its stain
 # Of 255. Saturation is a ratio, so the noise of a black border would pass for color. CLAM calls a patch black if its
 # mean red, green and blue are all below 40.
@@ -80,10 +79,10 @@ class ImageReader(FileReader):
             image.verify()
 
 
-def read_pixels(path: Path, *, ground: str = "white") -> NDArray[Any]:
+def read_pixels(path: Path, *, mask: bool = False) -> NDArray[Any]:
     """Decode an image [C, H, W] as `ImageReader` does; refuse a damaged image, or one of 16 bits per color.
 
-    The `ground`, "white" or "black", is the color of transparent pixels.
+    In a `mask`, transparent pixels are black, and those of an indexed image are its numbers, whatever their colors.
     """
     from PIL import ImageOps
 
@@ -94,7 +93,7 @@ def read_pixels(path: Path, *, ground: str = "white") -> NDArray[Any]:
         ImageOps.exif_transpose(image, in_place=True)
         pixels = np.empty(0)
         for top in range(0, image.height, _ROWS):  # in parts, since each conversion copies
-            part = _pixels_of(image.crop((0, top, image.width, min(top + _ROWS, image.height))), path, image, ground)
+            part = _pixels_of(image.crop((0, top, image.width, min(top + _ROWS, image.height))), path, image, mask)
             if top == 0:
                 pixels = np.empty((len(part), image.height, image.width), part.dtype)
             pixels[:, top : top + _ROWS] = part
@@ -110,19 +109,21 @@ def _require_image(opened: Any, path: Path) -> None:
         raise BagDataError(f"Expected 8 bits of each color, got {got}; convert it to 8 bits, or to plain gray.")
 
 
-def _pixels_of(image: Any, path: Path, opened: Any, ground: str) -> NDArray[Any]:
+def _pixels_of(image: Any, path: Path, opened: Any, mask: bool) -> NDArray[Any]:
     """Return the pixels [C, H, W] of an image, or of a part of it, whose tags are those of the `opened` file."""
     from PIL import Image
 
     if image.mode in _WIDE:
         array = np.asarray(image, dtype=np.float32)[None] if image.mode == "F" else _deep(np.asarray(image), path)
-        array = np.where(array == opened.info.get("transparency"), _TOPS[-1] * (ground == "white"), array)
+        array = np.where(array == opened.info.get("transparency"), _TOPS[-1] * (not mask), array)
         inverted = opened.format == "TIFF" and opened.tag_v2.get(_WHITE) == 0  # Pillow itself inverts up to 8 bits
         return (0 if image.mode == "F" else _black(opened)) - array if inverted else array
+    if mask and image.mode == "P":
+        return np.where(image.convert("RGBA").getchannel("A"), image, 0)[None]
     gray = image.mode in _GRAY
     if image.has_transparency_data:
         layer = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", layer.size, ground), layer)
+        image = Image.alpha_composite(Image.new("RGBA", layer.size, "black" if mask else "white"), layer)
     array = np.asarray(image.convert("L" if gray else "RGB"))
     return array[None] if gray else np.ascontiguousarray(array.transpose(2, 0, 1))
 

@@ -361,8 +361,7 @@ class NiftiReader(FileReader):
                 attributes |= seen(axis)
             # nibabel maps a plain file whose numbers need no scaling.
             plain = (float(image.dataobj.slope), float(image.dataobj.inter)) == (1.0, 0.0)
-            mapped = plain and file_suffix(path) == ".nii"
-            held = 0 if mapped else math.prod(attributes["shape"]) * 4
+            held = 0 if plain and file_suffix(path) == ".nii" else math.prod(attributes["shape"]) * 4
         return open_volume(
             path, options, lambda: read_volume(path, axis), held=held, attributes=attributes, places=places
         )
