@@ -106,6 +106,18 @@ def test_vectors_and_pixels_have_candidates_of_their_own():
         make_candidate("bag-statistics-cox", (5,))
 
 
+def test_held_out_bags_with_many_numbers_are_scored_after_the_last_epoch_alone():
+    few, many = (usual_candidates((1024,), 100, instances)[-1] for instances in (2**18, 2**18 + 1))
+    assert len(few.epochs) > 1
+    assert many.epochs == few.epochs[-1:]
+
+
+def test_the_folds_of_a_candidate_are_told_as_they_are_done():
+    told = []
+    search(usual_candidates((5,), 40)[:2], make_bags(), seed=0, on_candidate=lambda *done: told.append(done))
+    assert told == [(name, at, 2, share / 5) for at, name in enumerate(VECTORS[:2]) for share in range(6)]
+
+
 def test_a_line_is_that_of_platt_through_all_scorers():
     labels = np.arange(30) % 2
     logits = logits_of(labels, 1.0, scorers=3)
@@ -724,7 +736,7 @@ def test_a_setting_that_is_named_as_it_is_by_default_counts(tmp_path):
     assert parse(["fit", "bags.csv", "--seed", "3", "--encoder", "efficientnet-lite0"]).method is None
 
 
-@pytest.mark.parametrize("kind", ["images", "classes", "covariates", "wide", "settings"])
+@pytest.mark.parametrize("kind", ["images", "classes", "covariates", "wide", "large", "settings"])
 def test_other_bags_are_trained_as_the_settings_say(kind, monkeypatch):
     bags, settings = make_bags(), Settings()
     if kind == "images":
@@ -734,11 +746,14 @@ def test_other_bags_are_trained_as_the_settings_say(kind, monkeypatch):
     elif kind == "covariates":
         bags = bags.replace(covariates={"age": np.arange(40.0)})
     elif kind == "wide":
-        monkeypatch.setattr("midam.methods.names._MOST_NUMBERS", 4 * 40 * 5 - 1)
+        monkeypatch.setattr("midam.methods.names._MOST_STATISTICS", 4 * 40 * 5 - 1)
         assert usual_method(bags.subset(np.arange(10)), settings) == "auto"
+    elif kind == "large":
+        monkeypatch.setattr("midam.methods.names._MOST_NUMBERS", bags.num_instances * 5 - 1)
+        assert usual_method(bags.subset(np.arange(39)), settings) == "auto"
     else:
         settings = Settings(epochs=99)
-    assert usual_method(make_bags(), Settings(seed=5)) == ("auto" if kind != "wide" else None)
+    assert usual_method(make_bags(), Settings(seed=5)) == (None if kind in ("wide", "large") else "auto")
     assert usual_method(bags, settings) is None
 
 

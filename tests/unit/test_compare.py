@@ -19,7 +19,9 @@ from midam.data.missing import fill_values, impute
 from midam.data.statistics import bag_statistics
 from midam.errors import BagDataError, CheckpointError, ConfigError, LeakageError, OneClassError
 from midam.evaluate.intervals import auroc_interval, paired_delong
+from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
+from midam.methods import baselines
 from midam.methods.baselines import MeanMapSVM
 from midam.methods.store import TrialStore
 from midam.registry import BASELINES, load_plugins
@@ -180,6 +182,22 @@ def test_the_mean_map_is_close_to_the_set_kernel():
     np.testing.assert_allclose(found @ found.T, set_kernels(rows, rows, gammas=[gamma])[0], rtol=0, atol=0.12)
     with pytest.raises(ConfigError, match="at most 2000 training bags for mean-map-svm, got 2002"):
         MeanMapSVM().scorer(Bags.from_list([np.zeros((1, 3))] * 2002, [0, 1] * 1001), seed=0)
+
+
+def test_the_mean_map_of_a_large_bag_is_that_of_some_of_its_instances(monkeypatch):
+    rng, labels = np.random.default_rng(0), np.arange(12) % 2
+    bags = Bags.from_list([rng.normal(size=(count, 3)) for count in np.arange(12) % 4 + 1], labels)
+    model = MeanMapSVM().scorer(bags, seed=0)
+    whole = predict(model, bags)
+    monkeypatch.setattr(baselines, "_MAP_INSTANCES", 3)
+    monkeypatch.setattr(baselines, "_MAP_BAGS", 5)
+    some = baselines._of_some(model, bags, np.random.default_rng(1))
+    assert np.array_equal(some[bags.sizes <= 3], whole[bags.sizes <= 3])
+    for number in np.flatnonzero(bags.sizes == 4):
+        parts = [
+            predict(model, Bags.from_list([np.delete(bags[number], left_out, axis=0)]))[0] for left_out in range(4)
+        ]
+        assert np.isclose(parts, some[number], atol=1e-9).sum() == 1
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from sklearn.preprocessing import QuantileTransformer
 from midam.data.bags import Bags
 from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
+from midam.nn import standardizer
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
 from midam.train.trainer import Trainer
@@ -167,6 +168,18 @@ def test_a_value_is_the_same_in_single_and_in_double_precision(scaling: str, fit
     torch.testing.assert_close(single, double, rtol=0, atol=1e-3)
     for column, value in zip(single.T, x.T, strict=True):
         assert len(column[torch.from_numpy(value == np.unique(value)[0])].unique()) == 1
+
+
+def test_only_blended_features_are_ranked(monkeypatch) -> None:
+    x, ranked = torch.from_numpy(_mixed_features(1000)).float(), list[int]()
+    auto = make((4,), scaling="auto").fit(x)
+    real = standardizer._normal_scores
+    monkeypatch.setattr(standardizer, "_normal_scores", lambda u, knots: ranked.append(u.shape[1]) or real(u, knots))
+    auto(x)
+    assert ranked == [int(auto.blended.sum())]
+    assert 0 < ranked[0] < 4
+    make((2,), scaling="auto").fit(x[:, :2])(x[:, :2])
+    assert ranked[1:] == []
 
 
 def test_auto_blends_the_features_that_pile_up_and_leaves_the_others() -> None:

@@ -230,3 +230,24 @@ def test_without_a_terminal_a_line_says_at_least_every_half_minute_that_the_work
     assert lines[0] == "scoring 1/2 bags"
     assert set(lines[1:]) == {"scoring 1/2 bags, 50% done"}
     assert len(lines) >= 3
+
+
+def test_the_time_left_of_the_last_progress_runs_down(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(terminal, "_EVERY_SECONDS", 0.02)
+    console = plain()
+    progress = terminal.FitProgress(1, console=console)
+    progress._bar.get_time = lambda: clock[0]  # by which the speed is measured
+    for clock[0], share in ((0.0, 0.0), (10.0, 0.1), (20.0, 0.2)):
+        progress.candidate("mean-map-svm", 0, 2, share)
+    monkeypatch.setattr(progress, "_moved_at", time.monotonic() - 80)
+    with progress:
+        deadline = time.monotonic() + 20
+        while shown(console).count("\n") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        monkeypatch.setattr(progress, "_moved_at", time.monotonic() - 200)
+        time.sleep(0.1)
+    lines = shown(console).splitlines()
+    assert lines[0] == "1/2 mean-map-svm"
+    assert lines[1] == "training mean-map-svm, 10% done, 0:01:39 left"
+    assert lines[-1] == "training mean-map-svm, 10% done"

@@ -27,7 +27,8 @@ class Callbacks:
     on_epoch : callable
         After each epoch, with the new row of the history and the trainer.
     on_candidate : callable
-        With the method that "auto" tries next, its number from 0, and the number of methods.
+        With the method that "auto" tries, its number from 0, the number of methods, and the share of its folds that are
+        done: 0 as it begins.
     on_stage : callable
         With the name of each stage that begins after the fit, and the number of bags that it processes, 0 for none.
     on_bags : callable
@@ -37,7 +38,7 @@ class Callbacks:
     on_start: Callable[[Settings, str | None], None] = _nothing
     on_trainer: Callable[["Trainer"], None] = _nothing
     on_epoch: Callable[[dict[str, Any], "Trainer"], None] = _nothing
-    on_candidate: Callable[[str, int, int], None] = _nothing
+    on_candidate: Callable[[str, int, int, float], None] = _nothing
     on_stage: Callable[[str, int], None] = _nothing
     on_bags: Callable[[Sequence[int]], None] = _nothing
 

@@ -98,7 +98,7 @@ _OF_RUN = (
     *("allow_leakage", "chunk_size", "reads", "threads"),
 )
 TAKEN = (*_OF_RUN, *Settings.names("data", "cut"))
-_MOST_NUMBERS = 2**28  # in all instances, or in the statistics of all bags
+_MOST_NUMBERS, _MOST_STATISTICS = 2**31, 2**28  # numbers in all instances, and in the statistics of all bags
 
 
 def choose_method(name: str | None, settings: Settings) -> tuple[Settings, str | None]:
@@ -135,14 +135,15 @@ def usual_method(bags: "Bags", settings: Settings) -> str | None:
     """Return the default method of a run: "auto" for feature vectors with two classes, else None, for the settings.
 
     It is also None with settings that "auto" does not take, with covariates, which "auto" does not use, and for bags of
-    more than 268 million numbers, because "auto" reads all instances about twenty times.
+    more than 2 billion numbers, because "auto" reads all instances about twenty times.
     """
     defaults = Settings().flat()
     if any(value != defaults[key] for key, value in settings.flat().items() if key not in TAKEN):
         return None
     if bags.outcome is not None or bags.covariates is not None or are_pixels(bags.instance_shape):
         return None
-    return AUTO if max(bags.num_instances, 4 * len(bags)) * math.prod(bags.instance_shape) <= _MOST_NUMBERS else None
+    numbers, statistics = (count * math.prod(bags.instance_shape) for count in (bags.num_instances, 4 * len(bags)))
+    return AUTO if numbers <= _MOST_NUMBERS and statistics <= _MOST_STATISTICS else None
 
 
 def refuse_settings(name: str, values: Mapping[str, Any]) -> None:

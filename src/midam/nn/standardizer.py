@@ -141,8 +141,13 @@ class Standardizer(nn.Module):
         return standardized
 
     def _blend(self, u: Tensor, part: slice) -> Tensor:
-        blended = 0.5 * (u + _normal_scores(u, self.knots[part])) - self.offset[part]
-        return torch.where(self.blended[part], blended, u)
+        knots, blended, offset = self.knots[part], self.blended[part], self.offset[part]
+        if u.is_cuda or torch.compiler.is_compiling():  # a look at `blended` would synchronize, or break the graph
+            return torch.where(blended, 0.5 * (u + _normal_scores(u, knots)) - offset, u)
+        at = blended.nonzero().flatten()
+        if len(at) == 0:
+            return u
+        return u.index_copy(1, at, 0.5 * (u[:, at] + _normal_scores(u[:, at], knots[at])) - offset[at])
 
     def _set_moments(self, part: slice, center: Tensor, scale: Tensor) -> None:
         """Set center and scale of some columns, from float64 [D]."""

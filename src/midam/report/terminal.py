@@ -51,7 +51,7 @@ class LiveProgress:
         times = (progress.TimeElapsedColumn(table_column=_WHOLE), progress.TimeRemainingColumn(table_column=_WHOLE))
         self._bar = _Bar(*bar_columns, *times, console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(title, total=total, state="")
-        self._tenths, self._shown_at = 0, time.monotonic()
+        self._tenths, self._shown_at, self._moved_at = 0, time.monotonic(), 0.0
         self._over = threading.Event()
 
     def __enter__(self) -> Self:
@@ -69,11 +69,15 @@ class LiveProgress:
 
     def show(self, done: float, total: float, state: str, line: str | None = None) -> None:
         """Show finished work, by default by its state; `line` is that of a console that is no terminal."""
-        self._bar.update(self._task, completed=done, total=total, state=state)
-        tenths, now = int(_LINES * done // total), time.monotonic()
-        if tenths > self._tenths or now - self._shown_at >= _EVERY_SECONDS:
+        self._move(done, total, state)
+        tenths = int(_LINES * done // total)
+        if tenths > self._tenths or self._moved_at - self._shown_at >= _EVERY_SECONDS:
             self._tenths = tenths
             self._print(line or state)
+
+    def _move(self, done: float, total: float, state: str) -> None:
+        self._bar.update(self._task, completed=done, total=total, state=state)
+        self._moved_at = time.monotonic()
 
     def _print(self, line: str) -> None:
         if not self._console.is_terminal:
@@ -86,7 +90,8 @@ class LiveProgress:
                 task = self._bar.tasks[self._task]
                 title = f"{task.description} {escape(task.fields['state'])}".rstrip()
                 done = f", {task.completed / task.total:.0%} done" if task.total else ""
-                left = f", {timedelta(seconds=task.time_remaining)} left" if task.time_remaining else ""
+                seconds = int((task.time_remaining or 0.0) - (time.monotonic() - self._moved_at))
+                left = f", {timedelta(seconds=seconds)} left" if seconds > 0 else ""
                 with suppress(OSError, ValueError):  # a stream that has been closed
                     self._print(f"{title}{done}{left}")
 
@@ -116,10 +121,11 @@ class FitProgress(LiveProgress):
         state = epoch_words(row)
         self.show(row["epoch"], self._epochs, state, f"epoch {row['epoch']}/{self._epochs}  {state}")
 
-    def candidate(self, title: str, number: int, count: int) -> None:
-        """Show that method `number` of `count` begins."""
-        self._bar.update(self._task, completed=number, total=count, state=title)
-        self._print(f"{number + 1}/{count} {title}")
+    def candidate(self, title: str, number: int, count: int, share: float) -> None:
+        """Show that a `share` of the folds of method `number` of `count` is done: 0 as it begins."""
+        self._move(number + share, count, title)
+        if not share:
+            self._print(f"{number + 1}/{count} {title}")
 
     def stage(self, title: str, bags: int) -> None:
         """Show that a stage after the last epoch begins, and the number of its bags (0 for none)."""

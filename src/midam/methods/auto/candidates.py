@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,16 +35,21 @@ PRIOR = {
 _SLOW_TREES = 10_000  # for more bags, trees are slower than networks, whose draws are limited
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
+_LARGE = 2**28  # numbers in all instances; of more, held-out bags are scored after the last epoch alone
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A method by name: settings for training, at `most` for a share of its epochs, or a baseline in one step."""
+    """A method by name: settings for training, at `most` for a share of its epochs, or a baseline in one step.
+
+    The number of epochs is chosen from the `shares` of those of the settings.
+    """
 
     name: str
     config: ResolvedSettings | None = None
     baseline: ModelBaseline | None = None
     most: float = 1.0
+    shares: tuple[float, ...] = _SHARES
 
     def held_out(
         self, bags: Bags, trials: Sequence[Trial], *, prepare: Prepare | None = None
@@ -80,8 +86,8 @@ class Candidate:
 
     @property
     def epochs(self) -> list[int]:
-        """Numbers of epochs to choose from, ascending: those of the settings, and a half, fifth, ... of them."""
-        return sorted({max(1, round(min(share, self.most) * self._settings.training.epochs)) for share in _SHARES})
+        """Numbers of epochs to choose from, ascending."""
+        return sorted({max(1, round(min(share, self.most) * self._settings.training.epochs)) for share in self.shares})
 
     def fit(self, bags: Bags, *, seed: int, epochs: int | None = None) -> list[BagScorer]:
         """Train on all these bags for `epochs`; the candidate's score is the mean of the returned scorers.
@@ -114,10 +120,12 @@ def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:
     return config.replace(epochs=min(config.training.epochs, max(1, round(_MOST_DRAWS / max(count, 1)))))
 
 
-def usual_candidates(instance_shape: tuple[int, ...], count: int) -> list[Candidate]:
-    """Return the candidates for `count` bags with instances of a shape: feature vectors, or images and volumes."""
-    names = PIXELS if are_pixels(instance_shape) else VECTORS if count <= _SLOW_TREES else (*VECTORS[1:], VECTORS[0])
-    return [make_candidate(name, instance_shape, count) for name in names]
+def usual_candidates(instance_shape: tuple[int, ...], count: int, instances: int = 0) -> list[Candidate]:
+    """Return the candidates for `count` bags of feature vectors, or of images and volumes, with so many `instances`."""
+    few = count <= _SLOW_TREES
+    names = PIXELS if are_pixels(instance_shape) else VECTORS if few else (*VECTORS[1:], VECTORS[0])
+    shares = _SHARES if instances * math.prod(instance_shape) <= _LARGE else _SHARES[-1:]
+    return [replace(make_candidate(name, instance_shape, count), shares=shares) for name in names]
 
 
 def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -> Candidate:

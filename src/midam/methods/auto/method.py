@@ -60,7 +60,7 @@ class Auto(Baseline):
         left out; if none remains, a `DivergedError` is raised.
         """
         bags, seed = train.replace(covariates=None), settings.run.seed
-        candidates = usual_candidates(bags.instance_shape, len(bags))
+        candidates = usual_candidates(bags.instance_shape, len(bags), bags.num_instances)
         trials, prepare = (None, None) if folds is None else folds
         with few_threads(settings):
             result = search(
@@ -116,7 +116,7 @@ def _fit_chosen(
     rows = {row.method: row for row in result.tried}
     for number, (name, line) in enumerate(zip(result.taken, result.mixture.lines)):
         candidate = by_name[name]
-        callbacks.on_candidate(f"{candidate.name}, on all training bags", number, len(result.taken))
+        callbacks.on_candidate(f"{candidate.name}, on all training bags", number, len(result.taken), 0.0)
         try:
             scorers = candidate.fit(bags, seed=seed, epochs=rows[name].epochs)
             _check_rank(scorers, bags, rows[name].auroc)

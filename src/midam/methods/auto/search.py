@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -30,6 +30,7 @@ from midam.targets import OutOfFold
 from midam.train.side import Prepare, Trial
 
 Numbers = NDArray[np.float64]
+_Tell = Callable[[float], None]  # called with the share of the folds that are done
 _LEAST = 0.03
 _FLAT = 0.5  # deviation of logits on the line of scores that rank no better than chance
 
@@ -191,7 +192,7 @@ def search(
     *,
     seed: int,
     journal: Path | None = None,
-    on_candidate: Callable[[str, int, int], None] = QUIET.on_candidate,
+    on_candidate: Callable[[str, int, int, float], None] = QUIET.on_candidate,
     trials: Sequence[Trial] | None = None,
     prepare: Prepare | None = None,
 ) -> SearchResult:
@@ -209,7 +210,7 @@ def search(
     journal : Path, optional
         File of finished candidates, with which a second call continues.
     on_candidate : callable, optional
-        Called with the name of each candidate that begins, its number from 0, and the number of candidates.
+        As in `midam.methods.callbacks.Callbacks`.
     trials : sequence of Trial, optional
         Folds of a cross-validation, each with the bags to train on and to score. Epochs, weights and lines for a fold
         then come from trainings that have seen none of its bags, see `block_trials`. Default: the inner folds of these
@@ -228,7 +229,8 @@ def search(
     rows: list[Row] = []
     with TrialStore(journal) as store:
         for number, candidate in enumerate(candidates):
-            on_candidate(candidate.name, number, len(candidates))
+            tell = partial(on_candidate, candidate.name, number, len(candidates))
+            tell(0.0)
             done = [row for row in rows if row["scores"] is not None] if len(bags) > MANY else []
             areas = [_area(bags, trials, row) for row in done]
             if max(areas, default=0.0) >= _PERFECT:
@@ -238,7 +240,7 @@ def search(
             (row,) = store.find([name])
             if row is None:
                 best = None if blocks is not None or not done else done[int(np.argmax(areas))]
-                row = {**name, **_try_candidate(candidate, bags, every, prepare=prepare, best=best)}
+                row = {**name, **_try_candidate(candidate, bags, every, tell, prepare=prepare, best=best)}
                 store.add([row])
             elif journal is not None:
                 _check_row(row, every, journal)
@@ -272,13 +274,14 @@ def block_trials(bags: Bags, trials: Sequence[Trial]) -> list[Block]:
 
 
 def _try_candidate(
-    candidate: Candidate, bags: Bags, trials: Sequence[Trial], *, prepare: Prepare | None, best: Row | None
+    candidate: Candidate, bags: Bags, trials: Sequence[Trial], tell: _Tell, *, prepare: Prepare | None, best: Row | None
 ) -> Row:
     """Return the row of a candidate: scores of the held-out bags, and seconds."""
     started, held, note = time.perf_counter(), list[Numbers](), None
     try:
         for scores in candidate.held_out(bags, trials, prepare=prepare):
             held.append(scores)
+            tell(len(held) / len(trials))
             if best is not None and len(held) < len(trials) and _is_behind(bags, trials, held, best):
                 note = BEHIND.format(best["method"], len(held), len(trials), _FAR_BEHIND)
                 break
