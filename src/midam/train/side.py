@@ -123,7 +123,8 @@ def train_trial(
                 kept = copy.deepcopy(trainer.reported)
 
     with suppress(DivergedError):
-        trainer.fit(callbacks=[score])
+        while not trainer.finished:  # not `fit`, whose check of the state reads whole bags, and tells a trial nothing
+            score(trainer, trainer.train_epoch())
     lost = [float("nan")] * (config.training.epochs - len(trainer.history))
     return TrialResult(
         np.stack([*scores, *[failed] * (len(after) - len(scores))]),
