@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_045,
+    lines=28_073,
     files=224,
     function=60,
     circles=0,
@@ -111,14 +111,14 @@ PARTS = {
     "export": 458,
     "functional": 467,
     "imaging": 1997,
-    "methods": 1563,
-    "nn": 1893,
-    "report": 2080,
+    "methods": 1580,
+    "nn": 1898,
+    "report": 2085,
     "runs": 2141,
     "settings": 543,
     "sklearn": 922,
     "targets": 848,
-    "train": 1553,
+    "train": 1554,
 }
 
 
