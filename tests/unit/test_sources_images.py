@@ -365,6 +365,12 @@ def test_an_animation_is_not_read_as_its_first_frame(tmp_path, form):
         probe(tmp_path / "a.png", EIGHT)
 
 
+def test_a_volume_in_one_page_is_not_read_as_its_first_plane(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((32, 16, 16), np.uint8), volumetric=True, tile=(16, 16, 16))
+    with pytest.raises(BagDataError, match="32 pages or frames"):
+        probe(tmp_path / "a.tif", EIGHT)
+
+
 def test_the_previews_in_a_photograph_are_no_further_images(tmp_path):
     frames = [Image.fromarray(noise(seed=seed)) for seed in range(2)]
     frames[0].save(tmp_path / "a.jpg", format="MPO", save_all=True, append_images=frames[1:])

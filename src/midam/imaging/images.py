@@ -20,7 +20,8 @@ from midam.errors import BagDataError, with_article
 from midam.settings.data import PATCHES
 
 _WIDTH, _HEIGHT, _BITS, _WHITE, _ORIENTATION, _HIGHEST = 256, 257, 258, 262, 274, 281  # the tags of EXIF and TIFF
-_FORMAT, _SIGNED = 339, 2  # the tag of the kind of numbers in a TIFF, and that of whole ones with a sign
+# The tags of a TIFF for the kind of its numbers, and whole ones with a sign; and for planes, of which Pillow reads one.
+_FORMAT, _SIGNED, _DEPTH = 339, 2, 32997
 _TOPS = (255, 1023, 4095, 16383, 65535)  # of 8 to 16 bits
 # Modes of Pillow.
 _GRAY = ("1", "L", "LA", "La")
@@ -101,8 +102,9 @@ def read_pixels(path: Path, *, mask: bool = False) -> NDArray[Any]:
 
 
 def _require_image(opened: Any, path: Path) -> None:
-    if opened.format != "MPO" and getattr(opened, "n_frames", 1) > 1:  # the others of a JPEG are its previews
-        got = f"{opened.n_frames} pages or frames that form no pyramid (in {path})"
+    count = max(getattr(opened, "n_frames", 1), getattr(opened, "tag_v2", {}).get(_DEPTH, 1))
+    if opened.format != "MPO" and count > 1:  # the others of a JPEG are its previews
+        got = f"{count} pages or frames that form no pyramid (in {path})"
         raise BagDataError(f"Expected one image in a file, got {got}; write a file for each, or a volume as .npy.")
     if _is_cut(opened):
         got = f"16 or a sign, or gray with more channels, which would be lost (in {path})"
