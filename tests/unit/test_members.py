@@ -68,10 +68,12 @@ def test_all_members_follow_the_schedule():
 def test_members_share_nothing_but_the_bags():
     trainer = train(Trainer(make_config(members=2), witness_bags()))
     first, second = trainer.members
-    pointers = [
-        {tensor.data_ptr() for module in parts for tensor in module.state_dict().values()}
-        for parts in ((one.model, one.estimator, one.objective) for one in (first, second))
+    # All stay alive: a state dictionary may make tensors, whose place another could take.
+    states = [
+        [tensor for module in (one.model, one.estimator, one.objective) for tensor in module.state_dict().values()]
+        for one in (first, second)
     ]
+    pointers = [{tensor.data_ptr() for tensor in tensors} for tensors in states]
     assert not pointers[0] & pointers[1]
     assert torch.equal(first.model.standardizer.center, second.model.standardizer.center)
     assert first.model.standardizer.center.abs().sum() > 0
