@@ -220,8 +220,8 @@ def evaluate_bags(
     BagDataError
         If the bags have no labels.
     """
-    run.target.values(bags := run.recoded(bags))
-    bags = prepared(run.model, bags)
+    bags = prepared(run.model, run.recoded(bags))
+    run.target.values(bags)
     for name in metrics:
         check_metric(name, run.target.given, target=run.target.name)
     parts = np.array([split or "new" for split in run.known_splits(bags)])
