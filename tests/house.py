@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_074,
+    lines=28_042,
     files=224,
     function=60,
     circles=0,
@@ -115,10 +115,10 @@ PARTS = {
     "nn": 1898,
     "report": 2085,
     "runs": 2141,
-    "settings": 543,
+    "settings": 540,
     "sklearn": 922,
     "targets": 848,
-    "train": 1554,
+    "train": 1525,
 }
 
 

@@ -259,11 +259,11 @@ class BestWeights:
     def keep(self, trainer: Trainer) -> None:
         """Keep a copy of the reported weights, if they may be selected."""
         if trainer.config.training.select == "best":
-            self._kept = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
+            self._kept = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
 
     def load(self, trainer: Trainer) -> None:
         """Give the reported model the weights that were kept."""
-        trainer.reported.load_state_dict(self._kept)
+        trainer.model.load_state_dict(self._kept)
 
 
 @dataclass
@@ -305,7 +305,7 @@ class Trained(Method):
         if best:
             self.best.load(trainer)
         entries = _entries(trainer, "best" if best else "last")
-        return Fitted(trainer.reported, trainer.config, entries=entries, history=trainer.history)
+        return Fitted(trainer.model, trainer.config, entries=entries, history=trainer.history)
 
 
 def _entries(trainer: Trainer, selected: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from midam.data.column_codes import CovariateCoder
 from midam.errors import ConfigError, require_choice
@@ -260,24 +259,3 @@ class _FusedAdam(torch.optim.Adam):
                 torch._fused_adam_(*tensors, beta1=group["betas"][0], beta2=group["betas"][1], **values)
 
     step.hooked = True  # type: ignore[attr-defined]
-
-
-def weight_average(config: Settings, model: nn.Module) -> AveragedModel | None:
-    """Return the mean of a model's weights over epochs, if the settings have one; refuse batch statistics."""
-    if config.training.average_from is None:
-        return None
-    if batch_norms(model):
-        raise ConfigError(
-            f"Expected no `average_from` with batch normalization, got {config.training.average_from:g}: the "
-            "statistics do not belong to the averaged weights; use group normalization, or leave it out."
-        )
-    return AveragedModel(model)
-
-
-def reported_weights(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights that a trainer in this state (`Trainer.state_dict`) reports."""
-    average: Mapping[str, Tensor] | None = state.get("average")
-    if average is None or not int(average["n_averaged"]):
-        return dict(state["model"])
-    prefix = "module."
-    return {name.removeprefix(prefix): tensor for name, tensor in average.items() if name.startswith(prefix)}
