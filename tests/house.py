@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_035,
+    lines=28_017,
     files=224,
     function=60,
     circles=0,
@@ -103,18 +103,18 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1191,
-    "cli": 1462,
+    "cli": 1461,
     "compare": 1134,
     "data": 6279,
     "evaluate": 1913,
     "explain": 1601,
     "export": 458,
     "functional": 467,
-    "imaging": 1998,
+    "imaging": 1990,
     "methods": 1580,
     "nn": 1898,
     "report": 2085,
-    "runs": 2134,
+    "runs": 2125,
     "settings": 540,
     "sklearn": 922,
     "targets": 848,
