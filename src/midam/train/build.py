@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from midam.data.column_codes import CovariateCoder
-from midam.errors import ConfigError, require_choice
+from midam.errors import ConfigError
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.objectives import Objective
 from midam.nn.pooling.base import Pooling, check_columns
@@ -193,7 +193,6 @@ def make_optimizer(
     "sgd" is the momentum style, v = beta1 v + (1 - beta1) G, which in torch is dampening = momentum (v starts at the
     first gradient); "adam" is the Adam style. Both are fused: one kernel per group of parameters.
     """
-    require_choice(get_args(OptimizerName), name=name)
     alike = all(len({(p.device, p.dtype) for p in group["params"]}) == 1 for group in groups)
     if name == "sgd":
         sgd = _FusedSGD if alike and hasattr(torch, "_fused_sgd_") else torch.optim.SGD

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.missing import align_features
-from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require, require_counts_if_given
+from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require_counts_if_given
 from midam.evaluate.predict import covariates_of, predict
 from midam.nn.scorer import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
@@ -111,19 +111,15 @@ class Trainer:
         fabric: "Fabric | None" = None,
         ranks: Ranks | None = None,
     ) -> None:
-        require(config, Settings, "config", "make them with `midam.Settings(...)`")
-        require(train, Bags, "train", "read them with `midam.read_bags`")
         self.target = target_of(train)
         self.target.check(train)
         config = with_objective(config, self.target)
-        if val is not None:
-            require(val, Bags, "val", "read them with `midam.read_bags`")
-            if val.instance_shape != train.instance_shape:
-                raise BagDataError(
-                    f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
-                    f"(in {val.source}); use the same features."
-                )
-            val = align_features(val, train.feature_names, reference=train.source)
+        if val is not None and val.instance_shape != train.instance_shape:
+            raise BagDataError(
+                f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
+                f"(in {val.source}); use the same features."
+            )
+        val = None if val is None else align_features(val, train.feature_names, reference=train.source)
         _warn_without_validation(config, val)
         given, config = config.training, _resolved(config, train, val)
         self.fabric = fabric or make_fabric(config)
