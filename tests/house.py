@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=27_979,
+    lines=27_961,
     files=224,
     function=60,
     circles=0,
@@ -103,7 +103,7 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1190,
-    "cli": 1461,
+    "cli": 1449,
     "compare": 1134,
     "data": 6279,
     "evaluate": 1912,
@@ -111,9 +111,9 @@ PARTS = {
     "export": 458,
     "functional": 467,
     "imaging": 1989,
-    "methods": 1579,
+    "methods": 1575,
     "nn": 1886,
-    "report": 2085,
+    "report": 2083,
     "runs": 2125,
     "settings": 540,
     "sklearn": 908,

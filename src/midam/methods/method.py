@@ -16,7 +16,6 @@ from midam.evaluate.predict import cpu_threads, predict
 from midam.evaluate.ranking import FEW_BAGS
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.inner_folds import inner_trials
-from midam.methods.names import taken_settings
 from midam.nn.scorer import BagEnsemble, BagScorer, all_weights
 from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings
@@ -75,11 +74,6 @@ class Fitted:
     entries: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     out_of_fold: OutOfFold | None = None
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Entries of config.yaml: the method, if it has no epochs, and the settings that it takes."""
-        return self.config.flat() if self.method is None else {"method": self.method, **taken_settings(self.config)}
 
 
 class Method:
