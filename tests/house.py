@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=27_961,
+    lines=27_952,
     files=224,
     function=60,
     circles=0,
@@ -103,12 +103,12 @@ LIMITS = Limits(
 # Lines of each part; "" are the single files.
 PARTS = {
     "": 1190,
-    "cli": 1449,
+    "cli": 1447,
     "compare": 1134,
     "data": 6279,
     "evaluate": 1912,
     "explain": 1601,
-    "export": 458,
+    "export": 451,
     "functional": 467,
     "imaging": 1989,
     "methods": 1575,
