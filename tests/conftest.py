@@ -138,7 +138,7 @@ def mixed_export(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     operations = import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
     with pytest.MonkeyPatch.context() as patch:  # torch looks through all of them for each of three programs
         patch.setattr(operations, "from_torchlib", staticmethod(cache(operations.from_torchlib)))
-        if write_export(run, SUMMARY, folder, license="mit") != list(FORMATS):
+        if write_export(run, SUMMARY, folder) != list(FORMATS):
             raise RuntimeError("the run was not exported")
     return run, folder
 

@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_074,
+    lines=27_952,
     files=224,
     function=60,
     circles=0,
@@ -102,23 +102,23 @@ LIMITS = Limits(
 )
 # Lines of each part; "" are the single files.
 PARTS = {
-    "": 1191,
-    "cli": 1462,
+    "": 1190,
+    "cli": 1447,
     "compare": 1134,
     "data": 6279,
-    "evaluate": 1913,
+    "evaluate": 1912,
     "explain": 1601,
-    "export": 458,
+    "export": 451,
     "functional": 467,
-    "imaging": 1998,
-    "methods": 1580,
-    "nn": 1898,
-    "report": 2085,
-    "runs": 2141,
-    "settings": 543,
-    "sklearn": 922,
+    "imaging": 1989,
+    "methods": 1575,
+    "nn": 1886,
+    "report": 2083,
+    "runs": 2125,
+    "settings": 540,
+    "sklearn": 908,
     "targets": 848,
-    "train": 1554,
+    "train": 1517,
 }
 
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from midam.errors import ConfigError, MidamError, nearest, require
+from midam.errors import ConfigError, MidamError, nearest
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -89,7 +89,6 @@ class Registry:
 
     def check(self, name: str) -> None:
         """Refuse an unknown name, and suggest the nearest."""
-        require(name, str, self.kind, "name one of midam, or of a plug-in")
         if name not in self.names():
             raise self.unknown(name)
 

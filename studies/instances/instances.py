@@ -158,7 +158,7 @@ def _model(method: str, train: Bags, seed: int, *, epochs: int) -> BagEnsemble:
     common: dict[str, Any] = {"accelerator": "cpu", "threads": 1, "seed": seed}
     if method == AUTO:
         return make_method(AUTO).fit(train, None, Settings(**common).resolve(train.instance_shape)).model
-    return Trainer(Settings(**common, members=1, epochs=epochs, **METHODS[method]), train).fit().reported
+    return Trainer(Settings(**common, members=1, epochs=epochs, **METHODS[method]), train).fit().model
 
 
 def table_of(design: Design, store: Store) -> dict[str, dict[str, NDArray[np.float64]]]:

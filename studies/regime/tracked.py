@@ -468,7 +468,7 @@ def _train(work: _Work) -> list[Row]:
 
 def _effective(trainer: Trainer, bags: Bags) -> float:
     """Return the effective number 1 / sum(w^2) of instances of the attention, the mean over some bags."""
-    (model,), reader = scorers_of(trainer.reported), InstanceReader(bags)
+    (model,), reader = scorers_of(trainer.model), InstanceReader(bags)
     counts = []
     for number in range(min(_COUNTED, len(bags))):
         batch = WholeBatch.unlabeled(reader, torch.tensor([number]))

@@ -224,7 +224,7 @@ def _trained(start: BagScorer, bags: Bags, work: _Work) -> Any:
     state = {name.replace("encoder.", "encoder.module."): x.float() for name, x in start.state_dict().items()}
     state.pop("pooling.log_tau", None)
     scorer.load_state_dict(state)
-    return trainer.fit().reported
+    return trainer.fit().model
 
 
 _CHILD = """

@@ -74,7 +74,6 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "dropout 0.5": {"dropout": 0.5},
     "16 instances a draw": {"num_instances": 16},
     "margin 0.5": {"margin": 0.5},
-    "mean of the weights of the last half": {"average_from": 0.5},
     "all features half by rank": {"scaling": "blend"},
     "no feature by rank": {"scaling": "linear"},
     "noise 0.2 on instances": {"noise": 0.2},

@@ -137,7 +137,7 @@ def test_two_predictions_do_not_write_one_file(made, tmp_path, monkeypatch, caps
     assert main(scoring(made, tmp_path / "p.csv")) == 130
     part = tmp_path / "p.csv.part"
     before = part.read_bytes()
-    with journal_of(tmp_path / "p.csv", "t.csv"):
+    with journal_of(tmp_path / "p.csv"):
         assert main(scoring(made, tmp_path / "p.csv")) == 2
         assert "got one that is running" in capsys.readouterr().err
         assert part.read_bytes() == before
@@ -148,9 +148,9 @@ def test_rows_are_held_before_the_first(tmp_path):
     path = tmp_path / "j.csv.part"
 
     def fail():
-        with journal_of(tmp_path / "j.csv", "t.csv"):
+        with journal_of(tmp_path / "j.csv"):
             assert path.exists()
-            with pytest.raises(ConfigError, match="got one that is running"), journal_of(tmp_path / "j.csv", "t.csv"):
+            with pytest.raises(ConfigError, match="got one that is running"), journal_of(tmp_path / "j.csv"):
                 pass
             raise ZeroDivisionError
 

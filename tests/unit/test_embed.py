@@ -542,47 +542,6 @@ def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images
     assert parts[1].splitlines()[1:6] == parts[2].splitlines()[1:6]
 
 
-def test_a_stopped_prediction_embeds_only_what_is_left(images, capsys, monkeypatch):
-    passed, network = [], embed_bags_module.EmbeddedRows._vectors
-    stops = {"at": 4}
-
-    def vectors(self, *block):
-        passed.append(block[0])
-        if len(passed) == stops["at"]:
-            raise KeyboardInterrupt
-        return network(self, *block)
-
-    monkeypatch.setattr(embed_bags_module, "_jobs", lambda _: 1)
-    monkeypatch.setattr(embed_bags_module.EmbeddedRows, "_vectors", vectors)
-    assert main(["evaluate", "run", "images", "--labels", "labels.csv"]) == 130
-    assert "repeat the command" not in capsys.readouterr().err, "its vectors are gone"
-    passed.clear()
-    predict = ["predict", "run", "images", "--out", "out/p.csv"]
-    assert main(predict) == 130
-    assert re.search(r"stopped: \d+ of 12 bags are written .*repeat the command to continue", capsys.readouterr().err)
-    first, stops["at"] = [*passed[:-1]], None
-    passed.clear()
-    with monkeypatch.context() as patch:
-        patch.setattr("midam.runs.kept_scores.predict", None)  # the scoring fails
-        with pytest.raises(TypeError):
-            main(predict)
-    assert not {*first[:2]} & {*passed}, "a block of two bags was written"
-    passed.clear()
-    assert main(predict) == 0
-    assert (passed, [path.name for path in (images / "out").iterdir()]) == ([], ["p.csv"])
-    assert main(["predict", "run", "f.store", "--out", "store.csv"]) == 0
-    assert scores("out/p.csv") == scores("store.csv")
-    again = [*predict[:-1], "out/q.csv"]
-    with monkeypatch.context() as patch:
-        patch.setattr("midam.runs.kept_scores.predict", None)
-        with pytest.raises(TypeError):
-            main(again)
-    (damaged,) = (images / "out").glob(".q.csv.vectors/*/instances.npy")
-    damaged.write_bytes(b"")
-    assert main(again) == 0
-    assert scores("out/q.csv") == scores("store.csv")
-
-
 @pytest.fixture
 def embedded_blocks(monkeypatch):
     """The blocks that pass the network, in order, each by its first instance and its file; `stop` stops at the next."""
@@ -599,21 +558,17 @@ def embedded_blocks(monkeypatch):
     return passed, counted
 
 
-def test_a_stopped_prediction_keeps_its_vectors_while_others_end(images, embedded_blocks, capsys):
-    passed, stop = embedded_blocks
-    shutil.copytree("images", "other/images")
-    stop.stop = 8
-    assert main(["predict", "run", "images"]) == 130
-    written = {*passed[:4]}
-    stop.stop = None
-    for data, *words in (["other/images"], ["images", "--bags", "10:12"]):
-        assert main(["predict", "run", data, *words]) == 0
-    passed.clear()
-    assert main(["predict", "run", "images"]) == 0
-    assert not written & {*passed}, "blocks of two bags were written"
-    assert [path.name for path in (images / "run/predict-images").iterdir()] == ["predictions.csv"]
-    assert main(["predict", "run", "f.store", "--out", "store.csv"]) == 0
-    assert scores("run/predict-images/predictions.csv") == scores("store.csv")
+def test_a_stop_while_raw_files_are_embedded_leaves_nothing_and_names_what_keeps_vectors(
+    images, embedded_blocks, tmp_path_factory, monkeypatch, capsys
+):
+    homes = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(embed_bags_module.tempfile, "tempdir", str(homes))
+    before = {path.name for path in images.iterdir()}
+    for words in ("evaluate run images --labels labels.csv", "predict run images --out p.csv"):
+        embedded_blocks[1].stop = len(embedded_blocks[0]) + 2
+        assert main(words.split()) == 130
+        assert "stopped; `midam embed` keeps vectors for later" in capsys.readouterr().err
+    assert ({path.name for path in images.iterdir()}, list(homes.iterdir())) == (before, [])
 
 
 def test_only_the_bags_that_are_scored_are_embedded(images, embedded_blocks, capsys):

@@ -207,19 +207,6 @@ def test_active_dropout_is_refused_where_it_cannot_be_replayed() -> None:
         estimator(model.eval(), batch)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: Exact(chunk_size=0),
-        lambda: ExactPoint(num_instances=4, chunk_size=-1),
-        lambda: ExactPoint(num_instances=0, chunk_size=4),
-    ],
-)
-def test_sizes_below_one_are_refused(build: object) -> None:
-    with pytest.raises(ConfigError, match="of at least 1, got"):
-        build()
-
-
 # The exact point with a sampled gradient, enumerated.
 
 N, B = 7, 3

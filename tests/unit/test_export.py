@@ -219,7 +219,7 @@ def test_the_card_says_what_a_user_must_know_and_no_secret(exported):
     text = (folder / "README.md").read_text(encoding="utf-8")
     _, head, body = text.split("---\n", 2)
     front = yaml.safe_load(head)
-    assert (front["license"], front["library_name"], front["tags"][0]) == ("mit", "midam", "midam")
+    assert (front["library_name"], front["tags"][0]) == ("midam", "midam")
     heads = ["Intended use", "Out-of-scope use", "How to use it", "Results", "Data", "Training", "Limitations"]
     assert [body.index(f"## {title}") for title in heads] == sorted(body.index(f"## {title}") for title in heads)
     assert "0.900 (0.700 to 1.000)" in body
@@ -377,7 +377,7 @@ AGAIN = """
 import sys
 from pathlib import Path
 from tests.unit.test_export import SUMMARY, mixed, write_export
-write_export(mixed(), SUMMARY, Path(sys.argv[1]), license="mit")
+write_export(mixed(), SUMMARY, Path(sys.argv[1]))
 """
 
 

@@ -354,7 +354,7 @@ def test_training_and_validation_have_features_by_name() -> None:
     for val in (bags, other):
         trainer = Trainer(midam.Settings(epochs=1, members=1).resolve((3,)), bags, val)
         found.append(trainer.train_epoch()["val_auroc"])
-        model = trainer.reported
+        model = trainer.model
         np.testing.assert_array_equal(midam.predict(model, other), midam.predict(model, bags))
         np.testing.assert_array_equal(trainer.scores(other, trainer.reader(other)), midam.predict(model, bags))
     assert found[0] == found[1]

@@ -156,7 +156,7 @@ def test_the_page_of_a_cross_validated_run_has_the_numbers_of_its_summary(target
     bags = read_for(trained, str(other))
     bags = bags.replace(ids=[f"new {number}" for number in range(40)], groups=[f"q{number}" for number in range(40)])
     path = write_evaluation_report(run, bags, evaluate_bags(trained, bags), data=str(other))
-    card = card_text(trained, describe(trained), summary, ["safetensors"], license=None)
+    card = card_text(trained, describe(trained), summary, ["safetensors"])
     for shown in (" ".join(Reader(path).text), card):  # the run has no validation bags
         assert "validation" not in shown
     assert "each bag was scored by a model of the other folds" in card
@@ -276,7 +276,7 @@ def test_the_card_tells_the_figures_of_the_target(made, target, tmp_path):
     assert "positive ones above" not in text
     assert (config["target"], config["names"]) == (target, NAMES[target])
     run = load_run(made / target)
-    bare = card_text(replace(run, decision=None), describe(run), {}, ["safetensors"], license=None)
+    bare = card_text(replace(run, decision=None), describe(run), {}, ["safetensors"])
     assert "the scores are not calibrated" in bare
 
 

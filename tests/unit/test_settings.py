@@ -309,13 +309,6 @@ def test_rates_fall_at_fractions_of_the_epochs_and_never_before_the_first(epochs
     assert [training.decays(epoch) for epoch in range(epochs)] == falls
 
 
-def test_weights_are_averaged_from_a_fraction_of_the_epochs_on():
-    assert [TrainingSettings(epochs=4, average_from=0.5).averages(epoch) for epoch in range(4)] == [False] * 2 + [
-        True
-    ] * 2
-    assert not TrainingSettings().averages(99)
-
-
 def test_the_first_member_keeps_the_seed_and_the_others_have_their_own():
     seeds = [member_seed(seed, member) for seed in range(20) for member in range(20)]
     assert seeds[::20] == list(range(20))

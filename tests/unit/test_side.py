@@ -63,7 +63,7 @@ def test_members_side_by_side_are_those_of_a_fit_with_the_state_of_their_bags():
     config = resolved(bags, members=3)
     alone, side = Trainer(config, bags).fit(epochs=9), fit_side(Trainer(config, bags), epochs=9)
     assert side.epoch == alone.epoch == 9
-    np.testing.assert_allclose(predict(side.reported, bags), predict(alone.reported, bags), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(predict(side.model, bags), predict(alone.model, bags), rtol=0, atol=1e-5)
     for one, other in zip(side.members, alone.members, strict=True):
         torch.testing.assert_close(one.estimator.bag_state, other.estimator.bag_state, rtol=1e-4, atol=1e-4)
     for trainer in (alone, side):

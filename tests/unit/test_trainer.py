@@ -11,7 +11,6 @@ from midam.evaluate.predict import predict
 from midam.evaluate.ranking import auroc
 from midam.nn.standardizer import Standardizer
 from midam.settings import Settings
-from midam.train.build import reported_weights
 from midam.train.side import Trial, train_trials
 from midam.train.trainer import Trainer, build_training, make_fabric
 
@@ -271,51 +270,6 @@ def test_a_state_continues_bit_for_bit(estimator):
     assert resumed.history == whole.history
     assert resumed.best_epoch == whole.best_epoch
     assert torch.equal(weights(resumed), weights(whole))
-
-
-def test_the_mean_of_the_weights_is_validated_and_reported():
-    val = witness_bags(10, seed=1)
-    trainer = Trainer(make_config(average_from=0.5, epochs=5, lr=0.5, decay_at=[], members=2), witness_bags(), val)
-    plain = Trainer(make_config(epochs=5, lr=0.5, decay_at=[], members=2), witness_bags(), val)
-    entered = []
-    for epoch in range(5):
-        row, own = trainer.train_epoch(), plain.train_epoch()
-        assert row["loss"] == own["loss"], "the mean has no say in the training"
-        assert torch.equal(weights(trainer), weights(plain))
-        assert row["val_auroc"] == auroc(val.require_labels(), predict(trainer.reported, val))
-        if epoch < 2:
-            assert trainer.reported is trainer.model
-        else:
-            entered.append(weights(trainer).clone())
-    mean = torch.cat([p.flatten() for p in trainer.reported.parameters()])
-    torch.testing.assert_close(mean, torch.stack(entered).mean(dim=0))
-    assert not torch.allclose(mean, weights(trainer))
-    for name, buffer in trainer.reported.named_buffers():
-        assert torch.equal(buffer, dict(trainer.model.named_buffers())[name])
-    saved = reported_weights(trainer.state_dict())
-    assert all(torch.equal(tensor, saved[name]) for name, tensor in trainer.reported.state_dict().items())
-
-
-def test_the_mean_of_the_weights_continues_bit_for_bit():
-    bags, config = witness_bags(), make_config(average_from=0.2, epochs=5, lr=0.1)
-    whole = Trainer(config, bags)
-    for _ in range(3):
-        whole.train_epoch()
-    state = copy.deepcopy(whole.state_dict())
-    train(whole)
-    resumed = Trainer(config, bags)
-    resumed.load_state_dict(state)
-    train(resumed)
-    for mine, other in zip(resumed.reported.parameters(), whole.reported.parameters(), strict=True):
-        assert torch.equal(mine, other)
-
-
-@pytest.mark.filterwarnings("ignore:batch normalization")
-def test_a_mean_of_weights_with_batch_statistics_is_refused():
-    rng = np.random.default_rng(0)
-    images = Bags.from_list([rng.normal(size=(3, 1, 8, 8)).astype(np.float32) for _ in range(8)], np.arange(8) % 2)
-    with pytest.raises(ConfigError, match="no `average_from` with batch normalization"):
-        Trainer(make_config(average_from=0.5, norm="batch", num_positive=2, num_negative=2), images)
 
 
 def test_the_state_of_other_bags_is_refused():

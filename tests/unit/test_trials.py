@@ -23,7 +23,7 @@ def make_trials(bags, *, count=3, held=10):
 def alone(config, bags, trial):
     trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train))
     scores = []
-    trainer.fit(callbacks=[lambda own, row: scores.append(predict(own.reported, bags.subset(trial.score)))])
+    trainer.fit(callbacks=[lambda own, row: scores.append(predict(own.model, bags.subset(trial.score)))])
     return np.stack(scores), [row["loss"] for row in trainer.history]
 
 

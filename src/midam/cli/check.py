@@ -1,14 +1,11 @@
 """`midam check`: test whether a run keeps the assumption of multi-instance learning."""
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.markup import escape
 
-from midam.cli.outputs import keep_other
 from midam.cli.parser import Options, Parser
 from midam.cli.predict import add_inputs, read_inputs
-from midam.report.program import note_result, say, stdout_console
+from midam.report.program import note_result, stdout_console
 
 _TEXT = """Test whether a run keeps the assumption of multi-instance learning: a bag is positive because of what it
 holds. Adds instances of negative bags to positive ones, removes those that decided, and counts each twice."""
@@ -19,21 +16,16 @@ def parser() -> Parser:
     check = Parser("check", _TEXT)
     add_inputs(check)
     check.add_argument("--most", type=int, default=100, metavar="N", help="bags of each class (default: 100)")
-    check.add_text("--out", metavar="FILE.html", help="also write the result as a page")
     return check
 
 
 def run(options: Options, console: Console) -> int:
     """Check a run; returns the exit code."""
     from midam.errors import require_counts
-    from midam.files import write_text
-    from midam.report.page.assumption import TITLE, assumption_part, assumption_words
-    from midam.report.page.render import Section, render
+    from midam.report.page.assumption import assumption_words
     from midam.runs.assumption import check_run
 
     require_counts(most=options.most)
-    out = None if options.out is None else Path(options.out)
-    keep_other(options, *([] if out is None else [("page", out)]))
     trained, bags = read_inputs(options, console)
     result = check_run(trained, bags, most=options.most)
     note_result(**result)
@@ -45,9 +37,4 @@ def run(options: Options, console: Console) -> int:
         messages.print(escape(line))
     if result["part"] == "train":
         messages.print("most of these bags trained or validated the run: give others for a fair answer")
-    if out is not None:
-        part, title = assumption_part(result), f"{Path(options.run).name} on {Path(options.data).name}"
-        page = render("page.html", title=title, kicker="Check", sections=[Section("check", TITLE, part.blocks)])
-        write_text(out, page, typed=True)
-        say(f"page: {out}")
     return 0

@@ -15,8 +15,6 @@ def parser() -> Parser:
     export.add_argument("--out", required=True, metavar="FOLDER", help="new folder for the export")
     known = "safetensors, torch, onnx, separated by commas; default: all that this run can have"
     export.add_argument("--format", default="", metavar="A,B,...", help=known)
-    text = "license of the model for its card, such as mit or cc-by-nc-4.0; default: none is named"
-    export.add_text("--license", metavar="ID", help=text)
     return export
 
 
@@ -26,7 +24,7 @@ def run(options: Options, console: Console) -> int:
 
     console.print(f"exporting {escape(options.run)}: a few seconds, or a minute for large models")
     formats = words(options.format)
-    written = export_run(options.run, options.out, formats=formats, license=options.license)
+    written = export_run(options.run, options.out, formats=formats)
     note_result(folder=options.out, formats=list(written))
     say(f"exported as {', '.join(written)}: {options.out} (read README.md there first)")
     return 0

@@ -90,9 +90,8 @@ def run(options: Options, console: Console) -> int:
 
     with TemporaryDirectory() as temporary:
         place = Path(temporary, "scores") if stream else resolved(out) if typed else out
-        with journal_of(place, options.data, options.bags) as (journal, vectors):
-            reading = {"console": console, "chosen": chosen, "vectors": vectors, **options.values}
-            bags = read_for(trained, options.data, **reading)
+        with journal_of(place) as journal:
+            bags = read_for(trained, options.data, console=console, chosen=chosen, **options.values)
             if len(bags) == len(part):  # of raw files, only these were embedded
                 part = range(len(bags))
             folder = None if options.instances is None else Path(options.instances)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from midam.data.bags import Bags
 from midam.data.instance_labels import labels_of
 from midam.data.validate import as_array, check_length, instance_label_array, refuse_other_order
-from midam.errors import BagDataError, require_counts
+from midam.errors import BagDataError
 from midam.evaluate.intervals import FEW_GROUPS
 from midam.evaluate.proportions import Estimate, wilson
 from midam.evaluate.ranking import check_scores, counted_auprc, counted_auroc, resampled_areas, unit_draws, units_of
@@ -159,7 +159,6 @@ def instance_metrics(
     >>> metrics.auroc_in_bag.value, metrics.hit_rate.value, round(metrics.auprc.value, 3)
     (0.5, 0.5, 0.7)
     """
-    require_counts(resamples=resamples)
     refuse_other_order(labels, scores)
     refuse_other_order(sizes, bag_labels, groups)
     counts = as_array(sizes).astype(np.int64)

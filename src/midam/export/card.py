@@ -30,9 +30,7 @@ _NAMED = 20  # most names in a sentence
 _SCALED = ("mae", "mae_constant", "median_follow_up")  # figures in the unit of the labels
 
 
-def card_text(
-    run: LoadedRun, config: dict[str, Any], summary: dict[str, Any], formats: list[str], *, license: str | None
-) -> str:
+def card_text(run: LoadedRun, config: dict[str, Any], summary: dict[str, Any], formats: list[str]) -> str:
     """Return the text of the card: intended use, usage, results, data, training and limitations.
 
     `config` is the result of `midam.export.run.describe`, `summary` the content of the run's summary.json, or empty.
@@ -42,8 +40,7 @@ def card_text(
     metric, tried = run.target.metric, summary.get("auto", {}).get("tried", ())
     # The part that measures generalization best.
     split = next((name for name in ("test", "out_of_fold", "val") if parts.get(name, {}).get(metric) is not None), None)
-    front: dict[str, Any] = {} if license is None else {"license": license}
-    front |= {"library_name": "midam", "tags": ["midam", "multiple-instance-learning", "auc-maximization", *formats]}
+    front = {"library_name": "midam", "tags": ["midam", "multiple-instance-learning", "auc-maximization", *formats]}
     card = _environment().get_template("card.md.jinja")
     text = card.render(
         **{"run": run, "config": config, "summary": summary, "formats": formats, "parts": parts, "split": split},

@@ -30,9 +30,7 @@ FORMATS = ("safetensors", "torch", "onnx")
 _FINE = 2.0**14
 
 
-def export_run(
-    path: str | Path, out: str | Path, *, formats: Sequence[str] = (), license: str | None = None
-) -> list[str]:
+def export_run(path: str | Path, out: str | Path, *, formats: Sequence[str] = ()) -> list[str]:
     """Write a finished run to the folder `out`; returns the formats that were written.
 
     The folder gets README.md, a model card for the Hugging Face hub, config.json, and by format:
@@ -53,8 +51,6 @@ def export_run(
         New or empty folder; it appears when it is complete, or not at all.
     formats : sequence of str
         Default: all formats that can hold the run, with a warning for each other format.
-    license : str, optional
-        Identifier of the license of the model, such as "mit" or "cc-by-nc-4.0", for the card.
 
     Raises
     ------
@@ -81,16 +77,14 @@ def export_run(
         raise RunExistsError(f"Expected a new or empty folder for the export, got {out}; choose another or empty it.")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
-        done = write_export(run, summary, Path(place) / "export", formats=formats, license=license)
+        done = write_export(run, summary, Path(place) / "export", formats=formats)
         if out.exists():
             out.rmdir()
         (Path(place) / "export").rename(out)
     return done
 
 
-def write_export(
-    run: LoadedRun, summary: dict[str, Any], folder: Path, *, formats: Sequence[str] = (), license: str | None = None
-) -> list[str]:
+def write_export(run: LoadedRun, summary: dict[str, Any], folder: Path, *, formats: Sequence[str] = ()) -> list[str]:
     """Write a loaded run as `export_run` does, directly into a folder.
 
     `summary` is the content of its summary.json; empty for a run that `midam fit` did not write.
@@ -113,7 +107,7 @@ def write_export(
         else:
             done.append(name)
     write_json(folder / "config.json", config)
-    write_text(folder / "README.md", card_text(run, config, summary, done, license=license))
+    write_text(folder / "README.md", card_text(run, config, summary, done))
     return done
 
 

@@ -326,14 +326,12 @@ def embed_like(
     run: str,
     place: str,
     only: Sequence[int],
-    keep: Path | None = None,
     accelerator: str = "auto",
     on_bag: Callable[[int], None] | None = None,
 ) -> Bags:
-    """Embed the bags at positions `only` by the recipe `cut` of a run, into a temporary store or one that is kept.
+    """Embed the bags at positions `only` by the recipe `cut` of a run, into a temporary store.
 
-    Vectors of files that have not changed since are taken from the store at `place`, on which the run was trained. In
-    a store whose path starts with `keep`, which the caller removes, a stopped call continues.
+    Vectors of files that have not changed since are taken from the store at `place`, on which the run was trained.
     """
     _require_recipe(cut, run)
     network = load_network(cut["network"])
@@ -348,22 +346,15 @@ def embed_like(
     rest = f"{plural(len(lazy) - count, 'bag')} embedded by {network.name} first; `midam embed` keeps vectors for later"
     texts += [rest] if count < len(lazy) else []
     warnings.warn(f"{'; '.join(texts)} (in {bags.source})", Note, stacklevel=3)
-    home = keep or Path(tempfile.mkdtemp(prefix="midam-")) / "vectors"
-    store = home.with_name(f"{home.name}-{plan_digest(lazy)[:12]}")
+    home = Path(tempfile.mkdtemp(prefix="midam-"))
     try:
-        try:
-            stored = open_store(store)
-        except (BagDataError, OSError):  # none yet, or a damaged one
-            shutil.rmtree(store, ignore_errors=True)
-            stored = open_store(write_store(lazy, store, jobs=_jobs(lazy), on_bag=on_bag))
+        stored = open_store(write_store(lazy, home / "vectors", jobs=_jobs(lazy), on_bag=on_bag))
     except BaseException as error:
-        if keep is None:
-            shutil.rmtree(home.parent, ignore_errors=True)
-            if isinstance(error, RunStoppedError):
-                raise RunStoppedError("stopped; `midam embed` keeps vectors for later") from None
+        shutil.rmtree(home, ignore_errors=True)
+        if isinstance(error, RunStoppedError):
+            raise RunStoppedError("stopped; `midam embed` keeps vectors for later") from None
         raise
-    if keep is None:
-        weakref.finalize(stored.instances, shutil.rmtree, home.parent, ignore_errors=True)
+    weakref.finalize(stored.instances, shutil.rmtree, home, ignore_errors=True)
     return stored.replace(source=bags.source)
 
 

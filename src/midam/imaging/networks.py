@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from midam.errors import ConfigError, MidamError, first_line, listed, need_package, require
+from midam.errors import ConfigError, MidamError, first_line, listed, need_package
 from midam.imaging.network import Network, passed, standardized, weights_digest
 from midam.nn.encoders.custom import make_module
 from midam.registry import ENCODERS, NETWORKS
@@ -43,7 +43,6 @@ def load_network(name: str) -> Network:
     ConfigError, MidamError
         If there is no such network, or its package or weights are missing.
     """
-    require(name, str, "encoder", "name a network")
     kind, colon, source = name.partition(":")
     if name not in (*NETWORKS.names(), *ENCODERS.own) and (name in ENCODERS.names() or ("." in name and not colon)):
         return OwnModule(name)

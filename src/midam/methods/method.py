@@ -16,7 +16,6 @@ from midam.evaluate.predict import cpu_threads, predict
 from midam.evaluate.ranking import FEW_BAGS
 from midam.methods.callbacks import QUIET, Callbacks
 from midam.methods.inner_folds import inner_trials
-from midam.methods.names import taken_settings
 from midam.nn.scorer import BagEnsemble, BagScorer, all_weights
 from midam.process_group import Ranks
 from midam.settings import ResolvedSettings, Settings
@@ -75,11 +74,6 @@ class Fitted:
     entries: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     out_of_fold: OutOfFold | None = None
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Entries of config.yaml: the method, if it has no epochs, and the settings that it takes."""
-        return self.config.flat() if self.method is None else {"method": self.method, **taken_settings(self.config)}
 
 
 class Method:
@@ -259,11 +253,11 @@ class BestWeights:
     def keep(self, trainer: Trainer) -> None:
         """Keep a copy of the reported weights, if they may be selected."""
         if trainer.config.training.select == "best":
-            self._kept = {name: tensor.clone() for name, tensor in trainer.reported.state_dict().items()}
+            self._kept = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
 
     def load(self, trainer: Trainer) -> None:
         """Give the reported model the weights that were kept."""
-        trainer.reported.load_state_dict(self._kept)
+        trainer.model.load_state_dict(self._kept)
 
 
 @dataclass
@@ -305,7 +299,7 @@ class Trained(Method):
         if best:
             self.best.load(trainer)
         entries = _entries(trainer, "best" if best else "last")
-        return Fitted(trainer.reported, trainer.config, entries=entries, history=trainer.history)
+        return Fitted(trainer.model, trainer.config, entries=entries, history=trainer.history)
 
 
 def _entries(trainer: Trainer, selected: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from midam.errors import ConfigError, nearest, require
+from midam.errors import ConfigError, nearest
 from midam.registry import BASELINES, ESTIMATORS, OBJECTIVES, POOLINGS, build
 from midam.settings import Settings
 from midam.settings.group import AUTO
@@ -53,7 +53,6 @@ def method_settings(name: str) -> dict[str, str]:
     >>> method_settings("dam-mb-smx")
     {'pooling': 'smoothed-max', 'estimator': 'minibatch', 'objective': 'minmax-auc'}
     """
-    require(name, str, "name", "give the name of a method, such as 'midam'")
     if name.count("+") == 2:
         objective, estimator, pooling = name.split("+")
         for registry, part in ((OBJECTIVES, objective), (ESTIMATORS, estimator), (POOLINGS, pooling)):

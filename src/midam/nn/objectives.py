@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, get_args
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require, require_choice, require_counts, require_positive
+from midam.errors import ConfigError, require, require_choice, require_positive
 from midam.functional import columns as per_column
 from midam.functional import objectives as f
 from midam.functional.pairs import Pairs, comparable, squared_hinge
@@ -94,7 +94,6 @@ class Objective(NamedPart, DescribedState):
 
     def __init__(self, *, columns: int = 1, pairs: Pairs = "binary") -> None:
         super().__init__()
-        require_counts(columns=columns)
         self.check_pairs(pairs)
         self.columns, self.pairs = columns, pairs
         self._proposed: dict[str, Tensor] = {}

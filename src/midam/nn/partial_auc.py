@@ -6,7 +6,7 @@ The equations and their sources are in `midam.functional.partial_auc`.
 import torch
 from torch import Tensor
 
-from midam.errors import ConfigError, require_counts, require_positive
+from midam.errors import ConfigError, require_positive
 from midam.functional import partial_auc
 from midam.functional.objectives import ClassWeights
 from midam.nn.objectives import Objective, Proposal, checked_margin
@@ -73,7 +73,6 @@ class PartialAUCLoss(Objective):
         pair_rate: float = 0.9,
     ) -> None:
         super().__init__()
-        require_counts(0, num_bags=num_bags)
         require_positive("1 forgets the past", most=1, pair_rate=pair_rate)
         tpr = {} if tpr_temperature is None else {"tpr_temperature": tpr_temperature}
         require_positive("the losses lie in [0, 4], so try 0.2", fpr_temperature=fpr_temperature, **tpr)
@@ -151,7 +150,6 @@ class AveragePrecisionLoss(Objective):
 
     def __init__(self, *, num_bags: int, margin: float = 1.0, pair_rate: float = 0.9) -> None:
         super().__init__()
-        require_counts(0, num_bags=num_bags)
         require_positive("1 forgets the past", most=1, pair_rate=pair_rate)
         self.margin, self.pair_rate, self.num_bags = checked_margin(margin), pair_rate, num_bags
         self.register_buffer("ranks", torch.zeros(num_bags, 2))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from midam.errors import BagDataError, ConfigError, Note, listed, require_choice, require_counts
+from midam.errors import BagDataError, ConfigError, Note, listed, require_choice
 
 Scaling = Literal["linear", "blend", "auto"]
 
@@ -72,7 +72,6 @@ class Standardizer(nn.Module):
 
     def __init__(self, instance_shape: tuple[int, ...], *, clip: float, scaling: Scaling) -> None:
         super().__init__()
-        require_counts(**{f"instance_shape[{axis}]": size for axis, size in enumerate(instance_shape)})
         require_choice(get_args(Scaling), scaling=scaling)
         if not isinstance(clip, Real) or not clip > 0:  # infinite: nothing is clipped
             raise ConfigError(f"Expected `clip` above 0, got {clip}; give another, such as 10.")

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require_counts, require_positive
+from midam.errors import ConfigError, require_positive
 from midam.functional.logmean import track
 from midam.nn.objectives import Objective, StillParameters, checked_index, known_finite, warn_of_missing_commit
 from midam.nn.pooling import Pooling, make_pooling
@@ -110,8 +110,6 @@ class TrackedStatistic(nn.Module):
         sizes: NDArray[np.integer[Any]] | None = None,
     ) -> None:
         super().__init__()
-        require_counts(0, num_bags=num_bags, value_size=value_size)
-        require_counts(branches=branches)
         if state_rate != AUTO:
             require_positive("1 forgets the past, 0.1 averages over ten visits", most=1, state_rate=state_rate)
         self.branches = branches

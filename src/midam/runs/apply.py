@@ -42,7 +42,6 @@ def read_for(
     labeled: bool = False,
     console: Console | None = None,
     chosen: Callable[[Bags], Sequence[int]] | None = None,
-    vectors: Path | None = None,
     **reading: Any,
 ) -> Bags:
     """Read bags for a run, check that they have the run's features, and fill missing values as in training.
@@ -63,9 +62,6 @@ def read_for(
     chosen : callable, optional
         Called with the bags before raw files are embedded; may refuse them. Returns the positions of those to embed,
         which alone are returned then; default: all.
-    vectors : Path, optional
-        If raw files are embedded: start of the path of a folder that keeps the vectors, so that a stopped call
-        continues; the caller removes it. Default: a temporary one.
     **reading
         Settings of the groups `data` and `cut` that replace those of the run; None keeps the run's value.
 
@@ -101,7 +97,7 @@ def read_for(
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     only = range(len(bags)) if chosen is None else chosen(bags)
     if cut is not None and "network" in cut:
-        bags = _as_embedded(run, cut, bags, console or Console(quiet=True), only, keep=vectors)
+        bags = _as_embedded(run, cut, bags, console or Console(quiet=True), only)
     expected = tuple(run.data["instance_shape"])
     if bags.instance_shape != expected:
         wanted = f"instances of shape {list(expected)}, on which {run.source} was trained"
@@ -138,15 +134,13 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     return run.settings.replace(**changes)
 
 
-def _as_embedded(
-    run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console, only: Sequence[int], *, keep: Path | None
-) -> Bags:
+def _as_embedded(run: LoadedRun, cut: dict[str, Any], bags: Bags, console: Console, only: Sequence[int]) -> Bags:
     """Return vectors like those of the run: embed raw bags by its recipe, and refuse vectors of another recipe."""
     if "network" in (bags.cut or {}):
         check_recipe(cut, bags.cut or {}, run=run.source, data=bags.source)
     elif len(bags.instance_shape) > 1:
         options: dict[str, Any] = {"run": run.source, "accelerator": run.settings.run.accelerator}
-        options |= {"place": run.data["place"], "keep": keep, "only": only}
+        options |= {"place": run.data["place"], "only": only}
         with BagProgress("embedding", bags.sizes[only], console=console) as progress:
             return embed_like(bags, cut, **options, on_bag=progress.update)
     else:

@@ -90,7 +90,7 @@ def _score(bags: Bags, config: ResolvedSettings, trial: Trial, fold: int) -> Sco
             trainer = Trainer(config.replace(seed=trial.seed), bags.subset(trial.train)).fit()
     except DivergedError as error:
         raise DivergedError(f"Fold {fold + 1} of the cross-validation: {error}") from error
-    return predict(trainer.reported, bags.subset(trial.score), chunk_size=config.run.chunk_size)
+    return predict(trainer.model, bags.subset(trial.score), chunk_size=config.run.chunk_size)
 
 
 def _check_rows(rows: Sequence[Row], trials: Sequence[Trial], journal: Path, digest: str) -> None:

@@ -270,8 +270,6 @@ class _Run:
                 fitted.out_of_fold = train_folds(reading.parts, fitted.config, folder.folds, calls)
             times: dict[str, Any] = {"took": took, "within": kept.within, "ranks": kept.ranks}
             summary = write_results(folder, fitted, reading, calls, data=self.data, **times)
-            if kept.tracking is not None:
-                kept.tracking.summarize(summary, step=kept.epoch)
         return summary
 
     @contextmanager

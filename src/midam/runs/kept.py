@@ -152,11 +152,11 @@ class KeptTraining(BestWeights):
     def keep(self, trainer: Trainer) -> None:
         """Write the weights of the best epoch so far."""
         if self.leads:
-            save_checkpoint(self.folder.best, {"model": trainer.reported.state_dict(), "epoch": trainer.epoch})
+            save_checkpoint(self.folder.best, {"model": trainer.model.state_dict(), "epoch": trainer.epoch})
 
     def load(self, trainer: Trainer) -> None:
         """Load the weights of the best epoch."""
         read = partial(load_checkpoint, self.folder.best, BestContent)
         best = read() if self.ranks is None else self.ranks.from_lead(read)
         with fitting(self.folder.best):
-            trainer.reported.load_state_dict(best["model"])
+            trainer.model.load_state_dict(best["model"])

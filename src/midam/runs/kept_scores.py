@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.errors import ConfigError, RunExistsError
 from midam.evaluate.predict import bag_groups, covariates_of, predict, prepared
-from midam.files import Journal, remove_own
+from midam.files import Journal
 from midam.runs.instance_files import file_names, write_instance_scores
 from midam.runs.loaded import LoadedRun
 from midam.settings import usual_chunk
@@ -84,30 +84,21 @@ class KeptScores:
 
 
 @contextmanager
-def journal_of(out: Path, data: str, bags: str | None = None) -> Iterator[tuple[Journal, Path]]:
-    """Hold OUT.part, which keeps the scores of a stopped call; yield it and the start of paths for its vectors.
-
-    The same `data` and --bags make the same call, whose vectors of raw files stay next to OUT. Both are removed at the
-    end; after an error, only a journal without a row is, and the vectors of other stopped calls stay.
+def journal_of(out: Path) -> Iterator[Journal]:
+    """Hold OUT.part, which keeps the scores of a stopped call; it is removed at the end, but after an error only empty.
 
     Raises a `ConfigError` if another process writes it.
     """
     path = out.with_name(f"{out.name}.part")
-    call = hashlib.sha256(json.dumps([str(Path(data).resolve()), bags]).encode()).hexdigest()[:12]
-    vectors = out.with_name(f".{out.name}.vectors") / call
     busy = ConfigError(
         f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose "
         "another file."
     )
     with Journal(path, busy=busy) as journal:
         try:
-            yield journal, vectors
+            yield journal
         except BaseException:
             if not journal.rows and journal.damaged is None:
                 journal.remove()
             raise
         journal.remove()
-    with suppress(OSError):
-        for path in vectors.parent.glob(f"*{vectors.name}-*"):
-            remove_own(path)
-        vectors.parent.rmdir()

@@ -27,7 +27,7 @@ from midam.runs.folder import RunFolder
 from midam.runs.typical import warn_of_units
 from midam.settings import ResolvedSettings, Settings
 from midam.targets import Target, target_named
-from midam.train.build import fill_ensemble, reported_weights
+from midam.train.build import fill_ensemble
 from midam.train.checkpoint import ModelContent, TrainerContent, fitting, load_checkpoint, named_parts
 
 
@@ -169,7 +169,7 @@ def load_run(path: str | Path) -> LoadedRun:
         warnings.warn(f"{folder.root} did not finish: {used} `midam fit --resume {folder.root}`", stacklevel=2)
         file = folder.last
         content = load_checkpoint(file, TrainerContent)
-        content |= {"model": reported_weights(content["trainer"]), "calibrator": None, "threshold": None}
+        content |= {"model": content["trainer"]["model"], "calibrator": None, "threshold": None}
     else:
         path = file = folder.model
         content = load_checkpoint(file, ModelContent)

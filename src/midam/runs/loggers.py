@@ -46,13 +46,6 @@ class Tracking:
         numbers = {name: float(value) for name, value in row.items() if value is not None and name != "epoch"}
         self._guarded(lambda: self.logger.log_metrics(numbers, step=step))
 
-    def summarize(self, summary: Mapping[str, Any], *, step: int) -> None:
-        """Log AUROC, AUPRC and Brier score of each split of the finished run, and the baseline's AUROC."""
-        splits = {name: part for name, part in summary.items() if isinstance(part, Mapping) and "auroc" in part}
-        names = ("auroc", "auprc", "brier")
-        figures = {f"final_{split}_{name}": part.get(name) for split, part in splits.items() for name in names}
-        self.log(figures, step=step)
-
     def close(self, status: str) -> None:
         """End the log with a status, "success" or "failed"."""
         self._guarded(lambda: self.logger.finalize(status))

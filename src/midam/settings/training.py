@@ -95,9 +95,6 @@ class TrainingSettings(SettingsGroup):
     select
         Weights to report: of the last epoch, or of the best validation AUROC; "auto": the best with more than 500
         training bags of vectors, else the last.
-    average_from
-        From this fraction of the epochs on, in [0, 1), validate and report the mean of the weights after each epoch
-        (stochastic weight averaging); default: the weights themselves.
     patience
         Stop after N epochs without a better validation AUROC; default: never.
 
@@ -120,7 +117,6 @@ class TrainingSettings(SettingsGroup):
     num_instances: OpenCount = 8
     val_every: Count | None = None
     select: Literal["auto", "last", "best"] = AUTO
-    average_from: Fraction | None = None
     patience: Count | None = None
 
     @property
@@ -147,10 +143,6 @@ class TrainingSettings(SettingsGroup):
     def decays(self, epoch: int) -> int:
         """Return how often the rates have fallen when epoch `epoch` (from 0) starts."""
         return sum(epoch >= max(1, round(at * self.epochs)) for at in self.decay_at)
-
-    def averages(self, epoch: int) -> bool:
-        """Return whether the weights after epoch `epoch` (from 0) enter the mean."""
-        return self.average_from is not None and epoch >= round(self.average_from * self.epochs)
 
     def resolve(self, *, deep: bool) -> "ResolvedTraining":
         """Return these settings with the defaults of an MLP or of a deep encoder."""

@@ -34,7 +34,6 @@ class SettingParameters(TypedDict, total=False):
     num_instances: int | Literal["auto"]
     val_every: int | None
     select: Literal["auto", "last", "best"]
-    average_from: float | None
     patience: int | None
     encoder: str
     encoder_args: dict[str, Any] | None

@@ -3,16 +3,15 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from midam.data.column_codes import CovariateCoder
-from midam.errors import ConfigError, require_choice
+from midam.errors import ConfigError
 from midam.nn.encoders import Encoder, batch_norms, load_weights, make_module
 from midam.nn.objectives import Objective
 from midam.nn.pooling.base import Pooling, check_columns
@@ -194,7 +193,6 @@ def make_optimizer(
     "sgd" is the momentum style, v = beta1 v + (1 - beta1) G, which in torch is dampening = momentum (v starts at the
     first gradient); "adam" is the Adam style. Both are fused: one kernel per group of parameters.
     """
-    require_choice(get_args(OptimizerName), name=name)
     alike = all(len({(p.device, p.dtype) for p in group["params"]}) == 1 for group in groups)
     if name == "sgd":
         sgd = _FusedSGD if alike and hasattr(torch, "_fused_sgd_") else torch.optim.SGD
@@ -260,24 +258,3 @@ class _FusedAdam(torch.optim.Adam):
                 torch._fused_adam_(*tensors, beta1=group["betas"][0], beta2=group["betas"][1], **values)
 
     step.hooked = True  # type: ignore[attr-defined]
-
-
-def weight_average(config: Settings, model: nn.Module) -> AveragedModel | None:
-    """Return the mean of a model's weights over epochs, if the settings have one; refuse batch statistics."""
-    if config.training.average_from is None:
-        return None
-    if batch_norms(model):
-        raise ConfigError(
-            f"Expected no `average_from` with batch normalization, got {config.training.average_from:g}: the "
-            "statistics do not belong to the averaged weights; use group normalization, or leave it out."
-        )
-    return AveragedModel(model)
-
-
-def reported_weights(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights that a trainer in this state (`Trainer.state_dict`) reports."""
-    average: Mapping[str, Tensor] | None = state.get("average")
-    if average is None or not int(average["n_averaged"]):
-        return dict(state["model"])
-    prefix = "module."
-    return {name.removeprefix(prefix): tensor for name, tensor in average.items() if name.startswith(prefix)}

@@ -113,7 +113,6 @@ class _Data(Form):
 
 class _Trainer(Form):
     model: _Weights
-    average: dict[str, Tensor] | None
     members: list[dict[str, Any]]
     bag_ids: list[str]
     epoch: Annotated[int, Field(ge=0)]

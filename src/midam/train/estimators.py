@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from midam.data.batch import SampledBatch, WholeBatch
-from midam.errors import ConfigError, require_counts_if_given
+from midam.errors import ConfigError
 from midam.functional.logmean import MAX_LAG_EXPONENT, linearize, point_weights
 from midam.nn.scorer import BagOutput, BagScorer, each, fold_slots, rows_of
 from midam.nn.tracked import AUTO, TrackedStatistic
@@ -140,7 +140,6 @@ class MiniBatch(Estimator):
 
     def __init__(self, *, num_instances: int | None = None) -> None:
         super().__init__()
-        require_counts_if_given(num_instances=num_instances)
         self._num_instances = num_instances
 
     def check(self, model: BagScorer) -> None:

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from midam.data.batch import WholeBatch
 from midam.data.sampling import uniform_slots
-from midam.errors import ConfigError, require_counts
+from midam.errors import ConfigError
 from midam.evaluate.predict import stream_bags, stream_instances, stream_totals, total_of
 from midam.functional.logmean import cotangents, linearize, point_weights
 from midam.nn.encoders.custom import batch_norms
@@ -58,7 +58,6 @@ class Exact(Estimator):
 
     def __init__(self, *, chunk_size: int) -> None:
         super().__init__()
-        require_counts(chunk_size=chunk_size)
         self.chunk_size = chunk_size
 
     def forward(self, model: BagScorer, batch: WholeBatch) -> BagOutput:
@@ -121,7 +120,6 @@ class ExactPoint(Estimator):
 
     def __init__(self, *, num_instances: int, chunk_size: int, seed: int = 0) -> None:
         super().__init__()
-        require_counts(num_instances=num_instances, chunk_size=chunk_size)
         self.num_instances, self.chunk_size = num_instances, chunk_size
         self.seed, self.step = seed, 0
 

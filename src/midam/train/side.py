@@ -120,7 +120,7 @@ def train_trial(
         if trainer.epoch in after:
             scores.append(trainer.scores(scored, reader))
             if keep is not None and keep(scores[-1]):
-                kept = copy.deepcopy(trainer.reported)
+                kept = copy.deepcopy(trainer.model)
 
     with suppress(DivergedError):
         while not trainer.finished:  # not `fit`, whose check of the state reads whole bags, and tells a trial nothing
@@ -140,7 +140,7 @@ def trains_side(config: ResolvedSettings, bags: Bags) -> bool:
     method, model, run = config.method, config.model, config.run
     parts = ENCODERS.find(model.encoder), POOLINGS.find(method.pooling), ESTIMATORS.find(method.estimator)
     other = model.encoder_args, method.pooling_args, model.dropout, model.freeze, run.compile, run.checkpointing
-    absent = all(x is None for x in (config.training.average_from, bags.weights, bags.covariates))
+    absent = bags.weights is None and bags.covariates is None
     usual = (*parts, OBJECTIVES.find(method.objective)) == (MLP, AttentionPooling, VarianceReduced, MinMaxAUCLoss)
     return usual and absent and not any(other) and run.precision == "32-true" and not torch.accelerator.is_available()
 

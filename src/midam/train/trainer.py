@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from midam.data.bags import Bags
 from midam.data.batch import InstanceReader
 from midam.data.missing import align_features
-from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require, require_counts_if_given
+from midam.errors import BagDataError, CheckpointError, ConfigError, StaleStateError, require_counts_if_given
 from midam.evaluate.predict import covariates_of, predict
 from midam.nn.scorer import BagEnsemble, Inputs, without_standardizer
 from midam.process_group import Ranks
@@ -25,7 +25,6 @@ from midam.settings import ResolvedSettings, Settings
 from midam.settings.group import AUTO
 from midam.settings.training import TrainingSettings
 from midam.targets import target_of
-from midam.train.build import weight_average
 from midam.train.loop import Training
 from midam.train.members import (
     build_members,
@@ -99,7 +98,7 @@ class Trainer:
     >>> trainer = Trainer(Settings(epochs=2, members=1), bags).fit()
     >>> [row["epoch"] for row in trainer.history]
     [1, 2]
-    >>> predict(trainer.reported, bags).shape
+    >>> predict(trainer.model, bags).shape
     (16,)
     """
 
@@ -112,19 +111,15 @@ class Trainer:
         fabric: "Fabric | None" = None,
         ranks: Ranks | None = None,
     ) -> None:
-        require(config, Settings, "config", "make them with `midam.Settings(...)`")
-        require(train, Bags, "train", "read them with `midam.read_bags`")
         self.target = target_of(train)
         self.target.check(train)
         config = with_objective(config, self.target)
-        if val is not None:
-            require(val, Bags, "val", "read them with `midam.read_bags`")
-            if val.instance_shape != train.instance_shape:
-                raise BagDataError(
-                    f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
-                    f"(in {val.source}); use the same features."
-                )
-            val = align_features(val, train.feature_names, reference=train.source)
+        if val is not None and val.instance_shape != train.instance_shape:
+            raise BagDataError(
+                f"Expected validation instances of shape {train.instance_shape}, got {val.instance_shape} "
+                f"(in {val.source}); use the same features."
+            )
+        val = None if val is None else align_features(val, train.feature_names, reference=train.source)
         _warn_without_validation(config, val)
         given, config = config.training, _resolved(config, train, val)
         self.fabric = fabric or make_fabric(config)
@@ -137,7 +132,6 @@ class Trainer:
         members = build_members(config, train, device=device, standardized=once)
         self.model = BagEnsemble([member.model for member in members])
         self.model.inputs = Inputs(train.instance_shape, train.feature_names)
-        self._average = weight_average(config, self.model)
         refuse_half_volumes(members[0].model.encoder, config.run.precision, device)
         self._train, self._val = train, val
         self._val_every = 1 if val is None else _validation_interval(config, given, train, val)
@@ -157,13 +151,6 @@ class Trainer:
         self.trained_s = 0.0
         self._copy_leading_weights()
 
-    @property
-    def reported(self) -> BagEnsemble:
-        """Model that is validated and reported: `model`, or the mean of its weights once averaging has started."""
-        if self._average is None or not int(self._average.n_averaged):
-            return self.model
-        return cast(BagEnsemble, self._average.module)
-
     def reader(self, bags: Bags) -> InstanceReader:
         """Open bags for `scores`; bags of the same set as the training bags share its instances in memory."""
         bags = align_features(bags, self._train.feature_names, reference=self._train.source)
@@ -173,7 +160,7 @@ class Trainer:
 
     def scores(self, bags: Bags, reader: InstanceReader) -> NDArray[np.float64]:
         """Return the scores [N] of `bags` by the reported scorers; `reader` comes from `Trainer.reader`."""
-        model = without_standardizer(self.reported) if reader.transforms else self.reported
+        model = without_standardizer(self.model) if reader.transforms else self.model
         # Missing covariates of the validation bags cause one warning, not one after each epoch.
         known = self._val_covariates if bags is self._val else None
         chunk_size = self.config.run.chunk_size
@@ -245,8 +232,6 @@ class Trainer:
         started = time.perf_counter()
         results = [member.train_epoch(self.epoch) for member in self.members]
         self._copy_leading_weights()
-        if self._average is not None and self.config.training.averages(self.epoch):
-            self._average.update_parameters(self.model)
         self.trained_s += time.perf_counter() - started
         self.epoch += 1
         row: dict[str, Any] = {
@@ -264,7 +249,6 @@ class Trainer:
         """Return everything that a resume needs: only tensors, numbers, strings, lists and dictionaries."""
         return {
             "model": self.model.state_dict(),
-            "average": None if self._average is None else self._average.state_dict(),
             "members": [member.state_dict() for member in self.members],
             "bag_ids": [str(i) for i in self._train.ids],
             "epoch": self.epoch,
@@ -279,8 +263,6 @@ class Trainer:
                 "Expected the state of these training bags, got one of other bags; resume with the data of the run."
             )
         self.model.load_state_dict(state["model"])
-        if self._average is not None:
-            self._average.load_state_dict(state["average"])
         for member, part in zip(self.members, state["members"], strict=True):
             member.load_state_dict(part)
         self.epoch = state["epoch"]

@@ -100,7 +100,7 @@ class Candidate:
         trainer = fit_side(trainer, epochs=epochs) if side else trainer.fit(epochs=epochs)
         if not trainer.states:  # as after fewer epochs than those of the settings
             trainer.check_states()
-        return scorers_of(trainer.reported)
+        return scorers_of(trainer.model)
 
     def digest(self, bags: Bags, *, seed: int) -> str:
         """Return the digest of what held-out scores depend on: bags, seed, settings and version of the library."""

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require_choice, require_counts
+from midam.errors import ConfigError, require_choice
 
 Norm = Literal["group", "batch"]
 _Maker = Callable[..., nn.Module]
@@ -49,9 +49,7 @@ class ResNet20(nn.Module):
 
     def __init__(self, in_channels: int = 3, *, norm: Norm = "group", spatial: Literal[2, 3] = 2) -> None:
         super().__init__()
-        require_counts(in_channels=in_channels)
         require_choice(get_args(Norm), norm=norm)
-        require_choice(tuple(_CONV), spatial=spatial)
         conv = partial(_CONV[spatial], kernel_size=3, padding=1, bias=False)
         make_norm = partial(nn.GroupNorm, 8) if norm == "group" else _BATCH_NORM[spatial]
         self.stem = nn.Sequential(conv(in_channels, 16), make_norm(16), nn.ReLU(inplace=True))
@@ -137,7 +135,6 @@ class PatchStatistics(nn.Module):
 
     def __init__(self, instance_shape: tuple[int, ...]) -> None:
         super().__init__()
-        require_counts(**{f"instance_shape[{axis}]": size for axis, size in enumerate(instance_shape)})
         channels, *sides = instance_shape or (0,)
         if len(sides) not in (2, 3) or min(sides) < _LEAST:
             raise ConfigError(

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from midam.errors import ConfigError, require_choice, require_counts
+from midam.errors import ConfigError, require_choice
 
 Activation = Literal["tanh", "gelu"]
 
@@ -43,7 +43,6 @@ class MLP(nn.Module):
     def __init__(
         self, in_features: int, *, hidden: Sequence[int] = (), dropout: float = 0.0, activation: Activation = "tanh"
     ) -> None:
-        require_counts(in_features=in_features, **{f"hidden[{i}]": width for i, width in enumerate(hidden)})
         if not 0 <= dropout < 1:
             raise ConfigError(f"Expected `dropout` from 0 to below 1, got {dropout!r}; give another.")
         require_choice(get_args(Activation), activation=activation)

@@ -5,7 +5,7 @@ from typing import Literal, Self, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from midam.errors import require_choice, require_counts_if_given
+from midam.errors import require_choice
 from midam.nn.pooling.base import Pooling, upcast
 
 Weights = Literal["shared", "per-class"]
@@ -57,7 +57,6 @@ class AttentionPooling(Pooling):
     ) -> None:
         super().__init__(in_features, columns=columns)
         require_choice(get_args(Weights), attention=attention)
-        require_counts_if_given(hidden=hidden)
         self.branches = columns if attention == "per-class" else 1
         hidden = hidden or in_features
         self.hidden = nn.Linear(in_features, hidden)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from midam.errors import BagDataError, CheckpointError, ConfigError, require_counts, require_positive
+from midam.errors import BagDataError, CheckpointError, ConfigError, require_positive
 from midam.functional import logmean, maximum
 from midam.functional import poolings as f
 from midam.functional.logmean import BagStatistic
@@ -183,7 +183,6 @@ class Pooling(NamedPart, nn.Module):
     branches: int = 1
 
     def __init__(self, in_features: int, *, columns: int = 1) -> None:
-        require_counts(in_features=in_features, columns=columns)
         super().__init__()
         self.in_features, self.columns = in_features, columns
         self.branches = columns if self.weighted else 1

@@ -56,32 +56,30 @@ def assumption_words(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def assumption_part(result: Mapping[str, Any], *, key: str | None = None) -> Part:
-    """Return the part of a page; `key` is the place of the result in summary.json."""
+def assumption_part(result: Mapping[str, Any]) -> Part:
+    """Return the part of the page of a run, from the entry "assumption" of summary.json."""
     levels = {"positive bags as they are": "before", "negative bags as they are": "negatives"}
-    rows = [_row(name, result[level], key and f"{key}.{level}", result["positive"]) for name, level in levels.items()]
+    rows = [_row(name, result[level], level, result["positive"]) for name, level in levels.items()]
     for at, row in enumerate(result["changes"]):
-        rows.append(_row(_DONE[row["name"]], row, key and f"{key}.changes.{at}", result["positive"]))
+        rows.append(_row(_DONE[row["name"]], row, f"changes.{at}", result["positive"]))
     heads = [f"{plural(result['positive'], 'positive bag')}", f"median {result['measure']}", "median change"]
     caption = f"Changed {PART_NAMES[result['part']]} bags"
-    if result["positives"] == "called":
-        caption += "; without labels, those that the run calls positive count as positive"
     if result["before"]["called"] is None:
         rows = [row[:-1] for row in rows]
     table = Table(caption, [*heads, "called positive"][: len(rows[0])], rows)
     notes = ["Raff and Holt, NeurIPS 2023. Intervals of changes: bootstrap of whole groups, or of bags without groups."]
-    if result["part"] in ("out_of_fold", "train"):
+    if result["part"] == "out_of_fold":
         notes.append("The model in the folder was trained on these bags: what it needs of them may be too clear here.")
     return Part(TITLE, [*assumption_words(result), table, *map(Note, notes)])
 
 
-def _row(name: str, level: Mapping[str, Any], place: str | None, bags: int) -> list[Any]:
+def _row(name: str, level: Mapping[str, Any], place: str, bags: int) -> list[Any]:
     def number(entry: str, form: str) -> Number | None:
         known = level.get(entry)
         if known is None:
             return None
         low, high = (np.nan if known[end] is None else known[end] for end in ("low", "high"))
-        return Number(Estimate(known["value"], low, high, bags), form, place and f"{place}.{entry}.value")
+        return Number(Estimate(known["value"], low, high, bags), form, f"assumption.{place}.{entry}.value")
 
-    median = Number(level["median"], ".3f", place and f"{place}.median")
+    median = Number(level["median"], ".3f", f"assumption.{place}.median")
     return [name, median, number("change", "+.3f"), number("called", ".0%")]

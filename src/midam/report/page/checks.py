@@ -35,7 +35,7 @@ def checks(study: Study) -> list[Part]:
         parts.append(Part("Usefulness: is acting on it better than not?", _usefulness(study)))
         parts.append(Part("Operating points", _operating(study)))
         if not study.external and "assumption" in study.about:
-            parts.insert(0, assumption_part(study.about["assumption"], key="assumption"))
+            parts.insert(0, assumption_part(study.about["assumption"]))
     return parts
 
 
