@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=27_952,
+    lines=27_966,
     files=224,
     function=60,
     circles=0,
@@ -116,7 +116,7 @@ PARTS = {
     "report": 2083,
     "runs": 2125,
     "settings": 540,
-    "sklearn": 908,
+    "sklearn": 922,
     "targets": 848,
     "train": 1517,
 }

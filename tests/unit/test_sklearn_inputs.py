@@ -60,6 +60,7 @@ FORMS = {
     "nested lists": lambda X: X.tolist(),
     "stack": lambda X: X,
     "frame": frame_of,
+    "frames": lambda X: [pd.DataFrame(x, columns=NAMES) for x in X],
     "bags": lambda X: Bags.from_list(list(X)),
     "bags of a frame": lambda X: Bags.from_dataframe(frame_of(X)),
 }
@@ -109,17 +110,27 @@ def test_rows_are_bags_of_one_instance(stack):
 
 
 @pytest.mark.filterwarnings("ignore:left out a column that fit did not use")
-@pytest.mark.parametrize("form", ["frame", "bags of a frame"])
+@pytest.mark.parametrize("form", ["frame", "frames", "bags of a frame"])
 def test_features_are_matched_by_name(form, stack):
     X, y = stack
     make = FORMS[form]
     fitted = small().fit(make(X), y)
     expected = fitted.bag_scores(make(X))
-    frame = frame_of(X)
-    other, less = frame[NAMES[::-1]].assign(label="x"), frame.drop(columns="edge")
-    if form == "bags of a frame":
-        other, less = Bags.from_dataframe(other.assign(label=1, extra=9.0)), Bags.from_dataframe(less)
-        np.testing.assert_allclose(fitted.bag_scores(other.subset([5, 2])), expected[[5, 2]], rtol=1e-5)
+    if form == "frames":
+        other = [part[NAMES[::-1]].assign(label="x") for part in make(X)]
+        other[3] = other[3][["label", *NAMES]]
+        less = [part.drop(columns="edge") for part in make(X)]
+        fewer = [*make(X)[:-1], less[-1]]
+        with pytest.raises(BagDataError, match=r"got no 'edge' \(1 of 3 missing, in bag 35"):
+            fitted.bag_scores(fewer)
+        with pytest.raises(BagDataError, match=r"same columns in all bags, got 'edge' only in some \(bag 35"):
+            small().fit(fewer, y)
+    else:
+        frame = frame_of(X)
+        other, less = frame[NAMES[::-1]].assign(label="x"), frame.drop(columns="edge")
+        if form == "bags of a frame":
+            other, less = Bags.from_dataframe(other.assign(label=1, extra=9.0)), Bags.from_dataframe(less)
+            np.testing.assert_allclose(fitted.bag_scores(other.subset([5, 2])), expected[[5, 2]], rtol=1e-5)
     assert np.array_equal(fitted.bag_scores(other), expected)
     with pytest.raises(BagDataError, match=r"features of fit, got no 'edge' \(1 of 3 missing"):
         fitted.bag_scores(less)
@@ -234,7 +245,7 @@ def test_labels_are_matched_by_the_names_of_bags(stack):
             frame_of(np.zeros((2, 2, 3))).rename_axis(["bag", "cell"]).swaplevel(),
             "index of two levels, bag and instance, got 2: cell, bag",
         ),
-        ([np.zeros((1, 1)), pd.DataFrame({"a": [1.0]})], r"got a DataFrame; join .* pandas\.concat"),
+        ([pd.DataFrame({"a": [1.0]}), np.zeros((1, 1))], r"only DataFrames, got ndarray \(bag 1"),
     ],
 )
 def test_what_are_no_bags_is_refused(X, text):
@@ -249,7 +260,7 @@ GRID = [
 ]
 
 
-@pytest.mark.parametrize("form", ["list", "stack", "bags", "bags of a frame"])
+@pytest.mark.parametrize("form", ["list", "stack", "frames", "bags", "bags of a frame"])
 def test_a_grid_over_settings_on_any_form(form, stack):
     X, y = stack
     folds = StratifiedKFold(2, shuffle=True, random_state=0)
@@ -320,7 +331,7 @@ def test_more_than_two_classes_by_one_against_the_rest(stack):
 
 def test_frames_of_numbers_beside_truth_values_are_numbers():
     frame = pd.DataFrame({"a": [1.5, 2.0], "b": [True, False], "c": pd.array([1, 2], dtype="Int64")})
-    found = bags_of(pd.concat([frame, frame[:1]], keys=[0, 1]), estimator=None)
+    found = bags_of([frame, frame[:1]], estimator=None)
     assert found[0].tolist() == [[1.5, 1.0, 1.0], [2.0, 0.0, 2.0]]
     assert found.feature_names == ("a", "b", "c")
 

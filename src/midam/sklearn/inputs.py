@@ -36,8 +36,9 @@ def bags_of(
     Parameters
     ----------
     X : Bags, DataFrame, array or sequence
-        `Bags`; a DataFrame with a MultiIndex of two levels, bag and instance; a sequence of N arrays [n_i, ...]; an
-        array [N, n, ...] of bags of one size; rows [N, D], each a bag of one instance.
+        `Bags`; a DataFrame with a MultiIndex of two levels, bag and instance; a sequence of N arrays [n_i, ...], or
+        of N DataFrames, whose columns are matched by name; an array [N, n, ...] of bags of one size; rows [N, D], each
+        a bag of one instance.
     estimator : object
         Estimator, named in messages.
     names : sequence of str, optional
@@ -63,8 +64,7 @@ def bags_of(
         X = list(X)
     if isinstance(X, list | tuple):
         if any(is_frame(part) for part in X):
-            advice = "join DataFrames of bags by pandas.concat(frames, keys=range(len(frames)))"
-            raise BagDataError(f"Expected arrays in a list of bags, got a DataFrame; {advice}.")
+            return _bags_of_frame(_stacked(X, names), estimator, names, kinds, missing=missing)
         if any(issparse(part) for part in X):
             raise TypeError("Expected dense bags, got sparse ones; give arrays, such as bag.toarray().")
         parts = [validate.bag_array(part, number) for number, part in enumerate(X)]
@@ -199,6 +199,24 @@ def _bags_of_frame(
             f"bags: Bags.from_dataframe(frame, bag_column={words[0]!r})."
         ) from None
     return _bags_of_rows(rows, _names(frame))
+
+
+def _stacked(frames: Sequence[Any], names: Sequence[str] | None) -> "pd.DataFrame":
+    """Return one DataFrame of those of the bags; their columns are those of the first in any order, or the `names`."""
+    parts: list[Any] = []
+    for number, frame in enumerate(frames):
+        if not is_frame(frame):
+            raise BagDataError(f"Expected only DataFrames, got {type(frame).__name__} (bag {number}); convert it.")
+        if not len(frame):
+            raise BagDataError(validate.empty_bag_message(number, "memory"))
+        columns, first = _names(frame), parts[0].columns if parts else _names(frame)
+        if names is None and set(columns) != set(first):
+            differ = sorted(set(columns) ^ set(first))[0]
+            got = f"got {differ!r} only in some (bag {number})"
+            raise BagDataError(f"Expected the same columns in all bags, {got}; add or drop it.")
+        part = selected(frame, columns, list(first) if names is None else names, f"bag {number}")
+        parts.append(part.reset_index(drop=True))
+    return pd.concat(parts, keys=range(len(parts)))
 
 
 def selected(frame: Any, columns: tuple[str, ...], names: Sequence[str] | None, where: str) -> Any:
