@@ -79,7 +79,7 @@ def read_for(
     names = run.data.get("feature_names")
     options: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
-    options |= {"classes": run.target.names or None}
+    options |= {"classes": run.target.names}
     options |= {"features": list(kinds) or names, "kinds": kinds | covariate_kinds(run.model)}
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
         # Without a size in the settings, slices or volumes get the size of the run.
@@ -95,7 +95,7 @@ def read_for(
         _check_label_column(data, settings, labeled=labeled)
     # The value that is named as positive for these bags is what the run calls positive.
     asked = bags.labels is not None and settings.data.positive is not None
-    bags = bags.replace(classes=run.target.names or None) if asked else run.recoded(bags)
+    bags = bags.replace(classes=run.target.names) if asked else run.recoded(bags)
     bags = align_features(encoded(run.model, bags), names, reference=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
