@@ -203,3 +203,24 @@ def test_labels_of_other_words_than_the_run_need_their_positive_class(case, tmp_
         assert set(table["label"]) == set(trained)
         bags = read(tmp_path / "data/labels.csv").query(f"label == '{means}'")["bag"]
         assert set(table["bag"][table["label"] == table["positive"]]) == set(bags)
+
+
+def test_a_store_keeps_the_events_of_its_table(tmp_path, capsys):
+    rng, times = np.random.default_rng(0), np.arange(40) % 13 + 1.0
+    frame = pd.DataFrame({"bag": [f"b{bag}" for bag in range(40)], "time": times, "event": ["alive", "dead"] * 20})
+    frame = frame.assign(x=rng.normal(-times, 1.0), y=rng.normal(size=40))
+    data, store, run = str(tmp_path / "t.csv"), str(tmp_path / "s.store"), str(tmp_path / "run")
+    frame.to_csv(data, index=False)
+    short = ["--epochs", "1", "--members", "1", "--no-baseline", "--test-fraction", "0.3"]
+    assert main(["fit", data, "--positive", "dead", *short, "--out", run]) == 0
+    assert main(["data", "import", data, "--positive", "dead", "--out", store]) == 0
+    found = []
+    for words in ([data], [store], [data, "--positive", "dead"]):
+        assert main(["evaluate", run, *words, "--out", str(tmp_path / "e.json")]) == 0
+        found.append(json.loads((tmp_path / "e.json").read_text())["test"]["c_index"])
+    assert found == [found[0]] * 3
+    # Its table holds 0 and 1: a word that it does not know is no silent nothing.
+    for command in (["fit", store, *short, "--out", str(tmp_path / "other")], ["evaluate", run, store]):
+        capsys.readouterr()
+        assert main([*command, "--positive", "alive"]) == 2
+        assert "Expected the event 'alive' in column event, got 0, 1" in capsys.readouterr().err

@@ -200,7 +200,7 @@ def as_asked(outcome: TargetLabels, request: Request, ids: Sequence[str]) -> Tar
         got = f"got {target!r} (in {request.where}), which has labels of its own; leave `target` out, or take others"
         raise BagDataError(f"Expected labels of the target {request.target!r}, {got}.")
     named = target == "binary" or (request.target != "auto" and target in (*CODED, "multilabel"))
-    asked = (named and request.classes is not None) or (request.positive is not None and target != "survival")
+    asked = (named and request.classes is not None) or request.positive is not None
     return code_labels(outcome.columns(), request, ids=ids) if asked else outcome
 
 
