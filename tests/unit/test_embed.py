@@ -1,7 +1,9 @@
 """Frozen networks: their vectors, the places of these, the store with its recipe, and runs that carry it."""
 
 import csv
+import errno
 import json
+import os
 import re
 import shutil
 import sys
@@ -581,6 +583,18 @@ def test_a_stopped_prediction_embeds_only_what_is_left(images, capsys, monkeypat
     damaged.write_bytes(b"")
     assert main(again) == 0
     assert scores("out/q.csv") == scores("store.csv")
+
+
+@pytest.mark.parametrize("out", [["--out", "p.csv"], []])
+def test_a_prediction_that_finds_no_space_leaves_nothing(out, images, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = {*images.rglob("*")}
+    monkeypatch.setattr("midam.data.store.write.allocate", full)
+    assert main(["predict", "run", "images", *out]) == 2
+    assert "free space and repeat the command: nothing was written" in capsys.readouterr().err
+    assert {*images.rglob("*")} == before
 
 
 @pytest.fixture

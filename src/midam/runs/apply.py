@@ -80,8 +80,8 @@ def read_for(
     names = run.data.get("feature_names")
     options: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
-    options |= {"classes": run.target.names}
-    options |= {"features": list(kinds) or names, "kinds": kinds | covariate_kinds(run.model)}
+    known = kinds | covariate_kinds(run.model)
+    options |= {"classes": run.target.names, "features": list(kinds) or names, "kinds": known}
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
         # Without a size in the settings, slices or volumes get the size of the run.
         matrix = tuple(cut.get("shape", run.data["instance_shape"])[1:])
@@ -94,8 +94,7 @@ def read_for(
             warnings.warn(f"{text}: their scores may be wrong; use files like those (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
-    bags = run.recoded(bags)
-    bags = align_features(encoded(run.model, bags), names, reference=run.source)
+    bags = align_features(encoded(run.model, run.recoded(bags)), names, reference=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     only = range(len(bags)) if chosen is None else chosen(bags)

@@ -88,23 +88,24 @@ def journal_of(out: Path, data: str, bags: str | None = None) -> Iterator[tuple[
     """Hold OUT.part, which keeps the scores of a stopped call; yield it and the start of paths for its vectors.
 
     The same `data` and --bags make the same call, whose vectors of raw files stay next to OUT. Both are removed at the
-    end; after an error, only a journal without a row is, and the vectors of other stopped calls stay.
+    end; after an error, only a journal without a row and empty folders are. The vectors of other stopped calls stay.
 
     Raises a `ConfigError` if another process writes it.
     """
     path = out.with_name(f"{out.name}.part")
     call = hashlib.sha256(json.dumps([str(Path(data).resolve()), bags]).encode()).hexdigest()[:12]
     vectors = out.with_name(f".{out.name}.vectors") / call
-    busy = ConfigError(
-        f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose "
-        "another file."
-    )
+    text = f"Expected no other prediction that writes {path}, got one that is running"
+    busy, new = ConfigError(f"{text}; wait for its end, or choose another file."), not out.parent.exists()
     with Journal(path, busy=busy) as journal:
         try:
             yield journal, vectors
         except BaseException:
             if not journal.rows and journal.damaged is None:
                 journal.remove()
+            for folder in (vectors.parent, *([out.parent] if new else [])):
+                with suppress(OSError):  # one that holds something stays
+                    folder.rmdir()
             raise
         journal.remove()
     with suppress(OSError):
