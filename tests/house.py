@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_073,
+    lines=28_074,
     files=224,
     function=60,
     circles=0,
@@ -107,7 +107,7 @@ PARTS = {
     "compare": 1134,
     "data": 6279,
     "evaluate": 1913,
-    "explain": 1600,
+    "explain": 1601,
     "export": 458,
     "functional": 467,
     "imaging": 1998,

@@ -53,7 +53,7 @@ def test_the_instances_pool_to_the_score_of_the_predictions(made, explained):
         row = scores.loc[entry["bag"]]
         np.testing.assert_allclose(entry["score"], row["score"], rtol=0, atol=1e-6)
         np.testing.assert_allclose(entry["probability"], row["probability"], rtol=0, atol=1e-4)
-        assert (entry["label"], entry["split"]) == (row["label"], row["split"])
+        assert (entry["label"], entry["split"]) == (str(row["label"]), row["split"])
         table = pd.read_csv(explained / f"{entry['bag']}.csv")
         assert sorted(table["instance"]) == list(range(entry["size"]))
         assert table["rank"].tolist() == list(range(1, entry["size"] + 1))
