@@ -30,7 +30,7 @@ def test_scores_are_those_of_the_run(made, tmp_path):
     data, run = made
     fitted = pd.read_csv(run / "predictions.csv", dtype=str)
     found = predict(run, data, tmp_path / "p.csv")
-    assert list(found) == ["bag", "label", "score", "probability", "class"]
+    assert list(found) == ["bag", "label", "score", "probability", "class", "positive"]
     pd.testing.assert_frame_equal(found, fitted[list(found)])
 
 
@@ -66,7 +66,7 @@ def test_labels_are_not_needed(made, tmp_path):
     frame = pd.read_csv(data)
     frame.drop(columns="label").to_csv(tmp_path / "u.csv", index=False)
     found = predict(run, tmp_path / "u.csv", tmp_path / "p.csv")
-    assert list(found) == ["bag", "score", "probability", "class"]
+    assert list(found) == ["bag", "score", "probability", "class", "positive"]
     assert found["score"].tolist() == pd.read_csv(run / "predictions.csv", dtype=str)["score"].tolist()
     assert main(["evaluate", str(run), str(tmp_path / "u.csv")]) == 2
 

@@ -75,7 +75,7 @@ def test_out_of_fold_scores_are_kept(tmp_path):
     assert main(command) == 0
     bags = read_bags(data, groups="patient")
     (fold, other), found = repeated_folds(bags, repeats=1, folds=2), pd.read_csv(out / "predictions.csv")
-    assert list(found) == ["bag", "method", "repeat", "fold", "score", "label", "group"]
+    assert list(found) == ["bag", "method", "repeat", "fold", "score", "label", "positive", "group"]
     assert found["method"].unique().tolist() == methods
     for (method, _, number), part in found.groupby(["method", "repeat", "fold"]):
         test = (fold, other)[number].test

@@ -1,6 +1,8 @@
 """`midam explain`: its files agree with `midam predict`, and what it refuses."""
 
+import errno
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,6 +16,7 @@ from tests import quick
 from tests.integration.commands import Moment, fitted, start, stop
 
 from midam.cli import main
+from midam.explain.page import instances_csv
 
 h5py = pytest.importorskip("h5py")
 
@@ -50,7 +53,7 @@ def test_the_instances_pool_to_the_score_of_the_predictions(made, explained):
         row = scores.loc[entry["bag"]]
         np.testing.assert_allclose(entry["score"], row["score"], rtol=0, atol=1e-6)
         np.testing.assert_allclose(entry["probability"], row["probability"], rtol=0, atol=1e-4)
-        assert (entry["label"], entry["split"]) == (row["label"], row["split"])
+        assert (entry["label"], entry["split"]) == (str(row["label"]), row["split"])
         table = pd.read_csv(explained / f"{entry['bag']}.csv")
         assert sorted(table["instance"]) == list(range(entry["size"]))
         assert table["rank"].tolist() == list(range(1, entry["size"] + 1))
@@ -181,6 +184,35 @@ def test_a_stop_while_progress_is_printed_is_still_told(made, tmp_path, monkeypa
     call = ["explain", str(made[1]), str(made[0]), "--bags", *BAGS, "--out", str(tmp_path / "out")]
     assert main(call) == 130
     assert f"1 of {len(BAGS)} bags explained" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("done", [0, 2])
+def test_a_full_disk_leaves_finished_bags_alone(done, made, tmp_path, monkeypatch, capsys):
+    tables = []
+
+    def full(*arguments, **options):
+        tables.append(arguments)
+        if len(tables) > done:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "table")
+        return instances_csv(*arguments, **options)
+
+    out, call = tmp_path / "out", ["explain", str(made[1]), str(made[0]), "--bags", *BAGS[:4], "--out"]
+    with monkeypatch.context() as patch:
+        patch.setattr("midam.explain.run.instances_csv", full)  # after the picture of the bag
+        assert main([*call, str(out)]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    names = {path.name for path in out.iterdir()} if done else set()
+    assert out.exists() == bool(done)
+    assert {name for name in names if name[0] == "b"} == {
+        f"{bag}.{end}" for bag in BAGS[:done] for end in ("csv", "png")
+    }
+    assert pictures_on_pages(out) == done
+    assert main([*call, str(out)]) == 0
+    assert pictures_on_pages(out) == 4
+    assert main([*call, str(tmp_path / "whole")]) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()
+    }
 
 
 def pictures_on_pages(folder):

@@ -93,7 +93,7 @@ def test_an_embedded_scan_shows_its_slices_and_marks_what_decided(scans):
         best |= best["columns"]
         assert best["slice_file"] == f"{DEPTH + 1 - best['instance_number']:03d}.dcm"
         assert best["position_mm"] is not None
-        if entry["label"] == 1:
+        if entry["label"] == "1":
             assert slices[best["instance_number"] - 1].max() == 1500
             assert np.hypot(best["peak_x"] - x, best["peak_y"] - y) < 12  # in the square of 24 pixels
 

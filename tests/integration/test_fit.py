@@ -96,7 +96,7 @@ def test_a_row_of_metrics_is_there_when_its_epoch_ends(tmp_path):
 
 def test_predictions_are_those_of_the_model(run):
     found, bags = read_csv(run / "predictions.csv"), catalog.load("digits")
-    assert list(found[0]) == ["bag", "label", "split", "score", "probability", "class", "instances"]
+    assert list(found[0]) == ["bag", "label", "split", "score", "probability", "class", "positive", "instances"]
     assert [int(row["instances"]) for row in found] == bags.sizes.tolist()
     assert [row["bag"] for row in found] == bags.ids.tolist()
     assert [int(row["label"]) for row in found] == bags.require_labels().tolist()

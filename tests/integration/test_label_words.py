@@ -35,7 +35,8 @@ def test_the_names_of_the_classes_are_in_the_run(made):
     found = pd.read_csv(run / "predictions.csv")
     assert set(found["class"]) <= {"A", "B"}
     truth = pd.read_csv(data).groupby("bag")["outcome"].first()
-    assert (found["label"] == (truth[found["bag"]] == "A").to_numpy()).all()
+    assert found["label"].tolist() == truth[found["bag"]].tolist()
+    assert set(found["positive"]) == {"A"}
     assert (found.groupby("class")["score"].min()["A"] if "A" in set(found["class"]) else 1) > -1
 
 
@@ -44,7 +45,7 @@ def test_predict_says_classes_and_needs_no_label(made, tmp_path, capsys):
     out = str(tmp_path / "p.csv")
     assert main(["predict", str(run), str(data), "--out", out]) == 0
     whole = pd.read_csv(out)
-    assert list(whole) == ["bag", "label", "score", "probability", "class"]
+    assert list(whole) == ["bag", "label", "score", "probability", "class", "positive"]
     assert whole["score"].tolist() == pd.read_csv(run / "predictions.csv")["score"].tolist()
     capsys.readouterr()
     for change in ({"outcome": "?"}, {"outcome": None}, {"outcome": np.tile(["A", "B", "C"], 200)[:40]}):
@@ -111,7 +112,8 @@ def test_the_positive_value_of_an_import_holds_later(tmp_path):
     assert main(["data", "import", str(folder), *how, "--positive", "wt", "--out", store]) == 0
     assert main(["fit", store, "--out", run, *SHORT]) == 0
     assert main(["predict", run, store, *how, "--out", out]) == 0
-    assert pd.read_csv(out)["label"].tolist() == [0, 1] * 12
+    assert pd.read_csv(out)["label"].tolist() == ["mut", "wt"] * 12
+    assert set(pd.read_csv(out)["positive"]) == {"wt"}
     assert main(["evaluate", run, store, *how, "--out", str(tmp_path / "e.json")]) == 0
     assert main(["evaluate", run, str(folder), *how]) == 0
 

@@ -129,7 +129,7 @@ def test_the_class_is_what_the_score_is_called_and_groups_are_named(made, tmp_pa
     frame.to_csv(tmp_path / "own.csv", index=False)
     assert main(scoring((tmp_path / "own.csv", run), tmp_path / "p.csv", "--groups", "patient")) == 0
     found = pd.read_csv(tmp_path / "p.csv")
-    assert list(found) == ["bag", "label", "score", "probability", "class", "group"]
+    assert list(found) == ["bag", "label", "score", "probability", "class", "positive", "group"]
     assert (found["class"] == (found["score"] >= loaded.threshold)).all()
     assert (found["group"] == "p" + (found["bag"].str[1:].astype(int) // 2).astype(str)).all()
 
@@ -140,4 +140,6 @@ def test_classes_go_by_the_names_of_the_labels():
     decision = BinaryDecision(calibrator=calibrator, threshold=0.5)
     text = predictions_text(bags, Binary(("benign", "malignant")), np.array([0.25, 0.5]), decision=decision)
     low, high = decision.predict([0.25, 0.5])
-    assert text == f"bag,score,probability,class\n0,0.25,{low:.9g},benign\n1,0.5,{high:.9g},malignant\n"
+    assert text == (
+        f"bag,score,probability,class,positive\n0,0.25,{low:.9g},benign,malignant\n1,0.5,{high:.9g},malignant,malignant\n"
+    )

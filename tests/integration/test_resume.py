@@ -121,8 +121,8 @@ def test_an_unfinished_run_can_be_applied(tmp_path, capsys):
     assert main(["predict", str(run), "digits", "--out", str(tmp_path / "p.csv")]) == 0
     assert "did not finish" in capsys.readouterr().err
     header, first = (tmp_path / "p.csv").read_text().splitlines()[:2]
-    assert header == "bag,label,score,probability,class"
-    assert first.endswith(",,"), "an unfinished run is not calibrated"
+    assert header == "bag,label,score,probability,class,positive"
+    assert first.endswith(",,,1"), "an unfinished run is not calibrated"
     assert main(["evaluate", str(run), "digits", "--out", str(tmp_path / "e.json")]) == 0
     result = json.loads((tmp_path / "e.json").read_text())
     assert set(result) == {"test", "val", "train", "headline", "instances", "notes"}

@@ -430,9 +430,9 @@ def test_a_missing_table_is_refused(stored):
 
 def test_a_newer_store_is_refused(stored):
     facts = json.loads((stored / "store.json").read_text())
-    (stored / "store.json").write_text(json.dumps({**facts, "version": 5, "novelty": 1}))
+    (stored / "store.json").write_text(json.dumps({**facts, "version": 6, "novelty": 1}))
     assert is_store(stored)
-    with pytest.raises(BagDataError, match=r"Expected a store of version 4, got 5 \(in .*store.json\)"):
+    with pytest.raises(BagDataError, match=r"Expected a store of version 5, got 6 \(in .*store.json\)"):
         open_store(stored)
 
 
@@ -460,7 +460,7 @@ def test_processes_read_one_store_at_once(stored):
             assert found == bag_digests(bags)
 
 
-@pytest.mark.parametrize("parameter", ["groups", "label_column", "positive"])
+@pytest.mark.parametrize("parameter", ["groups", "label_column"])
 def test_what_a_table_of_labels_would_bring_to_a_store_is_said(parameter, tmp_path):
     bags = Bags.from_list([[[1.0]], [[2.0]]], labels=[0, 1])
     store = write_store(bags, tmp_path / "store")

@@ -1,7 +1,9 @@
 """Frozen networks: their vectors, the places of these, the store with its recipe, and runs that carry it."""
 
 import csv
+import errno
 import json
+import os
 import re
 import shutil
 import sys
@@ -540,6 +542,18 @@ def test_predict_embeds_raw_files_and_agrees_with_their_store_bit_for_bit(images
     assert known == [0, 0]
     parts = capsys.readouterr().out.split("report:")
     assert parts[1].splitlines()[1:6] == parts[2].splitlines()[1:6]
+
+
+@pytest.mark.parametrize("out", [["--out", "p.csv"], []])
+def test_a_prediction_that_finds_no_space_leaves_nothing(out, images, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = {*images.rglob("*")}
+    monkeypatch.setattr("midam.data.store.write.allocate", full)
+    assert main(["predict", "run", "images", *out]) == 2
+    assert "free space and repeat the command: nothing was written" in capsys.readouterr().err
+    assert {*images.rglob("*")} == before
 
 
 @pytest.fixture

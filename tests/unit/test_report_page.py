@@ -476,14 +476,14 @@ def test_the_page_of_a_comparison_has_the_numbers_of_the_summary(made, tmp_path)
     assert "2 repeats of 3 folds" in " ".join(page.text)
     scores = pd.read_csv(tmp_path / "out/predictions.csv")
     assert scores.groupby(["method", "repeat"])["bag"].nunique().eq(len(bags)).all()
-    assert list(scores.columns) == ["bag", "method", "repeat", "fold", "score", "label", "group"]
+    assert list(scores.columns) == ["bag", "method", "repeat", "fold", "score", "label", "positive", "group"]
     assert Path(tmp_path / "out/report.html").stat().st_size < 300_000
 
 
 def test_methods_that_share_the_highest_mean_are_all_named():
     rows = [{"method": name, "auroc": mean, "folds": 2, "seconds": 1.0, "auprc": 0.9} for name, mean in MEANS]
     rows = [{**row, **dict.fromkeys(ENDS, np.nan)} for row in rows]
-    scores = pd.DataFrame(columns=["method", "repeat", "fold", "label"])
+    scores = pd.DataFrame(columns=["bag", "method", "repeat", "fold", "label", "positive"])
     page = comparison_page(MethodsStudy("bags", rows, scores, "No interval.", [], [], []))
     assert "Of 3 methods, <strong>b, c</strong> share the highest mean AUROC: " in page
 

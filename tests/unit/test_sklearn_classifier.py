@@ -538,7 +538,11 @@ def test_a_saved_classifier_is_a_run_and_comes_back(positive, data, tmp_path):
     assert np.array_equal(probabilities, classifier.predict_proba(test)[:, ["no", "yes"].index(positive)])
     # The bags that it was made of are no test.
     with pytest.warns(UserWarning, match="intervals count bags"):  # `train` has no groups
-        found = evaluate_bags(run, train).result
+        found = evaluate_bags(run, train.replace(classes=("no", "yes"))).result
+    inside = np.array(run.known_splits(train)) == "train"
+    assert found["train"]["auroc"] == auroc(y[inside] == positive, classifier.bag_scores(train)[inside])
+    with pytest.raises(BagDataError, match=f"write them so, or name the value that means {positive} as `positive`"):
+        evaluate_bags(run, train)
     assert {part: found[part]["bags"] for part in found if part in ("train", "val", "test")} == {
         "train": 160,
         "val": 40,

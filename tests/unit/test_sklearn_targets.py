@@ -414,12 +414,14 @@ def test_a_run_keeps_its_classes_on_bags_that_hold_them_in_another_order(positiv
         assert evaluate_bags(run, new).result["new"]["auroc"] == 1.0, new.source
     assert [new.labels.tolist() for new in data] == [(y == fitted.positive_).astype(int).tolist()] * 3
     part = plain.replace(labels=(y == fitted.positive_).astype(int), classes=("other", fitted.positive_))
-    assert evaluate_bags(run, part).result["new"]["auroc"] == 1.0
-    with pytest.raises(BagDataError, match=r"as in training, .*say which value is positive"):
-        evaluate_bags(run, part.replace(classes=(fitted.positive_, "other")))
-    # Another positive value for data alone says which of its labels is the run's positive class.
-    other = read_for(run, str(tmp_path / "t.csv"), labeled=True, positive=str(names[1 - names.index(fitted.positive_)]))
-    assert evaluate_bags(run, other).result["new"]["auroc"] == 0.0
+    for classes in (("other", fitted.positive_), (fitted.positive_, "other")):
+        with pytest.raises(BagDataError, match=r"as in training .*, got .*other.*; write them so, or name"):
+            evaluate_bags(run, part.replace(classes=classes))
+    # The other class of the run cannot be the positive value of some data: the metrics would be those of 1 - score.
+    other = str(names[1 - names.index(fitted.positive_)])
+    for name in ("plain.store", "turned.store", "t.csv"):
+        with pytest.raises(BagDataError, match=r"name (the value that means .*|one of these) as `positive`"):
+            read_for(run, str(tmp_path / name), labeled=True, positive=other)
 
 
 def test_a_run_keeps_its_classes_on_bags_with_some_of_them(several):

@@ -555,8 +555,10 @@ def test_a_store_takes_other_labels_and_splits(folder, table, tmp_path):
     check(bags, ids=[SLIDES[0], "c", "d"], labels=[1, 1, 0], groups=["z", "x", "y"])
     splits = read_bags(tmp_path / "store", split_file=table(CLAM_SPLITS, "s.csv"))
     assert splits.splits.tolist() == EXPECTED
-    with pytest.raises(ConfigError, match="no `positive` with a store"):
-        read_bags(tmp_path / "store", positive="tumor")
+    turned = read_bags(tmp_path / "store", positive="normal")
+    assert (turned.labels.tolist(), turned.classes) == ([1 - label for label in LABELS], ("tumor", "normal"))
+    with pytest.raises(BagDataError, match=r"Expected the positive value 'benign' .*, got normal, tumor"):
+        read_bags(tmp_path / "store", positive="benign")
     (tmp_path / "store" / "store.json").unlink()
     with pytest.raises(BagDataError, match="store"):
         read_bags(tmp_path / "store")

@@ -146,7 +146,7 @@ def _calls(options: Options, run: "LoadedRun", out: Path) -> "CallList | None":
 def _tell_class(trained: "LoadedRun", console: Console) -> None:
     """Print from which score on a bag has the positive class, as that is seldom where the probability is 0.5."""
     if trained.calibrator is not None and trained.threshold is not None:
-        probability, name = trained.calibrator.predict([trained.threshold])[0], (trained.target.names or (0, 1))[1]
+        probability, name = trained.calibrator.predict([trained.threshold])[0], trained.target.positive
         point = f"from score {trained.threshold:.4g} on, where the probability is {probability:.2g}"
         console.print(escape(f"class {name}: {point}: the threshold of the run ({trained.settings.run.threshold})"))
 

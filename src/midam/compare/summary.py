@@ -91,8 +91,9 @@ class Comparison:
     remarks : tuple of str
         Notes on the folds.
     predictions : DataFrame
-        Out-of-fold scores, a row for each test bag of each trial: bag, method, repeat, fold, score, label and, if
-        known, group. Positive bags score higher; scores of two methods, or of two folds, have no common scale.
+        Out-of-fold scores, a row for each test bag of each trial: bag, method, repeat, fold, score, label, positive
+        (the name of the class that scores higher) and, if known, group. Scores of two methods, or of two folds, have no
+        common scale.
     metric : str
         Main metric of the comparison, a key of `midam.report.words.METRIC_NAMES`.
 

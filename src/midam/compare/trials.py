@@ -134,10 +134,13 @@ def safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
 def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> pd.DataFrame:
     """Return the scores of each test bag in each trial: bag, method, repeat, fold, score, label and, if known, group.
 
-    Several score columns are named "score_NAME"; labels have the columns of `midam.data.TargetLabels`.
+    Several score columns are named "score_NAME"; labels have the columns of `midam.data.TargetLabels`. For two classes,
+    "positive" follows the label: the name of the class that is scored.
     """
     tested, target = {(fold.repeat, fold.fold): fold.test for fold in folds}, target_of(bags)
-    labels = {name: pd.Series(column).to_numpy() for name, column in label_columns(bags).items()}
+    known = label_columns(bags) | ({} if target.positive is None else {"positive": [target.positive] * len(bags)})
+    labels = {name: pd.Series(column).to_numpy() for name, column in known.items()}
+    labels |= {} if bags.groups is None else {"group": bags.groups}
     parts = []
     for row in rows:
         test = tested.get((row["repeat"], row["fold"]))
@@ -146,10 +149,8 @@ def prediction_table(bags: Bags, rows: Iterable[Row], folds: Iterable[Fold]) -> 
             by_column = zip(*row["scores"]) if target.count > 1 else [row["scores"]]
             named |= zip(target.score_columns, by_column, strict=True)
             named |= {name: column[test] for name, column in labels.items()}
-            part = pd.DataFrame({"bag": bags.ids[test], **named})
-            parts.append(part if bags.groups is None else part.assign(group=bags.groups[test]))
+            parts.append(pd.DataFrame({"bag": bags.ids[test], **named}))
     columns = ["bag", "method", "repeat", "fold", *target.score_columns, *labels]
-    columns += ["group"] if bags.groups is not None else []
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 

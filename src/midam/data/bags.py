@@ -428,6 +428,12 @@ class Bags:
         """
         return {} if self.attributes is None else dict(json.loads(str(self.attributes[index])))
 
+    @property
+    def known_labels(self) -> TargetLabels | None:
+        """Labels of any target: the `outcome`, or the `labels` with the names of their classes; None if unknown."""
+        two = None if self.labels is None else TargetLabels.of("binary", self.labels, names=self.classes or (0, 1))
+        return self.outcome if two is None else two
+
     def require_labels(self) -> NDArray[np.int64]:
         """Return labels 0 or 1, int64 [N]; refuse bags without labels or with another target."""
         if self.outcome is not None:

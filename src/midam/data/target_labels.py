@@ -51,7 +51,7 @@ class TargetLabels:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, target: str, values: ArrayLike, *, names: Sequence[str]) -> Self:
+    def of(cls, target: str, values: ArrayLike, *, names: Sequence[object]) -> Self:
         """Make labels from values [N] or [N, L]; `Bags` checks them."""
         array = np.asarray(values, dtype=np.float64)
         return cls(target, array[:, None] if array.ndim == 1 else array, tuple(map(name_of, names)))
@@ -87,7 +87,7 @@ class TargetLabels:
         >>> TargetLabels.of_columns("multilabel", ["a", "b"], columns).values.tolist()
         [[1.0, 0.0], [nan, 1.0]]
         """
-        if target in CODED:
+        if target in ("binary", *CODED):
             codes = {name_of(name): code for code, name in enumerate(names)}
             return cls.of(target, [codes[name_of(word)] for word in table["label"]], names=names)
         columns = {"survival": ["time", "event"], "multilabel": [f"label_{name}" for name in names]}

@@ -244,7 +244,8 @@ def class_names(values: Sequence[ClassName], source: str) -> TwoNames:
     """Return the names of label 0 and of label 1, as Python strings, numbers or booleans."""
     names = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     names = tuple(names_of([name], source)[0] if isinstance(name, str) else name for name in names)
-    if len(names) != 2 or names[0] == names[1] or not all(isinstance(name, str | int | float) for name in names):
+    distinct = len(names) == len({*map(name_of, names)}) == 2
+    if not distinct or not all(isinstance(name, str | int | float) for name in names):
         raise BagDataError(f"Expected two names of classes, label 0 first, got {names} (in {source}); name both.")
     return names[0], names[1]
 

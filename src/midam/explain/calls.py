@@ -205,11 +205,12 @@ def bag_facts(run: LoadedRun, bags: Bags, index: int, score: NDArray[np.float64]
     }
 
 
-def _label(bag: Bags) -> str | float | None:
-    """Return the label of a bag, in words where it has some."""
-    if bag.outcome is None:
-        return None if bag.labels is None else (bag.classes or (0, 1))[int(bag.labels[0])]
-    values = {name: values[0] for name, values in bag.outcome.columns().items()}
-    if bag.outcome.target == "multilabel":
-        return ", ".join(name for name, value in zip(bag.outcome.names, values.values()) if value == 1) or "none"
+def _label(bag: Bags) -> str | None:
+    """Return the label of a bag in words."""
+    known = bag.known_labels
+    if known is None:
+        return None
+    values = {name: values[0] for name, values in known.columns().items()}
+    if known.target == "multilabel":
+        return ", ".join(name for name, value in zip(known.names, values.values()) if value == 1) or "none"
     return named_values(values).removeprefix("label ")

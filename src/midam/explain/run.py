@@ -167,6 +167,7 @@ def explain_bags(
         run.target.column(options.label)
     slides, stems, call = slide_names(bags, index), file_names(bags), _call(run, bags, index, options)
     entries, explainer = _finished(folder, call, bags, index), _Explainer(run, bags, folder, options, origins)
+    new = not folder.exists()
     require_plain_folder(folder, writes=True)
     sweep(folder)
     try:
@@ -180,11 +181,20 @@ def explain_bags(
         came = f"{len(entries)} of {len(index)} bags explained (in {folder})"
         raise RunStoppedError(f"Expected all bags, got a signal: {came}; repeat the command to continue.") from None
     finally:
-        # After any stop, the page shows the finished bags.
+        # After any stop, the page shows the finished bags; no file of another bag, or of none, is left.
         left = len(index) - len(entries)
-        for name, text in page_texts(bags.source, entries, folder, left=left).items():
-            write_text(folder / name, text)
-        write_json(folder / SUMMARY, _summary(call, entries, finished=not left))
+        begun = [(f"{stems[i]}.png", f"{stems[i]}.csv", *slides[i]) for i in index[len(entries) :][:1]]
+        for name in chain(*begun):
+            (folder / name).unlink(missing_ok=True)
+        if entries:
+            for name, text in page_texts(bags.source, entries, folder, left=left).items():
+                write_text(folder / name, text)
+            write_json(folder / SUMMARY, _summary(call, entries, finished=not left))
+        else:
+            (folder / SUMMARY).unlink(missing_ok=True)
+            if new:
+                with suppress(OSError):
+                    folder.rmdir()
     for line in note_lines(entries):
         warnings.warn(line, stacklevel=2)
     return entries
@@ -229,17 +239,9 @@ class _Explainer:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             pictures = self._raw.pictures(index)
-            explanation = explain_bag(
-                run.model,
-                bags,
-                index,
-                column=column,
-                chunk_size=chunk_size,
-                features=self._features,
-                top=top,
-                parts=None if pictures is None else self._raw.parts(pictures, index),
-                origins=self._origins,
-            )
+            parts = None if pictures is None else self._raw.parts(pictures, index)
+            shown: dict[str, Any] = {"features": self._features, "top": top, "origins": self._origins, "parts": parts}
+            explanation = explain_bag(run.model, bags, index, column=column, chunk_size=chunk_size, **shown)
             maps = maps_of(explanation, bags, self._images)
             for view in maps:
                 warn_of_unknown(view.patches)

@@ -94,10 +94,8 @@ def named_values(values: Mapping[str, Any]) -> str:
     >>> named_values({"grade": "high", "number": 3.5, "risk": None})
     'grade high, number 3.5'
     """
-    known = {name: value for name, value in values.items() if value is not None}
-    return ", ".join(
-        f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in known.items()
-    )
+    known = ((name, value) for name, value in values.items() if value is not None)
+    return ", ".join(f"{name} {value:.6g}" if isinstance(value, float) else f"{name} {value}" for name, value in known)
 
 
 def feature_text(feature: Entry) -> str:

@@ -135,7 +135,7 @@ def describe(run: LoadedRun) -> dict[str, Any]:
     shape = list(data["instance_shape"])
     target, columns = run.target, dict.fromkeys(run.target.score_columns)
     if run.decision is not None:
-        names, some = list(target.predicted_names or (0, 1)), np.full((1, target.count), 0.5)
+        names, some = list(target.predicted_names), np.full((1, target.count), 0.5)
         row = target.predictions(some if target.count > 1 else some[0], run.decision)
         columns |= {name: None if isinstance(x, float | None) else names for name, [x] in row.items()}
     return {

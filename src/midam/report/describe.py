@@ -141,7 +141,7 @@ def _columns(target: Target, values: NDArray[Any]) -> NDArray[np.float64]:
     """Return classes, grades or labels as columns [N, C] of 1 and 0, with NaN if unknown."""
     if isinstance(target, ColumnTarget):
         return target.table(values)
-    return one_against_rest(values.reshape(len(values), -1)[:, 0], len(target.names or (0, 1)))
+    return one_against_rest(values.reshape(len(values), -1)[:, 0], len(target.names))
 
 
 def _label_warnings(bags: Bags) -> Iterator[str]:

@@ -16,6 +16,7 @@ from midam.data.sources.patients import file_kinds
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
+from midam.data.store import is_store
 from midam.errors import BagDataError, listed
 from midam.evaluate.decisions import Decision
 from midam.evaluate.metrics import check_metric
@@ -75,8 +76,8 @@ def read_for(
     names = run.data.get("feature_names")
     options: dict[str, Any] = {"bad_labels": "error" if labeled else "ignore", "require_labels": False}
     kinds = {} if run.columns is None else run.columns.kinds
-    options |= {"classes": run.target.names or None}
-    options |= {"features": list(kinds) or names, "kinds": kinds | covariate_kinds(run.model)}
+    known = kinds | covariate_kinds(run.model)
+    options |= {"classes": run.target.names, "features": list(kinds) or names, "kinds": known}
     if cut is not None and "slice_size" in cut and not (cut["slice_size"] or cut["volume_size"]):
         # Without a size in the settings, slices or volumes get the size of the run.
         matrix = tuple(cut.get("shape", run.data["instance_shape"])[1:])
@@ -89,10 +90,7 @@ def read_for(
             warnings.warn(f"{text}: their scores may be wrong; use files like those (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
-    # The value that is named as positive for these bags is what the run calls positive.
-    asked = bags.labels is not None and settings.data.positive is not None
-    bags = bags.replace(classes=run.target.names or None) if asked else run.recoded(bags)
-    bags = align_features(encoded(run.model, bags), names, reference=run.source)
+    bags = align_features(encoded(run.model, run.recoded(bags)), names, reference=run.source)
     if cut is not None and bags.cut is not None:
         _check_cut({name: value for name, value in cut.items() if name not in RECIPE}, bags.cut, data)
     only = range(len(bags)) if chosen is None else chosen(bags)
@@ -129,7 +127,8 @@ def settings_for(run: LoadedRun, data: str, **reading: Any) -> Settings:
     changes |= {name: value for name, value in reading.items() if value is not None}
     if outcome is not None:
         changes["target"] = outcome["target"]
-        if outcome["target"] == "survival" and reading.get("positive") is None:
+        words = not is_store(data) or changes.get("labels", run.settings.data.labels) is not None  # else 0 and 1
+        if outcome["target"] == "survival" and reading.get("positive") is None and words:
             changes["positive"] = run.settings.data.positive  # the value that marks an event
     return run.settings.replace(**changes)
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,20 +85,23 @@ class KeptScores:
 
 @contextmanager
 def journal_of(out: Path) -> Iterator[Journal]:
-    """Hold OUT.part, which keeps the scores of a stopped call; it is removed at the end, but after an error only empty.
+    """Hold OUT.part, which keeps the scores of a stopped call; it is removed at the end.
+
+    After an error, only a journal without a row is, and with it the folder that was made for it.
 
     Raises a `ConfigError` if another process writes it.
     """
     path = out.with_name(f"{out.name}.part")
-    busy = ConfigError(
-        f"Expected no other prediction that writes {path}, got one that is running; wait for its end, or choose "
-        "another file."
-    )
+    text = f"Expected no other prediction that writes {path}, got one that is running"
+    busy, new = ConfigError(f"{text}; wait for its end, or choose another file."), not out.parent.exists()
     with Journal(path, busy=busy) as journal:
         try:
             yield journal
         except BaseException:
             if not journal.rows and journal.damaged is None:
                 journal.remove()
+            if new:
+                with suppress(OSError):  # a folder that holds something stays
+                    out.parent.rmdir()
             raise
         journal.remove()

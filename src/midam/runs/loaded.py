@@ -123,14 +123,12 @@ class LoadedRun:
 
         A store, or bags from Python, may have the same names in another order, or only some of them.
         """
-        target, names = "binary" if bags.outcome is None else bags.outcome.target, self.target.names
+        target = "binary" if bags.outcome is None else bags.outcome.target
         if target != self.target.name:
             return bags
         from midam.data.sources.inputs import with_asked_labels
 
-        bags = with_asked_labels(bags, Request(bags.source, target=target, classes=names or ("0", "1")))
-        named = bags.labels is None or bags.classes is not None
-        return bags if named else bags.replace(classes=names or None)
+        return with_asked_labels(bags, Request(bags.source, target=target, classes=self.target.names))
 
     def known_splits(self, bags: Bags) -> list[str | None]:
         """Return the split of each bag of the run, which its content names in any order; None for a new bag."""

@@ -126,10 +126,11 @@ def predictions_text(
     decision: Decision | None,
     header: bool = True,
 ) -> str:
-    """Format predictions as CSV with a row for each bag: bag, labels, split, scores, predictions, instances, group.
+    """Format predictions as CSV: bag, labels, split, scores, predictions, positive class, instances, group.
 
     A single score column is "score", several are "score_NAME"; `Target.predictions` gives the columns that follow.
     Labels, split and group have columns if they are known, instances if splits are known; an unknown entry is empty.
+    Labels and classes are words of the data, not codes; of two classes, "positive" names the one that is scored.
     """
     columns: dict[str, Sequence[Any] | None] = {
         "bag": bags.ids.tolist(),
@@ -138,6 +139,7 @@ def predictions_text(
         "fold": None if folds is None else folds.tolist(),
         **dict(zip(target.score_columns, scores.reshape(len(bags), -1).T.tolist(), strict=True)),
         **target.predictions(scores, decision),
+        "positive": None if target.positive is None else [target.positive] * len(bags),
         "instances": None if splits is None else bags.sizes.tolist(),
         "group": None if bags.groups is None else bags.groups.tolist(),
     }

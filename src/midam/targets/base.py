@@ -178,6 +178,8 @@ class Target:
         "classification", "gives scores in [0, 1] that rank bags by their label", "the predictions of its target"
     )
     """Words of a model card."""
+    positive: str | None = None
+    """Of two classes, the name of the one that scores and probabilities belong to."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names

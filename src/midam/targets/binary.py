@@ -15,6 +15,7 @@ from midam.evaluate.intervals import paired_delong
 from midam.evaluate.metrics import summarize
 from midam.evaluate.proportions import APART, Estimate, auroc_estimate, cut_below
 from midam.evaluate.ranking import FEW_BAGS, auroc
+from midam.names import name_of
 from midam.targets.base import (
     CardWords,
     CrossValidated,
@@ -32,7 +33,7 @@ from midam.targets.base import (
 
 
 class Binary(Target):
-    """Two classes, one of them positive; `names` are the names of labels 0 and 1, if given."""
+    """Two classes, one of them positive; `names` are the names of labels 0 and 1, these by default."""
 
     name = "binary"
     pairs = "binary"
@@ -55,7 +56,8 @@ class Binary(Target):
     )
 
     def __init__(self, names: tuple[Any, ...] = ()) -> None:
-        super().__init__(names)
+        super().__init__(names or ("0", "1"))
+        self.positive = name_of(self.names[1])
 
     @property
     def description(self) -> dict[str, Any]:
@@ -67,8 +69,8 @@ class Binary(Target):
         return bags.require_labels()
 
     def read_labels(self, table: Mapping[str, Sequence[str]]) -> NDArray[np.int64]:
-        """Return labels [N]."""
-        return np.asarray(table["label"], dtype=np.int64)
+        """Return labels [N]: 1 where the label is the positive class."""
+        return (np.asarray(table["label"]) == np.asarray(table["positive"])).astype(np.int64)
 
     def read_predictions(self, table: Mapping[str, Sequence[Any]]) -> Scores | None:
         """Read the probabilities [N] of the positive class."""
@@ -195,7 +197,7 @@ class Binary(Target):
         """Return the probability of the positive class, and the class by its name."""
         if decision is None:
             return {name: [None] * len(scores) for name in ("probability", "class")}
-        called = [(self.names or (0, 1))[code] for code in _final(decision).call(scores).tolist()]
+        called = [self.names[code] for code in _final(decision).call(scores).tolist()]
         return {"probability": decision.predict(scores).tolist(), "class": called}
 
     def summarize(

@@ -180,8 +180,7 @@ class Multiclass(ColumnTarget):
         """Return the metrics of each class, and of the predicted class (the largest probability or score)."""
         result = super().describe(values, scores, decision, groups=groups)
         warnings = result.pop("warnings")
-        called = self.main_column(scores, decision)
-        calls = describe_calls(values[:, 0].astype(np.float64), called, len(self.names), groups)
+        calls = describe_calls(values[:, 0].astype(np.float64), self.main_column(scores, decision), self.count, groups)
         return {**result, **calls, "warnings": warnings}
 
 

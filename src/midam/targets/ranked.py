@@ -157,8 +157,8 @@ class Continuous(RankedTarget):
         """Return Spearman's correlation and, with a decision, the mean absolute errors of it and of the median."""
         numbers = values[:, 0]
         varies = np.ptp(numbers) > 0 and np.ptp(scores) > 0
-        result: dict[str, Any] = {}
-        result["spearman"] = float(scipy.stats.spearmanr(numbers, scores).statistic) if varies else None
+        rho = float(scipy.stats.spearmanr(numbers, scores).statistic) if varies else None
+        result: dict[str, Any] = {"spearman": rho}
         if decision is not None:
             result["mae"] = float(np.abs(decision.predict(scores) - numbers).mean())
             result["mae_constant"] = float(np.abs(np.median(numbers) - numbers).mean())

@@ -44,7 +44,7 @@ class StoreReader(BagReader):
     """Reader of a store with its own labels."""
 
     what = "a store without `labels`"
-    parameters: ClassVar[tuple[str, ...]] = (*COVARIATES, *SPLITS, "target")
+    parameters: ClassVar[tuple[str, ...]] = (*COVARIATES, *SPLITS, "target", "positive")
     with_labels: ClassVar[tuple[str, ...]] = (*COLUMNS, *LABELS)
 
     def takes(self, request: Request) -> bool:
@@ -129,7 +129,7 @@ class DigitsReader(BagReader):
     """Reader of a set of digits, by name."""
 
     what = "a set of digits, which is no table"
-    parameters = (*SPLITS, "target")
+    parameters = (*SPLITS, "target", "positive")
 
     def takes(self, request: Request) -> bool:
         """Return whether the source is the name of such a set."""
@@ -145,10 +145,7 @@ def with_asked_labels(bags: Bags, request: Request) -> Bags:
 
     Bags of another target than the request names, or of other classes, are refused, or lose their labels.
     """
-    outcome = bags.outcome
-    if bags.labels is not None:
-        names: Any = bags.classes or ("0", "1")
-        outcome = TargetLabels("binary", bags.labels[:, None].astype(np.float64), names)
+    outcome = bags.known_labels
     if outcome is None:
         return bags
     known = labels_or_none(request, lambda: as_asked(outcome, request, bags.ids.tolist()))

@@ -119,7 +119,8 @@ def _labeled(
     patient, group = owners(frame, columns, column)
     columns = columns._replace(group=group)
     words = {word_of(value).casefold() for name in columns.label for value in frame[name]}
-    fits = request.classes is None and words <= {word_of(name).casefold() for name in usual or ()}
+    free = request.positive is None and (request.classes is None or request.target in ("auto", "binary"))
+    fits = free and words <= {word_of(name).casefold() for name in usual or ()}
     request = request.changed(classes=usual) if fits else request
     by_patient = request.bag_by == "patient"
     if by_patient and patient is None:

@@ -193,20 +193,15 @@ def gap_advice(request: Request, column: str, usual: str, *, label: bool = True)
 def as_asked(outcome: TargetLabels, request: Request, ids: Sequence[str]) -> TargetLabels:
     """Return the outcome of bags that have one, with the classes or labels of the request in its order.
 
-    Refuse another target than the request names, and other classes; but two others keep their meaning, unless one of
-    them is the other class of the request.
+    Refuse another target than the request names, and other classes.
     """
     target = outcome.target
-    crossed = any(a == b for a, b in zip(map(_form, outcome.names[::-1]), map(_form, request.classes or ())))
     if request.target not in ("auto", target):
-        got = (
-            f"got {target!r} (in {request.where}), which defines its own labels; leave `target` out, or take other data"
-        )
+        got = f"got {target!r} (in {request.where}), which has labels of its own; leave `target` out, or take others"
         raise BagDataError(f"Expected labels of the target {request.target!r}, {got}.")
-    named = request.classes is not None and request.target != "auto" and target in (*CODED, "multilabel")
-    if not (crossed if target == "binary" else named):
-        return outcome
-    return code_labels(outcome.columns(), request, ids=ids)
+    named = target == "binary" or (request.target != "auto" and target in (*CODED, "multilabel"))
+    asked = (named and request.classes is not None) or request.positive is not None
+    return code_labels(outcome.columns(), request, ids=ids) if asked else outcome
 
 
 def _target(columns: Mapping[str, Sequence[object]], request: Request) -> str:
@@ -316,15 +311,21 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
     positive = None if request.positive is None else word_of(request.positive)
     pair = tuple(request.classes or ())
     classes = tuple(map(word_of, pair)) if len(pair) == 2 else ()
-    if positive is None and classes:
-        class_codes, forms = {_form(name): code for code, name in enumerate(classes)}, list(map(_form, known))
-        if {*forms} <= class_codes.keys() and len({*forms}) == len(known):
-            return {key: class_codes[form] for key, form in zip(known, forms)}, pair
-        if classes[0] == f"not {classes[1]}" and classes[1].casefold() in known:
-            positive = classes[1]
+    if positive is None and classes and classes[0] == f"not {classes[1]}" and classes[1].casefold() in known:
+        positive = classes[1]
     key = None if positive is None else positive.casefold()
     if key is not None and key not in names:
         raise BagDataError(f"Expected the positive value {positive!r} {got}; name one of these as `positive`.")
+    if classes:
+        of_run, forms = {_form(name): code for code, name in enumerate(classes)}, list(map(_form, known))
+        codes = {name: of_run.get(form, -1) if key is None else int(name == key) for name, form in zip(known, forms)}
+        alike = all(of_run.get(form, codes[name]) == codes[name] for name, form in zip(known, forms))
+        if not alike or -1 in codes.values() or len({*forms}) < len(known):
+            raise BagDataError(
+                f"Expected labels {classes[0]} and {classes[1]} as in training {got}; write them so, or name the value "
+                f"that means {classes[1]} as `positive`: all others are 0."
+            )
+        return codes, pair
     if set(known) <= {"0", "1"} and key in (None, "1"):
         return {"0": 0, "1": 1}, ("0", "1")
     if set(known) <= TRUTHS.keys() and len({TRUTHS[word] for word in known}) < len(known):
@@ -336,12 +337,10 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
     codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
     words = {code: names[key] for key, code in codes.items()}
     if len(codes) < len(known) or len(words) < len(known):
-        wanted = f", or {' and '.join(classes)} as in training," if classes else ""
         such = given(positive=names[max(known, key=lambda key: (_PLAIN.get(key, 0.5), key))])
         raise BagDataError(
-            f"Expected labels 0 and 1{wanted} in {origin}, got {shown} (in {place}); say which value is positive, such "
-            f"as {such}: all others are 0."
-            f"{_OTHERS if len(known) > 2 and wanted == '' else ''}"
+            f"Expected labels 0 and 1 in {origin}, got {shown} (in {place}); say which value is positive, such as "
+            f"{such}: all others are 0.{_OTHERS if len(known) > 2 else ''}"
         )
     if len(words) == 1:
         return codes, ("0", "1")

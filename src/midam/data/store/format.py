@@ -31,14 +31,14 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import ReadsName, RowFile, Rows, read_ahead
 from midam.data.sources.formats.open_file import sound
 from midam.data.target_labels import TargetLabels
-from midam.data.validate import TwoNames, name_array
+from midam.data.validate import name_array
 from midam.errors import BagDataError, DataNotFoundError, path_of
 from midam.lazy_imports import pandas as pd
 from midam.names import nearby
 from midam.reading import parse_json, read_bytes
 
 FORMAT = "midam store"
-VERSION = 4
+VERSION = 5
 INSTANCES = "instances.npy"
 # Files with a row for each instance, by the field of `Bags`.
 ROWS = {"instances": INSTANCES, "coords": "coords.npy", "instance_labels": "instance_labels.npy"}
@@ -88,7 +88,7 @@ class RowFacts:
 
 @dataclass(frozen=True)
 class Description:
-    """Content of ``store.json``; `feature_names`, `source`, `cut`, `classes` and `left_out` are those of `Bags`.
+    """Content of ``store.json``; `feature_names`, `source`, `cut` and `left_out` are those of `Bags`.
 
     `rows` are the files of `ROWS` that the store has, and `table` is the SHA-256 of the bag table. `covariates` are the
     kinds of the bags' covariates by name, and `outcome` is the target and the names of their outcome; the bag table
@@ -100,7 +100,6 @@ class Description:
     feature_names: tuple[str, ...] | None
     source: str
     cut: dict[str, Any] | None
-    classes: TwoNames | None = None
     outcome: tuple[str, tuple[str, ...]] | None = None
     covariates: dict[str, str] | None = None
     left_out: tuple[LeftOut, ...] = ()
@@ -108,11 +107,11 @@ class Description:
     @classmethod
     def of(cls, bags: Bags, table: bytes) -> "Description":
         """Describe the store of bags with this bag table."""
-        outcome, covariates = bags.outcome, bags.covariates
+        outcome, covariates = bags.known_labels, bags.covariates
         return cls(
             rows={name: RowFacts.of(rows, bags.num_instances) for name, rows in row_arrays(bags).items()},
             table=hashlib.sha256(table).hexdigest(),
-            **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "classes", "left_out")},
+            **{name: getattr(bags, name) for name in ("feature_names", "source", "cut", "left_out")},
             outcome=None if outcome is None else (outcome.target, outcome.names),
             covariates=None if covariates is None else dict(zip(covariates.names, covariates.kinds)),
         )
@@ -168,9 +167,9 @@ def _digest_column(name: str) -> str:
 
 def table_bytes(bags: Bags, digests: Mapping[str, Sequence[str]] | None = None) -> bytes:
     """Return the bag table, CSV in UTF-8 with all texts in quotes; `digests` are those of each bag, by file."""
-    columns: dict[str, Any] = {"id": bags.ids, "size": bags.sizes, "label": bags.labels}
+    columns: dict[str, Any] = {"id": bags.ids, "size": bags.sizes}
+    columns |= {} if bags.known_labels is None else bags.known_labels.columns()
     columns |= {name: getattr(bags, field) for field, name in _TEXTS.items()}
-    columns |= {} if bags.outcome is None else bags.outcome.columns()
     if bags.covariates is not None:
         pairs = zip(bags.covariates.names, bags.covariates.columns)
         columns |= {f"{_COVARIATE}{name}": column for name, column in pairs}
@@ -192,8 +191,6 @@ def _read_table(path: Path, facts: Description) -> tuple[dict[str, Any], dict[st
     if facts.outcome is not None:
         table = {str(name): frame[name].tolist() for name in frame}
         fields["outcome"] = TargetLabels.of_columns(*facts.outcome, table)
-    elif "label" in frame:
-        fields["labels"] = frame["label"].to_numpy(np.str_).astype(np.int64)
     digests = dict[str, NDArray[np.uint8]]()
     for name in facts.rows:
         content = bytes.fromhex("".join(frame[_digest_column(name)]))
@@ -305,5 +302,5 @@ def _open(path: Path, reads: ReadsName) -> tuple[Bags, dict[str, NDArray[np.uint
         fields, digests = _read_table(path / TABLE, facts)
         if "instance_labels" in arrays:
             arrays["instance_labels"] = arrays["instance_labels"][:]
-        fields |= {name: getattr(facts, name) for name in ("feature_names", "cut", "classes", "left_out")}
+        fields |= {name: getattr(facts, name) for name in ("feature_names", "cut", "left_out")}
         return Bags(**arrays, digests=digests["instances"], source=str(path), **fields), digests

@@ -128,18 +128,18 @@ def _instances(study: MethodsStudy) -> list[Any]:
 
 def _folds(study: MethodsStudy) -> Part:
     """Return how many bags the folds test."""
-    parts = (study.scores[study.scores["method"] == name] for name in study.names)
-    tested = next((part for part in parts if len(part)), study.scores)
+    tested = study.scores.drop_duplicates(["repeat", "fold", "bag"])  # of any method
     if not len(tested):
         return Part("Folds", ["No fold could be used."])
     folds = tested.groupby(["repeat", "fold"])
-    repeats, sizes, of_them = tested["repeat"].nunique(), _range(folds.size()), ""
-    if study.metric == "auroc":
-        of_them = f", {_range(folds['label'].agg(lambda labels: labels.astype(int).sum()))} of them positive"
-    text = f"{plural(repeats, 'repeat')} of {len(folds) // repeats} folds; each tests {sizes} bags{of_them}."
-    return Part("Folds", [text])
+    repeats, of_them = tested["repeat"].nunique(), ""
+    if "positive" in tested:
+        counts = (tested["label"] == tested["positive"]).groupby([tested["repeat"], tested["fold"]]).sum()
+        of_them = f", {_range(counts)} of them positive"
+    text = f"{plural(repeats, 'repeat')} of {len(folds) // repeats} folds"
+    return Part("Folds", [f"{text}; each tests {_range(folds.size())} bags{of_them}."])
 
 
-def _range(values: "pd.Series[int]") -> str:
+def _range(values: "pd.Series[Any]") -> str:
     low, high = values.min(), values.max()
     return f"{low}" if low == high else f"{low} to {high}"
