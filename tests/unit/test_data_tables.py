@@ -662,6 +662,41 @@ def test_row_numbers_that_pandas_named_are_asked_about(tmp_path):
         read_bags(written(table, tmp_path / "t.csv"))
 
 
+def cells(**columns):
+    """Return a table of 12 bags of four cells."""
+    rng = np.random.default_rng(0)
+    bags = np.repeat(np.arange(12), 4)
+    return pd.DataFrame({"bag": bags, "label": bags % 2, "area": rng.normal(size=48), **columns})
+
+
+NUMBERS = {
+    "Unnamed: 0": np.delete(np.arange(72), np.arange(0, 72, 3)),  # of a table of which rows were left out
+    "index": np.random.default_rng(1).permutation(48),
+    "ObjectNumber": np.tile([1, 2, 3, 4], 12),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_row_numbers_with_gaps_or_in_another_order_are_asked_about(tmp_path, name):
+    with pytest.warns(UserWarning, match=f"column {name} is read as a feature .*if it numbers the instances"):
+        read_bags(written(cells(**{name: NUMBERS[name]}), tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("instance_label", int), ("is_tumor", bool), ("label_gt", int)])
+def test_labels_of_instances_are_no_feature_without_a_question(tmp_path, name, kind):
+    """One positive cell makes its bag positive: the maximum of such a column is the label."""
+    path = written(cells(**{name: (np.arange(48) % 8 == 5).astype(kind)}), tmp_path / "t.csv")
+    question = f"column {name} is read .*if it labels the instances, give `instance_label='{name}'`"
+    with pytest.warns(UserWarning, match=question):
+        read_bags(path)
+    assert read_bags(path, instance_label=name).feature_names == ("area",)
+
+
+@pytest.mark.parametrize("column", [{"level": [0.5, 2, 1, 3] * 12}, {"label_intensity": np.arange(48) % 7 / 3}])
+def test_measurements_with_names_of_numbers_or_labels_are_features(tmp_path, column):
+    assert read_bags(written(cells(**column), tmp_path / "t.csv")).feature_names == ("area", *column)
+
+
 def test_a_missing_label_leaves_the_patients_and_a_missing_patient_the_labels(tmp_path):
     """Of data that need no labels; a store without patients could split one later."""
     frame = pd.DataFrame({"bag": list("aabb"), "f1": [1.0, 2, 3, 4], "pat": list("ppqq"), "label": [1.0, 1, np.nan, 0]})
