@@ -155,8 +155,7 @@ def _prepare(bags: Bags, part: Path, journal: Journal, files: Sequence["_RowFile
         done.update({bag.number: bag for bag in written})
         return
     if part.exists() and not same and (journal.rows or journal.damaged is not None):
-        text = f"the stopped import in {part} was of other data, or files have changed"
-        warnings.warn(f"{text}: it starts again", stacklevel=4)
+        warnings.warn(f"the stopped import in {part} was of other data, or files changed: it is repeated", stacklevel=4)
     remove_own(part)
     journal.keep(0)
     try:
