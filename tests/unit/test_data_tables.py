@@ -15,7 +15,7 @@ from midam import read_bags
 from midam.cli import main
 from midam.data import open_store, write_store
 from midam.data.bags import Bags
-from midam.data.missing import fill_values, impute, missing_counts
+from midam.data.missing import fill_values, impute, marked_missing, missing_counts
 from midam.data.sources.inputs import rows_of
 from midam.data.sources.probe import open_file
 from midam.data.sources.request import Request
@@ -431,7 +431,7 @@ def test_missing_values_are_refused_unless_asked_for(tmp_path):
         read_bags(gaps(tmp_path))
     bags = read_bags(gaps(tmp_path), impute=True).subset([0])
     values = np.array([[1.0, np.nan], [2.0, np.nan]])
-    with pytest.warns(UserWarning, match=r"^y has no value in any training bag: gaps .* with 0; .*ignore=\['y'"):
+    with pytest.warns(UserWarning, match=r"^no training bag has a value of y: gaps .* with 0; .*ignore=\['y'"):
         np.testing.assert_array_equal(fill_values(bags.replace(instances=values), "mean"), [1.5, 0])
     with pytest.raises(BagDataError, match=r"got inf"):
         read_bags(written(frame((1, 0, 1), x=[1.0, None, np.inf, 8.0]), tmp_path / "t.csv"), impute=True)
@@ -541,6 +541,19 @@ def test_a_usual_mark_of_missing_values_is_named_before_a_training(tmp_path, cap
         said = capsys.readouterr()
         assert text in said.out + said.err
         assert "of dose" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("target", "column"), [("continuous", "label"), ("ordinal", "label"), ("multiclass", "label"), ("survival", "time")]
+)
+def test_marks_of_missing_labels_are_named(target, column):
+    """A score of 999, or a time of 9999 days, orders its bag before all others."""
+    values = [*range(1, 10)] * 4
+    frame = pd.DataFrame({"bag": range(36), column: [999, *values[1:]], "event": 1, "x": np.arange(36.0)})
+    frame = frame if target == "survival" else frame.drop(columns="event")
+    bags = Bags.from_dataframe(frame, target=target)
+    assert marked_missing(bags) == f"999 in 1 of 36 values of the {column} lies far outside the others"
+    assert marked_missing(Bags.from_dataframe(frame.assign(**{column: values}), target=target)) == ""
 
 
 def test_marks_of_missing_values_are_named_in_stores_covariates_and_new_data(tmp_path, capsys):
@@ -660,6 +673,47 @@ def test_row_numbers_that_pandas_named_are_asked_about(tmp_path):
     table.insert(0, "Unnamed: 0", range(4))
     with pytest.warns(UserWarning, match="column Unnamed: 0 is read as a feature .*if it numbers the instances"):
         read_bags(written(table, tmp_path / "t.csv"))
+
+
+def cells(**columns):
+    """Return a table of 12 bags of four cells."""
+    rng = np.random.default_rng(0)
+    bags = np.repeat(np.arange(12), 4)
+    return pd.DataFrame({"bag": bags, "label": bags % 2, "area": rng.normal(size=48), **columns})
+
+
+NUMBERS = {
+    "Unnamed: 0": np.delete(np.arange(72), np.arange(0, 72, 3)),  # of a table of which rows were left out
+    "index": np.random.default_rng(1).permutation(48),
+    "ObjectNumber": np.tile([1, 2, 3, 4], 12),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_row_numbers_with_gaps_or_in_another_order_are_asked_about(tmp_path, name):
+    with pytest.warns(UserWarning, match=f"column {name} is read as a feature .*if it numbers the instances"):
+        read_bags(written(cells(**{name: NUMBERS[name]}), tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("instance_label", int), ("is_tumor", bool), ("label_gt", int)])
+def test_labels_of_instances_are_no_feature_without_a_question(tmp_path, name, kind):
+    """One positive cell makes its bag positive: the maximum of such a column is the label."""
+    path = written(cells(**{name: (np.arange(48) % 8 == 5).astype(kind)}), tmp_path / "t.csv")
+    question = f"column {name} is read .*if it labels the instances, give `instance_label='{name}'`"
+    with pytest.warns(UserWarning, match=question):
+        read_bags(path)
+    assert read_bags(path, instance_label=name).feature_names == ("area",)
+
+
+@pytest.mark.parametrize("column", [{"level": [0.5, 2, 1, 3] * 12}, {"label_intensity": np.arange(48) % 7 / 3}])
+def test_measurements_with_names_of_numbers_or_labels_are_features(tmp_path, column):
+    assert read_bags(written(cells(**column), tmp_path / "t.csv")).feature_names == ("area", *column)
+
+
+def test_a_label_table_next_to_a_table_of_instances_is_refused_with_the_place_of_labels(tmp_path):
+    path = written(frame(), tmp_path / "t.csv")
+    with pytest.raises(ConfigError, match="no `labels` with a table of instances, whose labels are a column of it"):
+        read_bags(path, labels=path)
 
 
 def test_a_missing_label_leaves_the_patients_and_a_missing_patient_the_labels(tmp_path):

@@ -11,7 +11,7 @@ from midam.cli.app import main
 from midam.data import Bags, read_bags
 from midam.data.target_labels import TargetLabels
 from midam.report import describe_bags
-from midam.report.leaks import feature_warnings
+from midam.report.leaks import feature_warnings, overlap_warnings
 
 COUNT = 120
 OUTCOMES = {
@@ -226,6 +226,36 @@ def test_fit_says_nothing_of_an_honest_table(tmp_path, capsys):
     data, held_out = table(tmp_path / "t.csv", leak=False), ["--test-fraction", "0.2"]
     assert main(["fit", data, *METHODS[0], *held_out, "--out", str(tmp_path / "run")]) == 0
     assert "warning" not in capsys.readouterr().err
+
+
+def visits(path):
+    """Write a bag for each of three visits of 24 patients, which holds the rows of the earlier visits too."""
+    rows, rng = [], np.random.default_rng(0)
+    for patient in range(24):
+        values = rng.normal(size=(12, 2)).tolist()
+        rows += [[f"p{patient}v{visit}", patient % 2, patient, *x] for visit in (1, 2, 3) for x in values[: 4 * visit]]
+    pd.DataFrame(rows, columns=["bag", "label", "patient", "x", "y"]).to_csv(path, index=False)
+    return str(path)
+
+
+def test_bags_that_share_instances_are_named_unless_they_are_of_one_group(tmp_path, capsys):
+    """A model that has seen the earlier visits of a patient is not tested by a later one."""
+    data, shared = visits(tmp_path / "t.csv"), "warning: bags that share instances: 48 have half of theirs or more"
+    assert main(["fit", data, "--ignore", "patient", *METHODS[1], "--out", str(tmp_path / "run")]) == 0
+    assert f"{shared} in common with another, such as p0v" in capsys.readouterr().err
+    assert main(["data", "describe", data, "--ignore", "patient"]) == 0
+    assert shared.removeprefix("warning: ") in capsys.readouterr().out
+    assert list(overlap_warnings(read_bags(data, groups="patient"))) == []
+    bags = read_bags(data, ignore=["patient"])
+    assert list(overlap_warnings(bags.replace(splits=np.repeat(["train", "val", "test"], 24)))) == []
+
+
+@pytest.mark.parametrize("values", [3, 12, 60, 500])
+def test_instances_of_few_values_are_not_shared(values):
+    rng = np.random.default_rng(values)
+    sizes = rng.integers(2, 9, 300)
+    bags = Bags(rng.integers(0, values, (sizes.sum(), 2)).astype(float), sizes=sizes)
+    assert list(overlap_warnings(bags)) == []
 
 
 @pytest.mark.long

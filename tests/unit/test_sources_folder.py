@@ -610,10 +610,10 @@ def test_columns_of_files_that_are_no_features_are_named(tmp_path, table):
     (tmp_path / "csv").mkdir()
     for n in range(4):
         x = pd.DataFrame({"area": [1.5, 0.5, 2.5], "stage": [1.0, 3.0, 2.0], "tile": [4, 9, 1]}) + n
-        more = {"Patient ID": 100 + n // 2, "label": n % 2, "bag": n, "row": range(3)}
+        more = {"Patient ID": 100 + n // 2, "label": n % 2, "bag": n, "row": [0, 2, 5], "cell_label": [0, n % 2, 0]}
         x.assign(**more).to_csv(tmp_path / "csv" / f"s{n}.csv", index=False)
     labels = table("slide,label\n" + "".join(f"s{n},{n % 2}\n" for n in range(4)))
-    with pytest.warns(UserWarning, match="columns of the files are features: Patient ID, label, bag, row") as warned:
+    with pytest.warns(UserWarning, match="are features: Patient ID, label, bag, row, cell_label") as warned:
         bags = read_bags(tmp_path / "csv", labels=labels)
     assert len(warned) == 1
     with warnings.catch_warnings(action="error"):

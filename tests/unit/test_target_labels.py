@@ -52,6 +52,13 @@ def test_positive_makes_classes_binary(tmp_path):
     assert bags.labels.tolist() == [1, 0, 1, 0, 0, 0]
 
 
+@pytest.mark.parametrize("options", [{}, {"target": "survival", "label_column": "time,label"}])
+def test_a_word_for_an_unknown_label_among_the_others_than_the_positive_one_is_warned_of(tmp_path, options):
+    path = table(tmp_path, label=["yes", "no", "Unknown", "no", "yes", "no"], time=[5, 2, 3, 4, 9, 1])
+    with pytest.warns(UserWarning, match="unknown counts as (0|censored) in column label .*leave such bags out"):
+        read_bags(path, positive="yes", ignore=[] if options else ["time"], **options)
+
+
 def test_time_and_event_are_survival(tmp_path):
     outcome, notes = read(table(tmp_path, time=[5, 2.5, 3, 4, 9, 1], event=[1, 0, 1, 1, 0, 0]))
     assert (outcome.target, outcome.names) == ("survival", ("time", "event"))

@@ -16,7 +16,7 @@ from midam.data.left_out import LeftOut
 from midam.data.on_disk import Rows, row_positions
 from midam.data.target_labels import TargetLabels
 from midam.data.validate import SPLITS, ClassName
-from midam.errors import BagDataError
+from midam.errors import BagDataError, plural
 from midam.names import names_of, warn_of_alike
 
 if TYPE_CHECKING:
@@ -313,8 +313,7 @@ class Bags:
     def __repr__(self) -> str:
         labeled = "unlabeled" if self.labels is None else f"{int(self.labels.sum())} positive"
         labeled = labeled if self.outcome is None else self.outcome.target
-        count = "1 bag" if len(self) == 1 else f"{len(self)} bags"
-        return f"Bags({count}, {labeled}, {self.num_instances} instances {self.instance_shape})"
+        return f"Bags({plural(len(self), 'bag')}, {labeled}, {self.num_instances} instances {self.instance_shape})"
 
     @property
     def shape(self) -> tuple[int]:

@@ -119,7 +119,7 @@ class InstanceReader:
         if self.all is not None:
             return self.all.index_select(0, positions.to(self.device))
         started = time.perf_counter()
-        x = self._placed(self._fetch(positions))
+        x = self._transform(self._fetch(positions).to(self.device, non_blocking=True))
         self.waited_s += time.perf_counter() - started
         return x
 
@@ -140,7 +140,7 @@ class InstanceReader:
                 if item is None:
                     return
                 (positions, extra), read = item
-                x = self._placed(read)
+                x = self._transform(read.to(self.device, non_blocking=True))
                 del item, read
                 yield positions, extra, x
                 del x
@@ -152,9 +152,6 @@ class InstanceReader:
         values = self._array.take(index) if isinstance(self._array, Rows) else np.take(self._array, index, axis=0)
         x = instance_tensor(np.asarray(values))
         return x.pin_memory() if self.device.type == "cuda" else x
-
-    def _placed(self, x: Tensor) -> Tensor:
-        return self._transform(x.to(self.device, non_blocking=True))
 
     @torch.no_grad()
     def _loaded(self, bags: Bags) -> Tensor | None:

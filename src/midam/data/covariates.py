@@ -185,8 +185,7 @@ def _column(name: str, values: ArrayLike, source: str, *, worded: bool) -> NDArr
         _check_usable(name, numbers, source)
         _note_of_packed_dates(numbers, name, source)
         return numbers
-    flat = as_array(values, object).ravel().tolist()
-    words = [category_of(value, f"{source}, covariate {name}") for value in flat]
+    words = [category_of(x, f"{source}, covariate {name}") for x in as_array(values, object).ravel().tolist()]
     nonempty = [word for word in words if word]
     truths = {word.casefold() for word in nonempty} <= TRUTHS.keys()
     parsed = {word: TRUTHS[word.casefold()] if truths else number_of(word) for word in nonempty}
@@ -241,9 +240,8 @@ _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86400
 _ISO = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?")
 _PART = "(0?[1-9]|[12][0-9]|3[01])"  # of a date: its day or month
-_OTHER = re.compile(
-    rf"(\d{{4}}([./-]){_PART}\2{_PART}|{_PART}([./-]){_PART}\6(\d{{4}}|\d{{2}}))([T ,]+\d.*)?"
-)  # not a version, such as 2.1.0
+# Not a version, such as 2.1.0.
+_OTHER = re.compile(rf"(\d{{4}}([./-]){_PART}\2{_PART}|{_PART}([./-]){_PART}\6(\d{{4}}|\d{{2}}))([T ,]+\d.*)?")
 _SPAN = re.compile(r"((?:1[89]|2[01])\d{2})(?:-(0[1-9]|1[0-2])|-?Q([1-4])|-(W\d{2}))")  # month, quarter, week
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 
@@ -333,8 +331,7 @@ def _days(word: str) -> float | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return (moment - _ORIGIN).total_seconds() / _DAY
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _ORIGIN).total_seconds() / _DAY
 
 
 def _note(text: str, source: str) -> None:

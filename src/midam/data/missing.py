@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.bags import Bags
+from midam.data.covariates import number_of
 from midam.data.on_disk import Rows, on_disk
 from midam.data.validate import FEATURES_SHOWN, feature_order
 from midam.errors import Note, given, listed
@@ -61,8 +62,7 @@ def fill_values(train: Bags, strategy: str) -> NDArray[Any]:
     empty = np.isnan(rows).all(axis=0)
     if empty.any():
         names = [place_name(train, at) for at in np.argwhere(empty)]
-        verb = "have" if len(names) > 1 else "has"
-        text = f"{listed(names)} {verb} no value in any training bag: gaps are filled with 0"
+        text = f"no training bag has a value of {listed(names)}: gaps are filled with 0"
         text += f"; leave out what is rarely known, in a table with {given(ignore=names)}"
         warnings.warn(f"{text} (in {train.source})", stacklevel=4)
         rows = np.where(empty, 0, rows)
@@ -152,7 +152,9 @@ def warn_of_marks(bags: Bags) -> None:
 
 
 def marked_missing(bags: Bags) -> str:
-    """Return a sentence on features and covariates with a usual mark of missing values, such as -9999, far outside.
+    """Return a sentence on features, covariates and labels with a usual mark of missing values, such as -9999.
+
+    The mark lies far outside of the other values.
 
     "" if there are none; features of more than 64 MiB on disk are not looked at.
 
@@ -171,6 +173,9 @@ def marked_missing(bags: Bags) -> str:
     if bags.covariates is not None:
         pairs = zip(bags.covariates.names, bags.covariates.columns)
         columns |= {f"the covariate {name}": column for name, column in pairs if column.dtype.kind == "f"}
+    if bags.outcome is not None:
+        labels = bags.outcome.columns().items()
+        columns |= {f"the {name}": np.array([*map(number_of, map(str, column))], np.float64) for name, column in labels}
     named = list[str]()
     for name, values in columns.items():
         others = np.abs(values[~np.isnan(values) & ~np.isin(values, marks)])

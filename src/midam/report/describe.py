@@ -20,7 +20,7 @@ from midam.errors import LeakageError, given, listed
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.ranking import FEW_BAGS
 from midam.evaluate.survival import median_follow_up
-from midam.report.leaks import duplicate_warnings, feature_warnings, size_warnings
+from midam.report.leaks import duplicate_warnings, feature_warnings, overlap_warnings, size_warnings
 from midam.settings import DataSettings
 from midam.targets import Target, target_of
 from midam.targets.binary import Binary
@@ -74,7 +74,7 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
         traps += feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
-        traps += duplicate_warnings(bags)
+        traps += [*duplicate_warnings(bags), *overlap_warnings(bags)]
     else:
         notes.append("duplicate bags were not searched: import the data into a store to find them")
     if len(bags.instance_shape) == 1 and exact:

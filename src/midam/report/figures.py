@@ -233,9 +233,7 @@ def plot_forest(rows: Sequence[Row], label: str, *, reference: float | None = No
         axes.axvline(reference, color=GRAY, linestyle=(0, (4, 3)), linewidth=1.3, zorder=2)
     for y, row in enumerate(rows):
         if row.estimate is None:
-            axes.text(
-                sum(axes.get_xlim()) / 2, y, "nothing to rank", ha="center", va="center", color=GRAY, fontsize=8.5
-            )
+            axes.text(sum(axes.get_xlim()) / 2, y, "nothing to rank", ha="center", va="center", color=GRAY)
             continue
         value, low, high, _ = row.estimate
         whole = bool(np.isfinite(low))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from midam.data.bags import Bags
 from midam.data.covariates import missing_of
-from midam.data.digests import set_digests
+from midam.data.digests import instance_hashes, set_digests
 from midam.data.missing import fill_values, impute, missing_shares
 from midam.data.on_disk import on_disk
 from midam.errors import given, listed, plural
@@ -20,31 +20,17 @@ from midam.report.words import METRIC_NAMES
 from midam.targets import target_of
 from midam.targets.columns import ColumnTarget
 
-_MANY_BAGS = 20_000  # of more, a size that tells hardly anything is significant
 _MOST = 0.98  # a feature with a higher AUROC or C-index is reported
-_NUMBERS = 4_000_000  # limit of bags times features in the comparison
+_NUMBERS = 4_000_000  # limit of bags times features, and of pairs of bags, in the comparison
 _BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # most and fewest bags in the check, and most instances of each
 _BYTES = 1 << 26  # limit of bytes that are read from a file
 _AT_A_TIME, _ALIKE = 512, 0.5
+_HOLDERS, _DIFFERENT = 20, 0.95  # most bags that hold a shared instance, and least share of instances that differ
 _CHANCE = 0.01  # probability that any uninformative feature is reported
 _ALONE = f"single {{}} rank the bags alone, {{}} above {_MOST}: {{}}; if one of them is the label in another form, {{}}"
 _MISSING = " by whether it is missing"
 
 Numbers = NDArray[np.float64]
-
-
-def leaks(
-    bags: Bags, training: NDArray[np.bool_], gaps: NDArray[np.float32] | None, columns: Mapping[str, str] | None
-) -> list[str]:
-    """Return at most three lines on features, bag sizes and duplicate bags that reveal the label.
-
-    Single features, covariates and bag sizes are checked in the `training` bags [N], duplicates among all bags. `gaps`
-    and `columns` are as in `feature_warnings`.
-    """
-    train = bags.subset(training).replace(groups=None)
-    sizes = size_warnings(train) if len(train) <= _MANY_BAGS else ()
-    single = feature_warnings(train, None if gaps is None else gaps[training], columns)
-    return ["; ".join(lines) for part in (single, sizes, duplicate_warnings(bags)) if (lines := list(part))]
 
 
 def size_warnings(bags: Bags) -> Iterator[str]:
@@ -91,6 +77,36 @@ def duplicate_warnings(bags: Bags) -> Iterator[str]:
             yield f"duplicate bags that {name}: {plural(len(mixed), 'set')}, such as {names}"
 
 
+def overlap_warnings(bags: Bags) -> Iterator[str]:
+    """Yield a warning of bags, not of one group or split, that share half of the instances of one of them or more.
+
+    Shared instances count by how few bags hold them, so that chance explains no pair. Instances with so few values that
+    they repeat in a bag are not compared; equal bags are those of `duplicate_warnings`.
+    """
+    hashes = instance_hashes(bags)
+    if hashes is None:
+        return
+    owners, kinds = np.repeat(np.arange(len(bags)), bags.sizes), np.unique(hashes, return_inverse=True)[1]
+    counts = scipy.sparse.coo_array((np.ones(len(kinds)), (owners, kinds))).tocsr()  # which adds up repeated instances
+    holders, different, content = np.bincount(counts.indices), np.diff(counts.indptr), np.array(set_digests(bags))
+    rare = np.flatnonzero((holders > 1) & (holders <= min(_HOLDERS, len(bags) - 1)))
+    if different.sum() < _DIFFERENT * len(kinds) or (holders[rare] ** 2).sum() > _NUMBERS:
+        return
+    counts, surprise = counts[:, rare], np.log((len(bags) - 1) / (holders[rare] - 1))
+    held = counts.sign()
+    shared, weights = ((part.tocsr() @ held.T).sorted_indices() for part in (counts, held * surprise))
+    one, other = shared.nonzero()
+    overlap = 2 * shared.data >= bags.sizes[one]
+    overlap &= weights.data > math.log(len(bags) ** 2 / _CHANCE) + different[one] * math.log(2)
+    for names in (content, bags.groups, bags.splits):
+        if names is not None:
+            overlap &= names[one] != names[other]
+    if overlap.any():
+        one, other = bags.ids[one[overlap]], bags.ids[other[overlap]]
+        text = f"bags that share instances: {len(np.unique(one))} have half of theirs or more in common with another"
+        yield f"{text}, such as {one[0]} with {other[0]}; if one trains and one tests the model, give them one group"
+
+
 class _Single(NamedTuple):
     """A feature or covariate that alone ranks the bags: name, AUROC or C-index, and its statistic in words."""
 
@@ -122,8 +138,7 @@ def feature_warnings(
     features = _single_features(bags, gaps) if len(bags.instance_shape) == 1 else []
     way_out = "write the features again without it"
     if bags.feature_names is not None:
-        known = columns or {}
-        names = list(dict.fromkeys(known.get(leak.name, leak.name) for leak in features))
+        names = list(dict.fromkeys((columns or {}).get(leak.name, leak.name) for leak in features))
         way_out += f", or leave it out of a table with {given(ignore=names)}"
     covariates = list(_single_covariates(bags, labels))
     checks = (("features", features, way_out), ("covariates", covariates, "leave it out of `covariates`"))
@@ -180,17 +195,13 @@ def _single_covariates(bags: Bags, labels: Sequence[_Label]) -> Iterator[_Single
     if bags.covariates is None:
         return
     for name, column in zip(bags.covariates.names, bags.covariates.columns):
-        area, present = 0.0, ~missing_of(column)
-        gaps = max(_area(label, present.astype(np.float64), tests=len(labels)) for label in labels)
-        if gaps > _MOST:
-            yield _Single(name, gaps, _MISSING)
-            continue
+        present = ~missing_of(column)
+        areas = [(_area(label, present.astype(np.float64), tests=len(labels)), _MISSING) for label in labels]
         for label in _labels(bags.subset(present)) if present.any() else ():
-            known_values = column[present]
-            values = known_values if known_values.dtype.kind == "f" else _encoded(known_values, label.values)
-            area = max(area, _area(label, values, tests=len(labels)))
-        if area > _MOST:
-            yield _Single(name, area, "")
+            values = column[present] if column.dtype.kind == "f" else _encoded(column[present], label.values)
+            areas.append((_area(label, values, tests=len(labels)), ""))
+        if max(areas)[0] > _MOST:
+            yield _Single(name, *max(areas))
 
 
 def _encoded(words: NDArray[np.str_], label: Numbers) -> Numbers:

@@ -37,9 +37,8 @@ def plot_roc(
     figure, axes = new_chart(height=3.4)
     low, high = summary["auroc_ci95"]
     name = f"AUROC {summary['auroc']:.3f} (95% CI {low:.3f}{_DASH}{high:.3f})"
-    axes.plot(
-        *roc_points(labels, scores, folds), color=BLUE, linewidth=2.0, label=name, solid_joinstyle="miter", zorder=3
-    )
+    (curve,) = axes.plot(*roc_points(labels, scores, folds), color=BLUE, linewidth=2.0, label=name, zorder=3)
+    curve.set_solid_joinstyle("miter")
     if "at_threshold" in summary:
         _operating_point(axes, summary["at_threshold"])
     unit_axes(axes, _FALL_OUT, "Sensitivity", diagonal="Chance")

@@ -59,11 +59,8 @@ class Pseudonyms:
 
     def setting(self, name: str, value: Any) -> Any:
         """Return the value of a setting with pseudonyms of files."""
-
-        def change(text: str) -> str:
-            return self.of("file", text) if name in PATHS or re.search(r"[/\\]", text) else text
-
-        return _changed(value, change)
+        of_file = re.compile("" if name in PATHS else r"[/\\]")
+        return _changed(value, lambda text: self.of("file", text) if of_file.search(text) else text)
 
     def text(self, text: str) -> str:
         """Return a message with pseudonyms of files, without its "(in FILE)"."""
@@ -82,12 +79,9 @@ class Pseudonyms:
         parts = {name: self._bags(part) for name, part in report.parts.items()}
         tested, left_out = self._bags(report.tested), self.notes(report.left_out)
         cautions = [self.text(note) for note in report.cautions]
-        about = {
-            **report.about,
-            **{key: _changed(report.about[key], self.text) for key in _ABOUT & report.about.keys()},
-        }
+        about = {key: _changed(report.about[key], self.text) for key in _ABOUT & report.about.keys()}
         named = {"parts": parts, "columns": columns, "tested": tested, "left_out": left_out, "cautions": cautions}
-        return replace(report, **named, about=about, pseudonyms=True)
+        return replace(report, **named, about={**report.about, **about}, pseudonyms=True)
 
     def write(self) -> Path:
         """Write the key, readable only by its owner; returns its path."""

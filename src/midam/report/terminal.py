@@ -102,13 +102,6 @@ class _Bar(progress.Progress):
         return Constrain(super().get_renderable(), width)
 
 
-def epoch_words(row: Mapping[str, Any]) -> str:
-    """Return the loss and the validation metric of a finished epoch in words."""
-    metric = words.metric_of_history([row])
-    val = row[f"val_{metric}"]
-    return f"loss {row['loss']:.4f}" + ("" if val is None else f"  val {words.METRIC_NAMES[metric]} {val:.3f}")
-
-
 class FitProgress(LiveProgress):
     """Progress of training and scoring: bars on a terminal, else ten plain lines for each stage."""
 
@@ -117,8 +110,10 @@ class FitProgress(LiveProgress):
         super().__init__("training", progress.MofNCompleteColumn(table_column=_WHOLE), total=epochs, console=console)
 
     def update(self, row: Mapping[str, Any]) -> None:
-        """Show a finished epoch."""
-        state = epoch_words(row)
+        """Show the loss and the validation metric of a finished epoch."""
+        metric, loss = words.metric_of_history([row]), f"loss {row['loss']:.4f}"
+        val = row[f"val_{metric}"]
+        state = loss if val is None else f"{loss}  val {words.METRIC_NAMES[metric]} {val:.3f}"
         self.show(row["epoch"], self._epochs, state, f"epoch {row['epoch']}/{self._epochs}  {state}")
 
     def candidate(self, title: str, number: int, count: int, share: float) -> None:
@@ -290,8 +285,9 @@ def _print_parts(console: Console, parts: Mapping[str, Mapping[str, Any]], headl
     table = Table("bags", counted, words.METRIC_NAMES[metric], "95% CI", *(_FIGURES[key] for key in keys), box=None)
     for name, part in parts.items():
         positives = f" ({part['positives']})" if "positives" in part else ""
+        bounds = "-".join(map(_cell, part.get(f"{metric}_ci95") or ("", "")))
         figures = (_cell(_figure(part, key)) for key in keys)
-        table.add_row(_shown(name), f"{part['bags']}{positives}", _cell(part[metric]), _range(part, metric), *figures)
+        table.add_row(_shown(name), f"{part['bags']}{positives}", _cell(part[metric]), bounds, *figures)
     console.print(table)
     for message in parts[headline].get("warnings", []):
         remark(console, f"{_shown(headline)}: {message}")
@@ -301,11 +297,6 @@ def _figure(part: Mapping[str, Any], key: str) -> Any:
     """Return a metric of a part; a dot in the key leads into a mapping."""
     place, _, name = key.rpartition(".")
     return ((part.get(place) or {}) if place else part).get(name)
-
-
-def _range(part: Mapping[str, Any], name: str) -> str:
-    interval = part.get(f"{name}_ci95")
-    return "-" if interval is None else "{:.3f}-{:.3f}".format(*interval)
 
 
 def _cell(value: float | str | None) -> str:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from midam.imaging.network import Network
 
 
+_MANY_BAGS = 20_000  # of more, a size that tells hardly anything is significant
 _LOOKED = 224  # pixels of the side of slices that differ in size, for a look
 
 
@@ -164,13 +165,20 @@ def divided(bags: Bags, settings: Settings, *, at_once: bool) -> SplitBags:
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
-    """Warn of features that reveal the label in the training bags, and of marks of missing values."""
-    from midam.report.leaks import leaks
+    """Warn of what reveals the label of bags, or spoils a test: features, sizes, equal bags, marks of missing values.
+
+    Features and bag sizes are checked in the training bags.
+    """
+    from midam.report.leaks import duplicate_warnings, feature_warnings, overlap_warnings, size_warnings
 
     columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).column_of
-    for line in leaks(parts.bags, parts.splits == "train", parts.gaps, columns):
-        warnings.warn(f"{line} (in {parts.bags.source})", stacklevel=3)
-    warn_of_marks(parts.bags if parts.raw is None else parts.raw)
+    bags, train, training = parts.bags, parts.part("train").replace(groups=None), parts.splits == "train"
+    raw, gaps = bags if parts.raw is None else parts.raw, None if parts.gaps is None else parts.gaps[training]
+    sizes = size_warnings(train) if len(train) <= _MANY_BAGS else ()
+    for lines in (feature_warnings(train, gaps, columns), sizes, duplicate_warnings(bags), overlap_warnings(raw)):
+        if line := "; ".join(lines):
+            warnings.warn(f"{line} (in {bags.source})", stacklevel=3)
+    warn_of_marks(raw)
 
 
 def write_left_out(bags: Bags, path: Path) -> None:

@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from midam.errors import CheckpointError, ConfigError, RunExistsError
-from midam.files import (
-    held,
-    is_left,
-    remove_own,
-    require_plain_folder,
-    require_space,
-    sweep,
-    write_text,
-)
+from midam.files import held, is_left, remove_own, require_plain_folder, require_space, sweep, write_text
 from midam.names import advice_on, nearby, safe_cell, visible
 from midam.reading import Form, check_form
 from midam.registry import plugin_entry, take_known

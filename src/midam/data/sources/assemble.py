@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from midam.data.bags import Bags, taken
 from midam.data.left_out import LeftOut, lost_bags
+from midam.data.sources import table_columns as tables
 from midam.data.sources.file_names import distinct_names
 from midam.data.sources.file_rows import ROWS, SEPARATOR, FileRows, FileSet, warn_of_scans
 from midam.data.sources.probe import FileFacts, sift_files
 from midam.data.sources.request import Request
-from midam.data.sources.table_columns import FILE_COLUMNS, is_group_like, is_label_like, is_row_like
 from midam.errors import BagDataError, fault_list, listed
 from midam.lazy_imports import pandas as pd
 
@@ -74,13 +74,15 @@ def assemble(
 
 
 def _warn_of_names(bags: Bags, names: Sequence[str]) -> None:
-    """Warn of features named as patients, labels, bags or rows, with one value in each bag or one more in each row."""
-    like = (is_group_like, is_label_like, is_row_like, FILE_COLUMNS[:-1].__contains__)
-    places = [place for place, name in enumerate(names) if any(alike(name.lower()) for alike in like)]
+    """Warn of features named as patients, labels, bags or rows, with values as those have."""
+    like = (tables.is_group_like, tables.is_label_like, tables.is_row_like, tables.is_truth_like)
+    files = tables.FILE_COLUMNS[:-1]
+    places = [at for at, name in enumerate(names) if name.lower() in files or any(alike(name) for alike in like)]
     ends = bags.starts + np.minimum(bags.sizes, _ROWS)
     rows = [bags.instances[low:high][:, places] for low, high in zip(bags.starts[:_BAGS], ends)] if places else []
-    steps = np.concatenate([np.diff(part, axis=0) for part in rows] or [np.ones((0, 0))])
-    if doubtful := [names[place] for place, step in zip(places, steps.T) if (step == 0).all() or (step == 1).all()]:
+    gaps = np.concatenate([np.diff(part, axis=0) for part in rows] or [np.ones((0, 0))])
+    odd = [(x == 0).all() or tables.numbers_rows(x) or tables.is_truth_like(names[at]) for at, x in zip(places, gaps.T)]
+    if doubtful := [names[at] for at, wrong in zip(places, odd) if wrong]:
         text = f"columns of the files are features: {listed(doubtful)} (in {bags.source}); leave out of the files what"
         warnings.warn(f"{text} names patients or bags, numbers the rows, or reveals the label", stacklevel=5)
 

@@ -42,7 +42,8 @@ def warn_of_features(table: Table, features: Sequence[str], x: NDArray[Any]) -> 
     """Warn about columns that are read as features but are probably not features, from their names.
 
     - A column named like patients, with one value in each bag.
-    - A column named like instances, which counts them.
+    - A column named like instances, which numbers them.
+    - A column of 0 and 1, named like labels of instances.
     - A column with one value in each bag: a label, if it is named like labels, or a covariate.
 
     Whether values reveal the label is checked before a training, for data from any source.
@@ -60,9 +61,12 @@ def warn_of_features(table: Table, features: Sequence[str], x: NDArray[Any]) -> 
     several, telling, of_bags = len(codes) > len(firsts) > FEW, list[str](), list[str]()
     for column, values in zip(features, x.T, strict=True):
         leave, why = given(ignore=[column]), ""
-        if tables.is_row_like(column) and set(pd.Series(values).groupby(codes).diff().dropna()) == {1}:
+        constant = _is_constant(values, codes, firsts)
+        if tables.is_row_like(column) and _numbers_instances(pd.Series(values), codes, firsts):
             why = f"if it numbers the instances, leave it out with {leave}"
-        elif _is_constant(values, codes, firsts):
+        elif tables.is_truth_like(column) and not constant and {*values[~np.isnan(values)]} == {0, 1}:
+            why = f"if it labels the instances, give {given(instance_label=column)}, or leave it out with {leave}"
+        elif constant:
             if tables.is_group_like(column):
                 why = f"if it names patients, give {given(groups=column)}, so that no patient is in two splits, or "
                 why += f"leave it out with {leave}"
@@ -81,10 +85,14 @@ def warn_of_features(table: Table, features: Sequence[str], x: NDArray[Any]) -> 
         warnings.warn(text, Note, stacklevel=5)
 
 
+def _numbers_instances(values: "pd.Series[Any]", codes: NDArray[np.int64], firsts: NDArray[np.intp]) -> bool:
+    """Return whether values [M] are row numbers: ascending in each bag, or different in all rows."""
+    return tables.numbers_rows(values.groupby(codes).diff().dropna().to_numpy()) or _names_rows(values, firsts)
+
+
 def _is_constant(values: NDArray[np.float64], codes: NDArray[np.int64], firsts: NDArray[np.intp]) -> bool:
     """Return whether values [M] are constant in each bag; for most columns, the first rows decide."""
-    start = (values[:64] == values[firsts[codes[:64]]]).all()
-    return bool(start and (values == values[firsts[codes]]).all())
+    return bool((values[:64] == values[firsts[codes[:64]]]).all() and (values == values[firsts[codes]]).all())
 
 
 def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str, Any]:
@@ -99,8 +107,7 @@ def frame_arrays(frame: "pd.DataFrame", source: str, **columns: Any) -> dict[str
     where, names, levels = source, names_of(frame.columns, source), [name_of(name) for name in frame.index.names]
     label = name_of(columns.get("label_column", "label"))
     has_target = columns.get("target", "auto") != "auto" or len(columns.get("grades", ())) > 0
-    needs_labels = label != "label" or label in names or has_target
-    request = Request(source, **columns, require_labels=needs_labels).completed()
+    request = Request(source, **columns, require_labels=label != "label" or label in names or has_target).completed()
     bag = request.bag_column
     table = renamed(frame, where).reset_index(drop=True)
     if bag not in names and (bag in levels or len(levels) == 2):
@@ -181,8 +188,7 @@ def _instance_labels(table: Table, column: str, others: Collection[object]) -> N
             f"{table.where}); name another column."
         )
     series = table.frame[column]
-    none = ["", *tables.words_for_none(series.dropna().unique())]
-    gaps = series.isna() | series.astype(str).str.strip().isin(none)
+    gaps = series.isna() | series.astype(str).str.strip().isin(["", *tables.words_for_none(series.dropna().unique())])
     words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})
     labels = pd.to_numeric(words, errors="coerce").to_numpy(np.float32, na_value=np.nan)
     advice = "write 1 for an instance that makes its bag positive, 0 for another, nothing if unknown"
@@ -208,8 +214,7 @@ def _numbers(table: Table, columns: list[str], *, missing: bool = False, apart: 
         gaps = values.isna()
         words = pd.to_numeric(values.astype(str), errors="coerce").isna() & ~gaps
         wrong[column] = words if words.any() else ~gaps
-    leave = given(ignore=list(wrong))
-    leave = f", or leave out columns that are not features with {leave}" if apart else ""
+    leave = f", or leave out columns that are not features with {given(ignore=list(wrong))}" if apart else ""
     several = apart and len(table.codes) > len(np.unique(table.codes))  # before a training
     of_bags = [column for column in wrong if several and not tables.is_group_like(column)]
     of_bags = [c for c in of_bags if (table.frame[c].groupby(table.codes).nunique(dropna=False) == 1).all()]
@@ -255,10 +260,8 @@ def _report_kinds(
         shown = ", ".join(f"{name} ({note})" for name, note in notes.items())
         kept = [name for name in notes if name in features]
         leave = f"; leave out columns that are not features with {given(ignore=kept[-1:])}" if kept else ""
-        text = f"columns that are not plain numbers: {shown} (in {table.where}){leave}"
-        warnings.warn(text, Note, stacklevel=6)
-    coded = [column.name for column in columns or () if column.kind != "number"]
-    codes, taken = [], {*coded, *notes}
+        warnings.warn(f"columns that are not plain numbers: {shown} (in {table.where}){leave}", Note, stacklevel=6)
+    codes, taken = [], {*notes, *(column.name for column in columns or () if column.kind != "number")}
     most = table.frame[[*features]].max(numeric_only=True)
     large = {*most.index[most.to_numpy(dtype=np.float64, na_value=0) >= 19000101]}
     for name in (name for name in features if name not in taken):

@@ -320,7 +320,7 @@ class TableReader(BagReader):
     finite: float32 if the file holds nothing wider, else float64.
     """
 
-    what = "a table of instances"
+    what = "a table of instances, whose labels are a column of it"
     suffixes = INSTANCES
     parameters = (*TABLE_OPTIONS, *SPLITS, "sheet", "impute")
 

@@ -44,6 +44,7 @@ POSITIVE = (
     *("yes", "y", "positive", "pos", "true", "malignant", "cancer", "tumor", "tumour", "tumor_tissue", "abnormal"),
     *("diseased", "disease", "sick", "case", "present", "mutant", "mutated", "mut", "affected", "metastasis"),
 )
+_UNKNOWN = {"?", "-", "unknown", "unclear", "uncertain", "indeterminate", "equivocal", "inconclusive", "missing"}
 _PLAIN = {**dict.fromkeys(NEGATIVE, 0), **dict.fromkeys(POSITIVE, 1)}
 SURVIVAL = ("time", "event")
 _LABEL, _OF_SEVERAL = "label", "label_"
@@ -298,9 +299,16 @@ def _survival(time: LabelColumn, event: LabelColumn, request: Request) -> Target
             f"Expected events 0 and 1 in {shown}; recode them, or name the event, such as {given(positive=known[-1])}: "
             "all others, such as an earlier transplant, count as censored."
         )
+    _warn_of_unknown({*known} - {happened}, f"censored in {event.origin} (in {where})")
     numbers = time.numbers("write the time of the event, or of the last visit if there was no event")
     flags = [word in ("1", "true") if happened is None else word == happened for word in words]
     return TargetLabels.of("survival", np.stack([numbers, np.array(flags)], axis=1), names=(time.name, event.name))
+
+
+def _warn_of_unknown(others: Iterable[str], meaning: str) -> None:
+    """Warn of words among the `others` than the positive one that mean that a label is not known."""
+    for word in sorted(_UNKNOWN.intersection(map(str.casefold, others))):
+        warnings.warn(f"{word} counts as {meaning}: if the label is not known, leave such bags out", stacklevel=8)
 
 
 def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> tuple[dict[str, int], tuple[Any, ...]]:
@@ -333,6 +341,7 @@ def _rule(names: dict[str, str], request: Request, origin: str, place: str) -> t
     if key is not None:
         others = [names[other] for other in known if other != key]
         other = others[0] if len(others) == 1 else f"not {names[key]}"
+        _warn_of_unknown(others, f"0 in {origin} (in {where})")
         return {name: int(name == key) for name in known}, (other, names[key])
     codes = {"-1": 0, "1": 1} if set(known) == {"-1", "1"} else {key: _PLAIN[key] for key in known if key in _PLAIN}
     words = {code: names[key] for key, code in codes.items()}

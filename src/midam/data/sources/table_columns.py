@@ -34,7 +34,8 @@ _OF_GROUP = re.compile(
     r"(patient|pat|pid|mrn|subject|case|participant|person|slide|group)s?(id|no|nr|number|code|name|group)?"
 )
 _OF_LABEL = re.compile(r"(labels?|target|class|outcome|event|time|survival|status|diagnosis|grade|stage|death)(_.*)?")
-_OF_ROW = re.compile(r"(instance|unnamed|row|index|idx|level|tile|patch)s?(id|no|nr|number|index)?")
+_OF_ROW = re.compile(r"(instance|unnamed|row|index|idx|level|tile|patch|object|cell|nucleus)s?(id|no|nr|number|index)?")
+_OF_TRUTH = re.compile(r".*(label|annotation|truth|witness).*|(is)?(tumou?r|cancer|malignant|lesion|abnormal)")
 _OF_CODE = re.compile(r".*(code|zip|mcc|type|category|channel|country|region|branch|merchant|department|icd(9|10|11)?)")
 _SHOWN = 10
 
@@ -153,8 +154,18 @@ def is_label_like(name: str) -> bool:
 
 
 def is_row_like(name: str) -> bool:
-    """Return whether a column has a name of instance numbers: instance, instance_id, index, level_1, row."""
+    """Return whether a column has a name of instance numbers: instance, ObjectNumber, index, level_1, row."""
     return _OF_ROW.fullmatch(re.sub(r"[^a-z]", "", name.lower())) is not None
+
+
+def is_truth_like(name: str) -> bool:
+    """Return whether a column has a name of labels of instances: instance_label, is_tumor, ground truth."""
+    return _OF_TRUTH.fullmatch(re.sub(r"[^a-z]", "", name.lower())) is not None
+
+
+def numbers_rows(steps: NDArray[np.float64]) -> bool:
+    """Return whether these differences between rows [M] are those of row numbers, of which some may be left out."""
+    return len(steps) > 0 and bool(((steps >= 1) & (steps == np.floor(steps))).all())
 
 
 def find_file_column(

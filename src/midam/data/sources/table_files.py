@@ -253,8 +253,7 @@ class ParquetTable:
                 chunk, column = group.column(place), self._facts.schema.column(place)
                 packed += chunk.total_uncompressed_size
                 in_list = column.max_definition_level > 1 and column.physical_type == "BYTE_ARRAY"
-                width = chunk.total_uncompressed_size if in_list else column.length
-                expanded += chunk.num_values * max(8, width)
+                expanded += chunk.num_values * max(8, chunk.total_uncompressed_size if in_list else column.length)
         _require_memory(max(packed, expanded), f"{self._facts.num_rows} rows", self.path)
 
     def read(self, **_: Any) -> "pd.DataFrame":

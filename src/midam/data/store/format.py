@@ -193,8 +193,7 @@ def _read_table(path: Path, facts: Description) -> tuple[dict[str, Any], dict[st
         fields["outcome"] = TargetLabels.of_columns(*facts.outcome, table)
     digests = dict[str, NDArray[np.uint8]]()
     for name in facts.rows:
-        content = bytes.fromhex("".join(frame[_digest_column(name)]))
-        digests[name] = np.frombuffer(content, np.uint8).reshape(-1, 32)
+        digests[name] = np.frombuffer(bytes.fromhex("".join(frame[_digest_column(name)])), np.uint8).reshape(-1, 32)
     if facts.covariates:
         texts = {name: frame[f"{_COVARIATE}{name}"].to_numpy(np.str_) for name in facts.covariates}
         numbers = {name: np.where(x == "", "nan", x) for name, x in texts.items() if facts.covariates[name] == "number"}

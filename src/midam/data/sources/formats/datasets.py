@@ -65,9 +65,9 @@ class ZarrReader(FileReader):
         with sound("a Zarr array or group", path):
             if not path.is_dir():
                 raise BagDataError(f"Expected a Zarr folder, got a file (in {path}); unpack it.")
-            whole = _is_array(path)
+            whole = "shape" in _zarr_metadata(path)
             # The arrays are opened one by one: a group may hold other metadata of its arrays, which was not checked.
-            names = [""] if whole else [name for name in ARRAYS if _is_array(path / name)]
+            names = [""] if whole else [name for name in ARRAYS if "shape" in _zarr_metadata(path / name)]
             for name in names:
                 _refuse_codecs(path / name)
             arrays = {name or FEATURES[0]: zarr.open_array(str(path / name), mode="r") for name in names}
@@ -104,10 +104,6 @@ def _refuse_foreign(data: Any, name: str, path: Path) -> None:
     if not written:
         got = f"a part of it (in {path}): the rest was never written"
         raise BagDataError(f"Expected {name!r} {list(data.shape)} in full, got {got}; extract the slide again.")
-
-
-def _is_array(folder: Path) -> bool:
-    return "shape" in _zarr_metadata(folder)
 
 
 def _zarr_metadata(folder: Path) -> dict[str, Any]:
