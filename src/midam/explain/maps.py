@@ -167,9 +167,8 @@ def maps_of(explanation: Explanation, bags: Bags, images: ImageFolder | None = N
         path = _image_of(bags, index, patches.file, images)
         if path is None and images is not None:
             name = explanation.bag if patches.file is None else patches.file.name
-            warnings.warn(
-                f"no image is plotted: no file has this name, or files of several bags do ({name})", stacklevel=2
-            )
+            text = "no image is plotted: no file has this name, or files of several bags do"
+            warnings.warn(f"{text} ({name})", stacklevel=2)
         maps.append(PatchMap(explanation, patches, None if path is None else _fitting(path, patches)))
     return maps
 
