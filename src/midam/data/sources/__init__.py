@@ -232,10 +232,8 @@ def _check_applies(reader: BagReader, request: Request) -> None:
             raise ConfigError(f"Expected {wanted}, got {str(value)!r} for {source}; leave it out{more}.")
     others = [] if "ignore" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
     if strict and others:
-        raise ConfigError(
-            f"Expected `categories` among the `covariates` with {reader.what}, got {others[0]!r} for {source}; "
-            "name it with both, or leave it out."
-        )
+        got = f"{others[0]!r} for {source}; name it with both, or leave it out"
+        raise ConfigError(f"Expected `categories` among the `covariates` with {reader.what}, got {got}.")
     if strict and "images" not in reader.parameters:
         refuse_unused(request.images, (), kind=reader.what, where=source)
     if request.fold is not None and request.split_file is None:
