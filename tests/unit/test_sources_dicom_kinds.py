@@ -430,16 +430,24 @@ def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("limit", "photometric"), [(None, "MONOCHROME2"), (-1900, "MONOCHROME2"), (None, "MONOCHROME1")]
 )
-def test_padding_gets_the_lowest_intensity_of_its_slice(tmp_path, limit, photometric):
+def test_padding_gets_the_lowest_intensity_of_its_slice(tmp_path, limit, photometric, unsigned):
     data = body(SHAPE)
     data[:, 0] = -2000
     data[:, 1, 0] = -2000 if limit is None else -1950
     data[5] = -2000  # a slice of padding alone is as stored
     tags = {"PixelRepresentation": 1, "PixelPaddingValue": -2000, "PhotometricInterpretation": photometric}
     tags |= {} if limit is None else {"PixelPaddingRangeLimit": limit}
-    read = features(save_series(tmp_path / "a", data, RescaleSlope=2, RescaleIntercept=-1000, **tags), drop_empty=False)
+    folder = save_series(tmp_path / "a", data, RescaleSlope=2, RescaleIntercept=-1000, **tags)
+    for path in [*folder.iterdir()] if unsigned else []:  # as scanners of one maker write it
+        file = pydicom.dcmread(path)
+        for tag, value in ((0x00280120, -2000), (0x00280121, limit)):
+            if value is not None:
+                file.add_new(tag, "US", 2**16 + value)
+        file.save_as(path)
+    read = features(folder, drop_empty=False)
     shown = 2.0 * (data if photometric == "MONOCHROME2" else -1 - data) - 1000
     for k, values in enumerate(shown[:5]):
         padding = data[k] <= -1950
         values[padding] = values[~padding].min()
     np.testing.assert_array_equal(read[:, 0], shown)
+@pytest.mark.parametrize("unsigned", [False, True])

@@ -208,7 +208,9 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
 
     if is_color(frame):
         return stored.transpose(2, 0, 1)
-    ends, raw = [*frame.numbers("PixelPaddingValue"), *frame.numbers("PixelPaddingRangeLimit")], stored
+    raw, ends = stored, np.concatenate([frame.numbers(f"PixelPadding{name}") for name in ("Value", "RangeLimit")])
+    if stored.dtype.itemsize == 2:  # some files state the number of the same bits with or without a sign
+        ends = ends.astype(np.int64).astype(stored.dtype)
     if _is_inverted(frame):
         top = -1 if int(frame.number("PixelRepresentation")) else 2 ** int(frame.number("BitsStored")) - 1
         stored = top - stored.astype(np.int64)
@@ -217,7 +219,7 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
     else:
         with sound("a table of intensities that can be applied", frame.path, advice="export the series again"):
             values = np.asarray(apply_modality_lut(stored, frame.file), dtype=np.float32)
-    if ends and (others := (raw < min(ends)) | (raw > max(ends))).any():
+    if len(ends) and (others := (raw < ends.min()) | (raw > ends.max())).any():
         values = np.where(others, values, values[others].min())
     return values
 
