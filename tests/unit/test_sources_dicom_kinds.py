@@ -411,6 +411,38 @@ def test_files_of_one_study_that_a_table_names_are_bags_each(kind, tmp_path):
         read_bags(tmp_path / "f")
 
 
+@pytest.mark.parametrize("named", ["image_id", "path", ""])
+def test_files_in_folders_of_patients_that_a_table_names_are_bags_each(named, tmp_path):
+    rows, file_column = ["patient_id,image_id,laterality,cancer"], named or "image_id"
+    for patient in range(3):
+        home = flat(tmp_path / "f" / f"p{patient}", [(4, 5)] * 4, PatientID=f"p{patient}")
+        for number, path in enumerate(sorted(home.iterdir())):
+            path.rename(home / f"{patient}{number}.dcm")
+            name = f"p{patient}/{patient}{number}.dcm" if named == "path" else f"{patient}{number}"
+            rows.append(f"p{patient},{name},{'LLRR'[number]},{int(patient == number == 1)}")
+    del rows[-4:]  # a patient whom the table lacks
+    (tmp_path / "l.csv").write_text("\n".join(rows).replace("image_id", file_column))
+    options = {"labels": tmp_path / "l.csv", "label_column": "cancer", **({"bag_column": named} if named else {})}
+    with pytest.warns(UserWarning, match="4 of 12 files have no label"), pytest.warns(Note, match="without a position"):
+        bags = read_bags(tmp_path / "f", **options)
+    assert (bags.ids[:5].tolist(), bags.sizes.tolist()) == (["00", "01", "02", "03", "10"], [1] * 8)
+    assert bags.groups.tolist() == ["p0"] * 4 + ["p1"] * 4
+    assert bags.labels.tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("suffix", [".dicom", ".IMA", "", ".840.113"])
+def test_x_rays_are_found_whatever_their_suffix(suffix, tmp_path):
+    for number in range(3):
+        path = flat(tmp_path / str(number), [(4, 5)], PatientID=f"p{number}") / "v0.dcm"
+        (tmp_path / "f").mkdir(exist_ok=True)
+        path.rename(tmp_path / "f" / f"1.{number}{suffix}")
+    end = suffix if suffix == ".840.113" else ""
+    (tmp_path / "l.csv").write_text("image_id,label\n" + "".join(f"1.{n}{end},{n % 2}\n" for n in range(3)))
+    with pytest.warns(Note, match="images without a position"):
+        bags = read_bags(tmp_path / "f", labels=tmp_path / "l.csv")
+    assert bags.ids.tolist() == [f"1.{number}{end}" for number in range(3)]
+
+
 def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
     for number in range(6):
         home = tmp_path / "f" / ("normal", "tumor")[number % 2]
@@ -427,6 +459,7 @@ def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
         assert read_bags(tmp_path / "f", labels=tmp_path / "l.csv").sizes.tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("unsigned", [False, True])
 @pytest.mark.parametrize(
     ("limit", "photometric"), [(None, "MONOCHROME2"), (-1900, "MONOCHROME2"), (None, "MONOCHROME1")]
 )
@@ -450,4 +483,3 @@ def test_padding_gets_the_lowest_intensity_of_its_slice(tmp_path, limit, photome
         padding = data[k] <= -1950
         values[padding] = values[~padding].min()
     np.testing.assert_array_equal(read[:, 0], shown)
-@pytest.mark.parametrize("unsigned", [False, True])

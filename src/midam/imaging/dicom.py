@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import FileReader
+from midam.data.sources.file_names import DICOM_SUFFIXES, FileReader, file_name
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import HEADER, ImageOptions, Places
 from midam.errors import BagDataError, listed
@@ -62,7 +62,8 @@ class DicomReader(FileReader):
         """Return whether a folder holds DICOM files, at any depth, or a file is DICOM."""
         if path.is_dir():
             return path.suffix != ".zarr" and dicom_frames.holds_dicom(path)
-        return path.suffix.lower() == ".dcm" or (path.suffix == "" and path.is_file() and dicom_frames.is_dicom(path))
+        bare = file_name(path) == path.name and path.is_file()
+        return path.suffix.lower() in DICOM_SUFFIXES or (bare and dicom_frames.is_dicom(path))
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a series; needs the package pydicom."""
