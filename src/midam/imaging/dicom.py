@@ -34,6 +34,7 @@ _NEEDED = {
 _POSITIVE = ("PixelSpacing", "Rows", "Columns")
 _GAP = 1.5  # times the narrowest or the stated distance of slices: from this gap on, a slice is missing
 _SAME_MM = 1e-3
+_INTENT = "PresentationIntentType"  # of X-rays: FOR PROCESSING, as the detector counts, or FOR PRESENTATION
 # Attributes that separate the times, echoes and weightings of a scan; acquisitions may also be parts of one time.
 _PHASES = (
     *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoNumbers", "EchoTime", "EffectiveEchoTime"),
@@ -109,13 +110,13 @@ def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
     dicom_frames.check_scales(gray, where)
     spacings = [(frame.numbers("PixelSpacing"), frame.numbers("ImagerPixelSpacing")) for frame in frames]
     stated = [next((pair for pair in pairs if pair.shape == (2,) and (pair > 0).all()), None) for pairs in spacings]
-    modality = ", ".join(sorted({frame.text("Modality") for frame in frames} - {""}))
+    modality, intents = (sorted({frame.text(name) for frame in frames} - {""}) for name in ("Modality", _INTENT))
     return Volume(
         [image if image.ndim == 3 else image[None] for image in dicom_frames.pixels_of(frames)],
         [None if pair is None else (1.0, float(pair[0]), float(pair[1])) for pair in stated],
-        flat=modality or "no modality",
+        flat=", ".join(modality) or "no modality",
         aside=aside,
-        doubt=mixed_depths(gray),
+        doubt=mixed_depths(gray) or (f"it holds images {' and '.join(intents)}" if intents[1:] else ""),
         slices=dicom_frames.slices_of(frames),
     )
 
@@ -175,7 +176,8 @@ def _display(frame: Frame) -> dict[str, Any]:
     stored = is_flat(frame.file) and not is_color(frame) and scale_of(frame) in (None, (1.0, 0.0))
     of_ct = frame.text("RescaleType") or ("no RescaleSlope" if scale_of(frame) is None else "HU") if ct else ""
     units = of_ct or frame.text("Units") or (f"{frame.number('BitsStored'):.0f} bits" if stored else "")
-    attributes: dict[str, Any] = {name: text for name, text in (("modality", modality), ("units", units)) if text}
+    texts = {"modality": modality, "units": units, "intent": frame.text(_INTENT)}
+    attributes: dict[str, Any] = {name: text for name, text in texts.items() if text}
     center, width = frame.numbers("WindowCenter"), frame.numbers("WindowWidth")
     if ct and len(center) and len(width) and width[0] > 0:
         attributes["window"] = [float(center[0] - width[0] / 2), float(center[0] + width[0] / 2)]

@@ -23,6 +23,7 @@ _KINDS = {
     **{"encoder": ("features", "networks"), "extractor": ("file", "networks"), "tile_size_um": ("file", "tile sizes")},
     "target_magnification": ("coords", "magnifications"),
 }
+    "intent": ("file", "presentation intents"),
 # Of a PatientID that names nobody, in lower case without signs: words of tools that remove names, or only zeros.
 _NOBODY = re.compile("|anon(ym(ous|i[sz]ed)?)?|deidentified|unknown|none|null|na|patient|test|removed|redacted|0+|x+")
 
