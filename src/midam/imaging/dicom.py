@@ -299,10 +299,8 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
     if len(wide):
         scouts = f", without {aside} localizers or single slices of another kind" if aside else ""
         got = f"a gap of {gaps[wide[0]]:.2f} mm after {frames[wide[0]]} (in {where}, {len(wide)} in all{scouts})"
-        expected = f"slices {least:.2f} mm apart, their smallest distance"
-        raise BagDataError(
-            f"Expected {expected}, got {got}: slices are missing; copy the series again, or leave it out."
-        )
+        expected, advice = f"slices {least:.2f} mm apart, their smallest distance", "copy the series again"
+        raise BagDataError(f"Expected {expected}, got {got}: slices are missing; {advice}, or leave it out.")
     return float(np.median(gaps))
 
 

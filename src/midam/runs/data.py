@@ -17,7 +17,7 @@ from midam.data.digests import bag_digests, set_digests
 from midam.data.left_out import left_out_words
 from midam.data.missing import warn_of_marks
 from midam.data.sources import read_bags
-from midam.data.sources.patients import file_kinds
+from midam.data.sources.patients import file_kinds, pixel_sizes
 from midam.data.sources.request import ImageOptions, RunOptions, SizesError
 from midam.data.sources.table_columns import FILE_COLUMNS, GROUP_COLUMNS, find_column, require_columns
 from midam.data.sources.table_files import read_names
@@ -222,6 +222,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     if len(bags.instance_shape) > 1:
         data |= pixel_facts(bags) | {"spans": [pixel_span(bags, quantile=at) for at in (0.0, 1.0)]}
     data["file_kinds"] = {name: sorted(kinds) for name, kinds in file_kinds(bags).items()}
+    data["pixel_mm"] = pixel_sizes(bags)
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {

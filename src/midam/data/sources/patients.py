@@ -41,6 +41,12 @@ def file_kinds(bags: Bags) -> dict[str, Counter[str]]:
 def patients_together(bags: Bags, request: Request) -> Bags:
     """Group bags by the attributes of DICOM headers that a request names as groups.
 
+def pixel_sizes(bags: Bags) -> list[float]:
+    """Return the smallest and the largest mean side of a pixel of scans, in mm; empty if their files state none."""
+    sizes = [float(size) for sizes in header_values(bags, "pixel_mm") for size in sizes.split(" + ") if size]
+    return [min(sizes), max(sizes)] if sizes else []
+
+
     Bags without groups are grouped by the patients of their DICOM headers or, if some patients have several bags, of
     their names, as TCGA and BIDS form them. Groups of other origin that separate the bags of a patient cause a warning,
     and so do scans of several modalities, planes or units, and features of several networks or magnifications.
