@@ -17,7 +17,7 @@ from midam.data.bags import Bags, warn_of_doubts
 from midam.data.digits import DIGITS
 from midam.data.left_out import LeftOut
 from midam.data.sources.file_names import Reader, known_suffixes
-from midam.data.sources.patients import patients_together, warn_of_folders
+from midam.data.sources.patients import patients_together, warn_of_names
 from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
@@ -200,7 +200,7 @@ def read_bags(path_or_name: str | Path, **options: Any) -> Bags:
     bags = patients_together(bags, request)
     warn_of_doubts(bags)
     bags = split_bags(bags, request)
-    warn_of_folders(bags, request)
+    warn_of_names(bags, request)
     # A store knows what its import left out.
     return bags.replace(left_out=[*bags.left_out, *request.left_out]) if request.left_out else bags
 
