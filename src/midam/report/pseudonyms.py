@@ -82,10 +82,7 @@ class Pseudonyms:
         parts = {name: self._bags(part) for name, part in report.parts.items()}
         tested, left_out = self._bags(report.tested), self.notes(report.left_out)
         cautions = [self.text(note) for note in report.cautions]
-        about = {
-            **report.about,
-            **{key: _changed(report.about[key], self.text) for key in _ABOUT & report.about.keys()},
-        }
+        about = {**report.about, **{key: _changed(report.about[key], self.text) for key in _ABOUT & {*report.about}}}
         named = {"parts": parts, "columns": columns, "tested": tested, "left_out": left_out, "cautions": cautions}
         return replace(report, **named, about=about, pseudonyms=True)
 
