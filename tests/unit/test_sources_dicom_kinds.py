@@ -443,6 +443,13 @@ def test_x_rays_are_found_whatever_their_suffix(suffix, tmp_path):
     assert bags.ids.tolist() == [f"1.{number}{end}" for number in range(3)]
 
 
+def test_whole_slides_in_dicom_are_refused(tmp_path):
+    """Their frames are tiles of several levels, and the label of the glass."""
+    flat(tmp_path / "s", [(4, 5)] * 3, modality="SM", SeriesInstanceUID="1.2.3")
+    with pytest.raises(BagDataError, match=r"no usable ImagePositionPatient .*convert whole slides .SM. to TIFF"):
+        read_bags(tmp_path, require_labels=False)
+
+
 def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
     for number in range(6):
         home = tmp_path / "f" / ("normal", "tumor")[number % 2]

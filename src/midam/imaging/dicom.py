@@ -216,7 +216,8 @@ def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> Non
     missing += [] if missing else [name for name in names if name in _POSITIVE and (frame.numbers(name) <= 0).any()]
     if missing or (is_color(frame) and not colors):
         got = f"{f'no usable {missing[0]}' if missing else 'colors'} (in {frame.path})"
-        raise BagDataError(f"Expected a gray slice with a position, got {got}; remove files that are not slices.")
+        advice = "remove files that are not slices, and convert whole slides (SM) to TIFF"
+        raise BagDataError(f"Expected a gray slice with a position, got {got}; {advice}.")
 
 
 def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:

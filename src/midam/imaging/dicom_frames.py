@@ -250,7 +250,8 @@ _TAGS = ("SeriesInstanceUID", "SeriesDescription", "ProtocolName", "Modality", "
 _KIND = ("Rows", "StudyInstanceUID", "ImageType", "ImagePositionPatient", "NumberOfFrames")
 _GROUPS = "PerFrameFunctionalGroupsSequence"
 _NO_SCANS = ("SEG", "RTDOSE", "PR", "KO")  # modalities of annotations and results that were made from a scan
-PLACED = ("CT", "MR", "PT")  # modalities whose images have a position in the patient, even if the file has lost it
+# Modalities whose images have a position in the patient or on the slide (SM), even if the file has lost it.
+PLACED = ("CT", "MR", "PT", "SM")
 
 
 @dataclass(frozen=True)

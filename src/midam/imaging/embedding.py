@@ -294,8 +294,8 @@ def cached_store(
 
 def _write(bags: Bags, out: Path, **options: Any) -> Path:
     """Write vectors into a store, with the keys of the bags."""
-    keys = _bag_keys(bags)  # before the files are read: a file that changes meanwhile gets another key
-    return write_store(bags, out, texts={_KEYS: json.dumps(keys)}, **options)
+    # The keys come before the files are read: a file that changes meanwhile gets another key.
+    return write_store(bags, out, texts={_KEYS: json.dumps(_bag_keys(bags))}, **options)
 
 
 def _bag_keys(bags: Bags) -> list[str]:
