@@ -4,7 +4,7 @@ import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -170,6 +170,10 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     if ends and ends[-1] > _COARSE * ends[0] and not resized:  # else a run compares them with those of its training
         text = f"pixels of scans are {ends[0]:g} to {ends[-1]:g} mm wide, so that the same structure differs in size"
         warnings.warn(f"{text}: give one size, such as {given(spacing=ends[len(ends) // 2])}", stacklevel=4)
+    series = Counter(entry.get("SeriesDescription", "") for entry in attributes if entry.get("modality") == "MR")
+    if len(series) > 1:
+        counts = listed([f"{count} {name or 'unnamed'}" for name, count in series.most_common()])
+        warnings.warn(f"scans of several series ({counts}): if their contrasts differ, keep one", Note, stacklevel=4)
     if resized:
         first, size = resized[0]
         text = f"slices of {len(resized)} {all_of} scans have another size than those of the run, the first {first} has"
