@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=28_074,
+    lines=28_062,
     files=224,
     function=60,
     circles=0,
@@ -105,7 +105,7 @@ PARTS = {
     "": 1191,
     "cli": 1462,
     "compare": 1134,
-    "data": 6279,
+    "data": 6270,
     "evaluate": 1913,
     "explain": 1601,
     "export": 458,
@@ -114,7 +114,7 @@ PARTS = {
     "methods": 1580,
     "nn": 1898,
     "report": 2085,
-    "runs": 2141,
+    "runs": 2138,
     "settings": 543,
     "sklearn": 922,
     "targets": 848,
