@@ -248,6 +248,8 @@ GOOD = {"X": np.ones((3, 2)), "bag": np.array([0, 1, 1]), "y": np.array([1, 0])}
         ({"y": np.array(1)}, "single value .in FILE, key y"),
         ({"y": np.array([0, 3])}, "labels 0 and 1 in key y, got 0, 3 .in FILE, bag 1.; .*positive=.3."),
         ({"ids": np.array(["a"])}, "got 1 .in FILE, key ids"),
+        ({"ids": np.array([["a"], ["b"]])}, r"2 entries, one for each bag, got \[2, 1\] .in FILE, key ids"),
+        ({"group": np.array([["a", "b"]])}, r"2 entries, one for each bag, got \[1, 2\] .in FILE, key group"),
         ({"split": np.array(["train", "x"])}, "got 'x' .in FILE, bag 1"),
         ({"coords": np.ones((2, 2))}, "got 2 .in FILE, key coords"),
         (

@@ -149,8 +149,22 @@ def patients_of_two(folder, save):
 def test_patches_at_one_place_are_of_no_known_size(tmp_path):
     save_h5(tmp_path, "s0", numbers(0), GRID * 0)
     (found,) = patches_of(read_bags(tmp_path, require_labels=False), 0)
-    with pytest.warns(UserWarning, match=r"estimated \(the smallest distance between two, 1 pixels\)"):
+    with pytest.warns(UserWarning, match=r"estimated \(the usual distance between two, 1 pixels\)"):
         warn_of_unknown(found)
+
+
+@pytest.mark.parametrize("case", ["contours", "sample"])
+def test_the_size_of_patches_is_their_usual_distance(case, tmp_path):
+    """CLAM begins the grid of each contour at the corner of its box."""
+    grid = np.stack(np.meshgrid(np.arange(6), np.arange(5)), axis=-1).reshape(-1, 2) * 256
+    rng = np.random.default_rng(0)
+    places = {
+        "contours": np.concatenate([grid + corner for corner in np.array([[0, 0], [5056, 192], [64, 4416]])]),
+        "sample": rng.integers(0, 100, (60, 2)) * 256,
+    }[case]
+    save_h5(tmp_path, "s0", rng.normal(size=(len(places), 4)), places)
+    (found,) = patches_of(read_bags(tmp_path, require_labels=False), 0)
+    assert (found.width, found.height, found.estimated) == (256, 256, True)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,29 @@ OUTCOMES = {
 }
 
 
+@pytest.mark.parametrize(("second", "said"), [("other", True), ("scaled", True), ("shifted", False), ("one", False)])
+def test_vectors_of_two_networks_are_warned_of(second, said):
+    """Two networks of one width give vectors around other means; classes, or a bag far from all, do not."""
+    rng = np.random.default_rng(0)
+    means, bags = rng.normal(size=(2, 96)), []
+    for number in range(24):
+        x = means[0] + 0.3 * rng.normal(size=96) + rng.normal(size=(40, 96))
+        if number % 4 == 1 and second in ("other", "scaled"):
+            x = x - means[0] + means[1] if second == "other" else np.abs(x) / 20
+        x[:, :10] += (number % 2) * (second == "shifted")
+        bags.append(x + 9 * (number == 5) * (second == "one"))
+    made = Bags.from_list(bags, np.arange(24) % 2, ids=[f"s{number}" for number in range(24)])
+    lines = [line for line in describe_bags("x", made).warnings if "if two networks" in line]
+    assert (
+        lines
+        == [
+            "the features of 18 bags, such as s0, are far from those of 6, such as s1: if two networks or "
+            "normalizations made them, extract all alike"
+        ]
+        * said
+    )
+
+
 def bags_of(target, *, leak=None, covariate=None, width=6):
     """Return bags of a target; feature 2 holds the label plus noise by a statistic, or a covariate does."""
     rng = np.random.default_rng(0)

@@ -30,6 +30,17 @@ def store(tmp_path):
     return write_store(bags, tmp_path / "store")
 
 
+@pytest.mark.parametrize("names", ["TCGA-A1-A0SB-01Z-00-DX{}", "sub-01_ses-{}"])
+def test_groups_that_part_the_patients_of_names_are_warned_of(tmp_path, names):
+    ids = [names.format(1), names.format(2), "other"]
+    table = pd.DataFrame({"bag": ids, "group": ["a", "b", "c"], "x": [1.5, 2.5, 3.5], "label": [0, 0, 1]})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    patient = names[:12] if names.startswith("TCGA") else names[:6]
+    words = f"1 patient with bags in several groups, by the TCGA or BIDS names that theirs begin with: {patient}"
+    with pytest.warns(UserWarning, match=words):
+        assert read_bags(tmp_path / "t.csv", groups="group").groups.tolist() == ["a", "b", "c"]
+
+
 ASKED = {
     "binary": ({"label_column": "mut"}, None),
     "known classes": ({"label_column": "dx"}, None),

@@ -8,7 +8,7 @@ from tests.unit.test_sources_volumes import body, save_nifti, save_series
 from midam.data.sources import read_bags
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
-from midam.errors import BagDataError, ConfigError
+from midam.errors import BagDataError, ConfigError, Note
 
 SHAPE = (6, 4, 5)
 
@@ -121,10 +121,20 @@ def test_the_exact_description_goes_before_a_part_of_it(tmp_path):
 @pytest.mark.parametrize("name", ["{p}/{s}", "{p}/2021 head/{s}"])
 def test_bags_may_be_series(tree, tmp_path, name):
     rows = [(name.format(p="p3", s=which), label) for label, which in enumerate(("T1", "T2"))]
-    with pytest.warns(UserWarning, match="2 of 4 files have no label"):
+    with pytest.warns(UserWarning, match="2 of 4 files have no label"), pytest.warns(Note, match="scans of several"):
         bags = read_bags(tree, labels=table(tmp_path / "l.csv", rows, "series"))
     assert bags.ids.tolist() == [row[0] for row in rows]
     np.testing.assert_array_equal(bags[1][:, 0], body(SHAPE, 6))
+
+
+def test_series_of_several_descriptions_are_said(tmp_path):
+    """A part of a description chooses images before contrast of one patient and after it of another."""
+    for number, name in enumerate(("T1 pre", "T1 post", "T1 pre")):
+        series(
+            tmp_path / f"p{number}", number, description=name, StudyInstanceUID=f"1.{number}", PatientID=f"p{number}"
+        )
+    with pytest.warns(Note, match=r"scans of several series \(2 T1 pre, 1 T1 post\): if their contrasts differ, keep"):
+        read_bags(tmp_path, require_labels=False, images=ImageOptions(series="T1"))
 
 
 def test_bags_may_be_studies(tmp_path):
@@ -149,6 +159,7 @@ def test_without_labels_a_bag_is_a_patient_or_a_series_of_one_of_several_studies
         read_bags(tmp_path / "years", require_labels=False)
 
 
+@pytest.mark.filterwarnings("ignore:scans of several series")
 def test_series_of_one_study_are_no_bag(tmp_path):
     for name in ("T1", "T2"):
         series(tmp_path / name, description=name, StudyInstanceUID="1", PatientID="A")

@@ -411,6 +411,45 @@ def test_files_of_one_study_that_a_table_names_are_bags_each(kind, tmp_path):
         read_bags(tmp_path / "f")
 
 
+@pytest.mark.parametrize("named", ["image_id", "path", ""])
+def test_files_in_folders_of_patients_that_a_table_names_are_bags_each(named, tmp_path):
+    rows, file_column = ["patient_id,image_id,laterality,cancer"], named or "image_id"
+    for patient in range(3):
+        home = flat(tmp_path / "f" / f"p{patient}", [(4, 5)] * 4, PatientID=f"p{patient}")
+        for number, path in enumerate(sorted(home.iterdir())):
+            path.rename(home / f"{patient}{number}.dcm")
+            name = f"p{patient}/{patient}{number}.dcm" if named == "path" else f"{patient}{number}"
+            rows.append(f"p{patient},{name},{'LLRR'[number]},{int(patient == number == 1)}")
+    del rows[-4:]  # a patient whom the table lacks
+    (tmp_path / "l.csv").write_text("\n".join(rows).replace("image_id", file_column))
+    options = {"labels": tmp_path / "l.csv", "label_column": "cancer", **({"bag_column": named} if named else {})}
+    with pytest.warns(UserWarning, match="4 of 12 files have no label"), pytest.warns(Note, match="without a position"):
+        bags = read_bags(tmp_path / "f", **options)
+    assert (bags.ids[:5].tolist(), bags.sizes.tolist()) == (["00", "01", "02", "03", "10"], [1] * 8)
+    assert bags.groups.tolist() == ["p0"] * 4 + ["p1"] * 4
+    assert bags.labels.tolist() == [0, 0, 0, 0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("suffix", [".dicom", ".IMA", "", ".840.113"])
+def test_x_rays_are_found_whatever_their_suffix(suffix, tmp_path):
+    for number in range(3):
+        path = flat(tmp_path / str(number), [(4, 5)], PatientID=f"p{number}") / "v0.dcm"
+        (tmp_path / "f").mkdir(exist_ok=True)
+        path.rename(tmp_path / "f" / f"1.{number}{suffix}")
+    end = suffix if suffix == ".840.113" else ""
+    (tmp_path / "l.csv").write_text("image_id,label\n" + "".join(f"1.{n}{end},{n % 2}\n" for n in range(3)))
+    with pytest.warns(Note, match="images without a position"):
+        bags = read_bags(tmp_path / "f", labels=tmp_path / "l.csv")
+    assert bags.ids.tolist() == [f"1.{number}{end}" for number in range(3)]
+
+
+def test_whole_slides_in_dicom_are_refused(tmp_path):
+    """Their frames are tiles of several levels, and the label of the glass."""
+    flat(tmp_path / "s", [(4, 5)] * 3, modality="SM", SeriesInstanceUID="1.2.3")
+    with pytest.raises(BagDataError, match=r"no usable ImagePositionPatient .*convert whole slides .SM. to TIFF"):
+        read_bags(tmp_path, require_labels=False)
+
+
 def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
     for number in range(6):
         home = tmp_path / "f" / ("normal", "tumor")[number % 2]
@@ -427,17 +466,25 @@ def test_folders_of_images_that_are_classes_hold_a_bag_a_file(tmp_path):
         assert read_bags(tmp_path / "f", labels=tmp_path / "l.csv").sizes.tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("unsigned", [False, True])
 @pytest.mark.parametrize(
     ("limit", "photometric"), [(None, "MONOCHROME2"), (-1900, "MONOCHROME2"), (None, "MONOCHROME1")]
 )
-def test_padding_gets_the_lowest_intensity_of_its_slice(tmp_path, limit, photometric):
+def test_padding_gets_the_lowest_intensity_of_its_slice(tmp_path, limit, photometric, unsigned):
     data = body(SHAPE)
     data[:, 0] = -2000
     data[:, 1, 0] = -2000 if limit is None else -1950
     data[5] = -2000  # a slice of padding alone is as stored
     tags = {"PixelRepresentation": 1, "PixelPaddingValue": -2000, "PhotometricInterpretation": photometric}
     tags |= {} if limit is None else {"PixelPaddingRangeLimit": limit}
-    read = features(save_series(tmp_path / "a", data, RescaleSlope=2, RescaleIntercept=-1000, **tags), drop_empty=False)
+    folder = save_series(tmp_path / "a", data, RescaleSlope=2, RescaleIntercept=-1000, **tags)
+    for path in [*folder.iterdir()] if unsigned else []:  # as scanners of one maker write it
+        file = pydicom.dcmread(path)
+        for tag, value in ((0x00280120, -2000), (0x00280121, limit)):
+            if value is not None:
+                file.add_new(tag, "US", 2**16 + value)
+        file.save_as(path)
+    read = features(folder, drop_empty=False)
     shown = 2.0 * (data if photometric == "MONOCHROME2" else -1 - data) - 1000
     for k, values in enumerate(shown[:5]):
         padding = data[k] <= -1950

@@ -149,6 +149,21 @@ def test_x_rays_of_several_depths_are_said(tmp_path, scale):
     read_bags(tmp_path, require_labels=False)
 
 
+@pytest.mark.filterwarnings("ignore:.* images without a position")
+def test_raw_and_processed_x_rays_are_said(tmp_path):
+    """A mammograph stores each view twice: as counted, and as shown."""
+    intents = ["FOR PROCESSING", "FOR PRESENTATION"]
+    for number in range(2):
+        tags = {"PatientID": f"p{number}", "study": f"1.2.{number}", "PresentationIntentType": intents[number]}
+        flat(tmp_path / "apart" / f"s{number}", [(8, 6)], **tags)
+    words = r"files of several presentation intents \(1 FOR PROCESSING, 1 FOR PRESENTATION\): a model may learn these"
+    with pytest.warns(UserWarning, match=words):
+        read_bags(tmp_path / "apart", require_labels=False)
+    flat(tmp_path / "both" / "s", [(8, 6)] * 2, PresentationIntentType=intents)
+    with pytest.warns(UserWarning, match=r"doubtful.* it holds images FOR PRESENTATION and FOR PROCESSING"):
+        read_bags(tmp_path / "both", require_labels=False)
+
+
 def test_images_of_several_patients_in_a_bag_are_in_doubt(tmp_path):
     folder = series(tmp_path / "s", PatientID=[*"AAABBB"])
     assert probe(folder).attributes["file"]["doubt"] == "it holds images of 2 patients, by PatientID: A, B"

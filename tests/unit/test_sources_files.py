@@ -57,18 +57,25 @@ def writers():
         "chunks.hdf5": lambda path: write_h5(path, x, chunks=8),
         "stamp.h5": lambda path: write_h5(path, x, name="feats"),
         "nested.h5": lambda path: write_h5(path, x[None], coords=False),
+        "apart.h5": lambda path: write_h5(path, x[:, None]),
+        "pooled.hdf5": lambda path: write_h5(path, x[..., None, None]),
         "tensor.pt": lambda path: torch.save(torch.from_numpy(x), path),
         "nested.pt": lambda path: torch.save(torch.from_numpy(x[None]), path),
+        "apart.pt": lambda path: torch.save(torch.from_numpy(x[:, None]), path),
         "legacy.pt": lambda path: torch.save(torch.from_numpy(x), path, _use_new_zipfile_serialization=False),
         "dict.pt": lambda path: torch.save(
             {"feats": torch.from_numpy(x), "coords": torch.from_numpy(places()), "slide": "a"}, path
         ),
         "array.npy": lambda path: np.save(path, x),
         "big-endian.npy": lambda path: np.save(path, x.astype(">f4")),
+        "apart.npy": lambda path: np.save(path, x[:, None]),
+        "pooled.npy": lambda path: np.save(path, x[..., None, None]),
+        "nested.npz": lambda path: np.savez(path, features=x[None], coords=places()[None]),
         "single.npz": lambda path: np.savez(path, anything=x),
         "keys.npz": lambda path: np.savez(path, features=x, coords=places(), other=1),
         "v2.zarr": lambda path: write_zarr(path, x, 2),
         "v3.zarr": lambda path: write_zarr(path, x, 3),
+        "apart.zarr": lambda path: zarr.save_array(str(path), x[:, None]),
         "array.zarr": lambda path: zarr.save_array(str(path), x),
         "dsmil.csv": lambda path: np.savetxt(
             path, x, delimiter=",", header=",".join(map(str, range(D))), comments="", fmt="%.9g"

@@ -1,6 +1,7 @@
 """Folders of feature files with label and split tables, manifests, and stores with other labels."""
 
 import warnings
+from contextlib import nullcontext
 
 import h5py
 import numpy as np
@@ -644,6 +645,31 @@ def test_folders_that_may_be_patients_are_named(tmp_path, form):
     if form == "labels":  # folders with both labels are no patients
         table.assign(label=[0, 1] * 3).to_csv(tmp_path / "t.csv", index=False)
         assert read_bags(data, **given).groups is None
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "first"),
+    [
+        (["P1_L_CC", "P1_R_CC", "P2_left", "P2_right"], [0, 1, 1, 1], "P1_L_CC, P1_R_CC"),
+        (["7-OD", "7-OS", "8-OD", "8-OS"], [0, 1, 0, 1], "7-OD, 7-OS"),
+        ([f"P{n // 2}_t{n % 2}" for n in range(6)], [0, 0, 1, 1, 1, 1], "P0_t0, P0_t1"),
+        ([f"P{n // 2}_t{n % 2}" for n in range(6)], [0, 0, 1, 1, 0, 1], ""),  # one has both labels
+        ([f"class{n // 2}_{n % 2}" for n in range(6)], [0, 0, 1, 1, 2, 2], ""),  # these are the classes
+        (["l", "r", "left", "2019-1", "2019-2", "2020-1", "2020-2", "s1.0", "s1.1"], [0, 1] * 4 + [0], ""),
+    ],
+)
+def test_names_that_may_be_of_one_patient_are_warned_of(tmp_path, names, labels, first):
+    (tmp_path / "d").mkdir()
+    for name in names:
+        np.save(tmp_path / "d" / f"{name}.npy", np.random.default_rng(0).normal(size=(2, 2)))
+    table = pd.DataFrame({"file": names, "label": labels})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    options = {"labels": tmp_path / "t.csv", "target": "auto" if max(labels) < 2 else "multiclass"}
+    words = f"names that differ in the side or end alone, such as {first}: if these are of one patient"
+    with pytest.warns(UserWarning, match=words) if first else nullcontext():
+        read_bags(tmp_path / "d", **options)
+    table.assign(patient=[name[:2] for name in names]).to_csv(tmp_path / "t.csv", index=False)
+    assert read_bags(tmp_path / "d", **options).groups is not None
 
 
 def test_folders_that_may_be_splits_are_named(tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import h5py
@@ -455,7 +456,8 @@ def test_a_run_scores_scans_of_other_sizes(folder, kind):
     folder = folder.rename(folder.parent / "other")
     write("b", (20, 24, 30), 8)
     write("c", (10, 24, 9), 9)
-    with pytest.warns(UserWarning, match=r"slices of 2 of 10 scans have another size than those of the run"):
+    known = nullcontext() if kind == "npy" else pytest.warns(UserWarning, match="pixels of the files are .* mm wide")
+    with known, pytest.warns(UserWarning, match=r"slices of 2 of 10 scans have another size than those of the run"):
         bags = read_for(run, str(folder))
     scores = predict_run(run, bags)[0]
     np.testing.assert_array_equal(scores[:8], own)

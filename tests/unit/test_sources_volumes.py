@@ -1,6 +1,7 @@
 """Volumes as bags of slices, or whole: order against nibabel's and pydicom's own geometry, and what is refused."""
 
 import pickle
+from contextlib import nullcontext
 
 import nibabel
 import numpy as np
@@ -10,6 +11,7 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 from tests.probing import probe_files
 
+from midam.cli import main
 from midam.data.sources import read_bags
 from midam.data.sources.probe import open_file, probe
 from midam.data.sources.request import ImageOptions
@@ -199,6 +201,39 @@ def test_a_slice_is_the_same_alone_and_in_a_run(tmp_path):
         run = opened.features[:20]
         for row in (0, 7, 19):
             np.testing.assert_array_equal(opened.features[np.array([row])][0], run[row])
+
+
+@pytest.mark.parametrize("options", [{}, {"volume": True}, {"spacing": 2.0}])
+def test_pixels_of_several_sizes_are_warned_of(tmp_path, options, recwarn):
+    """A slice that fills its frame has the size of what it shows, whatever its pixels were."""
+    for number, (side, width) in enumerate(((6, 1.0), (6, 1.9), (3, 2.0))):
+        save_nifti(tmp_path / f"s{number}.nii", body((side, side, 5), number), spacing=(width, width, 3))
+    options = {"volume_size": (5, 6, 6), **options} if "volume" in options else {"slice_size": 6, **options}
+    read_bags(tmp_path, require_labels=False, images=ImageOptions(**options))
+    assert not [one for one in recwarn if "pixels of scans" in str(one.message)]
+    save_nifti(tmp_path / "s3.nii", body((6, 6, 5), 3), spacing=(8, 8, 3))
+    ends, usual = ("1.442 to 5.769", "2.21") if "volume" in options else ("1 to 8", "1.9")
+    words = f"pixels of scans are {ends} mm wide.*: give one size, such as `spacing={usual}"
+    with nullcontext() if "spacing" in options else pytest.warns(UserWarning, match=words):
+        read_bags(tmp_path, require_labels=False, images=ImageOptions(**options))
+
+
+def test_scans_with_pixels_of_another_size_than_in_training_are_warned_of(tmp_path, capsys):
+    for folder, width in (("train", 0.8), ("alike", 1.0), ("coarse", 3.0)):
+        (tmp_path / folder).mkdir()
+        for number in range(12 if folder == "train" else 2):
+            data = body((6, 6, 5), number)
+            save_nifti(tmp_path / folder / f"s{number}.nii", data, spacing=(width, width, 3))
+    (tmp_path / "l.csv").write_text("scan,label\n" + "".join(f"s{n},{n % 2}\n" for n in range(12)))
+    made = ["--labels", str(tmp_path / "l.csv"), "--epochs", "1", "--folds", "0", "--out", str(tmp_path / "run")]
+    assert main(["fit", str(tmp_path / "train"), *made]) == 0
+    for folder in ("alike", "coarse"):
+        assert (
+            main(["predict", str(tmp_path / "run"), str(tmp_path / folder), "--out", str(tmp_path / f"{folder}.csv")])
+            == 0
+        )
+        words = "pixels of the files are 3 mm wide, in the training"
+        assert (words in " ".join(capsys.readouterr().err.split())) == (folder == "coarse")
 
 
 def test_a_whole_volume_is_one_instance(tmp_path):

@@ -386,7 +386,7 @@ class Bags:
             if name in _BY_BAG and not alike:
                 value = validate.in_bag_order(value, self.ids, name[:-1])
             facts[name] = column = form(value, self)
-            if name in _BY_BAG:
+            if name in (*_BY_BAG, "ids"):
                 validate.check_length(column[:, 0] if name == "digests" else column, len(self), name[:-1], self.source)
         if not _LAYOUT.isdisjoint(changes):
             self._check_layout()

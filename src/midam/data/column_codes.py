@@ -93,9 +93,8 @@ class Table(NamedTuple):
         """Return the columns of the instances of bags."""
         columns = bags.columns
         if columns is None and bags.feature_names is None:
-            raise BagDataError(
-                f"Expected features with names, got none (in {bags.source}); give `feature_names`, or no `indicators`."
-            )
+            advice = "give `feature_names`, or no `indicators`"
+            raise BagDataError(f"Expected features with names, got none (in {bags.source}); {advice}.")
         columns = columns or tuple(map(Column, bags.feature_names or ()))
         owner = np.repeat(np.arange(len(bags)), bags.sizes)
         values = [bags.instances[:, place] for place in range(len(columns))]
@@ -254,10 +253,8 @@ class CovariateCoder(Coder):
     def encode(self, bags: Bags) -> NDArray[np.float64]:
         """Return the features [N, P] of bags; refuse bags without a covariate, or with text instead of a number."""
         if bags.covariates is None:
-            raise BagDataError(
-                f"Expected the covariates {', '.join(self.names)} as in training, got none (in {bags.source}); add "
-                "their columns."
-            )
+            wanted = f"the covariates {', '.join(self.names)} as in training"
+            raise BagDataError(f"Expected {wanted}, got none (in {bags.source}); add their columns.")
         return self.matrix(bags.covariates, ids=bags.ids, source=bags.source)
 
     def matrix(
@@ -391,10 +388,9 @@ def _check_categories(column: Column, count: int, table: Table) -> None:
     """Refuse categories of a covariate that name its `count` bags."""
     words, source = column.words, table.source
     if len(words) > max(_FEW, count // 2) or len(words) == count > 2:
-        raise BagDataError(
-            f"Expected numbers or categories in the covariate {column.name!r}, got {len(words)} different values for "
-            f"{count} training bags: {listed(words)} (in {source}); leave it out, as it names the bags."
-        )
+        got = f"{len(words)} different values for {count} training bags: {listed(words)} (in {source})"
+        wanted = f"numbers or categories in the covariate {column.name!r}"
+        raise BagDataError(f"Expected {wanted}, got {got}; leave it out, as it names the bags.")
 
 
 def _category_code(column: Column, x: NDArray[Any], table: Table) -> Code:
@@ -445,10 +441,8 @@ def _refuse_kind(code: Code, column: Column, x: NDArray[Any], table: Table) -> N
         wrong = [place for place, word in enumerate(column.words) if number_of(word) is None]
         row = int(np.argmax(np.isin(used, wrong))) if wrong else int(np.argmax(used >= 0))
         got, where = repr(column.words[used[row]]), f"{where}, bag {table.ids[table.owner[row]]}"
-    raise BagDataError(
-        f"Expected {_KINDS[code.kind]} in the {table.kind} {code.name!r} as in training, got {got} (in {where}); "
-        "correct it, or leave the field empty."
-    )
+    wanted = f"{_KINDS[code.kind]} in the {table.kind} {code.name!r} as in training"
+    raise BagDataError(f"Expected {wanted}, got {got} (in {where}); correct it, or leave the field empty.")
 
 
 def _one_hot(code: Code, column: Column, x: NDArray[Any], table: Table) -> NDArray[np.float64]:
@@ -518,7 +512,6 @@ def refuse_columns(bags: Bags, caller: str) -> None:
     """Refuse bags with columns that are not numbers yet."""
     if bags.columns is not None:
         names = [column.name for column in bags.columns if column.kind != "number"]
-        raise BagDataError(
-            f"Expected numbers for {caller}, got categories or dates in {listed(names)} (in {bags.source}); train with "
-            f"`midam fit` or an estimator, which encode them, or leave them out with {given(ignore=names)}."
-        )
+        got = f"categories or dates in {listed(names)} (in {bags.source}); train with `midam fit` or an estimator"
+        advice = f"which encode them, or leave them out with {given(ignore=names)}"
+        raise BagDataError(f"Expected numbers for {caller}, got {got}, {advice}.")

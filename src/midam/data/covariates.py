@@ -82,10 +82,8 @@ class Covariates:
         """Return the columns with these names, in this order; a `BagDataError` names a missing one."""
         for name in names:
             if name not in self.names:
-                raise BagDataError(
-                    f"Expected the covariate {name!r}, got {', '.join(self.names)} (in {source}); "
-                    f"{nearest(name, self.names)}"
-                )
+                got = f"{', '.join(self.names)} (in {source}); {nearest(name, self.names)}"
+                raise BagDataError(f"Expected the covariate {name!r}, got {got}")
         return type(self)(tuple(names), tuple(self.columns[self.names.index(name)] for name in names))
 
     def summary(self) -> str:
@@ -100,10 +98,8 @@ class Covariates:
     def check(self, ids: NDArray[np.str_], source: str) -> None:
         """Refuse covariates without columns, with duplicate names, or without one value for each bag."""
         if not self.names or len(set(self.names)) < len(self.names):
-            raise BagDataError(
-                f"Expected covariates of different names, got {', '.join(self.names) or 'none'} (in {source}); rename "
-                "them, or leave them out."
-            )
+            got = f"{', '.join(self.names) or 'none'} (in {source}); rename them, or leave them out"
+            raise BagDataError(f"Expected covariates of different names, got {got}.")
         for name, column in zip(self.names, self.columns):
             check_length(column, len(ids), f"value of the covariate {name!r}", source)
 
@@ -261,10 +257,8 @@ def days_of(words: Sequence[str], name: str, source: str, *, kind: str = "covari
         advice = f"write all dates in this form{other}"
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", wrong[0]):
             advice = "correct this day, which no calendar has"
-        raise BagDataError(
-            f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {wrong[0]!r} (in {source}); {advice}; if these "
-            f"are categories, train with {given(categories=[name])}."
-        )
+        got = f"{wrong[0]!r} (in {source}); {advice}; if these are categories, train with {given(categories=[name])}"
+        raise BagDataError(f"Expected dates as 2023-01-31 in the {kind} {name!r}, got {got}.")
     return np.array([days.get(word) for word in words], dtype=np.float64)
 
 

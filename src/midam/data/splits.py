@@ -159,9 +159,8 @@ def _assign(
     if binary:
         _require_both(counts, len(shares), part=part, unit=unit)
     elif len(counts) < len(shares):
-        raise BagDataError(
-            f"Expected at least {len(shares)} {unit} for as many {part}s, got {len(counts)}; ask for fewer or add bags."
-        )
+        wanted = f"at least {len(shares)} {unit} for as many {part}s"
+        raise BagDataError(f"Expected {wanted}, got {len(counts)}; ask for fewer or add bags.")
     order = np.random.default_rng(seed).permutation(len(counts))
     order = order[np.argsort(-counts[order].sum(axis=1), kind="stable")]
     parts = _fill(counts, order, shares, {})

@@ -336,10 +336,8 @@ def feature_order(names: Sequence[str], features: Sequence[str], *, reference: s
     if missing:
         absent, count = listed([*map(repr, missing)], most=FEATURES_SHOWN), f"{len(missing)} of {len(names)}"
         advice = errors.nearest(missing[0], [name for name in features if name not in set(names)], count=3)
-        raise BagDataError(
-            f"Expected the features of {reference}, got no {absent} ({count} missing, in {where}); add or rename the "
-            f"columns: {advice}"
-        )
+        got = f"no {absent} ({count} missing, in {where}); add or rename the columns: {advice}"
+        raise BagDataError(f"Expected the features of {reference}, got {got}")
     expected = set(names)
     extra = [name for name in features if name not in expected]
     if extra:
@@ -369,7 +367,6 @@ def check_layout(
     """Refuse duplicate ids, empty bags, and bags that reach beyond the ``rows`` instances."""
     if len(sizes) == 0:
         raise BagDataError(f"Expected at least one bag, got none (in {source}); give some bags.")
-    check_length(ids, len(sizes), "id", source)
     check_length(starts, len(sizes), "start", source)
     check_names(ids, source)
     if sizes.min() < 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from midam.data.bags import Bags
 from midam.data.sources.file_rows import BagFile, files_of, source_paths
@@ -32,7 +33,7 @@ class Patches:
     corners: NDArray[np.float64]  # [k, 2], x and y of the upper left corners
     width: float
     height: float
-    estimated: bool  # the size is not stated: the smallest distance of two patches is used
+    estimated: bool  # the size is not stated: the usual distance of two patches is used
     instances: NDArray[np.int64]  # [k], positions in the bag
     file: BagFile | None = None  # file of the patches, if known
     number: int = 0  # of the file in the bag
@@ -174,7 +175,7 @@ def warn_of_unknown(patches: Patches) -> None:
     """Warn if the size of the patches or the micrometers per pixel are unknown."""
     unit = "pixels" if patches.in_pixels else "micrometers"
     if patches.estimated:
-        estimate = f"the smallest distance between two, {patches.width:g} {unit}"
+        estimate = f"the usual distance between two, {patches.width:g} {unit}"
         warnings.warn(f"the size of the patches is unknown, and is estimated ({estimate})", stacklevel=3)
     if not patches.in_pixels:
         text = "no GeoJSON: coordinates are in micrometers; name the folder of the slides with --images"
@@ -193,13 +194,11 @@ def stated(described: Mapping[str, Any]) -> dict[str, Any]:
 def _level0(attributes: Mapping[str, Any]) -> tuple[float, float | None] | None:
     """Return the size of level 0 in pixels from TRIDENT (`level0_width`) or CLAM (`level_dim`, `downsample`) files."""
     width, height = (pair(attributes.get(f"level0_{side}")) for side in ("width", "height"))
-    stated = None if width is None else (width[0], None if height is None else height[0])
-    return _at_level0(attributes, "level_dim") or stated
+    return _at_level0(attributes, "level_dim") or (width and (width[0], height[0] if height else None))
 
 
 def _stated_size(attributes: Mapping[str, Any]) -> tuple[float, float] | None:
-    stated = "patch_size_level0" in attributes
-    return pair(attributes["patch_size_level0"]) if stated else _at_level0(attributes, "patch_size")
+    return pair(attributes.get("patch_size_level0")) or _at_level0(attributes, "patch_size")
 
 
 def _at_level0(attributes: Mapping[str, Any], name: str) -> tuple[float, float] | None:
@@ -216,7 +215,13 @@ def pair(value: Any) -> tuple[float, float] | None:
 
 
 def _spacing(corners: NDArray[np.float64]) -> float:
-    """Return the larger of the smallest distances of different x and of different y; 1 for a single patch."""
-    gaps = [np.diff(np.unique(corners[:_SPACING_SAMPLE, axis])) for axis in (0, 1)]
-    smallest = [gap.min() for gap in gaps if len(gap)]
-    return float(max(smallest)) if smallest else 1.0
+    """Return the distance of most patches to their nearest one, else the smallest; 1 for a single patch.
+
+    The grids of the contours of a slide, as CLAM cuts them, lie at any distance.
+    """
+    places = np.unique(corners[:_SPACING_SAMPLE], axis=0)
+    if len(places) == 1:
+        return 1.0
+    nearest = cKDTree(places).query(places, k=2, p=np.inf)[0][:, 1].round(3)
+    distances, counts = np.unique(nearest, return_counts=True)
+    return float(distances[counts.argmax() if 2 * counts.max() >= len(places) else 0])

@@ -51,7 +51,8 @@ class RawFiles:
         files, places = files_of(self._bags, index), self._bags.places(index)
         if not {*RECIPE} <= {*self._cut} or not files or places is None:
             return None
-        paths = [self._located(file.path) for file in files]
+        moved = self._folder  # None: the files are where they were embedded
+        paths = [moved / file.path.absolute().relative_to(self._root) if moved else file.path for file in files]
         if missing := [path for path in paths if not path.exists()]:
             text = "the files that were embedded are not there any more; name their folder with --images"
             warnings.warn(f"no pictures of the instances: {text} ({missing[0]})", stacklevel=2)
@@ -98,10 +99,6 @@ class RawFiles:
         """Folder that held all files of the bags."""
         paths = {path.parent.absolute() for i in range(len(self._bags)) for path in source_paths(self._bags, i)}
         return Path(os.path.commonpath(paths))
-
-    def _located(self, path: Path) -> Path:
-        """Return where a file is now."""
-        return path if self._folder is None else self._folder / path.absolute().relative_to(self._root)
 
     def _opened(self, index: int, files: list[BagFile], paths: list[Path], places: NDArray[np.int64]) -> Pictures:
         cut, kind = self._cut, "slices" if "slice_size" in self._cut else "patches"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from midam.data.sources.file_names import FileReader
+from midam.data.sources.file_names import DICOM_SUFFIXES, FileReader, file_name
 from midam.data.sources.formats.open_file import OpenFile
 from midam.data.sources.request import HEADER, ImageOptions, Places
 from midam.errors import BagDataError, listed
@@ -34,6 +34,7 @@ _NEEDED = {
 _POSITIVE = ("PixelSpacing", "Rows", "Columns")
 _GAP = 1.5  # times the narrowest or the stated distance of slices: from this gap on, a slice is missing
 _SAME_MM = 1e-3
+_INTENT = "PresentationIntentType"  # of X-rays: FOR PROCESSING, as the detector counts, or FOR PRESENTATION
 # Attributes that separate the times, echoes and weightings of a scan; acquisitions may also be parts of one time.
 _PHASES = (
     *("TemporalPositionIdentifier", "TemporalPositionIndex", "EchoNumbers", "EchoTime", "EffectiveEchoTime"),
@@ -62,7 +63,8 @@ class DicomReader(FileReader):
         """Return whether a folder holds DICOM files, at any depth, or a file is DICOM."""
         if path.is_dir():
             return path.suffix != ".zarr" and dicom_frames.holds_dicom(path)
-        return path.suffix.lower() == ".dcm" or (path.suffix == "" and path.is_file() and dicom_frames.is_dicom(path))
+        bare = file_name(path) == path.name and path.is_file()
+        return path.suffix.lower() in DICOM_SUFFIXES or (bare and dicom_frames.is_dicom(path))
 
     def open(self, path: Path, options: ImageOptions, places: Places | None = None) -> OpenFile:
         """Open a series; needs the package pydicom."""
@@ -108,13 +110,13 @@ def _flat(frames: Sequence[Frame], where: str, aside: int) -> Volume:
     dicom_frames.check_scales(gray, where)
     spacings = [(frame.numbers("PixelSpacing"), frame.numbers("ImagerPixelSpacing")) for frame in frames]
     stated = [next((pair for pair in pairs if pair.shape == (2,) and (pair > 0).all()), None) for pairs in spacings]
-    modality = ", ".join(sorted({frame.text("Modality") for frame in frames} - {""}))
+    modality, intents = (sorted({frame.text(name) for frame in frames} - {""}) for name in ("Modality", _INTENT))
     return Volume(
         [image if image.ndim == 3 else image[None] for image in dicom_frames.pixels_of(frames)],
         [None if pair is None else (1.0, float(pair[0]), float(pair[1])) for pair in stated],
-        flat=modality or "no modality",
+        flat=", ".join(modality) or "no modality",
         aside=aside,
-        doubt=mixed_depths(gray),
+        doubt=mixed_depths(gray) or (f"it holds images {' and '.join(intents)}" if intents[1:] else ""),
         slices=dicom_frames.slices_of(frames),
     )
 
@@ -174,7 +176,8 @@ def _display(frame: Frame) -> dict[str, Any]:
     stored = is_flat(frame.file) and not is_color(frame) and scale_of(frame) in (None, (1.0, 0.0))
     of_ct = frame.text("RescaleType") or ("no RescaleSlope" if scale_of(frame) is None else "HU") if ct else ""
     units = of_ct or frame.text("Units") or (f"{frame.number('BitsStored'):.0f} bits" if stored else "")
-    attributes: dict[str, Any] = {name: text for name, text in (("modality", modality), ("units", units)) if text}
+    texts = {"modality": modality, "units": units, "intent": frame.text(_INTENT)}
+    attributes: dict[str, Any] = {name: text for name, text in texts.items() if text}
     center, width = frame.numbers("WindowCenter"), frame.numbers("WindowWidth")
     if ct and len(center) and len(width) and width[0] > 0:
         attributes["window"] = [float(center[0] - width[0] / 2), float(center[0] + width[0] / 2)]
@@ -213,7 +216,8 @@ def _require(frame: Frame, names: Sequence[str], *, colors: bool = False) -> Non
     missing += [] if missing else [name for name in names if name in _POSITIVE and (frame.numbers(name) <= 0).any()]
     if missing or (is_color(frame) and not colors):
         got = f"{f'no usable {missing[0]}' if missing else 'colors'} (in {frame.path})"
-        raise BagDataError(f"Expected a gray slice with a position, got {got}; remove files that are not slices.")
+        advice = "remove files that are not slices, and convert whole slides (SM) to TIFF"
+        raise BagDataError(f"Expected a gray slice with a position, got {got}; {advice}.")
 
 
 def _one_block(frames: Sequence[Frame], where: str) -> list[Frame]:
@@ -296,10 +300,8 @@ def slice_distance(heights: NDArray[np.float64], frames: Sequence[Frame], where:
     if len(wide):
         scouts = f", without {aside} localizers or single slices of another kind" if aside else ""
         got = f"a gap of {gaps[wide[0]]:.2f} mm after {frames[wide[0]]} (in {where}, {len(wide)} in all{scouts})"
-        expected = f"slices {least:.2f} mm apart, their smallest distance"
-        raise BagDataError(
-            f"Expected {expected}, got {got}: slices are missing; copy the series again, or leave it out."
-        )
+        expected, advice = f"slices {least:.2f} mm apart, their smallest distance", "copy the series again"
+        raise BagDataError(f"Expected {expected}, got {got}: slices are missing; {advice}, or leave it out.")
     return float(np.median(gaps))
 
 

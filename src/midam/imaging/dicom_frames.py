@@ -2,7 +2,7 @@
 
 import heapq
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -181,9 +181,8 @@ def _decoded(frame: Frame) -> NDArray[Any]:
     with sound("pixels that pydicom can decode", path, advice="copy the series again, or decompress it"):
         syntax = file.file_meta.TransferSyntaxUID
         if not get_decoder(syntax).is_available:
-            raise BagDataError(
-                f"Expected a decoder of {syntax.name}, got none (in {path}); for medical images, {install('medical')}."
-            )
+            advice = f"for medical images, {install('medical')}"
+            raise BagDataError(f"Expected a decoder of {syntax.name}, got none (in {path}); {advice}.")
         shift = int(frame.number("HighBit") + 1 - frame.number("BitsStored")) if frame.text("HighBit") else 0
         stored = pixel_array(file)
         if shift > 0:  # allowed by older editions of the standard: numbers are in the upper bits
@@ -208,7 +207,9 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
 
     if is_color(frame):
         return stored.transpose(2, 0, 1)
-    ends, raw = [*frame.numbers("PixelPaddingValue"), *frame.numbers("PixelPaddingRangeLimit")], stored
+    raw, ends = stored, np.concatenate([frame.numbers(f"PixelPadding{name}") for name in ("Value", "RangeLimit")])
+    if stored.dtype.itemsize == 2:  # some files state the number of the same bits with or without a sign
+        ends = ends.astype(np.int64).astype(stored.dtype)
     if _is_inverted(frame):
         top = -1 if int(frame.number("PixelRepresentation")) else 2 ** int(frame.number("BitsStored")) - 1
         stored = top - stored.astype(np.int64)
@@ -217,7 +218,7 @@ def _intensities(frame: Frame, stored: NDArray[Any]) -> NDArray[Any]:
     else:
         with sound("a table of intensities that can be applied", frame.path, advice="export the series again"):
             values = np.asarray(apply_modality_lut(stored, frame.file), dtype=np.float32)
-    if ends and (others := (raw < min(ends)) | (raw > max(ends))).any():
+    if len(ends) and (others := (raw < ends.min()) | (raw > ends.max())).any():
         values = np.where(others, values, values[others].min())
     return values
 
@@ -249,7 +250,8 @@ _TAGS = ("SeriesInstanceUID", "SeriesDescription", "ProtocolName", "Modality", "
 _KIND = ("Rows", "StudyInstanceUID", "ImageType", "ImagePositionPatient", "NumberOfFrames")
 _GROUPS = "PerFrameFunctionalGroupsSequence"
 _NO_SCANS = ("SEG", "RTDOSE", "PR", "KO")  # modalities of annotations and results that were made from a scan
-PLACED = ("CT", "MR", "PT")  # modalities whose images have a position in the patient, even if the file has lost it
+# Modalities whose images have a position in the patient or on the slide (SM), even if the file has lost it.
+PLACED = ("CT", "MR", "PT", "SM")
 
 
 @dataclass(frozen=True)
@@ -328,17 +330,15 @@ def is_one_bag(folders: Sequence[Path]) -> bool:
     return len(scans) == 1 or len(set(studies)) == 1 or (len(set(studies)) < len(studies) and not scans[0].flat)
 
 
-def files_alone(folder: Path, *, named: Collection[str] = ()) -> list[Path]:
+def files_alone(folder: Path, *, apart: bool = False) -> list[Path]:
     """Return the DICOM files of a folder if each is a scan or image of its own; an empty list if they are slices.
 
-    Images of one study are separate only if a table has `named` one of them.
+    Images of one study are one bag, unless they are to be `apart`.
     """
-    paths = [path for path in _first_files(folder) if is_dicom(path)]
-    headers = [*_sound_headers(paths)]
+    headers = [*_sound_headers(path for path in _first_files(folder) if is_dicom(path))]
     if not all("Rows" in header and (is_flat(header) or count_of(header) > 1) for header in headers):
         return []
-    apart = len({_text(header, "StudyInstanceUID") for header in headers}) > 1
-    return _files(folder) if apart or any({path.name, path.stem} & set(named) for path in paths) else []
+    return _files(folder) if apart or len({_text(header, "StudyInstanceUID") for header in headers}) > 1 else []
 
 
 def series_files(folder: Path, wanted: str | None) -> tuple[list[Path], int]:

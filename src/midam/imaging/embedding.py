@@ -192,9 +192,8 @@ def make_recipe(bags: Bags, network: Network, *, dtype: Dtype = "float16", size:
     """Return the recipe by which the instances of bags are embedded: `RECIPE`, without the `pixel_facts`."""
     way = way_of(bags, network)
     if size is not None and (way == "cells" or not 1 <= size <= _LARGEST_SIDE):
-        raise ConfigError(
-            f"Expected `size` from 1 to {_LARGEST_SIDE} for patches or slices, got {size} for {way}; leave it out."
-        )
+        wanted = f"`size` from 1 to {_LARGEST_SIDE} for patches or slices"
+        raise ConfigError(f"Expected {wanted}, got {size} for {way}; leave it out.")
     if dtype not in get_args(Dtype):
         raise ConfigError(f"Expected `dtype` float16 or float32, got {dtype!r}; choose one of them.")
     side = None if way == "cells" else network.side(bags.instance_shape) if size is None else size
@@ -295,8 +294,8 @@ def cached_store(
 
 def _write(bags: Bags, out: Path, **options: Any) -> Path:
     """Write vectors into a store, with the keys of the bags."""
-    keys = _bag_keys(bags)  # before the files are read: a file that changes meanwhile gets another key
-    return write_store(bags, out, texts={_KEYS: json.dumps(keys)}, **options)
+    # The keys come before the files are read: a file that changes meanwhile gets another key.
+    return write_store(bags, out, texts={_KEYS: json.dumps(_bag_keys(bags))}, **options)
 
 
 def _bag_keys(bags: Bags) -> list[str]:

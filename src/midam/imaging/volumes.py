@@ -58,10 +58,8 @@ class Volume:
         attributes = {"flat": self.flat, "doubt": self.doubt, "aside": self.aside, "tilt": tilt, "slices": slices}
         return {name: value for name, value in attributes.items() if value}
 
-    def cut(
-        self, options: ImageOptions, *, where: str, places: Places | None
-    ) -> tuple[Column, Places, tuple[int, ...] | None]:
-        """Return the instances, the numbers of their slices, and the slice size that a run's size replaced, if any.
+    def cut(self, options: ImageOptions, *, where: str, places: Places | None) -> tuple[Column, Places, dict[str, Any]]:
+        """Return the instances, the numbers of their slices, and attributes: the size of pixels, and a replaced one.
 
         Intensities that are not finite, and a volume that shows nothing, are refused.
         """
@@ -87,10 +85,11 @@ class Volume:
             sizes = sorted({f"{height} x {width}" for _, height, width in shapes})
             got, resize = f"{len(sizes)}: {', '.join(sizes[:3])} (in {where})", given(slice_size=64)
             raise SizesError(f"Expected images of one size, got {got}; resize them, such as with {resize}.")
-        resized = next((plan.replaced for plan in plans if plan.replaced is not None), None)
+        replaced = next((" x ".join(map(str, plan.replaced)) for plan in plans if plan.replaced is not None), None)
+        facts = {"resized": replaced, "pixel_mm": next((plan.pixel for plan in plans if plan.pixel), None)}
         shape = (len(images), *((1,) if options.volume else ()), *plans[0].shape)
         rows = CutRows(shape, plans[0].dtype, lambda number: plans[number](images[number]))
-        return rows, places, resized
+        return rows, places, {name: value for name, value in facts.items() if value is not None}
 
     def _check(self, options: ImageOptions, where: str) -> None:
         if self.flat:
@@ -140,9 +139,8 @@ def open_volume(
         attributes.update(volume.attributes)
         if options.volume:
             attributes.pop("slices", None)  # a volume is one instance
-        features, numbers, size = volume.cut(options, where=str(path), places=places)
-        if size is not None:
-            attributes["resized"] = " x ".join(map(str, size))
+        features, numbers, facts = volume.cut(options, where=str(path), places=places)
+        attributes.update(facts)
         return features, numbers
 
     kind: Literal["volume", "slices"] = "volume" if options.volume else "slices"
@@ -242,8 +240,8 @@ def _sizes(options: ImageOptions) -> tuple[tuple[int | None, ...], bool]:
 class Resampling:
     """Map of intensities of shape `stored`, with voxels of `spacing` [mm], to an instance; `least` is the padding.
 
-    The instance is uint8 if `small`, else float32, and has the shape `shape`; `replaced` are the sizes that the
-    settings alone would give, if those of a run replace them.
+    The instance is uint8 if `small`, else float32, and has the shape `shape`; `pixel` is the mean side of its pixels
+    or voxels [mm]. `replaced` are the sizes that the settings alone would give, if those of a run replace them.
     """
 
     def __init__(
@@ -268,6 +266,9 @@ class Resampling:
             tight = int(np.argmax([side / new for side, new in zip(sides, self.shape[1:])]))
             fitted = (max(1, round(self.shape[1 + tight] * side / sides[tight])) for side in sides)
             self._zoomed = (stored[0], *fitted)
+        drawn = self._zoomed if self._crop else self.shape
+        lengths = [mm * old / new for mm, old, new in zip(spacing or (), stored, drawn)][0 if options.volume else 1 :]
+        self.pixel = round(math.prod(lengths) ** (1 / len(lengths)), _DECIMALS) if lengths else None
 
     def __call__(self, stored: NDArray[Any]) -> NDArray[Any]:
         """Resample the intensities."""

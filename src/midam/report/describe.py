@@ -20,7 +20,13 @@ from midam.errors import LeakageError, given, listed
 from midam.evaluate.classes import one_against_rest
 from midam.evaluate.ranking import FEW_BAGS
 from midam.evaluate.survival import median_follow_up
-from midam.report.leaks import duplicate_warnings, feature_warnings, overlap_warnings, size_warnings
+from midam.report.leaks import (
+    duplicate_warnings,
+    feature_warnings,
+    mixture_warnings,
+    overlap_warnings,
+    size_warnings,
+)
 from midam.settings import DataSettings
 from midam.targets import Target, target_of
 from midam.targets.binary import Binary
@@ -72,6 +78,7 @@ def describe_bags(name: str, bags: Bags, *, data: DataSettings | None = None) ->
     train = np.ones(len(bags), dtype=np.bool_) if bags.splits is None else bags.splits == "train"
     if train.any():
         traps += feature_warnings(bags.subset(train), columns=None if coder is None else coder.column_of)
+    traps += mixture_warnings(bags)
     exact = bags.instances.nbytes <= _EXACT_BYTES
     if bags.digests is not None or exact:
         traps += [*duplicate_warnings(bags), *overlap_warnings(bags)]

@@ -24,6 +24,8 @@ _MOST = 0.98  # a feature with a higher AUROC or C-index is reported
 _NUMBERS = 4_000_000  # limit of bags times features, and of pairs of bags, in the comparison
 _BAGS, _FEWEST, _ROWS = 2000, 100, 1000  # most and fewest bags in the check, and most instances of each
 _BYTES = 1 << 26  # limit of bytes that are read from a file
+# Width of vectors from which a mixture is looked for; bags that are looked at, fewest of a part, and rows of each bag.
+_WIDE, _PROBED, _LEAST, _FIRST = 64, 200, 3, 64
 _AT_A_TIME, _ALIKE = 512, 0.5
 _HOLDERS, _DIFFERENT = 20, 0.95  # most bags that hold a shared instance, and least share of instances that differ
 _CHANCE = 0.01  # probability that any uninformative feature is reported
@@ -50,10 +52,8 @@ def size_warnings(bags: Bags) -> Iterator[str]:
         telling.append(f"{ci.value:.3f} (95% CI {ci.low:.3f} to {ci.high:.3f})")
     if telling:
         metric = METRIC_NAMES[target.metric].removeprefix("macro ")
-        yield (
-            f"the bag size predicts the label: its {metric} alone is {listed(telling)}; compare your result with it, "
-            "and prefer poolings that do not depend on the size"
-        )
+        text = f"the bag size predicts the label: its {metric} alone is {listed(telling)}; compare your result with it"
+        yield f"{text}, and prefer poolings that do not depend on the size"
 
 
 def duplicate_warnings(bags: Bags) -> Iterator[str]:
@@ -66,9 +66,8 @@ def duplicate_warnings(bags: Bags) -> Iterator[str]:
     yield f"duplicate bags: {counts[repeated].sum()} bags have the content of another, such as {listed(first, most=3)}"
     # NaN is an unknown label, and not equal to itself.
     labels = bags.labels if bags.outcome is None else np.nan_to_num(bags.outcome.values, nan=-1.0)
-    for name, column in (("differ in label", labels), ("are in several splits", bags.splits)):
-        if column is None:
-            continue
+    columns = {"differ in label": labels, "are in several splits": bags.splits}
+    for name, column in ((name, column) for name, column in columns.items() if column is not None):
         codes = np.unique(column, axis=0, return_inverse=True)[1].reshape(-1)
         pairs = np.unique(np.stack([kinds, codes]), axis=1)
         mixed = np.flatnonzero(np.bincount(pairs[0], minlength=len(digests)) > 1)
@@ -105,6 +104,29 @@ def overlap_warnings(bags: Bags) -> Iterator[str]:
         one, other = bags.ids[one[overlap]], bags.ids[other[overlap]]
         text = f"bags that share instances: {len(np.unique(one))} have half of theirs or more in common with another"
         yield f"{text}, such as {one[0]} with {other[0]}; if one trains and one tests the model, give them one group"
+
+
+def mixture_warnings(bags: Bags) -> Iterator[str]:
+    """Yield a warning of wide vectors whose means in the bags form two parts far apart, as those of two networks do.
+
+    Half of the variance of the means lies along one line, and a gap there is as wide as half of their range.
+    """
+    if len(bags.instance_shape) > 1 or bags.instance_shape[0] < _WIDE or len(bags) < 2 * _LEAST:
+        return
+    places = np.unique(np.linspace(0, len(bags) - 1, _PROBED).astype(np.int64))
+    ends = zip(bags.starts[places].tolist(), (bags.starts + np.minimum(bags.sizes, _FIRST))[places].tolist())
+    means = np.nan_to_num([np.mean(bags.instances[low:high], axis=0, dtype=np.float64) for low, high in ends])
+    means = (means - means.mean(axis=0)) / np.where(spread := means.std(axis=0), spread, 1)
+    sides, lengths, _ = np.linalg.svd(means, full_matrices=False)
+    line = np.sort(sides[:, 0])
+    last = int(np.diff(line).argmax())
+    low, high = (bags.ids[places[part]] for part in (sides[:, 0] <= line[last], sides[:, 0] > line[last]))
+    apart = 2 * (line[last + 1] - line[last]) > line[-1] - line[0] and 2 * lengths[0] ** 2 > (lengths**2).sum()
+    if apart and min(len(low), len(high)) >= _LEAST:
+        text = (
+            f"the features of {len(low)} bags, such as {low[0]}, are far from those of {len(high)}, such as {high[0]}"
+        )
+        yield f"{text}: if two networks or normalizations made them, extract all alike"
 
 
 class _Single(NamedTuple):

@@ -105,10 +105,8 @@ def fold_words(summary: Mapping[str, Any]) -> str:
     folds, seen = f"{summary['folds']} folds of {unit}", "not seen it"
     if summary.get("sites"):
         folds, seen = f"{summary['folds']} folds, the sites of {summary['sites']['column']}", "not seen its site"
-    return (
-        f"cross-validated in {folds}: each of the {bags} bags is scored by a model that has {seen}; the model in the "
-        "folder is trained on all"
-    )
+    scored = f"each of the {bags} bags is scored by a model that has {seen}"
+    return f"cross-validated in {folds}: {scored}; the model in the folder is trained on all"
 
 
 def instance_words(entry: Mapping[str, Any]) -> str:
@@ -127,9 +125,8 @@ def instance_words(entry: Mapping[str, Any]) -> str:
         texts.append(f"the top instance is positive in {value:.1%} of {entry['hit_rate_bags']} positive bags")
         texts[-1] += f" (95% CI {low:.1%} to {high:.1%}; chance {chance:.1%})"
     if entry["auroc_in_bag"] is not None:
-        texts.append(
-            "AUROC in a bag {:.3f} (95% CI {:.3f} to {:.3f})".format(entry["auroc_in_bag"], *entry["auroc_in_bag_ci95"])
-        )
+        value, (low, high) = entry["auroc_in_bag"], entry["auroc_in_bag_ci95"]
+        texts.append(f"AUROC in a bag {value:.3f} (95% CI {low:.3f} to {high:.3f})")
     return f"labeled instances: {', '.join(texts) or 'no bag holds both labels'}"
 
 
@@ -183,10 +180,8 @@ def result_words(entry: Mapping[str, Any], name: str = "baseline") -> str:
     metric, (low, high) = metric_of_part(entry), entry["difference_ci95"] or (0, 0)
     bounds = "" if low == high else f" (95% CI {low:+.3f} to {high:+.3f})"
     result = f": {verdict(entry)}" if entry["difference_ci95"] else ""
-    return (
-        f"{name} {METRIC_NAMES[metric]} {entry[metric]:.3f} ({entry['method']}); model minus {name} "
-        f"{entry['difference']:+.3f}{bounds}{result}"
-    )
+    text = f"{name} {METRIC_NAMES[metric]} {entry[metric]:.3f} ({entry['method']})"
+    return f"{text}; model minus {name} {entry['difference']:+.3f}{bounds}{result}"
 
 
 def covariate_words(covariates: Mapping[str, Any]) -> list[str]:
@@ -210,11 +205,9 @@ def baseline_notes(baseline: Mapping[str, Any]) -> list[str]:
     if baseline["part"] == "val":
         notes.append("the baseline is compared on validation bags, which favors the model: they helped to choose it")
     if verdict(baseline) == _BEHIND:
-        notes.append(
-            "the simple baseline ranks these bags significantly better than the model; compare both on many splits, "
-            f"`midam compare DATA --methods midam,{baseline['method']}`, or train it, `midam fit DATA --method "
-            f"{baseline['method']}`"
-        )
+        text, name = "the simple baseline ranks these bags significantly better than the model", baseline["method"]
+        compare, train = f"midam compare DATA --methods midam,{name}", f"midam fit DATA --method {name}"
+        notes.append(f"{text}; compare both on many splits, `{compare}`, or train it, `{train}`")
     return notes
 
 

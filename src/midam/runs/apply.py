@@ -12,7 +12,7 @@ from rich.console import Console
 
 from midam.data.bags import Bags
 from midam.data.missing import align_features, warn_of_marks
-from midam.data.sources.patients import file_kinds
+from midam.data.sources.patients import file_kinds, pixel_sizes
 from midam.data.sources.request import RunOptions
 from midam.data.sources.table_columns import require_columns
 from midam.data.sources.table_files import header_of
@@ -33,6 +33,7 @@ from midam.runs.results import summarize_parts
 from midam.runs.typical import warn_of_units
 from midam.settings import Settings
 
+_OTHER = 1.5  # times as wide or narrow as in training, from which a pixel has another size
 _SAME_SCALE = 0.02  # relative: for 40x, scanners note 0.25 or 0.2525 micrometers per pixel
 
 
@@ -88,6 +89,11 @@ def read_for(
         if (trained := run.data.get("file_kinds", {}).get(name)) and not {*scanned} <= {*trained}:
             text = f"{name} of the files {listed(sorted(scanned))}, in the training of {run.source} {listed(trained)}"
             warnings.warn(f"{text}: their scores may be wrong; use files like those (in {data})", stacklevel=2)
+    sizes, trained_on = pixel_sizes(bags), run.data.get("pixel_mm")
+    if sizes and trained_on and not trained_on[0] / _OTHER <= sizes[0] <= sizes[1] <= _OTHER * trained_on[1]:
+        ends, usual = (" to ".join(f"{size:g}" for size in dict.fromkeys(pair)) for pair in (sizes, trained_on))
+        text = f"pixels of the files are {ends} mm wide, in the training of {run.source} {usual} mm"
+        warnings.warn(f"{text}: their scores may be wrong; resample them (in {data})", stacklevel=2)
     if bags.labels is None and bags.outcome is None and (labeled or reading.get("label_column") is not None):
         _check_label_column(data, settings, labeled=labeled)
     bags = align_features(encoded(run.model, run.recoded(bags)), names, reference=run.source)

@@ -17,7 +17,7 @@ from midam.data.digests import bag_digests, set_digests
 from midam.data.left_out import left_out_words
 from midam.data.missing import warn_of_marks
 from midam.data.sources import read_bags
-from midam.data.sources.patients import file_kinds
+from midam.data.sources.patients import file_kinds, pixel_sizes
 from midam.data.sources.request import ImageOptions, RunOptions, SizesError
 from midam.data.sources.table_columns import FILE_COLUMNS, GROUP_COLUMNS, find_column, require_columns
 from midam.data.sources.table_files import read_names
@@ -165,17 +165,18 @@ def divided(bags: Bags, settings: Settings, *, at_once: bool) -> SplitBags:
 
 
 def warn_of_leaks(parts: SplitBags) -> None:
-    """Warn of what reveals the label of bags, or spoils a test: features, sizes, equal bags, marks of missing values.
+    """Warn of what reveals the label of bags, or spoils a test: features, sizes, equal bags, vectors of two networks.
 
     Features and bag sizes are checked in the training bags.
     """
-    from midam.report.leaks import duplicate_warnings, feature_warnings, overlap_warnings, size_warnings
+    from midam.report import leaks
 
     columns = None if parts.columns is None else ColumnCoder.from_json(parts.columns).column_of
     bags, train, training = parts.bags, parts.part("train").replace(groups=None), parts.splits == "train"
     raw, gaps = bags if parts.raw is None else parts.raw, None if parts.gaps is None else parts.gaps[training]
-    sizes = size_warnings(train) if len(train) <= _MANY_BAGS else ()
-    for lines in (feature_warnings(train, gaps, columns), sizes, duplicate_warnings(bags), overlap_warnings(raw)):
+    sizes = leaks.size_warnings(train) if len(train) <= _MANY_BAGS else ()
+    of_train = (leaks.feature_warnings(train, gaps, columns), sizes)
+    for lines in (*of_train, leaks.duplicate_warnings(bags), leaks.overlap_warnings(raw), leaks.mixture_warnings(bags)):
         if line := "; ".join(lines):
             warnings.warn(f"{line} (in {bags.source})", stacklevel=3)
     warn_of_marks(raw)
@@ -230,6 +231,7 @@ def describe_origin(parts: SplitBags) -> dict[str, Any]:
     if len(bags.instance_shape) > 1:
         data |= pixel_facts(bags) | {"spans": [pixel_span(bags, quantile=at) for at in (0.0, 1.0)]}
     data["file_kinds"] = {name: sorted(kinds) for name, kinds in file_kinds(bags).items()}
+    data["pixel_mm"] = pixel_sizes(bags)
     if bags.outcome is not None:
         data["outcome"] = {"target": bags.outcome.target, "names": list(bags.outcome.names)}
     return {

@@ -74,10 +74,8 @@ def fit_run(
     """
     settings, name = choose_method(method, settings)
     if name is not None and processes.count > 1:
-        raise ConfigError(
-            f"Expected a method that is trained step by step for {processes.count} processes, got {name!r}; leave out "
-            "`devices`."
-        )
+        wanted = f"a method that is trained step by step for {processes.count} processes"
+        raise ConfigError(f"Expected {wanted}, got {name!r}; leave out `devices`.")
     settings = _held_out(settings, processes)
     choice: dict[str, Any] = {"method": name, "choose": method is None and processes.count == 1}
     if not processes.rank:
@@ -196,10 +194,8 @@ def _held_out(settings: Settings, processes: Processes) -> Settings:
     if processes.count == 1:
         return settings
     if settings.run.folds not in (AUTO, 0):
-        raise ConfigError(
-            f"Expected one process for cross-validation, got {processes.count}; leave out `devices`, or "
-            "set `folds` to 0."
-        )
+        advice = "leave out `devices`, or set `folds` to 0"
+        raise ConfigError(f"Expected one process for cross-validation, got {processes.count}; {advice}.")
     return settings.replace(folds=0)
 
 

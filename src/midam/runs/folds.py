@@ -80,10 +80,8 @@ def _numbered(bags: Bags, settings: Settings, count: int, *, least: int) -> Fold
     if settings.run.folds == AUTO:
         return None
     unit = "bags" if groups is None else "groups"
-    raise BagDataError(
-        f"Expected {count} folds that can each be trained without and ranked, got too few {unit} {target.ordered} (in "
-        f"{bags.source}); take fewer `folds`."
-    )
+    got = f"too few {unit} {target.ordered} (in {bags.source}); take fewer `folds`"
+    raise BagDataError(f"Expected {count} folds that can each be trained without and ranked, got {got}.")
 
 
 def _by_site(bags: Bags, column: str) -> Folds:

@@ -85,10 +85,8 @@ def write_instance_scores(
     paths = {i: folder / f"{names[i]}.h5" for i in part}
     existing = [path for path in paths.values() if path.exists()]
     if existing:
-        raise RunExistsError(
-            f"Expected a folder without files of these bags, got {len(existing)} of them (in {folder}, first "
-            f"{existing[0].name}); choose another folder, or remove them."
-        )
+        got = f"{len(existing)} of them (in {folder}, first {existing[0].name}); choose another folder, or remove them"
+        raise RunExistsError(f"Expected a folder without files of these bags, got {got}.")
     scores = np.empty(len(part) if columns_of(model) == 1 else (len(part), columns_of(model)))
     options: dict[str, Any] = {"columns": columns, "chunk_size": chunk_size, "note": on_score}
     known = covariates_of(model, bags)  # once: it warns of new categories

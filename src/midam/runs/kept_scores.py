@@ -42,10 +42,8 @@ class KeptScores:
         for row, group in zip(journal.rows, self._groups):
             alike = alike and isinstance(row, list) and len(row) == 2 and row[0] == self._digest(group, row[1])
         if not alike:
-            raise RunExistsError(
-                f"Expected scores of the same run, options and bags, got others (in {journal.path}), left by a stopped "
-                "call; remove the file, or choose another."
-            )
+            got = f"others (in {journal.path}), left by a stopped call; remove the file, or choose another"
+            raise RunExistsError(f"Expected scores of the same run, options and bags, got {got}.")
 
     @property
     def done(self) -> int:

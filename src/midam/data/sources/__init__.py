@@ -17,7 +17,7 @@ from midam.data.bags import Bags, warn_of_doubts
 from midam.data.digits import DIGITS
 from midam.data.left_out import LeftOut
 from midam.data.sources.file_names import Reader, known_suffixes
-from midam.data.sources.patients import patients_together, warn_of_folders
+from midam.data.sources.patients import patients_together, warn_of_names
 from midam.data.sources.request import Request, file_suffix, refuse_unused
 from midam.data.sources.split_table import read_splits
 from midam.errors import ConfigError, DataNotFoundError, given, listed, nearest
@@ -200,7 +200,7 @@ def read_bags(path_or_name: str | Path, **options: Any) -> Bags:
     bags = patients_together(bags, request)
     warn_of_doubts(bags)
     bags = split_bags(bags, request)
-    warn_of_folders(bags, request)
+    warn_of_names(bags, request)
     # A store knows what its import left out.
     return bags.replace(left_out=[*bags.left_out, *request.left_out]) if request.left_out else bags
 
@@ -232,10 +232,8 @@ def _check_applies(reader: BagReader, request: Request) -> None:
             raise ConfigError(f"Expected {wanted}, got {str(value)!r} for {source}; leave it out{more}.")
     others = [] if "ignore" in reader.parameters else [*{*request.categories} - {*request.covariate_columns}]
     if strict and others:
-        raise ConfigError(
-            f"Expected `categories` among the `covariates` with {reader.what}, got {others[0]!r} for {source}; "
-            "name it with both, or leave it out."
-        )
+        got = f"{others[0]!r} for {source}; name it with both, or leave it out"
+        raise ConfigError(f"Expected `categories` among the `covariates` with {reader.what}, got {got}.")
     if strict and "images" not in reader.parameters:
         refuse_unused(request.images, (), kind=reader.what, where=source)
     if request.fold is not None and request.split_file is None:

@@ -94,10 +94,8 @@ def _refuse_series(facts: Sequence[FileFacts], where: str) -> None:
     studies = [study for study, name in series if study and name]
     if len(set(studies)) < len(studies):
         names = listed(sorted({repr(name) for _, name in series if name}))
-        raise BagDataError(
-            f"Expected one series of a study in a bag, got {names} (in {where}); keep the files of one of them, or "
-            "make each a bag."
-        )
+        advice = "keep the files of one of them, or make each a bag"
+        raise BagDataError(f"Expected one series of a study in a bag, got {names} (in {where}); {advice}.")
 
 
 def _attributes(paths: Sequence[Path], facts: Sequence[FileFacts]) -> dict[str, Any]:

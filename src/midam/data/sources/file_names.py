@@ -12,7 +12,9 @@ from midam.errors import BagDataError
 from midam.names import name_of
 from midam.registry import READERS
 
-_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", ".dcm")  # in addition to those of the readers
+DICOM_SUFFIXES = (".dcm", ".dicom", ".ima")
+# In addition to those of the readers.
+_OTHER_SUFFIXES = (".ome.tiff", ".ome.tif", ".ome", ".czi", *DICOM_SUFFIXES)
 _SHORT = re.compile(r"^(\d+)\.0+$|^(tcga-\w\w-\w{4}-[\w-]+)\.[0-9a-f-]+$")
 _FEATURE_FOLDERS = ("h5_files", "pt_files", "features_*")  # of CLAM and TRIDENT, next to each other
 _SCALE_FOLDER = "*x_*px_*overlap"  # of TRIDENT, above these
@@ -116,8 +118,11 @@ def known_suffixes(readers: list[FileReader] | None = None) -> list[str]:
 
 
 def file_name(path: Path) -> str:
-    """Return the name of a folder, or of a file without suffix: scan.1 for scan.1.nii.gz, slide for slide.ome.tif."""
-    whole = path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
+    """Return the name of a folder, or of a file without suffix: scan.1 for scan.1.nii.gz, slide for slide.ome.tif.
+
+    Digits are no suffix, but the end of a UID that names a DICOM file.
+    """
+    whole = path.suffix[1:].isdigit() or path.suffix == "" or (path.is_dir() and path.suffix != ".zarr")
     suffix = next((both for both in _OTHER_SUFFIXES if path.name.lower().endswith(both)), file_suffix(path))
     return path.name if whole else path.name[: -len(suffix)]
 

@@ -4,7 +4,7 @@ import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -22,9 +22,11 @@ from midam.data.sources.formats.open_file import OpenFile, sound
 from midam.data.sources.probe import AGAIN, OR_SKIP, FileFacts, open_file, places_width
 from midam.data.sources.request import ImageOptions
 from midam.data.validate import feature_order, refuse_not_finite
-from midam.errors import BagDataError, Note, listed
+from midam.errors import BagDataError, Note, given, listed
 
 _HANDLES = 64  # files open at a time, far below the limit of a process
+# Attributes of files that `warn_of_scans` looks at; how many times as wide pixels may be.
+_OF_SCANS, _COARSE = ("doubt", "aside", "flat", "resized", "tilt", "pixel_mm"), 2.0
 _HELD_BYTES = 256 * 2**20  # in memory, of files that cannot be read in part
 
 
@@ -148,7 +150,7 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
     def with_key(key: str) -> list[tuple[Path, Any]]:
         return [(path, entry[key]) for path, entry in zip(paths, attributes) if key in entry]
 
-    doubts, aside, flat, resized, tilted = map(with_key, ("doubt", "aside", "flat", "resized", "tilt"))
+    doubts, aside, flat, resized, tilted, pixels = map(with_key, _OF_SCANS)
     all_of = f"of {len(paths)}"
     if doubts:
         first, doubt = doubts[0]
@@ -164,6 +166,14 @@ def warn_of_scans(paths: Sequence[Path], facts: Sequence[FileFacts]) -> None:
         first, degrees = tilted[0]
         text = f"the gantry was tilted in {len(tilted)} {all_of} scans, the first {first} by {degrees}\N{DEGREE SIGN}"
         warnings.warn(f"{text}: their slices are shifted against each other, which is not corrected", stacklevel=4)
+    ends = sorted(size for _, size in pixels)
+    if ends and ends[-1] > _COARSE * ends[0] and not resized:  # else a run compares them with those of its training
+        text = f"pixels of scans are {ends[0]:g} to {ends[-1]:g} mm wide, so that the same structure differs in size"
+        warnings.warn(f"{text}: give one size, such as {given(spacing=ends[len(ends) // 2])}", stacklevel=4)
+    series = Counter(entry.get("SeriesDescription", "") for entry in attributes if entry.get("modality") == "MR")
+    if len(series) > 1:
+        counts = listed([f"{count} {name or 'unnamed'}" for name, count in series.most_common()])
+        warnings.warn(f"scans of several series ({counts}): if their contrasts differ, keep one", Note, stacklevel=4)
     if resized:
         first, size = resized[0]
         text = f"slices of {len(resized)} {all_of} scans have another size than those of the run, the first {first} has"

@@ -10,7 +10,7 @@ from typing import Any
 from midam.data.bags import Bags
 from midam.data.sources import BagReader
 from midam.data.sources.assemble import assemble
-from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_reader, parts_reader
+from midam.data.sources.file_names import NameIndex, bag_names, check_options, file_name, file_reader, parts_reader
 from midam.data.sources.find_files import find_files, warn_of_left_alone
 from midam.data.sources.label_table import labels_of_files, read_labels
 from midam.data.sources.labels import code_labels, label_columns, labels_or_none, plain_pair
@@ -55,10 +55,8 @@ class FolderReader(BagReader):
         if images := _files_of_their_own(paths, named):
             paths, alone = images, False
         if alone and request.require_labels:
-            got = f"the slices of one series (in {folder})"
-            raise BagDataError(
-                f"Expected folders of series, got {got}; name the folder above it, or files with `labels`."
-            )
+            got = f"the slices of one series (in {folder}); name the folder above it, or files with `labels`"
+            raise BagDataError(f"Expected folders of series, got {got}.")
         paths, names = scan_folders(paths + _named_below(paths, folder, named), request, named)
         if not alone:
             warn_of_left_alone(folder, paths, named_by_table=request.labels is not None)
@@ -71,13 +69,23 @@ class FolderReader(BagReader):
 
 
 def _files_of_their_own(paths: Sequence[Path], named: set[str]) -> list[Path]:
-    """Return the DICOM files of folders in which each file is a bag; none if tables name the folders."""
-    if named & {name_of(path.name) for path in paths}:
-        return []
+    """Return the DICOM files of folders in which each file is a bag; none if tables name as many of the folders."""
     reader = parts_reader()
-    alone = (reader.files_alone(path, named=named) if reader.has_parts(path) else [] for path in paths)
-    files = [*takewhile(bool, alone)]  # after a folder of slices, no other is looked into
-    return [*chain(*files)] if len(files) == len(paths) else []
+
+    def files(*, apart: bool) -> list[Path]:
+        alone = (reader.files_alone(path, apart=apart) if reader.has_parts(path) else [] for path in paths)
+        parts = [*takewhile(bool, alone)]  # after a folder of slices, no other is looked into
+        return [*chain(*parts)] if len(parts) == len(paths) else []
+
+    def count(paths: Sequence[Path]) -> int:
+        names = [(name_of(path.name), name_of(file_name(path))) for path in paths]
+        below = sum(any(f"{path.parent.name}/{name}" in named for name in both) for path, both in zip(paths, names))
+        return max(below, len(named & {*chain(*names)}))
+
+    every = files(apart=True) if named else []
+    if count(every) > count(paths):
+        return every
+    return [] if count(paths) else files(apart=False)
 
 
 def _named_below(paths: Sequence[Path], folder: Path, names: set[str]) -> list[Path]:
@@ -173,9 +181,11 @@ def scan_folders(paths: Sequence[Path], request: Request, named: set[str]) -> tu
 
 
 def names_in_tables(request: Request) -> set[str]:
-    """Return all values of the tables, each of which may name a bag."""
+    """Return all values of the tables, each of which may name a bag, or those of the column that names bags."""
     tables = [path for path in (request.labels, request.slides) if path is not None]
-    frames = [read_names(path, request) for path in tables]
+    frames, chosen = [read_names(path, request) for path in tables], request.bag_column
+    if chosen != "bag" and any(chosen in frame for frame in frames):
+        frames = [frame[[chosen]] for frame in frames if chosen in frame]
     return {name_of(value) for frame in frames for name in frame.columns for value in frame[name].dropna()}
 
 

@@ -183,10 +183,8 @@ def table_arrays(table: Table, request: Request) -> dict[str, Any]:
 def _instance_labels(table: Table, column: str, others: Collection[object]) -> NDArray[np.float32]:
     """Return the labels of instances in a column: 0, 1, or NaN in an empty field; it is none of the `others`."""
     if column in others:
-        raise ConfigError(
-            f"Expected a column of its own for `instance_label`, got {column!r}, which has another use (in "
-            f"{table.where}); name another column."
-        )
+        got = f"{column!r}, which has another use (in {table.where}); name another column"
+        raise ConfigError(f"Expected a column of its own for `instance_label`, got {got}.")
     series = table.frame[column]
     gaps = series.isna() | series.astype(str).str.strip().isin(["", *tables.words_for_none(series.dropna().unique())])
     words = series.astype(str).str.strip().str.casefold().replace({"true": "1", "false": "0"})

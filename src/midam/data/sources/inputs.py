@@ -163,6 +163,7 @@ def _stored_covariates(bags: Bags, request: Request) -> Bags:
 
 KEYS = ("X", "bag", "y", "time", "event", "names", "ids", "group", "split", "coords", "instance_label", FEATURE_NAMES)
 _NO_LENGTH = ("names", FEATURE_NAMES)  # have neither one entry per bag nor one per instance
+_FLAT = ("ids", "group", "split")  # have one axis
 _OF_INSTANCES = ("X", "bag", "coords", "instance_label")
 _OF_BAGS = {"ids": "ids", "groups": "group", "splits": "split", "coords": "coords", "instance_labels": "instance_label"}
 _SAME = {
@@ -198,10 +199,8 @@ class ArchiveReader(BagReader):
         required = ("X", "bag", *labeled) if request.require_labels else ("X", "bag")
         for key in required:
             if key not in arrays:
-                raise BagDataError(
-                    f"Expected the keys {', '.join(required)}, got no {key} but {', '.join(arrays) or 'others'} "
-                    f"(in {path}); save the array under the key {key}."
-                )
+                got = f"no {key} but {', '.join(arrays) or 'others'} (in {path}); save the array under the key {key}"
+                raise BagDataError(f"Expected the keys {', '.join(required)}, got {got}.")
         _check_lengths(arrays, path)
         present = set(labeled) <= arrays.keys()
         labels = labels_or_none(request, lambda: _labels(arrays, request, labeled)) if present else None
@@ -244,15 +243,13 @@ def _check_lengths(arrays: dict[str, NDArray[Any]], path: Path) -> None:
     instances, numbers = len(arrays["X"]), arrays["bag"]
     count: int | None = int(numbers.max()) + 1 if numbers.size and numbers.dtype.kind in "iu" else None
     for key, array in arrays.items():
-        if key in _NO_LENGTH:
-            continue
         unit, length = ("instance", instances) if key in _OF_INSTANCES else ("bag", count)
+        shape = list(array.shape) if key in _FLAT and array.ndim > 1 else len(array)
         # More labels than bag numbers means an empty bag, which the check of the bags names.
-        if length is not None and len(array) != length and not (key == "y" and len(array) > length):
-            raise BagDataError(
-                f"Expected {length} entries, one for each {unit}, got {len(array)} (in {path}, key {key}); give one "
-                f"for each {unit}."
-            )
+        more = key in _NO_LENGTH or (key == "y" and length is not None and len(array) > length)
+        if length is not None and shape != length and not more:
+            wanted, got = f"{length} entries, one for each {unit}", f"{shape} (in {path}, key {key})"
+            raise BagDataError(f"Expected {wanted}, got {got}; give one for each {unit}.")
 
 
 class ManifestReader(BagReader):
@@ -288,10 +285,8 @@ class ManifestReader(BagReader):
             names = frame["path"][~exists].tolist()
             text = f"{len(names)} of {len(frame)} rows: {listed(names)} (in {path})"
             if request.missing == "error" or not exists.any():
-                raise DataNotFoundError(
-                    f"Expected a file for each row, got none for {text}; correct the paths, or leave such rows out "
-                    f"with {given(missing='skip')}."
-                )
+                advice = f"correct the paths, or leave such rows out with {given(missing='skip')}"
+                raise DataNotFoundError(f"Expected a file for each row, got none for {text}; {advice}.")
             warnings.warn(f"rows without a file are left out: {text}", stacklevel=3)
             kept = frame[bag][exists].value_counts()
             for bag_id, name in zip(frame[bag][~exists].tolist(), names):

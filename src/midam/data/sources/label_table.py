@@ -175,9 +175,8 @@ def _join(patients: "pd.DataFrame", request: Request) -> "pd.DataFrame":
     keys = [tables.find_column(frame, tables.PATIENT_COLUMNS) for frame in (patients, slides)]
     for key, path in zip(keys, (request.labels, request.slides)):
         if key is None:
-            raise BagDataError(
-                f"Expected a column of patients ({', '.join(tables.PATIENT_COLUMNS)}), got none (in {path}); rename it."
-            )
+            known = ", ".join(tables.PATIENT_COLUMNS)
+            raise BagDataError(f"Expected a column of patients ({known}), got none (in {path}); rename it.")
     slides = slides.rename(columns={str(keys[1]): str(keys[0])})
     one, other = patients[str(keys[0])].dropna(), slides[str(keys[0])].dropna()
     if not one.isin(other).any():
@@ -197,11 +196,9 @@ def _matched(frame: "pd.DataFrame", files: NameIndex, column: str, request: Requ
     if len(unmatched):
         names = unmatched[column].fillna(unmatched[patient] if patient else "(empty)").fillna("(empty)").tolist()
         if request.missing == "error":
-            raise BagDataError(
-                f"Expected a file for each row, got none for {len(unmatched)} of {len(frame)}: {listed(names)} (in "
-                f"{request.path_or_name}, table {where}); add the files, or leave such rows out with "
-                f"{given(missing='skip')}."
-            )
+            got = f"{len(unmatched)} of {len(frame)}: {listed(names)} (in {request.path_or_name}, table {where})"
+            advice = f"add the files, or leave such rows out with {given(missing='skip')}"
+            raise BagDataError(f"Expected a file for each row, got none for {got}; {advice}.")
         _warn(f"{len(unmatched)} of {len(frame)} rows have no file and are left out: {listed(names)} (in {where})")
         request.left_out.extend(LeftOut(str(name), "", f"no file in {request.path_or_name}") for name in names)
         frame = frame[frame[_FILE] >= 0]

@@ -69,10 +69,8 @@ class LabelColumn(NamedTuple):
         gaps = [row for row, value in enumerate(self.values) if is_missing(value, named)]
         if gaps:
             advice = gap_advice(self.request, self.name, "fill it in, or leave such bags out")
-            raise BagDataError(
-                f"Expected {with_article(self.name)} of each bag, got none for {len(gaps)} of {len(self.values)} (in "
-                f"{self.place(gaps[0])}); {advice}."
-            )
+            got = f"none for {len(gaps)} of {len(self.values)} (in {self.place(gaps[0])})"
+            raise BagDataError(f"Expected {with_article(self.name)} of each bag, got {got}; {advice}.")
         return [word_of(value) for value in self.values]
 
     def numbers(self, advice: str) -> NDArray[np.float64]:
@@ -250,16 +248,15 @@ def _names(words: Sequence[str], kinds: str, column: LabelColumn) -> tuple[str, 
     names = sorted(spelled, key=lambda name: (number_of(name) is None, number_of(name) or 0.0, name.casefold()))
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     if len(names) > max(_FEW, len(words) // 2) or len(names) == len(words) > 2:
+        got = f"{len(names)} different values for {len(words)} bags: {shown} (in {where}), so it names the bags"
         raise BagDataError(
-            f"Expected {kinds} in {origin}, got {len(names)} different values for {len(words)} bags: {shown} "
-            f"(in {where}), so it names the bags; name the column of the label with `label_column`."
+            f"Expected {kinds} in {origin}, got {got}; name the column of the label with `label_column`."
         )
     if len(names) < 2:
         raise BagDataError(f"Expected several {kinds} in {origin}, got only {shown} (in {where}); add bags of others.")
     if kinds == "grades" and any(number_of(name) is None for name in names):
-        raise BagDataError(
-            f"Expected `grades` with the words of {origin}, got none: {shown} (in {where}); list them, lowest first."
-        )
+        got = f"none: {shown} (in {where}); list them, lowest first"
+        raise BagDataError(f"Expected `grades` with the words of {origin}, got {got}.")
     if request.target == "auto":
         text = f"{len(names)} classes in {origin}: {shown} (in {where}): the target is multiclass"
         warnings.warn(f"{text}; {given(positive=names[-1])} ranks one against the rest", Note, stacklevel=6)
@@ -273,17 +270,14 @@ def _several(columns: Sequence[LabelColumn], request: Request) -> TargetLabels:
         words = ["" if is_missing(value) else word_of(value) for value in column.values]
         wrong = {word for word in words if word and word.casefold() not in TRUTHS}
         if wrong:
-            raise BagDataError(
-                f"Expected 0, 1 or nothing in {column.origin}, one of {len(names)} labels, got {min(wrong)} (in "
-                f"{request.where}); recode the column, or name another one with `label_column`."
-            )
+            wanted, got = f"{column.origin}, one of {len(names)} labels", f"{min(wrong)} (in {request.where})"
+            advice = "recode the column, or name another one with `label_column`"
+            raise BagDataError(f"Expected 0, 1 or nothing in {wanted}, got {got}; {advice}.")
         values[:, place] = [TRUTHS.get(word.casefold(), np.nan) for word in words]
     known = names if request.classes is None else [*map(str, request.classes)]
     if sorted(known) != sorted(names):
-        raise BagDataError(
-            f"Expected the labels {', '.join(known)} as in training, got {', '.join(names)} (in {request.where}); name "
-            "their columns with `label_column`."
-        )
+        got = f"{', '.join(names)} (in {request.where}); name their columns with `label_column`"
+        raise BagDataError(f"Expected the labels {', '.join(known)} as in training, got {got}.")
     return TargetLabels.of("multilabel", values[:, [names.index(name) for name in known]], names=known)
 
 

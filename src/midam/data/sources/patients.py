@@ -17,9 +17,13 @@ from midam.errors import BagDataError, Note, given, listed, plural
 from midam.lazy_imports import pandas as pd
 
 _STUDY = "StudyInstanceUID"
+# In the name of a bag: a side, such as the left breast or the right eye; what follows a first part with a digit.
+_SIDE = re.compile(r"(?<![^\W_])(l|r|left|right|o[ds]|[lr](cc|mlo))(?![^\W_])", re.IGNORECASE)
+_END = re.compile(r"(?<=\d)(_|[^\w/])[^/]*$")
 # Attributes of files of scans, and of feature files by TRIDENT and STAMP: the part that states them, and their plural.
 _KINDS = {
     **{"modality": ("file", "modalities"), "plane": ("file", "planes"), "units": ("file", "units")},
+    "intent": ("file", "presentation intents"),
     **{"encoder": ("features", "networks"), "extractor": ("file", "networks"), "tile_size_um": ("file", "tile sizes")},
     "target_magnification": ("coords", "magnifications"),
 }
@@ -35,6 +39,12 @@ def file_kinds(bags: Bags) -> dict[str, Counter[str]]:
     parts = {name: part for name, (part, _) in _KINDS.items() if part == "file" or bags.cut is None}
     values = {name: header_values(bags, name, part=part) for name, part in parts.items()}
     return {name: Counter(value.split(" (")[0] for value in of_bags if value) for name, of_bags in values.items()}
+
+
+def pixel_sizes(bags: Bags) -> list[float]:
+    """Return the smallest and the largest mean side of a pixel of scans, in mm; empty if their files state none."""
+    sizes = [float(size) for sizes in header_values(bags, "pixel_mm") for size in sizes.split(" + ") if size]
+    return [min(sizes), max(sizes)] if sizes else []
 
 
 def patients_together(bags: Bags, request: Request) -> Bags:
@@ -56,15 +66,13 @@ def patients_together(bags: Bags, request: Request) -> Bags:
     if asked and patients is not None:
         text = f"the DICOM headers of some bags state no {request.groups}: their patients are the groups"
         warnings.warn(f"{text} (in {bags.source})", stacklevel=4)
-    if bags.groups is not None:
-        _warn_of_separated(bags, patients)
-        return bags
-    origin = "by the TCGA or BIDS names that theirs begin with"
-    if patients is not None:
-        origin = "by the PatientID of their DICOM headers"
-    elif request.require_labels:
-        patients = barcodes(bags.ids.tolist())
+    origin = "by the PatientID of their DICOM headers"
+    if patients is None and request.require_labels:
+        origin, patients = "by the TCGA or BIDS names that theirs begin with", barcodes(bags.ids.tolist())
         patients = patients if len(set(patients or ())) < len(bags) else None
+    if bags.groups is not None:
+        _warn_of_separated(bags, patients, origin)
+        return bags
     if unknown and request.require_labels and len(bags) > 1:
         text = f"the DICOM headers of {unknown} of {len(bags)} bags name no patient, or all the same one: scans of one"
         text += f" patient may be in several splits; name a column of patients with {given(groups='patient')}"
@@ -76,20 +84,48 @@ def patients_together(bags: Bags, request: Request) -> Bags:
     return bags if patients is None else bags.replace(groups=patients)
 
 
-def warn_of_folders(bags: Bags, request: Request) -> None:
-    """Warn about folders of files that seem to be splits or patients, if bags with a table of labels have none."""
-    of_table = request.labels is not None or request.path.is_file()  # else the folders may be the classes
-    if bags.sources is None or not (of_table and request.require_labels):
+def warn_of_names(bags: Bags, request: Request) -> None:
+    """Warn about names of bags that seem to be of one patient, and about folders that seem to be splits or patients.
+
+    The folders of bags without a table of labels may be the classes.
+    """
+    if not request.require_labels:
+        return
+    labels = bags.labels if bags.outcome is None else bags.outcome.values[:, 0]
+    if bags.groups is None and (alike := _relatives(bags.ids.tolist(), [] if labels is None else labels.tolist())):
+        text = f"{len(alike)} sets of bags have names that differ in the side or end alone, such as {listed(alike[0])}"
+        warnings.warn(f"{text}: if these are of one patient, name a column of patients", stacklevel=4)
+    of_table = request.labels is not None or request.path.is_file()
+    if bags.sources is None or not of_table:
         return
     homes = [source_paths(bags, number)[0].parent.name for number in range(len(bags))]
-    names, labels = sorted({*homes}), bags.labels if bags.outcome is None else bags.outcome.values[:, 0]
-    pairs = {*zip(homes, [] if labels is None else labels.tolist())}
+    names, pairs = sorted({*homes}), {*zip(homes, [] if labels is None else labels.tolist())}
     if bags.splits is None and names[1:] and {*map(str.casefold, names)} <= SPLIT_NAMES.keys():
         text = f"the folders {listed(names)} are not used as splits: give the table a column named split"
         warnings.warn(f"{text} (in {bags.source})", stacklevel=4)
     elif bags.groups is None and 2 < len(names) < len(bags) and len(pairs) == len(names):
         text = f"if the {len(names)} folders of the files, such as {names[0]}, are patients, name them in a column"
         warnings.warn(f"{text} `patient`, so that no patient is in two splits (in {bags.source})", stacklevel=4)
+
+
+def _relatives(names: Sequence[str], labels: Sequence[object]) -> list[list[str]]:
+    """Return sets of names that seem to be of one patient: of two sides, or of one label, where they begin alike.
+
+    Examples
+    --------
+    >>> _relatives(["7_L_CC", "7_R_CC", "8_left", "8_right"], [0, 1, 0, 0])
+    [['7_L_CC', '7_R_CC'], ['8_left', '8_right']]
+    >>> _relatives(["P1-a", "P1-b", "P2-a", "P2-b", "P3-a", "P3-b"], [0, 0, 1, 1, 0, 0])[0]
+    ['P1-a', 'P1-b']
+    """
+    for ignored, least in ((_SIDE, 2), (_END, len({*labels}) + 1)):
+        stems = dict[str, dict[str, object]]()
+        for name, label in zip(names, labels):
+            stems.setdefault(ignored.sub("", name), {})[name] = label
+        alike = [of_stem for of_stem in stems.values() if len(of_stem) > 1]
+        if len(alike) >= least and (ignored is _SIDE or all(len({*of_stem.values()}) == 1 for of_stem in alike)):
+            return [[*of_stem] for of_stem in alike]
+    return []
 
 
 def header_values(bags: Bags, name: str, *, part: str = "file") -> list[str]:
@@ -136,20 +172,19 @@ def _by_header(bags: Bags, names: Sequence[str]) -> list[str]:
     for name, values in zip(names, columns):
         absent = [bag for bag, value in zip(bags.ids.tolist(), values) if not value]
         if absent:
-            raise BagDataError(
-                f"Expected {name} as a column, or in the DICOM headers of all bags, got none in {len(absent)} of "
-                f"{len(bags)}: {listed(absent)} (in {bags.source}); name another column or attribute as `groups`."
-            )
+            got = f"none in {len(absent)} of {len(bags)}: {listed(absent)} (in {bags.source})"
+            wanted, advice = "as a column, or in the DICOM headers of all bags", "name another column or attribute"
+            raise BagDataError(f"Expected {name} {wanted}, got {got}; {advice} as `groups`.")
     return ["/".join(row) for row in zip(*columns)]
 
 
-def _warn_of_separated(bags: Bags, patients: Sequence[str] | None) -> None:
-    """Warn about groups that separate the bags of a patient of the DICOM headers."""
+def _warn_of_separated(bags: Bags, patients: Sequence[str] | None, origin: str) -> None:
+    """Warn about groups that separate the bags of a patient, who is known by its `origin`."""
     pairs = set(zip(patients or (), () if bags.groups is None else bags.groups.tolist()))
     count = Counter(patient for patient, _ in pairs)
     split = [patient for patient in sorted(count) if count[patient] > 1]
     if split:
-        text = f"{plural(len(split), 'patient')} with bags in several groups, by the PatientID of the DICOM headers"
+        text = f"{plural(len(split), 'patient')} with bags in several groups, {origin}"
         warnings.warn(f"{text}: {listed(split)} (in {bags.source}); they may be in several splits", stacklevel=5)
 
 
@@ -240,7 +275,6 @@ def _refuse_several(files: dict[str, list[str]], *, several: bool, where: str) -
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         expected = "one kind of sample" if several else "one file"
         advice = "" if several else f", or make a bag of all files of a patient with {given(bag_by='patient')}"
-        raise BagDataError(
-            f"Expected {expected} for each patient, got several for {len(wrong)}: {patients}{more} (in {where}); name "
-            f"the files in the table, or in a table of slides with `slides`{advice}."
-        )
+        got = f"several for {len(wrong)}: {patients}{more} (in {where})"
+        advice = f"name the files in the table, or in a table of slides with `slides`{advice}"
+        raise BagDataError(f"Expected {expected} for each patient, got {got}; {advice}.")

@@ -106,10 +106,8 @@ def facts_of(opened: OpenFile, *, where: str) -> FileFacts:
 def _checked_names(names: Sequence[str], shape: tuple[int, ...], where: str) -> tuple[str, ...]:
     """Return names of features [D] in the form of `name_of`; refuse others than one name each."""
     if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) != 1 or len(shape) != 1:
-        raise BagDataError(
-            f"Expected names of features [D] under {FEATURE_NAMES!r}, got others (in {where}); give a list of strings, "
-            "or leave it out."
-        )
+        got = f"others (in {where}); give a list of strings, or leave it out"
+        raise BagDataError(f"Expected names of features [D] under {FEATURE_NAMES!r}, got {got}.")
     return _interned(check_feature_names(names, shape[0], where))
 
 

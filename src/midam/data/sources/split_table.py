@@ -135,10 +135,8 @@ def _split_column(lowered: dict[str, str], folds: list[int], fold: int | None, w
             raise ConfigError(f"Expected `fold` as one of {known}, got {fold} (in {where}); choose a fold.")
         return lowered[f"fold_{fold}"]
     if "split" not in lowered:
-        raise BagDataError(
-            f"Expected columns train, val, test, or fold_0, ..., or split, got {', '.join(lowered.values())} (in "
-            f"{where}); rename them."
-        )
+        got = f"{', '.join(lowered.values())} (in {where}); rename them"
+        raise BagDataError(f"Expected columns train, val, test, or fold_0, ..., or split, got {got}.")
     return lowered["split"]
 
 
@@ -156,8 +154,7 @@ def _spread(pairs: list[tuple[str, str]], named: NameIndex, *, skip_missing: boo
             got = f"{first} and {split}"
             raise BagDataError(f"Expected one split for {name}, got {got} (in {where}); correct the table.")
     if (unknown and not skip_missing) or not splits:
-        raise BagDataError(
-            f"Expected names of bags of {named.source}, got {len(unknown)} unknown: {listed(unknown)} (in {where}); "
-            f"correct the table, or leave such names out with {given(missing='skip')}."
-        )
+        got = f"{len(unknown)} unknown: {listed(unknown)} (in {where})"
+        advice = f"correct the table, or leave such names out with {given(missing='skip')}"
+        raise BagDataError(f"Expected names of bags of {named.source}, got {got}; {advice}.")
     return splits

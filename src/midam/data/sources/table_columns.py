@@ -46,10 +46,8 @@ def require_columns(known: Iterable[object], columns: Iterable[tuple[str, str | 
     absent = [(parameter, name) for parameter, name in columns if name is not None and name not in present]
     if absent:
         text = " and ".join(f"{name!r}" + (f" of `{parameter}`" if parameter else "") for parameter, name in absent)
-        advice = errors.nearest(absent[0][1], present, count=3)
-        raise BagDataError(
-            f"Expected the column{'s' * (len(absent) > 1)} {text}, got none (in {where}); name another: {advice}"
-        )
+        wanted, advice = f"column{'s' * (len(absent) > 1)} {text}", errors.nearest(absent[0][1], present, count=3)
+        raise BagDataError(f"Expected the {wanted}, got none (in {where}); name another: {advice}")
 
 
 def group_parts(column: str | None) -> tuple[str, ...]:
@@ -182,11 +180,10 @@ def find_file_column(
         near = alike([*files.names, *(str(value) for c in counts for value in frame[c].dropna().unique())])
         twins = [(same[0], same[-1]) for same in near if same[0] in files.names and same[-1] not in files.names]
         differ = f"; {twins[0][0]} and {twins[0][1]} differ" if twins else ""
-        raise BagDataError(
-            f"Expected a column that names the files, such as {files.names[0]!r} of {files.source}, got none among "
-            f"{', '.join(counts) or 'no columns'} (in {where}){differ}; name it with `bag_column`, or give the table "
-            "of slides as `slides`."
-        )
+        wanted, got = f"{files.names[0]!r} of {files.source}", f"none among {', '.join(counts) or 'no columns'}"
+        advice = "name it with `bag_column`, or give the table of slides as `slides`"
+        text = f"Expected a column that names the files, such as {wanted}, got {got} (in {where}){differ}"
+        raise BagDataError(f"{text}; {advice}.")
     positions = {c: [files.certain(value) if isinstance(value, str) else None for value in frame[c]] for c in counts}
     chosen_files = positions.pop(chosen)
     for name, other in positions.items():

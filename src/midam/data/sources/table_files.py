@@ -218,10 +218,8 @@ class ExcelTable:
         """Read all rows, or the first ones, with options of pandas; note that there are other sheets."""
         frame = self._parse(nrows=EXCEL_ROWS if rows is None else rows, **options)
         if len(frame) >= EXCEL_ROWS:
-            raise BagDataError(
-                f"Expected at most {EXCEL_ROWS} rows, as many as a sheet of Excel holds, got more (in {self.path}); "
-                "save the table as CSV or Parquet."
-            )
+            wanted = f"Expected at most {EXCEL_ROWS} rows, as many as a sheet of Excel holds"
+            raise BagDataError(f"{wanted}, got more (in {self.path}); save the table as CSV or Parquet.")
         sheets = self._book.sheet_names
         if self.sheet is None and len(sheets) > 1 and rows is None:
             text = f"{self._name!r} is read, the first of {len(sheets)} sheets (in {self.path})"

@@ -119,11 +119,9 @@ def _instances(study: MethodsStudy) -> list[Any]:
         return []
     rows = [[method["method"], *(_estimate(method, name) for name in names)] for method in study.methods]
     heads = ["method", *(capitalized(INSTANCE_NAMES[name]) for name in names)]
-    text = (
-        "Contributions against the known labels of instances, which no training used; mean over folds. A dash: the "
-        "method only scores bags, or no fold has bags with both labels."
-    )
-    return [Table("Did the right instances decide?", heads, rows, sorts=True), Note(text)]
+    text = "Contributions against the known labels of instances, which no training used; mean over folds."
+    dash = "A dash: the method only scores bags, or no fold has bags with both labels."
+    return [Table("Did the right instances decide?", heads, rows, sorts=True), Note(f"{text} {dash}")]
 
 
 def _folds(study: MethodsStudy) -> Part:

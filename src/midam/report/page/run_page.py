@@ -73,10 +73,8 @@ def _answer(study: Study) -> list[Any]:
     if estimate is not None and at is not None and study.thresholds is not None:
         positives, negatives = tested.positives, len(tested) - tested.positives
         detected, cleared = round(at["sensitivity"] * positives), round(at["specificity"] * negatives)
-        blocks.append(
-            f"At the threshold chosen on {study.thresholds.bags} {study.thresholds.kind} bags it found {detected} of "
-            f"{positives} positive bags and cleared {cleared} of {negatives} negative ones."
-        )
+        text = f"At the threshold chosen on {study.thresholds.bags} {study.thresholds.kind} bags it found {detected}"
+        blocks.append(f"{text} of {positives} positive bags and cleared {cleared} of {negatives} negative ones.")
     trained = [f"{len(study.parts[part])} {words.PART_NAMES[part]}" for part in ("train", "val") if part in study.parts]
     on = f"{study.trained_on} ({' and '.join(trained)} bags)" if trained else study.trained_on
     done = words.fold_words(study.about) if study.folds else f"trained on {on}"
@@ -158,9 +156,10 @@ def _limits(study: Study) -> list[str]:
     limits.append("These results apply to this other data, not to a third site." if study.external else other)
     if study.tested.groups is None:
         limits.append("No groups are named: if bags share patients, every interval here is too narrow. See `--groups`.")
-    limits.append(
+    other = (
         "Where the labels have other shares or another range, all but the ranking differs: check and calibrate again."
     )
+    limits.append(other)
     if study.about.get("selected", {}).get("weights") == "best":
         metric = study.training_metric
         limits.append(f"The epoch was chosen by its validation {metric}: results on the validation bags are too good.")
@@ -215,15 +214,11 @@ def _training(study: Study) -> Part:
     for title, curve in learning_curves(history, best_epoch=best).items():
         figures.append(Figure(curve, f"{title} along the epochs."))
     selected = study.about.get("selected", {})
-    text = (
-        f"The weights are those of epoch {selected.get('epoch')} ({selected.get('weights')}) of {len(history)}. "
-        f"The training {metric} is computed from the scores of the training steps: a rough signal, not an evaluation."
-    )
+    text = f"The weights are those of epoch {selected.get('epoch')} ({selected.get('weights')}) of {len(history)}. The"
+    text += f" training {metric} is computed from the scores of the training steps: a rough signal, not an evaluation."
     if (state := study.about.get("state")) is not None:
-        text += (
-            f" What the training remembers of {state['bags']} training bags ranks them with an {metric} of "
-            f"{state['tracked']:.3f}; the whole bags have {state['whole']:.3f}."
-        )
+        text += f" What the training remembers of {state['bags']} training bags ranks them with an {metric} of"
+        text += f" {state['tracked']:.3f}; the whole bags have {state['whole']:.3f}."
     return Part("Training", [Pair(figures), Note(text)])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from midam.data.sources.file_names import FileReader
+from midam.data.sources.formats import open_file
 from midam.data.sources.formats.open_file import ARRAYS, FEATURE_NAMES, FEATURES, OpenFile, need, pick_arrays, sound
 from midam.data.sources.request import ImageOptions, Places, file_suffix
 from midam.errors import BagDataError
@@ -150,20 +151,20 @@ def _refuse_cut(path: Path, folder: Path) -> None:
 
 
 class DatasetColumn:
-    """Rows of a dataset [n, ...] of HDF5 or Zarr; [1, n, D] is read as [n, D]."""
+    """Rows of a dataset [n, ...] of HDF5 or Zarr, in the shape `squeezed_shape`."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
-        shape = tuple(int(n) for n in dataset.shape)
-        self._nested = len(shape) == 3 and shape[0] == 1
-        self.shape = shape[1:] if self._nested else shape
+        self._nested = len(dataset.shape) == 3 and dataset.shape[0] == 1
+        self.shape = open_file.squeezed_shape(dataset.shape)
         self.dtype = np.dtype(dataset.dtype)
         chunks = getattr(dataset, "chunks", None)
         self._chunk = int(chunks[1 if self._nested else 0]) if chunks else 1
 
     def __getitem__(self, index: slice | NDArray[np.int64]) -> NDArray[Any]:
         if isinstance(index, slice):
-            return np.asarray(self._dataset[(0, index) if self._nested else index])
+            rows = np.asarray(self._dataset[(0, index) if self._nested else index])
+            return rows.reshape(len(rows), *self.shape[1:])
         # In h5py, a list of rows takes several times as long as slices, which read each chunk once.
         apart = (np.diff(index) != 1) & (np.diff(index // self._chunk) != 0)
         values = np.empty((len(index), *self.shape[1:]), self.dtype)

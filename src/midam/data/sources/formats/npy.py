@@ -70,8 +70,7 @@ class NpzReader(FileReader):
         if len(arrays) == 1 and not others:
             arrays = {"features": next(iter(arrays.values()))}
         refuse_near(others, arrays, ARRAYS, path)
-        features, coords, names = pick_arrays(arrays, path)
-        features = squeezed(features)
+        features, coords, names = pick_arrays({name: squeezed(array) for name, array in arrays.items()}, path)
         num_bytes = features.nbytes + (0 if coords is None else coords.nbytes)
         return OpenFile(features, coords, held=num_bytes, names=None if names is None else names.tolist())
 

@@ -152,8 +152,22 @@ def pick_arrays(arrays: Mapping[str, Any], path: Path) -> tuple[Any, Any, Any]:
 
 
 def squeezed(array: Any) -> Any:
-    """Return [1, n, D] as [n, D], and any other array as it is."""
-    return array[0] if array.ndim == 3 and len(array) == 1 else array
+    """Return an array of the shape `squeezed_shape`."""
+    return array.reshape(squeezed_shape(array.shape))
+
+
+def squeezed_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return [1, n, D], [n, 1, D] and [n, D, 1, 1] as [n, D], and any other shape as it is.
+
+    Examples
+    --------
+    >>> squeezed_shape([1, 9, 512]), squeezed_shape([9, 512, 1, 1]), squeezed_shape([9, 1, 32, 32])
+    ((9, 512), (9, 512), (9, 1, 32, 32))
+    """
+    if len(shape) == 3 and shape[0] == 1:
+        return tuple(shape[1:])
+    flat = len(shape) > 2 and math.prod(shape[1:]) == max(shape[1:])
+    return (shape[0], max(shape[1:])) if flat else tuple(shape)
 
 
 def need(module: str, kind: str, path: Path, *, extra: str, package: str = "") -> Any:
