@@ -14,7 +14,7 @@ training bags. There the ways that sample instances are at chance. What does the
 4. `auto` tries the search last, where bags have 100 instances on average and no other candidate has an inner AUROC of
    0.9. This stays if, in bags with few witnesses, the 95% interval of the gain in test AUROC, over all repeats, is above
    0.05, if no other set loses more than 0.01 in the mean, and if labels that mean nothing are ranked at chance, as
-   their interval says. Five repeats of each set.
+   their interval says. Three repeats of each set.
 5. Bags with more witnesses, wrong labels (five repeats each) and real sets (five folds) decide nothing here.
 
 **Tuning.** The kernel, C, the folds and the rounds were chosen on repeats 100 to 102, whose test images no repeat here
@@ -186,7 +186,7 @@ def run(options: StudyOptions) -> None:
             *(_Work("needle", *needle, repeat) for needle in design.needles for repeat in design.repeats_of(*needle)),
             *(_Work("cost", bags) for bags in (design.large,) if bags is not None),
             *(_Work(name, None, 0.0, fold) for name in design.real for fold in range(_REAL_FOLDS)),
-            *(_Work("auto", bags, 0.0, repeat) for repeat in design.repeats[:5] for bags in design.candidate),
+            *(_Work("auto", bags, 0.0, repeat) for repeat in design.repeats[:3] for bags in design.candidate),
             *(_Work("start", design.started, 0.0, r, lr, design.steps) for r in design.repeats[:3] for lr in _RATES),
         ]
         complete([Group([work.name], [work]) for work in works], compute, store=store, options=options, section=NAME)

@@ -232,7 +232,7 @@ class WitnessSearch(ModelBaseline):
 
 def _some_instances(bags: Bags, most: float, *, seed: int) -> Bags:
     """Return bags of about `most` numbers in all, in memory: of larger bags equally many instances, at random."""
-    limit = max(_LEAST_OF_BAG, most // (len(bags) * math.prod(bags.instance_shape)))
+    limit = max(_LEAST_OF_BAG, most / (len(bags) * math.prod(bags.instance_shape)))
     if bags.sizes.max() <= limit:
         return bags
     random, sizes = np.random.default_rng(seed), np.minimum(bags.sizes, int(limit))

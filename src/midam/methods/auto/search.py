@@ -201,8 +201,8 @@ def search(
     Parameters
     ----------
     candidates : sequence of Candidate
-        At least one, in the order of the trials. For more than 500 bags, the search ends once a candidate has a mean
-        AUROC of at least 0.998, and a candidate stops once its folds are behind the best before it with p < 0.01.
+        At least one, in the order of the trials. One is not tried if another before it has a mean AUROC that is
+        `enough`. For more than 500 bags, a candidate stops once its folds are behind the best before it with p < 0.01.
     bags : Bags
         Training bags of both classes; the inner folds are stratified and disjoint by group.
     seed : int
