@@ -27,6 +27,7 @@ from midam.methods.auto import search as searching
 from midam.methods.auto.candidates import (
     PIXELS,
     PRIOR,
+    SEARCH,
     VECTORS,
     Candidate,
     limited,
@@ -49,6 +50,7 @@ from midam.methods.auto.search import (
 from midam.methods.inner_folds import inner_folds, inner_trials
 from midam.methods.method import ModelBaseline
 from midam.methods.names import usual_method
+from midam.methods.witness_search import WitnessSearch
 from midam.nn.scorer import BagEnsemble
 from midam.runs import load_run
 from midam.runs.fit import fit_run
@@ -106,8 +108,42 @@ def test_vectors_and_pixels_have_candidates_of_their_own():
         make_candidate("bag-statistics-cox", (5,))
 
 
+def test_witnesses_are_searched_last_in_large_bags_of_vectors_alone():
+    large = usual_candidates((5,), 40, 4000)
+    assert [candidate.name for candidate in large] == [*VECTORS, SEARCH]
+    assert all(candidate.enough == np.inf for candidate in large[:-1])
+    for shape, count, instances in (((5,), 40, 3999), ((5,), 501, 60_000), ((3, 16, 16), 40, 4000)):
+        assert SEARCH not in [candidate.name for candidate in usual_candidates(shape, count, instances)]
+
+
+def test_auto_finds_the_witness_of_a_bag_of_hundreds_that_no_other_candidate_finds():
+    """The witnesses of all bags are alike, and no feature of theirs alone is unusual."""
+    rng, labels = np.random.default_rng(0), np.arange(160) % 2
+    x = rng.normal(size=(160, 100, 20)).astype(np.float32)
+    x[labels == 1, 0] = rng.normal(0, 0.3, (80, 20)) + 1.8 * np.array([1, -1] * 10)
+    bags = Bags.from_list(list(x), labels)
+    train, test = bags.subset(np.arange(60)), bags.subset(np.arange(60, 160))
+    found = Auto().fit(train, None, Settings().resolve((20,)))
+    *others, searched = found.entries["auto"]["tried"]
+    assert max(row["auroc"] for row in others) < 0.8
+    assert searched["method"] == SEARCH
+    assert searched["weight"] > 0.8
+    assert auroc(test.require_labels(), predict(found.model, test)) > 0.95
+    read = Auto().model((20,), found.model.state_dict(), found.parts)
+    read.load_state_dict(found.model.state_dict())
+    np.testing.assert_array_equal(predict(read, test), predict(found.model, test))
+
+
+def test_witnesses_are_not_searched_where_another_candidate_ranks_well():
+    bags = make_bags(40, shift=3.0)
+    tried = [make_candidate(VECTORS[0], (5,)), Candidate(SEARCH, baseline=WitnessSearch(), enough=0.9)]
+    found = search(tried, bags, seed=0)
+    assert found.tried[1].note == SETTLED.format(VECTORS[0], 0.9)
+    assert found.taken == [VECTORS[0]]
+
+
 def test_held_out_bags_with_many_numbers_are_scored_after_the_last_epoch_alone():
-    few, many = (usual_candidates((1024,), 100, instances)[-1] for instances in (2**18, 2**18 + 1))
+    few, many = (usual_candidates((1024,), 100, instances)[len(VECTORS) - 1] for instances in (2**18, 2**18 + 1))
     assert len(few.epochs) > 1
     assert many.epochs == few.epochs[-1:]
 
@@ -358,9 +394,9 @@ def test_many_bags_have_fewer_epochs_and_inner_folds(monkeypatch):
 def test_many_bags_that_are_ranked_perfectly_need_no_other_method(monkeypatch):
     bags = make_bags(40, shift=30.0)
     assert all(row.note is None for row in search(usual_candidates((5,), 40), bags, seed=0).tried)
-    monkeypatch.setattr(searching, "MANY", 39)
+    monkeypatch.setattr("midam.methods.auto.candidates.MANY", 39)
     found = search(usual_candidates((5,), 40), bags, seed=0)
-    assert [row.note for row in found.tried] == [None, *[SETTLED] * (len(VECTORS) - 1)]
+    assert [row.note for row in found.tried] == [None, *[SETTLED.format(VECTORS[0], 0.998)] * (len(VECTORS) - 1)]
     assert found.taken == [VECTORS[0]]
 
 

@@ -90,6 +90,24 @@ def test_bags_on_disk_in_small_chunks_give_the_same_model(tmp_path, monkeypatch)
     np.testing.assert_allclose(predict(WitnessSearch().scorer(on_disk, seed=0), bags), wanted, rtol=0, atol=1e-3)
 
 
+def test_of_larger_bags_equally_many_instances_are_searched_at_random():
+    x = [np.full((size, 2), number) + [[0.0, row] for row in range(size)] for number, size in enumerate((9, 3, 400))]
+    bags = Bags.from_list(x, [0, 1, 1], groups=["a", "b", "b"], weights=[1, 2, 3])
+    assert witness_search._some_instances(bags, np.inf, seed=0) is bags
+    some = witness_search._some_instances(bags, 10, seed=0)
+    assert some.sizes.tolist() == [9, 3, 128]
+    assert (some.labels.tolist(), some.groups.tolist(), some.weights.tolist()) == (
+        [0, 1, 1],
+        ["a", "b", "b"],
+        [1, 2, 3],
+    )
+    np.testing.assert_array_equal(some[1], bags[1])
+    rows = some[2][:, 1] - 2
+    assert len(np.unique(rows)) == 128
+    assert rows.max() > 300
+    assert witness_search._some_instances(bags, 3 * 2 * 200, seed=0).sizes.tolist() == [9, 3, 200]
+
+
 def test_a_subset_of_bags_reads_its_own_instances():
     """The numbers of instances are not their positions in the array, once bags are left out or in another order."""
     bags, _ = needle_bags()

@@ -39,6 +39,7 @@ from midam.train.members import distinct_sorted, fit_standardizers, random_insta
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
 MOST_MARKS = 10  # in one bag
+_LEAST_OF_BAG = 128  # instances of a larger bag that are searched
 _DOUBT = 0.02  # weight of a bag whose highest instance is below the median of negative bags
 
 
@@ -185,10 +186,20 @@ class WitnessSearch(ModelBaseline):
 
     Held-out scores of the training bags choose the scale of the features (each on its own, or one for all), whether
     novelty takes part in later marks, whether a bag may have several marks, and how instance scores are pooled.
+
+    Parameters
+    ----------
+    most
+        Most numbers in the instances that are searched; of larger bags, as many random instances each as this allows,
+        but no fewer than 128. Default: all instances are searched.
     """
+
+    def __init__(self, *, most: float = math.inf) -> None:
+        self.most = most
 
     def scorer(self, bags: Bags, *, seed: int) -> BagScorer:
         """Search the witnesses, and fit the model to the marks of all bags."""
+        bags = _some_instances(bags, self.most, seed=seed)
         scales = len(bags.instance_shape) == 1 and bags.instance_shape[0] > 1  # that features could share
         spaces = [_space(bags, seed=seed, shared=shared) for shared in ((False, True) if scales else (False,))]
         search = _Search(bags, seed=seed)
@@ -217,6 +228,17 @@ class WitnessSearch(ModelBaseline):
         if "pooling.log_tau" in weights:
             pooling = SmoothedMaxPooling(count, squash=False, learn_temperature=True)
         return BagScorer(encoder, pooling.double(), standardizer=_standardizer(instance_shape))
+
+
+def _some_instances(bags: Bags, most: float, *, seed: int) -> Bags:
+    """Return bags of about `most` numbers in all, in memory: of larger bags equally many instances, at random."""
+    limit = max(_LEAST_OF_BAG, most / (len(bags) * math.prod(bags.instance_shape)))
+    if bags.sizes.max() <= limit:
+        return bags
+    random, sizes = np.random.default_rng(seed), np.minimum(bags.sizes, int(limit))
+    places = [distinct_sorted(size, kept, random) for size, kept in zip(bags.sizes.tolist(), sizes.tolist())]
+    rows = bags.gather(np.concatenate(list(map(np.add, bags.starts, places))))
+    return Bags(rows, sizes=sizes, labels=bags.labels, groups=bags.groups, weights=bags.weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from midam.data.bags import Bags
 from midam.methods.inner_folds import MANY, MOST_NUMBERS
 from midam.methods.method import Folds, ModelBaseline
 from midam.methods.names import DEFAULT, is_shorthand, make_method, method_settings
+from midam.methods.witness_search import WitnessSearch
 from midam.nn.scorer import BagScorer, scorers_of
 from midam.settings import ResolvedSettings, Settings, member_seed
 from midam.settings.method import are_pixels
@@ -24,6 +25,7 @@ from midam.train.trainer import Trainer
 # In the order of the trials: cheap methods first.
 VECTORS = ("bag-statistics-extratrees", "bag-statistics-logistic", "mean-map-svm", "embedding-networks", DEFAULT)
 PIXELS = ("patch-statistics-extratrees", "rgb-logistic", DEFAULT)
+SEARCH = "witness-search"  # of few bags with many instances, which no other candidate ranks well
 # Mean weight of each method over real kinds of data when only inner folds decide (`python -m studies candidates`).
 PRIOR = {
     "bag-statistics-extratrees": 0.34,
@@ -35,6 +37,8 @@ PRIOR = {
 _SLOW_TREES = 10_000  # for more bags, trees are slower than networks, whose draws are limited
 _MOST_DRAWS = 48_000  # bags drawn in a training, 3000 steps of 16
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)  # shares of the epochs from which the number of epochs is chosen
+_MANY_INSTANCES, _MOST_SEARCHED = 100, 2**23  # of a bag on average; numbers that the search reads
+_PERFECT, _GOOD = 0.998, 0.9  # AUROC of another candidate from which a candidate is not tried
 _LARGE = 2**28  # numbers in all instances; of more, held-out bags are scored after the last epoch alone
 
 
@@ -42,7 +46,8 @@ _LARGE = 2**28  # numbers in all instances; of more, held-out bags are scored af
 class Candidate:
     """A method by name: settings for training, at `most` for a share of its epochs, or a baseline in one step.
 
-    The number of epochs is chosen from the `shares` of those of the settings.
+    The number of epochs is chosen from the `shares` of those of the settings. It is not tried if the AUROC of one
+    before it is at least `enough`.
     """
 
     name: str
@@ -50,6 +55,7 @@ class Candidate:
     baseline: ModelBaseline | None = None
     most: float = 1.0
     shares: tuple[float, ...] = _SHARES
+    enough: float = math.inf
 
     def held_out(
         self, bags: Bags, trials: Sequence[Trial], *, prepare: Prepare | None = None
@@ -121,11 +127,19 @@ def limited(config: ResolvedSettings, count: int) -> ResolvedSettings:
 
 
 def usual_candidates(instance_shape: tuple[int, ...], count: int, instances: int = 0) -> list[Candidate]:
-    """Return the candidates for `count` bags of feature vectors, or of images and volumes, with so many `instances`."""
-    few = count <= _SLOW_TREES
-    names = PIXELS if are_pixels(instance_shape) else VECTORS if few else (*VECTORS[1:], VECTORS[0])
+    """Return the candidates for `count` bags of feature vectors, or of images and volumes, with so many `instances`.
+
+    Where a bag has hundreds of instances, a few of them may decide, which none of the usual candidates finds. The
+    search for them is slow: it is tried last, and only if no other candidate ranks well.
+    """
+    pixels, few = are_pixels(instance_shape), count <= _SLOW_TREES
+    names = PIXELS if pixels else VECTORS if few else (*VECTORS[1:], VECTORS[0])
     shares = _SHARES if instances * math.prod(instance_shape) <= _LARGE else _SHARES[-1:]
-    return [replace(make_candidate(name, instance_shape, count), shares=shares) for name in names]
+    enough = _PERFECT if count > MANY else math.inf
+    made = [replace(make_candidate(name, instance_shape, count), shares=shares, enough=enough) for name in names]
+    if pixels or count > MANY or instances < _MANY_INSTANCES * count:
+        return made
+    return [*made, Candidate(SEARCH, baseline=WitnessSearch(most=_MOST_SEARCHED), enough=_GOOD)]
 
 
 def make_candidate(name: str, instance_shape: tuple[int, ...], count: int = 0) -> Candidate:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -117,10 +118,9 @@ def fit_mixture(
 
 
 DIVERGED = "left out: a training diverged"
-SETTLED = "not tried: nothing is left to gain"
+SETTLED = "not tried: the AUROC of {} is at least {:g}"
 BEHIND = "stopped: behind {} after {} of {} folds (p < {})"
 _FAR_BEHIND = 0.01  # p-value
-_PERFECT = 0.998
 _BLOCK = 3  # folds of a block
 
 
@@ -201,8 +201,8 @@ def search(
     Parameters
     ----------
     candidates : sequence of Candidate
-        At least one, in the order of the trials. For more than 500 bags, the search ends once a candidate has a mean
-        AUROC of at least 0.998, and a candidate stops once its folds are behind the best before it with p < 0.01.
+        At least one, in the order of the trials. One is not tried if another before it has a mean AUROC that is
+        `enough`. For more than 500 bags, a candidate stops once its folds are behind the best before it with p < 0.01.
     bags : Bags
         Training bags of both classes; the inner folds are stratified and disjoint by group.
     seed : int
@@ -231,16 +231,17 @@ def search(
         for number, candidate in enumerate(candidates):
             tell = partial(on_candidate, candidate.name, number, len(candidates))
             tell(0.0)
-            done = [row for row in rows if row["scores"] is not None] if len(bags) > MANY else []
-            areas = [_area(bags, trials, row) for row in done]
-            if max(areas, default=0.0) >= _PERFECT:
-                rows.append({"method": candidate.name, "note": SETTLED, "scores": None, "seconds": 0.0})
+            done = [(_area(bags, trials, row), row) for row in rows if row["scores"] is not None]
+            area, best = max(done, key=itemgetter(0), default=(0.0, None))
+            if best is not None and area >= candidate.enough:
+                note = SETTLED.format(best["method"], candidate.enough)
+                rows.append({"method": candidate.name, "note": note, "scores": None, "seconds": 0.0})
                 continue
             name = {"method": candidate.name, "of": candidate.digest(bags, seed=seed)}
             (row,) = store.find([name])
             if row is None:
-                best = None if blocks is not None or not done else done[int(np.argmax(areas))]
-                row = {**name, **_try_candidate(candidate, bags, every, tell, prepare=prepare, best=best)}
+                races = best if len(bags) > MANY and blocks is None else None
+                row = {**name, **_try_candidate(candidate, bags, every, tell, prepare=prepare, best=races)}
                 store.add([row])
             elif journal is not None:
                 _check_row(row, every, journal)
