@@ -88,7 +88,7 @@ class Limits:
 
 # Lines only fall: a part that grows makes room elsewhere in it, or says in a commit of its own why it needs more.
 LIMITS = Limits(
-    lines=27_961,
+    lines=27_983,
     files=224,
     function=60,
     circles=0,
@@ -111,7 +111,7 @@ PARTS = {
     "export": 451,
     "functional": 467,
     "imaging": 1989,
-    "methods": 1575,
+    "methods": 1597,
     "nn": 1886,
     "report": 2091,
     "runs": 2120,

@@ -12,8 +12,8 @@ training bags. There the ways that sample instances are at chance. What does the
 3. It is a good start for MIDAM if training from its weights raises the test AUROC over that of the start: the 95%
    interval of the paired difference lies above 0.
 4. `auto` tries the search last, where bags have 100 instances on average and no other candidate has an inner AUROC of
-   0.9. This stays if, in bags with few witnesses, the 95% interval of the gain in test AUROC, over all repeats, is above
-   0.05, if no other set loses more than 0.01 in the mean, and if labels that mean nothing are ranked at chance, as
+   0.9. This stays if, in bags with few witnesses, the 95% interval of the gain in test AUROC is above 0.05 over all
+   repeats, if no other set loses more than 0.01 in the mean, and if labels that mean nothing are ranked at chance, as
    their interval says. Three repeats of each set.
 5. Bags with more witnesses, wrong labels (five repeats each) and real sets (five folds) decide nothing here.
 
